@@ -1,0 +1,1 @@
+//! A QEMU machine with SR-IOV devices: composition rules, image, boot, snapshot.

@@ -1,0 +1,2 @@
+//! Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Containers (LXC): define, start, stop, look inside.

@@ -1,0 +1,241 @@
+//! Files and directories, with errors that say what was attempted and on which path.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
+use thiserror::Error;
+
+/// A file operation that failed.
+#[derive(Debug, Error)]
+#[error("could not {attempt} {}", path.display())]
+pub struct FileError {
+    /// The verb: "read", "write"...
+    pub attempt: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// Whether the file or directory is not there.
+    pub fn is_missing(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// The outcome of a file operation.
+pub type Result<T> = std::result::Result<T, FileError>;
+
+fn on<T>(attempt: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T> {
+    outcome.map_err(|source| FileError {
+        attempt,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The whole of a text file.
+pub fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
+    on("read", path.as_ref(), fs::read_to_string(&path))
+}
+
+/// The whole of a file.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    on("read", path.as_ref(), fs::read(&path))
+}
+
+/// At most `limit` bytes of a file from its start, and whether there is more.
+pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bool)> {
+    let path = path.as_ref();
+    let mut bytes = Vec::new();
+    let file = on("read", path, File::open(path))?;
+    on(
+        "read",
+        path,
+        io::Read::read_to_end(&mut io::Read::take(file, limit as u64 + 1), &mut bytes),
+    )?;
+    let more = bytes.len() > limit;
+    bytes.truncate(limit);
+    Ok((bytes, more))
+}
+
+/// Writes a kernel attribute or an existing file in one `write` call; never creates it.
+pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
+    let path = path.as_ref();
+    let write = || {
+        OpenOptions::new()
+            .write(true)
+            .open(path)?
+            .write_all(value.as_bytes())
+    };
+    on("write", path, write())
+}
+
+/// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it.
+pub fn write_atomic(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
+    write_atomic_mode(path, bytes, 0o644)
+}
+
+/// As [`write_atomic`], with these permissions from the first byte on.
+pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+    let path = path.as_ref();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&part)?;
+        file.write_all(bytes.as_ref())?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    };
+    on(
+        "write",
+        path,
+        write().inspect_err(|_| drop(fs::remove_file(&part))),
+    )
+}
+
+/// Creates a directory and its parents; already there is success.
+pub fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
+    on("create the directory", path.as_ref(), fs::create_dir_all(&path))
+}
+
+/// Removes a file; already gone is success.
+pub fn remove_file(path: impl AsRef<Path>) -> Result<()> {
+    on("remove", path.as_ref(), gone_is_fine(fs::remove_file(&path)))
+}
+
+/// Removes a directory and everything below it; already gone is success.
+pub fn remove_tree(path: impl AsRef<Path>) -> Result<()> {
+    on("remove", path.as_ref(), gone_is_fine(fs::remove_dir_all(&path)))
+}
+
+fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
+    outcome.or_else(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
+}
+
+/// Renames within one file system.
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    on("rename", from.as_ref(), fs::rename(&from, &to))
+}
+
+/// Copies a file's contents and permissions.
+pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+    on("copy", from.as_ref(), fs::copy(&from, &to))
+}
+
+/// Sets a file's permission bits.
+pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
+    on(
+        "set the permissions of",
+        path.as_ref(),
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)),
+    )
+}
+
+/// Whether something is there, after symbolic links.
+pub fn exists(path: impl AsRef<Path>) -> bool {
+    path.as_ref().exists()
+}
+
+/// The length of a file in bytes.
+pub fn length(path: impl AsRef<Path>) -> Result<u64> {
+    on("look at", path.as_ref(), fs::metadata(&path)).map(|data| data.len())
+}
+
+/// The names in a directory, sorted. A directory that is not there is an error; see [`FileError::is_missing`].
+pub fn list(path: impl AsRef<Path>) -> Result<Vec<String>> {
+    let path = path.as_ref();
+    let names = || -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    };
+    let mut names = on("list", path, names())?;
+    names.sort();
+    Ok(names)
+}
+
+/// Where a symbolic link points, as it is written.
+pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
+    on("read the link", path.as_ref(), fs::read_link(&path))
+}
+
+/// The path with every symbolic link resolved.
+pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
+    on("resolve", path.as_ref(), fs::canonicalize(&path))
+}
+
+/// Opens a file for appending, creating it.
+pub fn append(path: impl AsRef<Path>) -> Result<File> {
+    on(
+        "open",
+        path.as_ref(),
+        OpenOptions::new().append(true).create(true).open(&path),
+    )
+}
+
+/// Bytes free for an ordinary user on the file system that holds `path`.
+pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
+    let path = path.as_ref();
+    let stat = nix::sys::statvfs::statvfs(path).map_err(io::Error::from);
+    on("ask for the free space of", path, stat).map(|stat| stat.blocks_available() * stat.fragment_size())
+}
+
+/// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code)] Flock<File>);
+
+impl Lock {
+    /// Takes the lock on `path`, creating the file; `Ok(None)` when another process holds it.
+    pub fn try_exclusive(path: impl AsRef<Path>) -> Result<Option<Lock>> {
+        Lock::take(path.as_ref(), FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Takes the lock on `path`, waiting for whoever holds it.
+    pub fn exclusive(path: impl AsRef<Path>) -> Result<Lock> {
+        let path = path.as_ref();
+        let missing = || FileError {
+            attempt: "lock",
+            path: path.to_owned(),
+            source: io::Error::other("it is held"),
+        };
+        Lock::take(path, FlockArg::LockExclusive)?.ok_or_else(missing)
+    }
+
+    fn take(path: &Path, how: FlockArg) -> Result<Option<Lock>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = on("open the lock", path, file)?;
+        match Flock::lock(file, how) {
+            Ok(lock) => Ok(Some(Lock(lock))),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, errno)) => on("lock", path, Err(errno.into())),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The only code of Penstock that touches the kernel.
+//!
+//! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
+//! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
+//! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
+//!
+//! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
+#![allow(clippy::disallowed_methods)]
+
+pub mod files;
+pub mod place;
+pub mod process;
+pub mod root;
+
+pub use place::{Place, PlaceError};
+pub use process::{Command, Output, ProcessError};
+pub use root::Root;

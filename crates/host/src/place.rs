@@ -1,0 +1,51 @@
+//! What it is to be a place: somewhere that commands run, files are read and interfaces live.
+
+use thiserror::Error;
+
+use crate::{Command, Output, ProcessError};
+
+/// This host, the inside of a container, the inside of a VM, a board, a remote machine.
+///
+/// Measurement and verification are written against this, so that they need not know which of these they look into.
+pub trait Place {
+    /// What to call it in messages: "host", "inside linux-2", "board".
+    fn describe(&self) -> String;
+
+    /// Runs a command there to its end. A status other than 0 is not an error here; see [`Output`].
+    fn run(&self, command: &Command) -> Result<Output, PlaceError>;
+
+    /// Reads a file there, at most `limit` bytes.
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError>;
+}
+
+/// Why a place could not be asked.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// A command could not be run there.
+    #[error("could not run a command {place}")]
+    Process {
+        /// Where.
+        place: String,
+        /// Why.
+        #[source]
+        source: ProcessError,
+    },
+    /// A file could not be read there.
+    #[error("could not read {path} {place}: {why}")]
+    File {
+        /// Where.
+        place: String,
+        /// Which.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// The place is not there any more.
+    #[error("{place} cannot be reached: {why}")]
+    Gone {
+        /// Where.
+        place: String,
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,65 @@
+//! IP addresses with a prefix length, as an interface carries them.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+/// An IPv4 or IPv6 address and its prefix length: `10.20.31.204/24`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceAddress(IpNet);
+
+impl InterfaceAddress {
+    /// The address `ip` in a network of `prefix` bits; `None` when the prefix is longer than the address.
+    pub fn new(ip: IpAddr, prefix: u8) -> Option<InterfaceAddress> {
+        IpNet::new(ip, prefix).ok().map(InterfaceAddress)
+    }
+
+    /// The address itself.
+    pub fn ip(self) -> IpAddr {
+        self.0.addr()
+    }
+
+    /// The prefix length in bits.
+    pub fn prefix(self) -> u8 {
+        self.0.prefix_len()
+    }
+
+    /// Whether `other` lies in the same network.
+    pub fn same_network(self, other: InterfaceAddress) -> bool {
+        self.0.trunc() == other.0.trunc()
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text that is not an address with a prefix length.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not an address with a prefix length like 10.20.31.204/24 or fd00::4/64")]
+pub struct ParseAddressError(String);
+
+impl FromStr for InterfaceAddress {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<InterfaceAddress, ParseAddressError> {
+        text.parse()
+            .map(InterfaceAddress)
+            .map_err(|_| ParseAddressError(text.to_owned()))
+    }
+}
+
+crate::names::text_serde!(
+    InterfaceAddress,
+    "An IPv4 or IPv6 address with its prefix length.",
+    "10.20.31.204/24"
+);

@@ -1,0 +1,250 @@
+//! Everything found on a machine: functions that exist *and VFs that could*, CPUs, caches, IOMMU groups, kernel.
+//!
+//! An inventory is made by `scan` (crate `host`) and only read elsewhere. It is stable under `serde_json`, so that one
+//! machine's inventory can be planned against, or rehearsed, on another.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Bdf, ByteSize, CpuSet, InterfaceAddress, InterfaceName, LinkState, Mac, TxRate, VfIndex, VlanId,
+    VlanProtocol, VlanQos, pci::PciIds,
+};
+
+/// The version of the inventory's JSON form; a reader refuses a newer one.
+pub const INVENTORY_VERSION: u32 = 1;
+
+/// Everything found on one machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// [`INVENTORY_VERSION`] of the writer.
+    pub version: u32,
+    /// The running kernel.
+    pub kernel: Kernel,
+    /// Processors.
+    pub cpus: Cpus,
+    /// Huge pages by size.
+    pub huge_pages: Vec<HugePages>,
+    /// Ethernet physical functions, by PCI address; those without SR-IOV too, so that a message can name them.
+    pub pfs: Vec<Pf>,
+    /// NVMe controllers that are physical functions, by PCI address.
+    pub nvme: Vec<NvmeController>,
+    /// IOMMU groups by number, each with all its members; empty when the IOMMU is off.
+    pub iommu_groups: BTreeMap<u32, Vec<Bdf>>,
+    /// What could not be read, in words. Never silently empty.
+    pub unknown: Vec<String>,
+}
+
+/// The running kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// As `uname -r` prints it.
+    pub release: String,
+    /// `/proc/cmdline`.
+    pub command_line: String,
+    /// Whether `/sys/kernel/realtime` says 1.
+    pub realtime: bool,
+}
+
+/// Processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpus {
+    /// The model name of the first processor.
+    pub model: String,
+    /// CPUs that are on line.
+    pub online: CpuSet,
+    /// CPUs that the boot command line isolated.
+    pub isolated: CpuSet,
+    /// CPUs by NUMA node; one node 0 where the kernel knows no nodes.
+    pub nodes: BTreeMap<u32, CpuSet>,
+    /// Each set of SMT siblings, once.
+    pub siblings: Vec<CpuSet>,
+    /// Caches, each once, level 1 first.
+    pub caches: Vec<Cache>,
+}
+
+/// A cache and the CPUs that share it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1, 2, 3...
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`, as the kernel says.
+    pub kind: String,
+    /// Its size.
+    pub size: ByteSize,
+    /// Who shares it.
+    pub cpus: CpuSet,
+}
+
+/// The pool of huge pages of one size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePages {
+    /// The size of a page.
+    pub size: ByteSize,
+    /// Pages in the pool.
+    pub total: u64,
+    /// Pages not in use.
+    pub free: u64,
+}
+
+/// A function's PCI identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PciIdentity {
+    /// Vendor, device and subsystem ids.
+    pub ids: PciIds,
+    /// Vendor's name from the PCI id database, where that is installed.
+    pub vendor_name: Option<String>,
+    /// Device's name from the PCI id database, where that is installed.
+    pub device_name: Option<String>,
+}
+
+/// An Ethernet physical function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pf {
+    /// Its PCI address.
+    pub bdf: Bdf,
+    /// What it is.
+    pub identity: PciIdentity,
+    /// The bound driver, as its directory in `/sys/bus/pci/drivers` is called (`virtio-pci` for a virtio NIC).
+    pub driver: Option<String>,
+    /// Its network interface, when it is in the namespace that was scanned.
+    pub interface: Option<Interface>,
+    /// The address burnt in (`IFLA_PERM_ADDRESS`); for a driver that reports none, the current one.
+    pub permanent_mac: Option<Mac>,
+    /// The NUMA node; `None` where the kernel says -1.
+    pub numa_node: Option<u32>,
+    /// Its IOMMU group.
+    pub iommu_group: Option<u32>,
+    /// Its SR-IOV capability; `None` when it has none.
+    pub sriov: Option<Sriov>,
+    /// The embedded switch between the PF, its VFs and the uplink.
+    pub switch_mode: SwitchMode,
+}
+
+/// The mode of an embedded switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SwitchMode {
+    /// Frames between functions of the NIC are switched inside (`IFLA_BRIDGE_MODE` = VEB): loopback on.
+    Veb,
+    /// Every frame goes out to the uplink's switch (VEPA): loopback off.
+    Vepa,
+    /// devlink's switchdev mode: the host has a representor for each VF.
+    Switchdev,
+    /// The driver reports no mode.
+    #[default]
+    Unreported,
+}
+
+/// The SR-IOV capability of a PF (PCI Express Base Specification, 9.3.3) and its VFs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sriov {
+    /// VFs that the driver allows (`sriov_totalvfs`).
+    pub total_vfs: u16,
+    /// VFs that exist (`sriov_numvfs`).
+    pub num_vfs: u16,
+    /// Whether drivers bind to new VFs by themselves (`sriov_drivers_autoprobe`).
+    pub autoprobe: bool,
+    /// First VF Offset. Some devices change it with the number of VFs; it is read at the present number.
+    pub first_vf_offset: u16,
+    /// VF Stride.
+    pub vf_stride: u16,
+    /// VF Device ID.
+    pub vf_device: u16,
+    /// Every VF that exists **or could**, in index order: `total_vfs` of them unless routing ids run out.
+    pub vfs: Vec<Vf>,
+}
+
+/// A VF that exists or could.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vf {
+    /// Its index within its PF.
+    pub index: VfIndex,
+    /// The address that it has or would get.
+    pub bdf: Bdf,
+    /// What is known of it when it exists; `None` when it only could.
+    pub present: Option<PresentVf>,
+}
+
+/// What is known of a VF that exists.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PresentVf {
+    /// The bound driver.
+    pub driver: Option<String>,
+    /// `driver_override`, when set.
+    pub driver_override: Option<String>,
+    /// Its network interface, when it has one in the namespace that was scanned.
+    pub interface: Option<Interface>,
+    /// Its IOMMU group.
+    pub iommu_group: Option<u32>,
+    /// What the PF's driver reports of it over netlink; `None` when it reports nothing (virtio never does).
+    pub attributes: Option<VfState>,
+}
+
+/// A VF's attributes as its PF's driver reports them (`IFLA_VFINFO_LIST`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct VfState {
+    pub mac: Mac,
+    pub vlan: VlanId,
+    pub qos: VlanQos,
+    pub vlan_proto: VlanProtocol,
+    /// `None`: not reported.
+    pub spoofchk: Option<bool>,
+    /// `None`: not reported.
+    pub trust: Option<bool>,
+    pub min_tx_rate: TxRate,
+    pub max_tx_rate: TxRate,
+    /// `None`: not reported.
+    pub link_state: Option<LinkState>,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: InterfaceName,
+    /// Its present MAC address.
+    pub mac: Mac,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Whether it is administratively up (`IFF_UP`).
+    pub up: bool,
+    /// Whether it has a carrier; `None` while it is down.
+    pub carrier: Option<bool>,
+    /// Its speed in Mbit/s, where the driver knows one.
+    pub speed: Option<u32>,
+    /// Its IP addresses, link-local ones too.
+    pub addresses: Vec<InterfaceAddress>,
+}
+
+/// An NVMe controller that is a physical function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NvmeController {
+    /// Its PCI address.
+    pub bdf: Bdf,
+    /// What it is.
+    pub identity: PciIdentity,
+    /// The bound driver.
+    pub driver: Option<String>,
+    /// Its name under `/sys/class/nvme`.
+    pub name: Option<String>,
+    /// The controller's model number.
+    pub model: Option<String>,
+    /// The controller's serial number.
+    pub serial: Option<String>,
+    /// The NUMA node.
+    pub numa_node: Option<u32>,
+    /// Its IOMMU group.
+    pub iommu_group: Option<u32>,
+    /// Its SR-IOV capability.
+    pub sriov: Option<Sriov>,
+}
+
+impl Inventory {
+    /// The PF at `bdf`.
+    pub fn pf(&self, bdf: Bdf) -> Option<&Pf> {
+        self.pfs.iter().find(|pf| pf.bdf == bdf)
+    }
+}

@@ -1,0 +1,36 @@
+//! Penstock's file format and the vocabulary that every other crate speaks.
+//!
+//! A [`Model`] is what the user's file says, with every default filled in; an [`Inventory`] is what a machine has; a
+//! [`Verdict`] is what was found when the two were compared. None of them does any IO: bytes come in as arguments.
+//!
+//! ```
+//! let source = penstock_model::Source::new("m.yaml", "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
+//! let model = penstock_model::parse(&source).unwrap();
+//! assert_eq!(model.nics["NET0"].vfs, 1);
+//! ```
+
+pub mod address;
+pub mod diagnostic;
+pub mod function;
+pub mod inventory;
+pub mod mac;
+pub mod model;
+pub mod names;
+pub mod pci;
+pub mod quantity;
+pub mod verdict;
+pub mod vf;
+
+pub use address::InterfaceAddress;
+pub use diagnostic::{Diagnostic, Diagnostics, Path, Severity, Source};
+pub use function::FunctionName;
+pub use inventory::Inventory;
+pub use mac::Mac;
+pub use model::{Board, Emulation, Function, Guest, GuestKind, Model, Nic, NicMatch, Root};
+pub use names::{GuestName, InterfaceName, NicName};
+pub use pci::{Bdf, RoutingId};
+pub use quantity::{ByteSize, CpuSet, Mtu};
+pub use verdict::{Outcome, Verdict};
+pub use vf::{
+    LinkState, TxRate, VfAttribute, VfAttributeKind, VfIndex, VfSettings, VlanId, VlanProtocol, VlanQos,
+};

@@ -1,0 +1,172 @@
+//! The model: what the user's file says, with every default filled in.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Bdf, ByteSize, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, VfIndex,
+    VfSettings,
+};
+
+/// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
+/// machine has been. Maps keep the file's order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// The machine's name; the file's stem when the file gives none.
+    pub machine: String,
+    /// NICs by name.
+    pub nics: IndexMap<NicName, Nic>,
+    /// Guests by name.
+    pub guests: IndexMap<GuestName, Guest>,
+    /// What only a rehearsal needs.
+    pub board: Board,
+}
+
+/// A NIC: one PF with its VFs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nic {
+    /// Which device it is.
+    pub matching: NicMatch,
+    /// How many VFs it is to have. Default: one more than the highest index that a guest uses, else 0.
+    pub vfs: u16,
+    /// Whether functions of this NIC reach each other inside it (VEB). `None`, the default: left as the driver has
+    /// it, and reachability inside the NIC is not judged.
+    pub loopback: Option<bool>,
+    /// MTU of the PF. `None`, the default: left alone.
+    pub mtu: Option<Mtu>,
+    /// The PF's interface name on the host. `None`, the default: left alone.
+    pub interface: Option<InterfaceName>,
+    /// IP addresses of the PF's interface on the host. Default: none are added or removed.
+    pub addresses: Vec<InterfaceAddress>,
+    /// What every VF of this NIC gets unless a guest's function says otherwise; also for VFs that no guest owns.
+    pub vf_defaults: VfSettings,
+    /// Attributes of this NIC and all its functions, in the model's spelling, that may turn out unsupported.
+    pub best_effort: BTreeSet<String>,
+}
+
+/// How a NIC's device is recognised. All that is given must hold; with nothing given, any PF matches that has room
+/// for the VFs and that no other NIC claims more exactly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NicMatch {
+    /// The PF's permanent MAC address. Survives renumbering; prefer it.
+    pub mac: Option<Mac>,
+    /// The PF's PCI address.
+    pub bdf: Option<Bdf>,
+    /// The PF's driver.
+    pub driver: Option<String>,
+}
+
+/// A VM or a container.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Guest {
+    /// VM or container. Default: container.
+    pub kind: GuestKind,
+    /// CPUs. Default: 1 for a VM; for a container no limit.
+    pub cpus: Option<u32>,
+    /// Memory. Default: 256 MiB for a VM; for a container no limit.
+    pub memory: Option<ByteSize>,
+    /// The functions that it owns, in order: its first is `eth0` unless named.
+    pub functions: Vec<Function>,
+    /// Guests that must run before this one starts.
+    pub after: Vec<GuestName>,
+    /// A container's root file system.
+    pub root: Root,
+    /// A container's first process and its arguments. Default: an idle process that reaps children.
+    pub init: Vec<String>,
+}
+
+/// What kind of guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestKind {
+    /// Run by libvirt with VFs through VFIO.
+    Vm,
+    /// Run by LXC with VFs as physical interfaces.
+    #[default]
+    Container,
+}
+
+/// A container's root file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Root {
+    /// The host's own, read-only, under a layer in memory that is gone when the container stops.
+    #[default]
+    Overlay,
+    /// This directory, absolute; what the container writes stays.
+    Directory(String),
+}
+
+/// A function as a guest owns it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Function {
+    /// Which PF or VF.
+    pub name: FunctionName,
+    /// What the PF's driver keeps for a VF: the function's own words over the NIC's `vf_defaults`. Empty for a PF
+    /// but for `mac`, which a PF may have too.
+    pub settings: VfSettings,
+    /// The interface's name inside the guest. Default: `eth` and the position in the list.
+    pub interface: InterfaceName,
+    /// IP addresses inside the guest.
+    pub addresses: Vec<InterfaceAddress>,
+    /// MTU inside the guest. `None`: left alone.
+    pub mtu: Option<Mtu>,
+    /// Attributes, in the model's spelling, that may turn out unsupported; the NIC's are included.
+    pub best_effort: BTreeSet<String>,
+}
+
+/// What only a rehearsal needs; all of it has defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Board {
+    /// Pairs of NICs whose uplinks are joined.
+    pub cables: Vec<[NicName; 2]>,
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs.
+    pub cpus: Option<u32>,
+    /// Memory of the board. Default: derived from guests and VFs.
+    pub memory: Option<ByteSize>,
+    /// What emulates a NIC. Default: igb up to 7 VFs, virtio beyond.
+    pub emulation: IndexMap<NicName, Emulation>,
+    /// How many VFs an emulated NVMe controller of the board has. `None`: no such controller.
+    pub nvme_vfs: Option<u16>,
+}
+
+/// The device that stands for a NIC on a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Emulation {
+    /// Intel 82576: a real embedded switch, at most 7 VFs.
+    Igb,
+    /// virtio-net composed with `sriov-pf`: up to 255 VFs, no VF attributes at the PF.
+    Virtio,
+}
+
+impl Model {
+    /// The guest that owns `function`, and how.
+    pub fn owner(&self, function: &FunctionName) -> Option<(&GuestName, &Function)> {
+        self.guests.iter().find_map(|(name, guest)| {
+            guest
+                .functions
+                .iter()
+                .find(|owned| owned.name == *function)
+                .map(|owned| (name, owned))
+        })
+    }
+
+    /// Every VF that the model wants, with its settings: those of the guest that owns it, else the NIC's defaults.
+    pub fn vfs<'a>(&'a self, nic: &'a NicName) -> impl Iterator<Item = (VfIndex, &'a VfSettings)> + 'a {
+        let wanted = &self.nics[nic];
+        let mut settings = vec![&wanted.vf_defaults; usize::from(wanted.vfs)];
+        for function in self.guests.values().flat_map(|guest| &guest.functions) {
+            if let (true, Some(vf)) = (function.name.nic == *nic, function.name.vf) {
+                if let Some(slot) = settings.get_mut(usize::from(vf.get())) {
+                    *slot = &function.settings;
+                }
+            }
+        }
+        (0..).map_while(VfIndex::new).zip(settings)
+    }
+}

@@ -1,0 +1,150 @@
+//! Sizes, MTUs and sets of CPUs.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// A number of bytes, written with a binary unit: `256MiB`, `1GiB`, `4096`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(pub u64);
+
+const UNITS: [(&str, u64); 5] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, factor) = UNITS
+            .into_iter()
+            .find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0)
+            .unwrap_or(("B", 1));
+        write!(f, "{}{unit}", self.0 / factor)
+    }
+}
+
+/// Text that is no size.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a size like 256MiB, 1GiB or a number of bytes")]
+pub struct ParseSizeError(String);
+
+impl FromStr for ByteSize {
+    type Err = ParseSizeError;
+
+    /// Reads a whole number and a unit: B, KiB, MiB, GiB, TiB, or K, M, G, T with the same binary meaning.
+    fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
+        let fail = || ParseSizeError(text.to_owned());
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = text[..digits].parse().map_err(|_| fail())?;
+        let unit = text[digits..].trim();
+        let factor = UNITS
+            .into_iter()
+            .find(|(name, factor)| {
+                unit == *name || (*factor > 1 && unit == &name[..1]) || (*factor == 1 && unit.is_empty())
+            })
+            .map(|(_, factor)| factor)
+            .ok_or_else(fail)?;
+        number.checked_mul(factor).map(ByteSize).ok_or_else(fail)
+    }
+}
+
+crate::names::text_serde!(ByteSize, "A size in bytes with a binary unit.", "256MiB");
+
+/// A set of CPU numbers in the kernel's list format, `0-3,8` (`lib/bitmap-str.c`, `bitmap_parselist`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CpuSet(pub BTreeSet<u32>);
+
+/// CPU numbers above this are refused, so that no text can ask for unbounded memory (Linux: `NR_CPUS` <= 8192).
+const MAX_CPU: u32 = 65_535;
+
+/// Text that is no CPU list.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a CPU list like 0-3,8")]
+pub struct ParseCpuSetError(String);
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    fn from_str(text: &str) -> Result<CpuSet, ParseCpuSetError> {
+        let fail = || ParseCpuSetError(text.to_owned());
+        let number = |field: &str| {
+            field
+                .parse::<u32>()
+                .ok()
+                .filter(|cpu| *cpu <= MAX_CPU)
+                .ok_or_else(fail)
+        };
+        let mut cpus = BTreeSet::new();
+        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(fail());
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(CpuSet(cpus))
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.0.iter().copied().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?
+            } else {
+                write!(f, "{separator}{first}-{last}")?
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+crate::names::text_serde!(CpuSet, "A set of CPUs in the kernel's list format.", "0-3,8");
+
+/// A maximum transmission unit in bytes, 68 (IPv4's least, RFC 791) to 65535.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Mtu(#[schemars(range(min = 68, max = 65535))] u32);
+
+impl Mtu {
+    /// The MTU `bytes`; `None` when it is out of range.
+    pub const fn new(bytes: u32) -> Option<Mtu> {
+        if bytes >= 68 && bytes <= 65_535 {
+            Some(Mtu(bytes))
+        } else {
+            None
+        }
+    }
+
+    /// The number of bytes.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Mtu {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Mtu, D::Error> {
+        let bytes = u32::deserialize(from)?;
+        Mtu::new(bytes)
+            .ok_or_else(|| serde::de::Error::custom(format!("{bytes} is no MTU: it goes from 68 to 65535")))
+    }
+}

@@ -1,0 +1,110 @@
+//! What was found when the model was compared with a machine: one verdict per attribute.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FunctionName, GuestName, NicName};
+
+/// How one comparison came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It is as the model says; it was seen.
+    Pass,
+    /// It was seen, and it is otherwise.
+    Fail,
+    /// The driver or device says that it cannot do this.
+    Unsupported,
+    /// It could not be seen. Never counted as a pass.
+    Unknown,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::Pass => "pass",
+            Outcome::Fail => "fail",
+            Outcome::Unsupported => "unsupported",
+            Outcome::Unknown => "unknown",
+        })
+    }
+}
+
+/// What a verdict is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Subject {
+    /// The machine as a whole.
+    Machine,
+    /// A NIC: VF count, embedded-switch mode.
+    Nic(NicName),
+    /// A function, wherever it is.
+    Function(FunctionName),
+    /// A guest: running, CPU and memory limits.
+    Guest(GuestName),
+    /// Whether frames sent by `from` arrive at `to`.
+    Path { from: FunctionName, to: FunctionName },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Machine => f.write_str("machine"),
+            Subject::Nic(nic) => nic.fmt(f),
+            Subject::Function(function) => function.fmt(f),
+            Subject::Guest(guest) => guest.fmt(f),
+            Subject::Path { from, to } => write!(f, "{from} -> {to}"),
+        }
+    }
+}
+
+/// From where an observation was made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vantage {
+    /// The host's own namespaces.
+    Host,
+    /// Inside this guest.
+    Guest(GuestName),
+}
+
+impl fmt::Display for Vantage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Vantage::Host => f.write_str("host"),
+            Vantage::Guest(guest) => write!(f, "inside {guest}"),
+        }
+    }
+}
+
+/// One attribute of one subject, wanted and seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What it is about.
+    pub subject: Subject,
+    /// The attribute, in the model's spelling where it has one: `mac`, `vlan`, `link_state`, `reach`...
+    pub attribute: String,
+    /// From where it was looked at.
+    pub vantage: Vantage,
+    /// What the model asks for.
+    pub wanted: String,
+    /// What was seen; for `unknown` and `unsupported`, why it could not be.
+    pub seen: String,
+    /// The comparison.
+    pub outcome: Outcome,
+    /// Whether the model says that this may be unsupported (`best_effort`).
+    pub best_effort: bool,
+}
+
+impl Verdict {
+    /// Whether this verdict lets the whole hold: a pass, or unsupported where the model says best effort.
+    pub fn holds(&self) -> bool {
+        match self.outcome {
+            Outcome::Pass => true,
+            Outcome::Unsupported => self.best_effort,
+            Outcome::Fail | Outcome::Unknown => false,
+        }
+    }
+}

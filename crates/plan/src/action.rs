@@ -1,0 +1,135 @@
+//! What a step does to a machine.
+
+use std::fmt;
+
+use penstock_model::{
+    Bdf, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex, inventory::SwitchMode,
+};
+use serde::{Deserialize, Serialize};
+
+/// One write to a machine. Functions are named by the address that they have on *this* machine; their interfaces are
+/// found from it when the step is carried out, because a VF's interface has no name before it exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Action {
+    /// Write `sriov_drivers_autoprobe` of the PF.
+    SetAutoprobe { pf: Bdf, on: bool },
+    /// Write `sriov_numvfs` of the PF. Linux only takes 0 to N and N to 0 (`drivers/pci/pci-sysfs.c`).
+    SetVfCount { pf: Bdf, count: u16 },
+    /// Set one attribute of a VF through its PF's interface (`IFLA_VFINFO_LIST`).
+    SetVfAttribute {
+        pf: Bdf,
+        vf: VfIndex,
+        attribute: VfAttribute,
+    },
+    /// Bind a driver to a function that has none: `driver_override`, then `drivers_probe`; or unbind with `None`.
+    SetDriver { function: Bdf, driver: Option<String> },
+    /// Set the MAC address of a function's own interface (`IFLA_ADDRESS`): for drivers whose PF cannot set it.
+    SetMac { function: Bdf, mac: Mac },
+    /// Rename a function's interface; it must be down.
+    Rename { function: Bdf, to: InterfaceName },
+    /// Set the MTU of a function's interface.
+    SetMtu { function: Bdf, mtu: Mtu },
+    /// Bring a function's interface up or down.
+    SetLink { function: Bdf, direction: Direction },
+    /// Add an IP address to a function's interface.
+    AddAddress {
+        function: Bdf,
+        address: InterfaceAddress,
+    },
+    /// Remove an IP address from a function's interface.
+    RemoveAddress {
+        function: Bdf,
+        address: InterfaceAddress,
+    },
+    /// Set the mode of the embedded switch (`IFLA_BRIDGE_MODE`).
+    SetSwitchMode { pf: Bdf, mode: SwitchMode },
+    /// Reset a function (`reset` in its PCI directory): nothing of one guest reaches the next.
+    ResetFunction { function: Bdf },
+    /// Write a guest's definition.
+    DefineGuest(GuestDefinition),
+    /// Remove a guest's definition.
+    UndefineGuest { guest: GuestName },
+    /// Start a defined guest; its functions leave the host.
+    StartGuest { guest: GuestName },
+    /// Stop a guest; its functions come back to the host.
+    StopGuest { guest: GuestName },
+}
+
+/// Up or down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Direction {
+    Up,
+    Down,
+}
+
+/// All that is needed to define a guest on a machine whose functions have been resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDefinition {
+    /// Its name.
+    pub guest: GuestName,
+    /// CPU limit of a container.
+    pub cpus: Option<u32>,
+    /// Memory limit in bytes.
+    pub memory: Option<u64>,
+    /// Root directory; `None` is an overlay of the host's own.
+    pub root: Option<String>,
+    /// First process and its arguments; empty is the idle one.
+    pub init: Vec<String>,
+    /// Its functions, in order.
+    pub functions: Vec<GuestFunction>,
+}
+
+/// A function as a guest gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestFunction {
+    /// Where it is on this machine.
+    pub function: Bdf,
+    /// Its interface's name inside the guest.
+    pub interface: InterfaceName,
+    /// Its IP addresses inside the guest.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Its MTU inside the guest.
+    pub mtu: Option<Mtu>,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = |set: &bool| if *set { "on" } else { "off" };
+        match self {
+            Action::SetAutoprobe { pf, on: set } => write!(f, "{pf}: driver autoprobe {}", on(set)),
+            Action::SetVfCount { pf, count } => write!(f, "{pf}: {count} VFs"),
+            Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{pf} vf {vf}: {attribute}"),
+            Action::SetDriver {
+                function,
+                driver: Some(driver),
+            } => write!(f, "{function}: bind {driver}"),
+            Action::SetDriver {
+                function,
+                driver: None,
+            } => write!(f, "{function}: unbind its driver"),
+            Action::SetMac { function, mac } => write!(f, "{function}: interface address {mac}"),
+            Action::Rename { function, to } => write!(f, "{function}: call its interface {to}"),
+            Action::SetMtu { function, mtu } => write!(f, "{function}: MTU {mtu}"),
+            Action::SetLink {
+                function,
+                direction: Direction::Up,
+            } => write!(f, "{function}: bring up"),
+            Action::SetLink {
+                function,
+                direction: Direction::Down,
+            } => write!(f, "{function}: bring down"),
+            Action::AddAddress { function, address } => write!(f, "{function}: add address {address}"),
+            Action::RemoveAddress { function, address } => write!(f, "{function}: remove address {address}"),
+            Action::SetSwitchMode { pf, mode } => write!(f, "{pf}: embedded switch mode {mode:?}"),
+            Action::ResetFunction { function } => write!(f, "{function}: reset"),
+            Action::DefineGuest(definition) => write!(f, "guest {}: define", definition.guest),
+            Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
+            Action::StartGuest { guest } => write!(f, "guest {guest}: start"),
+            Action::StopGuest { guest } => write!(f, "guest {guest}: stop"),
+        }
+    }
+}

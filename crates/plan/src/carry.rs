@@ -1,0 +1,57 @@
+//! What it is to carry out a step.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::{Action, Fact};
+
+/// Something that can carry out some kinds of action: the host's functions, its containers, its VMs.
+///
+/// `apply` asks each of the carriers that it was given in turn; the first that knows the action does it.
+pub trait Carry {
+    /// Whether this carrier knows this kind of action.
+    fn carries(&self, action: &Action) -> bool;
+
+    /// Does it, within `deadline`. On `Err` the machine is as it was, or `apply` undoes the step by its inverse.
+    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError>;
+
+    /// Whether this carrier can look this kind of fact up.
+    fn observes(&self, fact: &Fact) -> bool;
+
+    /// Looks a fact up. `Ok(Err(seen))` says what is so instead.
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError>;
+}
+
+/// Why an action was not carried out, or a fact not looked up.
+#[derive(Debug, Error)]
+pub enum CarryError {
+    /// The driver or device says that it cannot do this (`EOPNOTSUPP`, a missing file).
+    #[error("{0}")]
+    Unsupported(String),
+    /// Something that it needs is not there: a program, a module, a permission.
+    #[error("{what}")]
+    Missing {
+        /// What was attempted and is missing.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// It was tried and failed; the source says why.
+    #[error("{attempt}")]
+    Failed {
+        /// What was attempted, with which values.
+        attempt: String,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It did not come true in time.
+    #[error("{attempt}: not so after {} s", after.as_secs_f32())]
+    TimedOut {
+        /// What was waited for.
+        attempt: String,
+        /// How long.
+        after: Duration,
+    },
+}

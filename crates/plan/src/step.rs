@@ -1,0 +1,51 @@
+//! A plan and its steps.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use penstock_model::{Bdf, NicName};
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Fact};
+
+/// A step's number within its plan, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StepId(pub u32);
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One step: what, why, after what, how back, and what holds afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its number.
+    pub id: StepId,
+    /// What it does.
+    pub action: Action,
+    /// Why, for a person, naming functions and guests as the model does: "NET0#3 belongs to rt-2".
+    pub reason: String,
+    /// Steps that must have succeeded before.
+    pub needs: Vec<StepId>,
+    /// What takes it back; `None` when nothing needs to be (a reset, a definition that is replaced).
+    pub inverse: Option<Action>,
+    /// What is true afterwards.
+    pub postcondition: Fact,
+    /// Whether a driver that answers "unsupported" is to be noted and passed over (the model's `best_effort`).
+    pub best_effort: bool,
+}
+
+/// Ordered steps from what an inventory found to what a model wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Which PF each NIC of the model turned out to be.
+    pub nics: IndexMap<NicName, Bdf>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// What an operator should know before agreeing: VFs that are destroyed and whose they were, attributes that the
+    /// driver is known not to do.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,1 @@
+//! Fixtures, and the harness for namespace and board tests. Development only.
