@@ -8,10 +8,12 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod files;
+pub mod interface;
 pub mod place;
 pub mod process;
 pub mod root;
 
+pub use interface::InterfaceReport;
 pub use place::{Place, PlaceError};
 pub use process::{Command, Output, ProcessError};
 pub use root::Root;

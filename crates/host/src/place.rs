@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Command, Output, ProcessError};
+use crate::{Command, InterfaceReport, Output, ProcessError};
 
 /// This host, the inside of a container, the inside of a VM, a board, a remote machine.
 ///
@@ -16,6 +16,13 @@ pub trait Place {
 
     /// Reads a file there, at most `limit` bytes.
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError>;
+
+    /// Lists the network interfaces there, the loopback interface left out.
+    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError>;
+
+    /// A process of this kernel that lives in the place's network namespace, so that frames can be sent and received
+    /// there; `None` when the place is this process's own namespace, an error when it is under another kernel.
+    fn namespace(&self) -> Result<Option<u32>, PlaceError>;
 }
 
 /// Why a place could not be asked.

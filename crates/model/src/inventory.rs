@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, InterfaceAddress, InterfaceName, LinkState, Mac, TxRate, VfIndex, VlanId,
-    VlanProtocol, VlanQos, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, TxRate, VfIndex,
+    VlanId, VlanProtocol, VlanQos, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -32,8 +32,19 @@ pub struct Inventory {
     pub nvme: Vec<NvmeController>,
     /// IOMMU groups by number, each with all its members; empty when the IOMMU is off.
     pub iommu_groups: BTreeMap<u32, Vec<Bdf>>,
+    /// Guests of ours that are defined here. `scan` alone leaves it empty; the binary fills it in.
+    pub guests: BTreeMap<GuestName, FoundGuest>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
+}
+
+/// A guest that is defined on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundGuest {
+    /// Whether it runs.
+    pub running: bool,
+    /// The functions that it owns while it runs: their interfaces are inside it and not among the host's.
+    pub functions: Vec<Bdf>,
 }
 
 /// The running kernel.

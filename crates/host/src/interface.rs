@@ -1,0 +1,20 @@
+//! A network interface as one network namespace shows it.
+
+use penstock_model::{Mac, inventory::Interface};
+use serde::{Deserialize, Serialize};
+
+/// A network interface and what only the kernel of its namespace can tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// The interface's index in its namespace; never 0.
+    pub index: u32,
+    /// Name, addresses, MTU, link.
+    pub interface: Interface,
+    /// The address burnt in (`IFLA_PERM_ADDRESS`), where the driver has one.
+    pub permanent_mac: Option<Mac>,
+    /// The device behind it (`IFLA_PARENT_DEV_NAME`): a BDF for most NICs, `virtio3` for a virtio one; `None` for a
+    /// software interface.
+    pub device: Option<String>,
+    /// The kind of a software interface (`IFLA_INFO_KIND`): `veth`, `bridge`...
+    pub kind: Option<String>,
+}
