@@ -9,6 +9,7 @@
 
 pub mod files;
 pub mod interface;
+pub mod interrupt;
 pub mod place;
 pub mod process;
 pub mod root;

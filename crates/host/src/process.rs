@@ -20,6 +20,8 @@ use nix::{
 };
 use thiserror::Error;
 
+use crate::interrupt;
+
 /// More output than this of one stream of one command is thrown away; see [`Output::truncated`].
 pub const OUTPUT_LIMIT: usize = 64 << 20;
 
@@ -121,19 +123,19 @@ impl Command {
         let bytes = self.input.clone();
         // A program that exits without reading its input breaks the pipe; its status tells what happened.
         let feed = thread::spawn(move || input.map(|mut input| input.write_all(&bytes)));
-        let status = match self.deadline {
-            None => child.wait().map_err(|e| self.start(e))?,
-            Some(deadline) => match wait_until(&mut child, started + deadline).map_err(|e| self.start(e))? {
-                Some(status) => status,
-                None => {
-                    let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
-                    let _ = child.wait();
-                    return Err(ProcessError::TimedOut {
-                        command: self.to_string(),
-                        after: deadline,
-                    });
-                }
-            },
+        let ended = wait_until(
+            &mut child,
+            self.deadline.map(|deadline| started + deadline),
+            interrupt::pending,
+        );
+        let Some(status) = ended.map_err(|e| self.start(e))? else {
+            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
+            let _ = child.wait();
+            let command = self.to_string();
+            return Err(match self.deadline {
+                Some(after) if !interrupt::pending() => ProcessError::TimedOut { command, after },
+                _ => ProcessError::Interrupted { command },
+            });
         };
         let _ = feed.join();
         let (stdout, cut_out) = stdout.join().unwrap_or_default();
@@ -226,19 +228,22 @@ fn drain(mut stream: Box<dyn Read + Send>) -> (Vec<u8>, bool) {
     (bytes, more)
 }
 
-/// Waits for a child until `deadline`. Polled, because a pidfd can only be waited for through `poll` with the standard
-/// library's child reaped elsewhere; the interval grows from 1 ms to 20 ms.
-fn wait_until(child: &mut process::Child, deadline: Instant) -> io::Result<Option<process::ExitStatus>> {
+/// Waits for a child until `deadline`, or until `give_up` says so. Polled, so that both can be looked at; the interval
+/// grows from 1 ms to 20 ms.
+fn wait_until(
+    child: &mut process::Child,
+    deadline: Option<Instant>,
+    give_up: impl Fn() -> bool,
+) -> io::Result<Option<process::ExitStatus>> {
     let mut interval = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        let now = Instant::now();
-        if now >= deadline {
+        if give_up() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
         }
-        thread::sleep(interval.min(deadline - now));
+        thread::sleep(interval);
         interval = (interval * 2).min(Duration::from_millis(20));
     }
 }
@@ -339,6 +344,12 @@ pub enum ProcessError {
         /// The end of its standard error.
         errors: String,
     },
+    /// Ctrl-C came while it ran, and it was killed.
+    #[error("interrupted while `{command}` ran")]
+    Interrupted {
+        /// The command.
+        command: String,
+    },
     /// It ran longer than it was allowed, and was killed.
     #[error("`{command}` did not end within {} s and was killed", after.as_secs_f32())]
     TimedOut {
@@ -378,7 +389,10 @@ impl Background {
     pub fn end(mut self, patience: Duration) {
         if let Some(mut child) = self.child.take() {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            if !matches!(wait_until(&mut child, Instant::now() + patience), Ok(Some(_))) {
+            if !matches!(
+                wait_until(&mut child, Some(Instant::now() + patience), || false),
+                Ok(Some(_))
+            ) {
                 let _ = child.kill();
                 let _ = child.wait();
             }

@@ -1,0 +1,45 @@
+//! Ctrl-C, and the signals that mean the same.
+//!
+//! A signal reaches a whole process, so this is the one thing here that is process-wide. Other programs run in process
+//! groups of their own and do not see the terminal's Ctrl-C; a command that Penstock waits for is ended by
+//! [`process`](crate::process) as soon as an interrupt is pending. Whoever then cleans up calls [`acknowledge`] first, so
+//! that the commands of the clean-up run.
+
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+static PENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+fn flag() -> &'static Arc<AtomicBool> {
+    PENDING.get_or_init(Arc::default)
+}
+
+/// Has SIGINT, SIGTERM and SIGHUP note an interrupt instead of ending the process.
+pub fn catch() -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, flag().clone())?;
+    }
+    Ok(())
+}
+
+/// Whether an interrupt is pending.
+pub fn pending() -> bool {
+    flag().load(Ordering::Relaxed)
+}
+
+/// The flag itself, for code that is given one to look at.
+pub fn watched() -> &'static AtomicBool {
+    flag()
+}
+
+/// Takes note of the interrupt: nothing is pending afterwards. Says whether something was.
+pub fn acknowledge() -> bool {
+    flag().swap(false, Ordering::Relaxed)
+}
