@@ -60,6 +60,11 @@ impl fmt::Display for Subject {
     }
 }
 
+/// What [`Verdict::wanted`] (and, when it is so, [`Verdict::seen`]) says of a [`Subject::Path`] whose frames are to arrive.
+pub const ARRIVES: &str = "arrives";
+/// What [`Verdict::wanted`] (and, when it is so, [`Verdict::seen`]) says of a [`Subject::Path`] that no frame may take.
+pub const ISOLATED: &str = "isolated";
+
 /// From where an observation was made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
