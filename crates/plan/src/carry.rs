@@ -16,6 +16,19 @@ pub trait Carry {
     /// Does it, within `deadline`. On `Err` the machine is as it was, or `apply` undoes the step by its inverse.
     fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError>;
 
+    /// Does several that do not need one another, each within `deadline`; a carrier that can do them side by side
+    /// overrides this. The answers are in the order of `actions` and may be fewer: the rest was not attempted.
+    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        let mut answers = Vec::with_capacity(actions.len());
+        for action in actions {
+            answers.push(self.carry(action, deadline));
+            if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+                break;
+            }
+        }
+        answers
+    }
+
     /// Whether this carrier can look this kind of fact up.
     fn observes(&self, fact: &Fact) -> bool;
 
