@@ -1,1 +1,8 @@
-//! Fixtures, and the harness for namespace and board tests. Development only.
+//! Fixtures, and the harness for tests that need more than a compiler. Development only.
+//!
+//! A test that cannot run on a machine is reported as ignored, with the reason on standard error; it never passes.
+#![allow(clippy::disallowed_methods)]
+
+pub mod binary;
+pub mod models;
+pub mod needs;

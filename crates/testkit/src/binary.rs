@@ -1,0 +1,55 @@
+//! The `penstock` binary as a user runs it.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// The optimised, static binary: `$PENSTOCK_BINARY`, or what `make build` leaves. `None` when it was not built.
+pub fn path() -> Option<PathBuf> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/x86_64-unknown-linux-gnu/release/penstock");
+    env::var_os("PENSTOCK_BINARY").map(PathBuf::from).or_else(|| Some(built.into())).filter(|path| path.is_file())
+}
+
+/// The command `penstock` in `directory`, not yet started.
+///
+/// # Panics
+///
+/// When there is no binary; tests that use this ask [`needs::board`](crate::needs::board) first.
+pub fn command(directory: &Path) -> Command {
+    let mut command = Command::new(path().expect("the binary was built: `make build`"));
+    command.current_dir(directory);
+    command
+}
+
+/// How a run of the binary ended.
+#[derive(Debug)]
+pub struct Run {
+    /// The exit status; -1 for one that died of a signal.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs `penstock` with these arguments in `directory`.
+///
+/// # Panics
+///
+/// When it cannot be started.
+pub fn run<A: AsRef<OsStr>>(directory: &Path, arguments: impl IntoIterator<Item = A>) -> Run {
+    command(directory).args(arguments).output().expect("the binary runs").into()
+}

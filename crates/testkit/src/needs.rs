@@ -1,0 +1,30 @@
+//! What a test needs of the machine that it runs on, as reasons why it cannot run.
+
+use std::process::Command;
+
+use crate::binary;
+
+/// Why no board can be booted here, if so: the binary was not built, or its image cannot be made.
+///
+/// Makes the board image on the first call, which takes minutes on a machine that has none.
+pub fn board() -> Option<String> {
+    let Some(penstock) = binary::path() else {
+        return Some("the optimised binary is not built: run `make build`".to_owned());
+    };
+    let output = Command::new(penstock).args(["board", "image"]).output();
+    match output {
+        Err(error) => Some(error.to_string()),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+/// Why no network namespace can be made here, if so.
+pub fn network_namespace() -> Option<String> {
+    let output = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
+    match output {
+        Err(error) => Some(format!("unshare and ip cannot be run: {error}")),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}

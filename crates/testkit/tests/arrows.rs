@@ -1,0 +1,68 @@
+//! The crates' arrows point the way that ARCHITECTURE.md draws them, and every crate inherits the lints.
+#![allow(clippy::disallowed_methods)]
+
+use std::{collections::BTreeMap, process::Command};
+
+/// Which crates of ours a crate may use. One that is missing here fails the test: a new crate declares itself.
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("model", &[]),
+    ("plan", &["model"]),
+    ("host", &["model"]),
+    ("report", &["model"]),
+    ("apply", &["plan", "host", "model"]),
+    ("guests", &["plan", "host", "model"]),
+    ("board", &["host", "model"]),
+    ("testkit", &["host", "model"]),
+    ("cli", &["apply", "board", "guests", "host", "model", "plan", "report"]),
+];
+
+fn metadata() -> serde_json::Value {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", manifest])
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_crates_arrows_point_the_way_the_design_draws_them() {
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into();
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert_eq!(packages.len(), ARROWS.len());
+    for package in packages {
+        let name = package["name"].as_str().unwrap().strip_prefix("penstock-").unwrap();
+        let may = allowed.get(name).unwrap_or_else(|| panic!("crate {name} has no arrows"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let Some(on) = dependency["name"].as_str().unwrap().strip_prefix("penstock-") else { continue };
+            let for_tests = dependency["kind"] == "dev" && on == "testkit";
+            assert!(for_tests || may.contains(&on), "crate {name} must not use {on}");
+        }
+    }
+}
+
+#[test]
+fn the_pure_crates_stay_pure() {
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        if !["penstock-model", "penstock-plan", "penstock-report"].contains(&name) {
+            continue;
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            let impure = ["nix", "libc", "netlink-sys", "signal-hook", "indicatif", "clap"].contains(&on);
+            assert!(!impure || dependency["kind"] == "dev", "pure crate {name} must not use {on}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_inherits_the_lints() {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let manifest = std::fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{manifest}");
+    }
+}
