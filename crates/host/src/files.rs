@@ -3,13 +3,16 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{Flock, FlockArg},
+    fcntl::{Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
 };
 use thiserror::Error;
 
@@ -67,6 +70,40 @@ pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bo
     let more = bytes.len() > limit;
     bytes.truncate(limit);
     Ok((bytes, more))
+}
+
+/// At most `limit` bytes of the regular file `path` as a process whose root directory is `root` would see it: symbolic
+/// links and `..` in `path` never lead out of `root` (`openat2`, `RESOLVE_IN_ROOT`, Linux 5.6). For trees that somebody
+/// hostile writes to; a FIFO or device there is refused instead of waited for.
+pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<Vec<u8>> {
+    let root = root.as_ref();
+    let read = || -> io::Result<Vec<u8>> {
+        let directory = File::open(root)?;
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        // The kernel answers EAGAIN when something was renamed or mounted meanwhile and it cannot be sure.
+        let mut attempts = 16;
+        let found = loop {
+            attempts -= 1;
+            match openat2(&directory, path, how) {
+                Err(Errno::EAGAIN) if attempts > 0 => {}
+                opened => break File::from(opened?),
+            }
+        };
+        if !found.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        // Only now is it opened for reading: to open a device can already do something to it.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+            .open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, limit as u64), &mut bytes)?;
+        Ok(bytes)
+    };
+    on("read", &root.join(path.trim_start_matches('/')), read())
 }
 
 /// Writes a kernel attribute or an existing file in one `write` call; never creates it.

@@ -97,6 +97,16 @@ impl Command {
         &self.arguments
     }
 
+    /// The environment variables that it is given besides Penstock's own.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.environment
+    }
+
+    /// The working directory that it is to start in.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// What it is to read on standard input.
     pub fn standard_input(&self) -> &[u8] {
         &self.input
