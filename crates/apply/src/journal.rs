@@ -1,0 +1,249 @@
+//! The record of a run, made so that whoever finds it after a crash knows what may have been written.
+//!
+//! One JSON object a line. An `intent` reaches the disk before the write that it announces; what came of it follows, and
+//! reaches the disk with the next intent at the latest. So after a crash every step that may have touched the machine
+//! has its intent here, with the inverse that takes it back; an intent without an outcome may or may not have happened.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use penstock_host::files::{self, FileError};
+use penstock_plan::{Action, StepId};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The version of the journal's form; a reader refuses a newer one.
+pub const JOURNAL_VERSION: u32 = 1;
+
+/// One line of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    /// A run starts.
+    Begin {
+        /// [`JOURNAL_VERSION`] of the writer.
+        version: u32,
+        /// How many steps its plan has.
+        steps: usize,
+    },
+    /// A step is about to be carried out.
+    Intent {
+        /// Which.
+        step: StepId,
+        /// What it does.
+        action: Action,
+        /// What takes it back.
+        inverse: Option<Action>,
+    },
+    /// What came of a step.
+    Outcome {
+        /// Which.
+        step: StepId,
+        /// How it came out.
+        outcome: Ending,
+        /// The error, or what the driver said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+    /// A step is about to be taken back by `action`.
+    Undo {
+        /// Which.
+        step: StepId,
+        /// Its inverse.
+        action: Action,
+    },
+    /// What came of taking a step back.
+    Undone {
+        /// Which.
+        step: StepId,
+        /// Why it could not be; `None` when it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// The run ended by itself. A journal without this line was cut off.
+    End {
+        /// Whether the machine is as the plan wants it.
+        applied: bool,
+    },
+}
+
+/// How a step came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// Carried out, and its postcondition was read back.
+    Done,
+    /// The driver or device cannot do it; passed over.
+    Unsupported,
+    /// It failed, or its postcondition did not come true.
+    Failed,
+}
+
+/// Where entries go.
+pub trait Journal {
+    /// Records `entries` in order. With `sync` they, and all before them, are on disk when this returns.
+    fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError>;
+}
+
+/// A journal could not be kept or read.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// The file could not be opened or read.
+    #[error("the journal cannot be used")]
+    File(#[from] FileError),
+    /// A line could not be written.
+    #[error("could not write to the journal {}", path.display())]
+    Write {
+        /// Which journal.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A line before the last is not an entry.
+    #[error("line {line} of the journal {} is damaged", path.display())]
+    Damaged {
+        /// Which journal.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A newer Penstock wrote it.
+    #[error(
+        "the journal {} has version {version}; this Penstock reads up to {JOURNAL_VERSION}",
+        path.display()
+    )]
+    Newer {
+        /// Which journal.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+}
+
+/// A journal in a file.
+#[derive(Debug)]
+pub struct FileJournal {
+    path: PathBuf,
+    file: File,
+}
+
+impl FileJournal {
+    /// Opens the journal at `path` for appending, creating it.
+    pub fn open(path: impl Into<PathBuf>) -> Result<FileJournal, JournalError> {
+        let path = path.into();
+        let file = files::append(&path)?;
+        Ok(FileJournal { path, file })
+    }
+}
+
+impl Journal for FileJournal {
+    fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
+        let write = |file: &mut File| -> io::Result<()> {
+            let mut lines = Vec::new();
+            for entry in entries {
+                serde_json::to_writer(&mut lines, entry)?;
+                lines.push(b'\n');
+            }
+            file.write_all(&lines)?;
+            if sync { file.sync_data() } else { Ok(()) }
+        };
+        write(&mut self.file).map_err(|source| JournalError::Write {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// A journal in memory, for a run that nobody has to take up again.
+impl Journal for Vec<Entry> {
+    fn record(&mut self, entries: &[Entry], _: bool) -> Result<(), JournalError> {
+        self.extend_from_slice(entries);
+        Ok(())
+    }
+}
+
+/// The entries of the journal at `path`. A last line that was cut off is left out: what it announced was not yet begun.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
+    let path = path.as_ref();
+    let bytes = files::read(path)?;
+    let mut entries = Vec::new();
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    for (number, line) in bytes[..whole].split_inclusive(|b| *b == b'\n').enumerate() {
+        let entry = serde_json::from_slice(line).map_err(|source| JournalError::Damaged {
+            path: path.to_owned(),
+            line: number + 1,
+            source,
+        })?;
+        if let Entry::Begin { version, .. } = entry {
+            if version > JOURNAL_VERSION {
+                return Err(JournalError::Newer {
+                    path: path.to_owned(),
+                    version,
+                });
+            }
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<Entry> {
+        let pf = "0000:04:00.0".parse().unwrap();
+        vec![
+            Entry::Begin { version: 1, steps: 1 },
+            Entry::Intent {
+                step: StepId(1),
+                action: Action::SetVfCount { pf, count: 2 },
+                inverse: Some(Action::SetVfCount { pf, count: 0 }),
+            },
+            Entry::Outcome {
+                step: StepId(1),
+                outcome: Ending::Done,
+                detail: None,
+            },
+            Entry::End { applied: true },
+        ]
+    }
+
+    #[test]
+    fn a_journal_cut_off_at_any_byte_reads_as_the_entries_that_were_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let mut journal = FileJournal::open(&path).unwrap();
+        journal.record(&entries()[..2], true).unwrap();
+        journal.record(&entries()[2..], false).unwrap();
+        assert_eq!(read(&path).unwrap(), entries());
+
+        let whole = files::read(&path).unwrap();
+        for length in 0..whole.len() {
+            files::write_atomic(&path, &whole[..length]).unwrap();
+            let read = read(&path).unwrap();
+            let lines = whole[..length].iter().filter(|b| **b == b'\n').count();
+            assert_eq!(read, entries()[..lines], "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_and_a_newer_version_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":1,\"steps\":1}\nnonsense\n").unwrap();
+        assert!(matches!(
+            read(&path),
+            Err(JournalError::Damaged { line: 2, .. })
+        ));
+        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":99,\"steps\":1}\n").unwrap();
+        assert!(matches!(read(&path), Err(JournalError::Newer { version: 99, .. })));
+    }
+}

@@ -1,0 +1,427 @@
+use std::{collections::BTreeMap, io, path::PathBuf};
+
+use penstock_model::{Bdf, Mtu, VfAttribute, VfIndex};
+use penstock_plan::Direction;
+
+use super::*;
+
+/// A machine of keys and values: an action sets one, a fact looks at one.
+#[derive(Default)]
+struct World {
+    state: BTreeMap<String, String>,
+    /// What the next carries do instead of working, by how many carries came before.
+    trouble: BTreeMap<usize, Trouble>,
+    carried: usize,
+    /// Set by the world after so many carries.
+    cancel_after: Option<(usize, &'static AtomicBool)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    /// Fails and changes nothing.
+    Fails,
+    /// Fails and has changed it all the same.
+    FailsHalfWay,
+    /// Says that it worked, and did nothing.
+    Lies,
+    /// The driver cannot.
+    Unsupported,
+}
+
+fn set(action: &Action) -> (String, String) {
+    match action {
+        Action::SetAutoprobe { pf, on } => (format!("autoprobe {pf}"), on.to_string()),
+        Action::SetVfCount { pf, count } => (format!("vfs {pf}"), count.to_string()),
+        Action::SetVfAttribute { pf, vf, attribute } => {
+            (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
+        }
+        Action::SetMtu { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
+        Action::SetLink { function, direction } => (format!("link {function}"), format!("{direction:?}")),
+        other => panic!("not in these tests: {other}"),
+    }
+}
+
+fn looked_at(fact: &Fact) -> (String, String) {
+    match fact {
+        Fact::Autoprobe { pf, on } => (format!("autoprobe {pf}"), on.to_string()),
+        Fact::VfCount { pf, count } => (format!("vfs {pf}"), count.to_string()),
+        Fact::VfAttribute { pf, vf, attribute } => {
+            (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
+        }
+        Fact::MtuIs { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
+        Fact::Link { function, direction } => (format!("link {function}"), format!("{direction:?}")),
+        other => panic!("not in these tests: {other}"),
+    }
+}
+
+impl Carry for World {
+    fn carries(&self, action: &Action) -> bool {
+        !matches!(action, Action::StartGuest { .. })
+    }
+
+    fn carry(&mut self, action: &Action, _: Duration) -> Result<(), CarryError> {
+        let trouble = self.trouble.get(&self.carried).copied();
+        self.carried += 1;
+        if let Some((after, flag)) = self.cancel_after {
+            flag.fetch_or(self.carried == after, Ordering::Relaxed);
+        }
+        let (key, value) = set(action);
+        match trouble {
+            Some(Trouble::Lies) => return Ok(()),
+            Some(Trouble::Unsupported) => return Err(CarryError::Unsupported("EOPNOTSUPP".to_owned())),
+            None | Some(Trouble::FailsHalfWay) => drop(self.state.insert(key, value)),
+            Some(Trouble::Fails) => (),
+        }
+        match trouble {
+            None => Ok(()),
+            Some(_) => Err(CarryError::Failed {
+                attempt: format!("could not do {action}"),
+                source: Box::new(io::Error::other("no luck")),
+            }),
+        }
+    }
+
+    fn observes(&self, fact: &Fact) -> bool {
+        !matches!(fact, Fact::GuestRunning { .. })
+    }
+
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+        let (key, value) = looked_at(fact);
+        Ok(match self.state.get(&key) {
+            Some(seen) if *seen == value => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        })
+    }
+}
+
+fn bdf(text: &str) -> Bdf {
+    text.parse().unwrap()
+}
+
+fn mac(vf: u16, mac: &str) -> Action {
+    Action::SetVfAttribute {
+        pf: bdf("04:00.0"),
+        vf: VfIndex::new(vf).unwrap(),
+        attribute: VfAttribute::Mac(mac.parse().unwrap()),
+    }
+}
+
+/// Autoprobe off, 2 VFs, a MAC for each, MTU, up.
+fn plan() -> Plan {
+    let pf = bdf("04:00.0");
+    let mtu = |bytes| Action::SetMtu {
+        function: pf,
+        mtu: Mtu::new(bytes).unwrap(),
+    };
+    let link = |direction| Action::SetLink {
+        function: pf,
+        direction,
+    };
+    let steps: [(Action, Action, &[u32]); 6] = [
+        (
+            Action::SetAutoprobe { pf, on: false },
+            Action::SetAutoprobe { pf, on: true },
+            &[],
+        ),
+        (
+            Action::SetVfCount { pf, count: 2 },
+            Action::SetVfCount { pf, count: 0 },
+            &[1],
+        ),
+        (mac(0, "02:00:00:00:00:01"), mac(0, "00:00:00:00:00:00"), &[2]),
+        (mac(1, "02:00:00:00:00:02"), mac(1, "00:00:00:00:00:00"), &[2]),
+        (mtu(9000), mtu(1500), &[]),
+        (link(Direction::Up), link(Direction::Down), &[5]),
+    ];
+    let steps = (1..)
+        .zip(steps)
+        .map(|(n, (action, inverse, needs))| Step {
+            id: StepId(n),
+            postcondition: undo::fact_after(&action),
+            action,
+            reason: "a test".to_owned(),
+            needs: needs.iter().copied().map(StepId).collect(),
+            inverse: Some(inverse),
+            best_effort: false,
+        })
+        .collect();
+    Plan {
+        steps,
+        ..Plan::default()
+    }
+}
+
+/// The world before, as the inverses of [`plan`] leave it.
+fn before() -> World {
+    let state = plan().steps.iter().filter_map(|step| step.inverse.as_ref().map(set)).collect();
+    World {
+        state,
+        ..World::default()
+    }
+}
+
+fn after() -> BTreeMap<String, String> {
+    plan().steps.iter().map(|step| set(&step.action)).collect()
+}
+
+fn quick() -> Options<'static> {
+    Options {
+        deadline: Duration::from_millis(20),
+        ..Options::default()
+    }
+}
+
+fn go(world: &mut World, options: &Options<'_>) -> (Result<Applied, ApplyError>, Vec<Entry>) {
+    let mut journal = Vec::new();
+    let outcome = run(&plan(), &mut [world], &mut journal, &mut (), options);
+    (outcome, journal)
+}
+
+#[test]
+fn a_plan_that_works_is_carried_out_and_recorded() {
+    let mut world = before();
+    let (outcome, journal) = go(&mut world, &quick());
+    let applied = outcome.unwrap();
+    assert_eq!(world.state, after());
+    assert_eq!(applied.steps.len(), 6);
+    assert!(applied.steps.iter().all(|step| step.outcome == Ending::Done));
+    assert_eq!(journal.len(), 1 + 2 * 6 + 1);
+    assert_eq!(journal.last(), Some(&Entry::End { applied: true }));
+}
+
+#[test]
+fn whichever_step_fails_and_however_the_machine_is_as_before() {
+    for k in 0..6 {
+        for trouble in [Trouble::Fails, Trouble::FailsHalfWay, Trouble::Lies] {
+            let mut world = before();
+            world.trouble.insert(k, trouble);
+            let (outcome, journal) = go(&mut world, &quick());
+            let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else {
+                panic!("{k}: {outcome:?}");
+            };
+            // Two MACs are one batch: the second is carried before the first is proven.
+            assert_eq!(step, StepId(k as u32 + 1));
+            assert_eq!(not_undone, []);
+            assert_eq!(world.state, before().state, "step {}", k + 1);
+            assert_eq!(journal.last(), Some(&Entry::End { applied: false }));
+        }
+    }
+}
+
+#[test]
+fn every_write_is_announced_before_it_happens() {
+    /// A journal that looks at nothing but the order.
+    struct Announced(Vec<Action>);
+    impl Journal for Announced {
+        fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
+            for entry in entries {
+                match entry {
+                    Entry::Intent { action, .. } | Entry::Undo { action, .. } => {
+                        assert!(sync, "{action} was announced but not synced");
+                        self.0.push(action.clone());
+                    }
+                    _ => (),
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut world = before();
+    world.trouble.insert(5, Trouble::Fails);
+    let mut journal = Announced(Vec::new());
+    let outcome = run(&plan(), &mut [&mut world], &mut journal, &mut (), &quick());
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })));
+    assert_eq!(journal.0.len(), world.carried);
+}
+
+#[test]
+fn a_rollback_goes_on_past_what_it_cannot_take_back() {
+    let mut world = before();
+    world.trouble.insert(4, Trouble::Fails);
+    // Carries 5.. are the way back: the failed step, then the second MAC.
+    world.trouble.insert(6, Trouble::Fails);
+    let (outcome, _) = go(&mut world, &quick());
+    let Err(error @ ApplyError::RolledBack { .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(error.to_string().contains("not taken back: step 4"), "{error}");
+    let ApplyError::RolledBack { undone, not_undone, .. } = error else {
+        unreachable!()
+    };
+    assert_eq!(undone, [5, 3, 2, 1].map(StepId));
+    assert_eq!(not_undone.len(), 1);
+    let mut expected = before().state;
+    expected.insert("mac 0000:04:00.0 1".to_owned(), "mac 02:00:00:00:00:02".to_owned());
+    assert_eq!(world.state, expected);
+}
+
+#[test]
+fn a_setting_that_the_driver_lacks_is_listed_and_passed_over() {
+    for k in [0, 2, 3, 4] {
+        let mut world = before();
+        world.trouble.insert(k, Trouble::Unsupported);
+        let (outcome, _) = go(&mut world, &quick());
+        let applied = outcome.unwrap();
+        let unsupported: Vec<_> = applied.unsupported().map(|report| report.step).collect();
+        assert_eq!(unsupported, [StepId(k as u32 + 1)]);
+    }
+}
+
+#[test]
+fn what_later_steps_stand_on_must_be_supported() {
+    for k in [1, 5] {
+        let mut world = before();
+        world.trouble.insert(k, Trouble::Unsupported);
+        let (outcome, _) = go(&mut world, &quick());
+        assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })), "{outcome:?}");
+        assert_eq!(world.state, before().state);
+    }
+}
+
+#[test]
+fn a_postcondition_is_waited_for_no_longer_than_the_deadline() {
+    let mut world = before();
+    world.trouble.insert(5, Trouble::Lies);
+    let began = Instant::now();
+    let (outcome, _) = go(&mut world, &quick());
+    assert!(began.elapsed() >= Duration::from_millis(20));
+    let Err(ApplyError::RolledBack { source, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let text = source.to_string();
+    assert!(text.contains("is up") && text.contains("Down"), "{text}");
+}
+
+#[test]
+fn a_cancelled_run_takes_back_what_it_did() {
+    for k in 1..6 {
+        let flag: &'static AtomicBool = Box::leak(Box::default());
+        let mut world = before();
+        world.cancel_after = Some((k, flag));
+        let options = Options {
+            cancel: Some(flag),
+            ..quick()
+        };
+        let (outcome, _) = go(&mut world, &options);
+        assert!(matches!(outcome, Err(ApplyError::Cancelled { .. })), "{outcome:?}");
+        assert_eq!(world.state, before().state);
+    }
+}
+
+#[test]
+fn a_step_that_nobody_carries_is_refused_before_the_first_write() {
+    let mut plan = plan();
+    plan.steps[5].action = Action::StartGuest {
+        guest: "a".parse().unwrap(),
+    };
+    let mut world = before();
+    let mut journal = Vec::new();
+    let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
+    assert!(matches!(outcome, Err(ApplyError::NotCarried { step: StepId(6), .. })));
+    assert_eq!((world.carried, journal.len()), (0, 0));
+
+    plan.steps[5].action = plan.steps[4].action.clone();
+    plan.steps[5].postcondition = Fact::GuestRunning {
+        guest: "a".parse().unwrap(),
+        running: true,
+    };
+    let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
+    assert!(matches!(outcome, Err(ApplyError::NotObserved { step: StepId(6), .. })));
+    assert_eq!((world.carried, journal.len()), (0, 0));
+}
+
+/// Full after so many records.
+struct Full(usize);
+
+impl Journal for Full {
+    fn record(&mut self, _: &[Entry], _: bool) -> Result<(), JournalError> {
+        if self.0 == 0 {
+            return Err(JournalError::Write {
+                path: PathBuf::from("journal"),
+                source: io::ErrorKind::StorageFull.into(),
+            });
+        }
+        self.0 -= 1;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_stops_before_the_write_that_it_could_not_record() {
+    for records in 0..6 {
+        let mut world = before();
+        let outcome = run(&plan(), &mut [&mut world], &mut Full(records), &mut (), &quick());
+        match outcome {
+            Err(ApplyError::Journal(_)) => assert_eq!(records, 0),
+            Err(ApplyError::RolledBack {
+                source: StepError::Journal(_),
+                ..
+            }) => (),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.state, before().state);
+    }
+}
+
+#[test]
+fn a_tear_down_goes_on_and_says_what_is_left() {
+    let mut world = before();
+    world.trouble.insert(1, Trouble::Fails);
+    // What was torn down already is success, even when doing it again fails.
+    world.state.extend([set(&plan().steps[4].action)]);
+    world.trouble.insert(4, Trouble::Fails);
+    let options = Options {
+        mode: Mode::TearDown,
+        ..quick()
+    };
+    let (outcome, journal) = go(&mut world, &options);
+    let Err(ApplyError::Incomplete { failures, applied }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let failed: Vec<_> = failures.iter().map(|failure| failure.step).collect();
+    assert_eq!(failed, [StepId(2)]);
+    assert_eq!(applied.steps.len(), 6);
+    assert_eq!(world.carried, 6);
+    assert!(!journal.iter().any(|entry| matches!(entry, Entry::Undo { .. })));
+}
+
+#[test]
+fn independent_steps_of_one_kind_make_a_batch_and_no_others_do() {
+    let plan = plan();
+    let carried_by = [0; 6];
+    let lengths: Vec<usize> = (0..6)
+        .map(|from| batch(&plan.steps[from..], &carried_by[from..]).len())
+        .collect();
+    assert_eq!(lengths, [1, 1, 2, 1, 1, 1]);
+
+    let mut chained = plan.clone();
+    chained.steps[3].needs = vec![StepId(3)];
+    assert_eq!(batch(&chained.steps[2..], &carried_by[2..]).len(), 1);
+    assert_eq!(batch(&plan.steps[2..], &[0, 1, 0, 0]).len(), 1);
+}
+
+#[test]
+fn the_observer_hears_of_every_step_and_of_the_way_back() {
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+    impl Observer for Heard {
+        fn started(&mut self, step: &Step) {
+            self.0.push(format!("+{}", step.id));
+        }
+        fn finished(&mut self, step: &Step, report: &StepReport) {
+            self.0.push(format!("{:?} {}", report.outcome, step.id));
+        }
+        fn rolling_back(&mut self, steps: usize, _: &str) {
+            self.0.push(format!("back {steps}"));
+        }
+        fn undone(&mut self, step: &Step, error: Option<&str>) {
+            assert_eq!(error, None);
+            self.0.push(format!("-{}", step.id));
+        }
+    }
+    let mut world = before();
+    world.trouble.insert(1, Trouble::Fails);
+    let mut heard = Heard::default();
+    let _ = run(&plan(), &mut [&mut world], &mut Vec::new(), &mut heard, &quick());
+    assert_eq!(heard.0, ["+1", "Done 1", "+2", "Failed 2", "back 2", "-2", "-1"]);
+}

@@ -1,0 +1,102 @@
+//! Taking back what was done.
+
+use std::time::Instant;
+
+use penstock_host::interrupt;
+use penstock_plan::{Action, Fact, Step, StepId};
+
+use super::{Run, chain};
+use crate::journal::Entry;
+
+/// A step that could not be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotUndone {
+    /// Which.
+    pub step: StepId,
+    /// The inverse that failed, in words.
+    pub action: String,
+    /// Why it failed.
+    pub error: String,
+}
+
+impl Run<'_, '_> {
+    /// Takes `begun` back, last first, past every error. Cancelling does not stop it: half a way back helps nobody.
+    pub(super) fn roll_back(&mut self, begun: &[&Step], why: &str) -> (Vec<StepId>, Vec<NotUndone>) {
+        let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
+        // The commands that the way back runs must not be ended by the Ctrl-C that brought it about.
+        interrupt::acknowledge();
+        self.observer.rolling_back(begun.len(), why);
+        for step in begun.iter().rev() {
+            let Some(inverse) = &step.inverse else { continue };
+            let undo = Entry::Undo {
+                step: step.id,
+                action: inverse.clone(),
+            };
+            // The way back goes on when the disk is full: the intents that it needs were written before.
+            let _ = self.journal.record(&[undo], true);
+            let outcome = self.undo(inverse);
+            let error = outcome.err();
+            let entry = Entry::Undone {
+                step: step.id,
+                error: error.clone(),
+            };
+            let _ = self.journal.record(&[entry], false);
+            self.observer.undone(step, error.as_deref());
+            match error {
+                None => undone.push(step.id),
+                Some(error) => not_undone.push(NotUndone {
+                    step: step.id,
+                    action: inverse.to_string(),
+                    error,
+                }),
+            }
+        }
+        let _ = self.journal.record(&[Entry::End { applied: false }], true);
+        (undone, not_undone)
+    }
+
+    fn undo(&mut self, inverse: &Action) -> Result<(), String> {
+        let began = Instant::now();
+        let deadline = self.options.deadline_of(inverse);
+        let fact = fact_after(inverse);
+        let carrier = self
+            .carriers
+            .iter_mut()
+            .find(|carrier| carrier.carries(inverse))
+            .ok_or_else(|| "nothing here can carry it out".to_owned())?;
+        if let Err(error) = carrier.carry(inverse, deadline) {
+            // A step that failed half-way may never have changed what its inverse restores.
+            return if self.already(&fact) { Ok(()) } else { Err(chain(&error)) };
+        }
+        if !self.carriers.iter().any(|carrier| carrier.observes(&fact)) {
+            return Ok(());
+        }
+        self.prove(&fact, deadline.saturating_sub(began.elapsed()), None)
+            .map_err(|error| chain(&error))
+    }
+}
+
+/// What is true after an action.
+fn fact_after(action: &Action) -> Fact {
+    match action.clone() {
+        Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
+        Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
+        Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
+        Action::SetDriver { function, driver } => Fact::Driver { function, driver },
+        Action::SetMac { function, mac } => Fact::Mac { function, mac },
+        Action::Rename { function, to } => Fact::Name { function, name: to },
+        Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
+        Action::SetLink { function, direction } => Fact::Link { function, direction },
+        Action::AddAddress { function, address } => Fact::HasAddress { function, address },
+        Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
+        Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
+        Action::ResetFunction { function } => Fact::Reset { function },
+        Action::DefineGuest(definition) => Fact::GuestDefined {
+            guest: definition.guest,
+            defined: true,
+        },
+        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
+        Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
+        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
+    }
+}
