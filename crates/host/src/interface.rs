@@ -17,4 +17,8 @@ pub struct InterfaceReport {
     pub device: Option<String>,
     /// The kind of a software interface (`IFLA_INFO_KIND`): `veth`, `bridge`...
     pub kind: Option<String>,
+    /// The port's name within its device (`IFLA_PHYS_PORT_NAME`): `p0` for an uplink, `pf0vf3` for the representor of a
+    /// VF; `None` where the driver gives none.
+    #[serde(default)]
+    pub port_name: Option<String>,
 }

@@ -3,18 +3,28 @@
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
+//! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
+//! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
 #![allow(clippy::disallowed_methods)]
 
 pub mod files;
+pub mod frames;
+pub mod here;
 pub mod interface;
 pub mod interrupt;
+pub mod namespace;
+pub mod netlink;
+pub mod pci;
 pub mod place;
 pub mod process;
 pub mod root;
 
+pub use here::Here;
 pub use interface::InterfaceReport;
+pub use netlink::{Netlink, NetlinkError};
+pub use pci::{PciError, PciFunction, interface_of};
 pub use place::{Place, PlaceError};
 pub use process::{Command, Output, ProcessError};
 pub use root::Root;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Command, InterfaceReport, Output, ProcessError};
+use crate::{Command, InterfaceReport, NetlinkError, Output, ProcessError};
 
 /// This host, the inside of a container, the inside of a VM, a board, a remote machine.
 ///
@@ -46,6 +46,15 @@ pub enum PlaceError {
         path: String,
         /// Why.
         why: String,
+    },
+    /// Its network interfaces could not be listed.
+    #[error("could not list the network interfaces {place}")]
+    Interfaces {
+        /// Where.
+        place: String,
+        /// Why.
+        #[source]
+        source: NetlinkError,
     },
     /// The place is not there any more.
     #[error("{place} cannot be reached: {why}")]

@@ -1,0 +1,149 @@
+//! Links: listing them, and changing one.
+
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage};
+use nix::libc;
+use penstock_model::{InterfaceName, Mac, Mtu, inventory::Interface};
+
+use super::{
+    Netlink, NetlinkError,
+    wire::{self, Message},
+};
+use crate::InterfaceReport;
+
+/// `RTM_NEWLINK`.
+pub(super) const NEW_LINK: u16 = libc::RTM_NEWLINK;
+/// `RTM_GETLINK`.
+pub(super) const GET_LINK: u16 = libc::RTM_GETLINK;
+/// `RTM_SETLINK`.
+pub(super) const SET_LINK: u16 = libc::RTM_SETLINK;
+
+/// The length of `struct ifinfomsg`.
+pub(super) const LINK_HEADER: usize = 16;
+
+const ARPHRD_ETHER: u16 = 1;
+const IFLA_PHYS_PORT_NAME: u16 = 38;
+const IFLA_PERM_ADDRESS: u16 = 54;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_INFO_KIND: u16 = 1;
+
+impl Netlink {
+    /// Lists the Ethernet interfaces of the namespace with their addresses: one dump of links, one of addresses.
+    ///
+    /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels) and those
+    /// whose name [`InterfaceName`] refuses.
+    pub fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
+        let mut body = LinkMessage::default();
+        body.attributes
+            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let mut reports = self
+            .route
+            .dump("list the network interfaces", GET_LINK, &body, link_report)?;
+        for (index, address) in self.addresses()? {
+            if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
+                report.interface.addresses.push(address);
+            }
+        }
+        Ok(reports)
+    }
+
+    /// Brings an interface administratively up or down.
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), NetlinkError> {
+        let attempt = format!("bring interface {index} {}", if up { "up" } else { "down" });
+        let mut body = change(index);
+        body.header.change_mask = LinkFlags::Up;
+        if up {
+            body.header.flags = LinkFlags::Up;
+        }
+        self.set_link(&attempt, &body)
+    }
+
+    /// Sets the MTU of an interface.
+    pub fn set_mtu(&mut self, index: u32, mtu: Mtu) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::Mtu(mtu.get()));
+        self.set_link(&format!("set MTU {mtu} of interface {index}"), &body)
+    }
+
+    /// Sets the MAC address of an interface.
+    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.attributes
+            .push(LinkAttribute::Address(mac.octets().to_vec()));
+        self.set_link(&format!("set mac {mac} of interface {index}"), &body)
+    }
+
+    /// Renames an interface, which has to be down on kernels before 6.2.
+    pub fn rename(&mut self, index: u32, to: &InterfaceName) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::IfName(to.to_string()));
+        self.set_link(&format!("call interface {index} {to}"), &body)
+    }
+
+    pub(super) fn set_link(&mut self, attempt: &str, body: &LinkMessage) -> Result<(), NetlinkError> {
+        self.route.ask(attempt, SET_LINK, 0, body, |_| {})
+    }
+}
+
+/// The start of a message about interface `index`.
+pub(super) fn change(index: u32) -> LinkMessage {
+    let mut body = LinkMessage::default();
+    body.header = LinkHeader {
+        index,
+        ..LinkHeader::default()
+    };
+    body
+}
+
+/// What a link message says of an Ethernet interface; `None` for any other message.
+pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
+    if message.kind != NEW_LINK {
+        return None;
+    }
+    // AF_BRIDGE messages describe ports of bridges, not links.
+    let family = *message.payload.first()?;
+    let (hardware, index) = (
+        wire::u16_at(message.payload, 2)?,
+        wire::u32_at(message.payload, 4)?,
+    );
+    let flags = wire::u32_at(message.payload, 8)?;
+    if i32::from(family) != libc::AF_UNSPEC || hardware != ARPHRD_ETHER || index == 0 {
+        return None;
+    }
+    let attributes = message.payload.get(LINK_HEADER..)?;
+    let (mut name, mut mac, mut mtu, mut carrier) = (None, None, None, None);
+    let (mut permanent_mac, mut device, mut kind, mut port_name) = (None, None, None, None);
+    for (attribute, value) in wire::attributes(attributes) {
+        match attribute {
+            libc::IFLA_IFNAME => name = wire::text(value).parse::<InterfaceName>().ok(),
+            libc::IFLA_ADDRESS => mac = mac_of(value),
+            libc::IFLA_MTU => mtu = wire::u32_at(value, 0),
+            libc::IFLA_CARRIER => carrier = value.first().map(|up| *up != 0),
+            libc::IFLA_LINKINFO => kind = wire::attribute(value, IFLA_INFO_KIND).map(wire::text),
+            IFLA_PERM_ADDRESS => permanent_mac = mac_of(value).filter(|mac| !mac.is_zero()),
+            IFLA_PARENT_DEV_NAME => device = Some(wire::text(value)),
+            IFLA_PHYS_PORT_NAME => port_name = Some(wire::text(value)),
+            _ => {}
+        }
+    }
+    let up = flags & libc::IFF_UP as u32 != 0;
+    Some(InterfaceReport {
+        index,
+        interface: Interface {
+            name: name?,
+            mac: mac?,
+            mtu: mtu?,
+            up,
+            carrier: carrier.filter(|_| up),
+            speed: None,
+            addresses: Vec::new(),
+        },
+        permanent_mac,
+        device,
+        kind,
+        port_name,
+    })
+}
+
+fn mac_of(value: &[u8]) -> Option<Mac> {
+    value.try_into().ok().map(Mac::new)
+}

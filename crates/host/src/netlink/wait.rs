@@ -1,0 +1,86 @@
+//! Waiting for a function's interface, on the kernel's own events.
+
+use std::time::{Duration, Instant};
+
+use penstock_model::Bdf;
+
+use super::{Netlink, NetlinkError, link::link_report, socket::socket_error, wire};
+use crate::{InterfaceReport, Root, files, pci::interface_of};
+
+/// `RTNLGRP_LINK`.
+const LINK_GROUP: u32 = 1;
+
+/// Waits until `function` has an interface in `netlink`'s namespace, at most until `deadline`.
+///
+/// The interface may still be renamed by udev; see [`wait_for_udev`]. Its index stays.
+pub fn wait_for_interface(
+    netlink: &mut Netlink,
+    root: &Root,
+    function: Bdf,
+    deadline: Instant,
+) -> Result<InterfaceReport, NetlinkError> {
+    let started = Instant::now();
+    let attempt = format!("see the interface of {function}");
+    // First listen, then look: what appears in between is then an event.
+    netlink
+        .route
+        .listen(LINK_GROUP, true)
+        .map_err(|source| socket_error(&attempt, source))?;
+    let outcome = look_until(netlink, root, function, &attempt, deadline);
+    // Should this fail, events pile up unread until the socket is next used, and are skipped there.
+    let _ = netlink.route.listen(LINK_GROUP, false);
+    outcome?.ok_or_else(|| NetlinkError::TimedOut {
+        attempt,
+        after: deadline.saturating_duration_since(started),
+    })
+}
+
+fn look_until(
+    netlink: &mut Netlink,
+    root: &Root,
+    function: Bdf,
+    attempt: &str,
+    deadline: Instant,
+) -> Result<Option<InterfaceReport>, NetlinkError> {
+    'look: loop {
+        if let Some(found) = interface_of(function, &netlink.interfaces()?, root) {
+            return Ok(Some(found));
+        }
+        loop {
+            match netlink.route.receive(attempt, deadline) {
+                Ok(None) => return Ok(None),
+                Ok(Some(datagram)) => {
+                    let ours = wire::messages(&datagram)
+                        .flatten()
+                        .filter_map(|message| link_report(&message))
+                        .any(|report| interface_of(function, &[report], root).is_some());
+                    if ours {
+                        continue 'look;
+                    }
+                }
+                // Events were lost: only looking again tells what happened.
+                Err(NetlinkError::Socket { source, .. })
+                    if source.raw_os_error() == Some(nix::libc::ENOBUFS) =>
+                {
+                    continue 'look;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Waits until udev, where it runs, has done with interface `index`, so that it will not rename it any more. Gives up
+/// in silence at `deadline`: udev may be busy or broken, and a rename by us stands against its usual policy (`keep`).
+pub fn wait_for_udev(root: &Root, index: u32, deadline: Instant) {
+    if !files::exists(root.path("/run/udev/control")) {
+        return;
+    }
+    let record = root.path(format!("/run/udev/data/n{index}"));
+    let mut interval = Duration::from_millis(1);
+    // Polled, because udev announces on a socket that only it and its library speak on; the record is its own proof.
+    while !files::exists(&record) && Instant::now() < deadline {
+        std::thread::sleep(interval);
+        interval = (interval * 2).min(Duration::from_millis(20));
+    }
+}
