@@ -4,6 +4,7 @@
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
+//! - [`scan`](mod@scan): the inventory of a machine.
 //! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
@@ -20,6 +21,7 @@ pub mod pci;
 pub mod place;
 pub mod process;
 pub mod root;
+pub mod scan;
 
 pub use here::Here;
 pub use interface::InterfaceReport;
@@ -28,3 +30,4 @@ pub use pci::{PciError, PciFunction, interface_of};
 pub use place::{Place, PlaceError};
 pub use process::{Command, Output, ProcessError};
 pub use root::Root;
+pub use scan::{Links, scan, scan_system};

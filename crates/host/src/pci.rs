@@ -409,7 +409,7 @@ pub fn interface_of(function: Bdf, reports: &[InterfaceReport], root: &Root) -> 
 
 /// Whether a port's name is that of a VF's or sub-function's representor: `pf0vf3`, `c1pf0vf3`, `pf0sf1`; an uplink is
 /// called `p0` (`net/devlink/port.c`, `__devlink_port_phys_port_name_get`).
-fn is_representor(port: &str) -> bool {
+pub(crate) fn is_representor(port: &str) -> bool {
     let port = port.trim_start_matches(|c: char| c == 'c' || c.is_ascii_digit());
     port.starts_with("pf")
 }

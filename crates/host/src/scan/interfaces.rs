@@ -1,0 +1,254 @@
+//! Network interfaces: which one a PCI function has, and what netlink adds to what sysfs says of it.
+
+use std::collections::BTreeSet;
+
+use nix::errno::Errno;
+use penstock_model::{
+    Bdf, InterfaceName, Mac,
+    inventory::{Interface, Sriov, SwitchMode},
+};
+
+use super::{Links, chain, reader::Reader};
+use crate::{InterfaceReport, pci::is_representor};
+
+const CLASS: &str = "/sys/class/net";
+/// `IFF_UP` (`include/uapi/linux/if.h`).
+const IFF_UP: u32 = 1;
+/// `SPEED_UNKNOWN` as an unsigned number; sysfs prints it as -1.
+const SPEED_UNKNOWN: i64 = u32::MAX as i64;
+
+/// The interfaces of the network namespace that is scanned.
+pub(super) struct Interfaces<'a> {
+    /// Netlink and what it listed; `None` when sysfs is all there is.
+    netlink: Option<(&'a mut dyn Links, Vec<InterfaceReport>)>,
+    /// PFs that have representors beside their own interface.
+    with_representors: BTreeSet<Bdf>,
+    /// Names of interfaces that turned out to be some function's.
+    claimed: BTreeSet<String>,
+}
+
+impl<'a> Interfaces<'a> {
+    pub fn new(links: Option<&'a mut dyn Links>, reader: &mut Reader<'_>) -> Interfaces<'a> {
+        let netlink = links.and_then(|links| match links.interfaces() {
+            Ok(reports) => Some((links, reports)),
+            Err(error) => {
+                reader.note(format!(
+                    "netlink did not list the network interfaces: {}",
+                    chain(&*error)
+                ));
+                None
+            }
+        });
+        if netlink.is_none() {
+            reader.note(
+                "netlink was not asked: IP addresses, permanent MAC addresses, VF attributes and switch modes are \
+                 not known",
+            );
+        }
+        Interfaces {
+            netlink,
+            with_representors: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+        }
+    }
+
+    /// The interface of the function in `directory`.
+    pub fn of(&mut self, directory: &str, bdf: Bdf, reader: &mut Reader<'_>) -> Option<InterfaceReport> {
+        let (names, devices) = names_below(directory, bdf, reader);
+        self.claimed.extend(names.iter().cloned());
+        let mut reports: Vec<InterfaceReport> = match &self.netlink {
+            None => names
+                .iter()
+                .filter_map(|name| from_sysfs(name, &devices, reader))
+                .collect(),
+            Some((_, reports)) => {
+                // Kernels before 5.14 do not say which device is behind an interface; there the name has to do.
+                let is_its = |report: &&InterfaceReport| match &report.device {
+                    Some(device) => devices.contains(device),
+                    None => {
+                        report.kind.is_none()
+                            && names.iter().any(|name| name == report.interface.name.as_str())
+                    }
+                };
+                reports.iter().filter(is_its).cloned().collect()
+            }
+        };
+        if self.netlink.is_some() && reports.is_empty() && !names.is_empty() {
+            reader.note(format!(
+                "{} of {bdf} is in the namespace that /sys shows and not in the one that was asked over netlink",
+                names.join(", ")
+            ));
+        }
+        self.claimed.extend(
+            reports
+                .iter()
+                .map(|report| report.interface.name.as_str().to_owned()),
+        );
+        let all = reports.len();
+        reports.retain(|report| !report.port_name.as_deref().is_some_and(is_representor));
+        if reports.len() < all {
+            self.with_representors.insert(bdf);
+        }
+        reports.sort_by_key(|report| report.index);
+        if reports.len() > 1 {
+            let all: Vec<_> = reports
+                .iter()
+                .map(|report| report.interface.name.as_str())
+                .collect();
+            reader.note(format!(
+                "{bdf} has several interfaces, {}; the first is taken",
+                all.join(", ")
+            ));
+        }
+        let mut report = reports.into_iter().next()?;
+        if report.interface.speed.is_none() {
+            report.interface.speed = speed(report.interface.name.as_str(), reader);
+        }
+        Some(report)
+    }
+
+    /// The mode of the embedded switch behind a PF's interface. Only an embedded switch in switchdev mode has
+    /// representors, and devlink need not be asked for it.
+    pub fn switch_mode(&mut self, report: &InterfaceReport, pf: Bdf, reader: &mut Reader<'_>) -> SwitchMode {
+        if self.with_representors.contains(&pf) {
+            return SwitchMode::Switchdev;
+        }
+        let Some((links, _)) = &mut self.netlink else {
+            return SwitchMode::default();
+        };
+        links.switch_mode(report.index).unwrap_or_else(|error| {
+            let name = &report.interface.name;
+            reader.note(format!(
+                "the switch mode of {pf} ({name}) is not known: {}",
+                chain(&*error)
+            ));
+            SwitchMode::default()
+        })
+    }
+
+    /// Puts what the PF's driver reports of its VFs to those that exist.
+    pub fn fill_attributes(&mut self, report: &InterfaceReport, sriov: &mut Sriov, reader: &mut Reader<'_>) {
+        let Some((links, _)) = &mut self.netlink else {
+            return;
+        };
+        if sriov.num_vfs == 0 {
+            return;
+        }
+        let name = &report.interface.name;
+        let states = match links.vfs(report.index) {
+            Ok(states) => states,
+            Err(error) => {
+                reader.note(format!(
+                    "the VF attributes of {name} are not known: {}",
+                    chain(&*error)
+                ));
+                return;
+            }
+        };
+        for (index, state) in states {
+            let vf = sriov.vfs.iter_mut().find(|vf| vf.index == index);
+            match vf.and_then(|vf| vf.present.as_mut()) {
+                Some(present) => present.attributes = Some(state),
+                None => reader.note(format!(
+                    "netlink reports VF {index} of {name}, which sysfs does not have"
+                )),
+            }
+        }
+    }
+
+    /// Names the interfaces of devices that can have no VFs, since a reader will look for them among the PFs.
+    pub fn note_others(&self, reader: &mut Reader<'_>) {
+        for name in reader.list(CLASS) {
+            let directory = format!("{CLASS}/{name}");
+            // A software interface (veth, bridge...) has no device.
+            if self.claimed.contains(&name) || !reader.exists(&format!("{directory}/device")) {
+                continue;
+            }
+            let device = reader.link_name(&format!("{directory}/device"));
+            reader.note(format!(
+                "{directory} belongs to {}, which is no Ethernet function on the PCI bus and is left out",
+                device.as_deref().unwrap_or("an unknown device")
+            ));
+        }
+    }
+}
+
+/// The names of the interfaces below a function's directory, and what netlink may call the device behind them.
+///
+/// Most drivers hang the interface on the PCI function itself; virtio's hangs on a virtio device below that.
+fn names_below(directory: &str, bdf: Bdf, reader: &mut Reader<'_>) -> (Vec<String>, Vec<String>) {
+    let mut names = reader.list(&format!("{directory}/net"));
+    let mut devices = vec![bdf.to_string()];
+    for number in reader.numbered(directory, "virtio") {
+        names.extend(reader.list(&format!("{directory}/virtio{number}/net")));
+        devices.push(format!("virtio{number}"));
+    }
+    (names, devices)
+}
+
+/// What sysfs says of an interface. A file for each of these exists as long as the interface does.
+fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option<InterfaceReport> {
+    let directory = format!("{CLASS}/{name}");
+    let parsed = match name.parse::<InterfaceName>() {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            reader.note(format!("{directory}: {error}"));
+            return None;
+        }
+    };
+    let mac: Option<Mac> = reader.required_value(&format!("{directory}/address"), "Ethernet MAC address");
+    let flags = reader.hexadecimal(&format!("{directory}/flags"), true);
+    let up = flags.is_some_and(|flags| flags & IFF_UP != 0);
+    let interface = Interface {
+        name: parsed,
+        mac: mac.unwrap_or(Mac::new([0; 6])),
+        mtu: reader
+            .required_value(&format!("{directory}/mtu"), "number of bytes")
+            .unwrap_or_default(),
+        up,
+        carrier: if up { carrier(&directory, reader) } else { None },
+        speed: speed(name, reader),
+        addresses: Vec::new(),
+    };
+    Some(InterfaceReport {
+        index: reader
+            .value(&format!("{directory}/ifindex"), "number")
+            .unwrap_or_default(),
+        interface,
+        permanent_mac: None,
+        device: devices.last().cloned(),
+        kind: None,
+        port_name: reader.text_unless(&format!("{directory}/phys_port_name"), &[Errno::EOPNOTSUPP]),
+    })
+}
+
+/// Whether there is a carrier. The kernel answers EINVAL for an interface that is down.
+fn carrier(directory: &str, reader: &mut Reader<'_>) -> Option<bool> {
+    let path = format!("{directory}/carrier");
+    match reader.text_unless(&path, &[Errno::EINVAL])?.as_str() {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => {
+            reader.note(format!("{path} is neither 0 nor 1"));
+            None
+        }
+    }
+}
+
+/// The speed in Mbit/s. The kernel answers EINVAL for an interface that is down or whose driver has none to tell, and
+/// -1 for a speed that its driver does not know.
+fn speed(name: &str, reader: &mut Reader<'_>) -> Option<u32> {
+    let path = format!("{CLASS}/{name}/speed");
+    let text = reader.text_unless(&path, &[Errno::EINVAL, Errno::EOPNOTSUPP])?;
+    match text.parse::<i64>() {
+        Ok(-1 | 0 | SPEED_UNKNOWN) => None,
+        Ok(speed @ 1..SPEED_UNKNOWN) => u32::try_from(speed).ok(),
+        _ => {
+            reader.note(format!(
+                "{path} holds {}, which is no speed",
+                super::reader::quoted(&text)
+            ));
+            None
+        }
+    }
+}

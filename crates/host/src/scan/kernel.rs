@@ -1,0 +1,53 @@
+//! The running kernel and its pools of huge pages.
+
+use penstock_model::{
+    ByteSize,
+    inventory::{HugePages, Kernel},
+};
+
+use super::reader::Reader;
+
+const POOLS: &str = "/sys/kernel/mm/hugepages";
+
+/// Release, command line, and whether it is a real-time kernel.
+pub(super) fn kernel(reader: &mut Reader<'_>) -> Kernel {
+    // Only a kernel with PREEMPT_RT has this file (`kernel/ksysfs.c`).
+    let path = "/sys/kernel/realtime";
+    let realtime = reader.text(path);
+    if let Some(other) = realtime.as_deref().filter(|text| !matches!(*text, "0" | "1")) {
+        reader.note(format!(
+            "{path} holds {}, which is neither 0 nor 1",
+            super::reader::quoted(other)
+        ));
+    }
+    Kernel {
+        release: reader.required("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        command_line: reader.required("/proc/cmdline").unwrap_or_default(),
+        realtime: realtime.as_deref() == Some("1"),
+    }
+}
+
+/// The pools of huge pages, the smallest page first.
+pub(super) fn huge_pages(reader: &mut Reader<'_>) -> Vec<HugePages> {
+    let mut pools = Vec::new();
+    for name in reader.list(POOLS) {
+        let size = name
+            .strip_prefix("hugepages-")
+            .and_then(|rest| rest.strip_suffix("kB"))
+            .and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024));
+        let Some(size) = size else {
+            reader.note(format!("{POOLS}/{name} has a name that is no page size"));
+            continue;
+        };
+        let mut number = |file: &str| reader.required_value(&format!("{POOLS}/{name}/{file}"), "number");
+        if let (Some(total), Some(free)) = (number("nr_hugepages"), number("free_hugepages")) {
+            pools.push(HugePages {
+                size: ByteSize(size),
+                total,
+                free,
+            });
+        }
+    }
+    pools.sort_by_key(|pool| pool.size);
+    pools
+}

@@ -1,0 +1,126 @@
+//! The inventory of a machine: what its sysfs and procfs say, and what only netlink can tell.
+//!
+//! Everything read here comes from outside and is believed only as far as it parses. A value that makes no sense, a
+//! file that cannot be read and a contradiction between two sources each become one sentence in
+//! [`Inventory::unknown`] that names the file; nothing of this kind makes a scan fail.
+
+pub mod capability;
+mod cpus;
+mod functions;
+mod interfaces;
+mod kernel;
+pub mod names;
+mod reader;
+mod sriov;
+
+use penstock_model::{
+    Inventory, VfIndex,
+    inventory::{INVENTORY_VERSION, SwitchMode, VfState},
+};
+
+use crate::{InterfaceReport, Netlink, Root};
+use interfaces::Interfaces;
+use reader::Reader;
+
+/// Why netlink did not answer, in whatever words its own module has for that.
+pub type LinkError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What only netlink can tell of network interfaces.
+pub trait Links {
+    /// Every interface of the network namespace that is looked at.
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError>;
+
+    /// What the driver behind the PF's interface `index` reports of each VF (`IFLA_VFINFO_LIST`); empty for a driver
+    /// that reports none.
+    fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError>;
+
+    /// The mode of the embedded switch behind the PF's interface `index` (`IFLA_BRIDGE_MODE`).
+    fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError>;
+}
+
+/// The inventory of the machine whose file systems are under `root`.
+///
+/// `links` is what asks the kernel over netlink. Without it, as for a recorded tree, interfaces are what
+/// `/sys/class/net` says: IP addresses, permanent MAC addresses, VF attributes and switch modes stay unknown.
+pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
+    let mut reader = Reader::new(root);
+    let mut interfaces = Interfaces::new(links, &mut reader);
+    let functions = functions::find(&mut reader);
+    let mut inventory = Inventory {
+        version: INVENTORY_VERSION,
+        kernel: kernel::kernel(&mut reader),
+        cpus: cpus::cpus(&mut reader),
+        huge_pages: kernel::huge_pages(&mut reader),
+        pfs: functions::pfs(&functions, &mut reader, &mut interfaces),
+        nvme: functions::nvme(&functions, &mut reader),
+        iommu_groups: functions::iommu_groups(&mut reader),
+        ..Inventory::default()
+    };
+    name_functions(&mut inventory, &mut reader);
+    interfaces.note_others(&mut reader);
+    inventory.unknown = reader.into_notes();
+    inventory
+}
+
+/// The inventory of the machine that Penstock runs on.
+pub fn scan_system() -> Inventory {
+    let root = Root::system();
+    match Netlink::open() {
+        Ok(mut netlink) => scan(&root, Some(&mut netlink)),
+        Err(error) => {
+            let mut inventory = scan(&root, None);
+            inventory.unknown.insert(0, chain(&error));
+            inventory
+        }
+    }
+}
+
+impl Links for Netlink {
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError> {
+        Ok(Netlink::interfaces(self)?)
+    }
+
+    fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {
+        Ok(Netlink::vfs(self, index)?)
+    }
+
+    fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
+        Ok(Netlink::switch_mode(self, index)?)
+    }
+}
+
+/// An error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text += &format!(": {source}");
+        cause = source.source();
+    }
+    text
+}
+
+/// Puts vendors' and devices' names to the ids, in one pass over the database.
+fn name_functions(inventory: &mut Inventory, reader: &mut Reader<'_>) {
+    let mut identities: Vec<_> = inventory.pfs.iter_mut().map(|pf| &mut pf.identity).collect();
+    identities.extend(inventory.nvme.iter_mut().map(|nvme| &mut nvme.identity));
+    if identities.is_empty() {
+        return;
+    }
+    // Debian's place, then Fedora's.
+    let database = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"]
+        .into_iter()
+        .find_map(|path| reader.large_text(path));
+    let Some(database) = database else { return };
+    let wanted = identities
+        .iter()
+        .map(|identity| (identity.ids.vendor, identity.ids.device))
+        .collect();
+    let names = names::look_up(&database, &wanted);
+    for identity in identities {
+        if let Some(found) = names.get(&(identity.ids.vendor, identity.ids.device)) {
+            identity.vendor_name = found.vendor.clone();
+            identity.device_name = found.device.clone();
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Reads files that nobody vouches for, and keeps notes of what could not be made sense of.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs, io,
+    str::FromStr,
+};
+
+use crate::{Root, files};
+
+/// No sysfs attribute is longer than a page (`fs/sysfs/file.c`).
+const ATTRIBUTE: usize = 4096;
+/// The PCI id database has 1.4 MB in 2025, and `/proc/cpuinfo` of a thousand CPUs about as much.
+const LARGE: usize = 16 << 20;
+/// A directory with more entries than this is no directory of a kernel's.
+const ENTRIES: usize = 100_000;
+
+/// Reads below a root and writes down what went wrong, each thing once.
+pub(super) struct Reader<'a> {
+    root: &'a Root,
+    notes: Vec<String>,
+    noted: HashSet<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(root: &'a Root) -> Reader<'a> {
+        Reader {
+            root,
+            notes: Vec::new(),
+            noted: HashSet::new(),
+        }
+    }
+
+    /// Writes down one thing that is not known, unless it was written down before.
+    pub fn note(&mut self, text: impl AsRef<str>) {
+        let text: String = text.as_ref().chars().map(printable).collect();
+        if self.noted.insert(text.clone()) {
+            self.notes.push(text);
+        }
+    }
+
+    /// What was written down, in the order in which it was met.
+    pub fn into_notes(self) -> Vec<String> {
+        self.notes
+    }
+
+    /// Whether something is there, after symbolic links.
+    pub fn exists(&self, path: &str) -> bool {
+        files::exists(self.root.path(path))
+    }
+
+    /// At most `limit` bytes of a file, and whether there is more. `Ok(None)`: it is not there.
+    fn read(&self, path: &str, limit: usize) -> io::Result<Option<(Vec<u8>, bool)>> {
+        let real = self.root.path(path);
+        // A pipe in a recorded tree would be waited for without end, so only what is a plain file is opened.
+        let outcome = fs::metadata(&real).and_then(|data| {
+            if data.is_file() {
+                files::read_at_most(&real, limit).map_err(|error| error.source)
+            } else {
+                Err(io::Error::other("it is no plain file"))
+            }
+        });
+        match outcome {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first `limit` bytes of a file.
+    pub fn bytes(&mut self, path: &str, limit: usize) -> Option<Vec<u8>> {
+        match self.read(path, limit) {
+            Ok(read) => read.map(|(bytes, _)| bytes),
+            Err(error) => {
+                self.note(format!("{path} could not be read: {error}"));
+                None
+            }
+        }
+    }
+
+    /// An attribute's text without the white space around it; `None` when it is not there.
+    pub fn text(&mut self, path: &str) -> Option<String> {
+        self.text_unless(path, &[])
+    }
+
+    /// As [`Reader::text`]; these errors of the kernel mean that the attribute has no value now, and are not noted.
+    pub fn text_unless(&mut self, path: &str, no_value: &[nix::errno::Errno]) -> Option<String> {
+        let (bytes, more) = match self.read(path, ATTRIBUTE) {
+            Ok(read) => read?,
+            Err(error) => {
+                let quiet = no_value
+                    .iter()
+                    .any(|errno| error.raw_os_error() == Some(*errno as i32));
+                if !quiet {
+                    self.note(format!("{path} could not be read: {error}"));
+                }
+                return None;
+            }
+        };
+        if more {
+            self.note(format!(
+                "{path} is longer than {ATTRIBUTE} bytes and was left out"
+            ));
+            return None;
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+            self.note(format!("{path} holds {}, which is no text", quoted(text)));
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    /// As [`Reader::text`], for what every kernel that Penstock runs on has.
+    pub fn required(&mut self, path: &str) -> Option<String> {
+        if !self.exists(path) {
+            self.note(format!("{path} is not there"));
+            return None;
+        }
+        self.text(path)
+    }
+
+    /// A large file's text, with what is not UTF-8 replaced.
+    pub fn large_text(&mut self, path: &str) -> Option<String> {
+        let bytes = self.bytes(path, LARGE)?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// An attribute's value; `None` when it is not there or is no `what`.
+    pub fn value<T: FromStr>(&mut self, path: &str, what: &str) -> Option<T> {
+        let text = self.text(path)?;
+        self.parse(path, &text, what, |text| text.parse().ok())
+    }
+
+    /// As [`Reader::value`], for what every kernel that Penstock runs on has.
+    pub fn required_value<T: FromStr>(&mut self, path: &str, what: &str) -> Option<T> {
+        let text = self.required(path)?;
+        self.parse(path, &text, what, |text| text.parse().ok())
+    }
+
+    /// A hexadecimal attribute, with or without `0x`; one that is not there is noted when `required`.
+    pub fn hexadecimal(&mut self, path: &str, required: bool) -> Option<u32> {
+        let text = if required {
+            self.required(path)
+        } else {
+            self.text(path)
+        }?;
+        self.parse(path, &text, "hexadecimal number", |text| {
+            let digits = text.strip_prefix("0x").unwrap_or(text);
+            u32::from_str_radix(digits, 16)
+                .ok()
+                .filter(|_| !digits.starts_with('+'))
+        })
+    }
+
+    /// As [`Reader::hexadecimal`], for an id of 16 bits.
+    pub fn hexadecimal_id(&mut self, path: &str, required: bool) -> Option<u16> {
+        let wide = self.hexadecimal(path, required)?;
+        let id = u16::try_from(wide).ok();
+        if id.is_none() {
+            self.note(format!("{path} holds {wide:#x}, which is wider than 16 bits"));
+        }
+        id
+    }
+
+    fn parse<T>(
+        &mut self,
+        path: &str,
+        text: &str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let value = parse(text);
+        if value.is_none() {
+            self.note(format!("{path} holds {}, which is no {what}", quoted(text)));
+        }
+        value
+    }
+
+    /// The names in a directory, sorted; none when it is not there.
+    pub fn list(&mut self, path: &str) -> Vec<String> {
+        match files::list(self.root.path(path)) {
+            Ok(mut names) => {
+                if names.len() > ENTRIES {
+                    self.note(format!(
+                        "{path} has {} entries; {ENTRIES} of them were read",
+                        names.len()
+                    ));
+                    names.truncate(ENTRIES);
+                }
+                names
+            }
+            Err(error) if error.is_missing() => Vec::new(),
+            Err(error) => {
+                self.note(format!("{path} could not be listed: {}", error.source));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The numbers N of the entries `PREFIXN` of a directory; another entry with this prefix is noted if it starts
+    /// with a digit there, since then a number was meant.
+    pub fn numbered(&mut self, path: &str, prefix: &str) -> BTreeSet<u32> {
+        let mut numbers = BTreeSet::new();
+        for name in self.list(path) {
+            let Some(rest) = name.strip_prefix(prefix) else {
+                continue;
+            };
+            match rest.parse::<u32>() {
+                Ok(number) if number.to_string() == rest => {
+                    numbers.insert(number);
+                }
+                _ if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+                    self.note(format!("{path}/{name} has a name that no kernel gives"));
+                }
+                _ => {}
+            }
+        }
+        numbers
+    }
+
+    /// The last part of where a symbolic link points; `None` when there is no such link.
+    pub fn link_name(&mut self, path: &str) -> Option<String> {
+        let target = match files::read_link(self.root.path(path)) {
+            Ok(target) => target,
+            Err(error) if error.is_missing() => return None,
+            Err(error) => {
+                self.note(format!("{path} could not be followed: {}", error.source));
+                return None;
+            }
+        };
+        let name = target
+            .file_name()
+            .and_then(|name| name.to_str())
+            .filter(|name| !name.contains(char::is_control));
+        if name.is_none() {
+            self.note(format!("{path} points to {target:?}, which is no name"));
+        }
+        name.map(str::to_owned)
+    }
+}
+
+/// Outside text as a message may show it: quoted, escaped and not long.
+pub(super) fn quoted(text: &str) -> String {
+    let mut start: String = text.chars().take(60).collect();
+    if start.len() < text.len() {
+        start.push('…');
+    }
+    format!("{start:?}")
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
+}
