@@ -1,0 +1,495 @@
+//! The inventory as a person reads it: 110 columns wide at most, in the order in which questions come.
+
+use std::fmt::Write;
+
+use penstock_model::{
+    Bdf, CpuSet, Inventory,
+    inventory::{Cache, Interface, NvmeController, PciIdentity, Pf, PresentVf, Sriov, SwitchMode, Vf},
+};
+
+const WIDTH: usize = 110;
+/// What stands for a value that there is none of.
+const NONE: &str = "-";
+
+/// The inventory as text.
+pub fn table(inventory: &Inventory) -> String {
+    let mut out = String::new();
+    nics(inventory, &mut out);
+    nvme(inventory, &mut out);
+    cpus(inventory, &mut out);
+    memory(inventory, &mut out);
+    kernel(inventory, &mut out);
+    if !inventory.unknown.is_empty() {
+        heading(&mut out, "Not known");
+        for text in &inventory.unknown {
+            wrapped(&mut out, "  - ", &plain(text));
+        }
+    }
+    out
+}
+
+fn nics(inventory: &Inventory, out: &mut String) {
+    heading(out, "NICs");
+    if inventory.pfs.is_empty() {
+        wrapped(out, "  ", "none: there is no Ethernet function on a PCI bus here");
+        return;
+    }
+    let header = [
+        "BDF",
+        "interface",
+        "driver",
+        "MAC",
+        "link",
+        "NUMA",
+        "IOMMU",
+        "VFs",
+        "switch",
+    ];
+    let rows = inventory.pfs.iter().map(|pf| {
+        let interface = pf.interface.as_ref();
+        [
+            pf.bdf.to_string(),
+            interface.map_or(NONE.into(), |interface| interface.name.to_string()),
+            or_none(pf.driver.as_deref()),
+            pf.permanent_mac.map_or(NONE.into(), |mac| mac.to_string()),
+            interface.map_or(NONE.into(), link),
+            number(pf.numa_node),
+            number(pf.iommu_group),
+            count(pf.sriov.as_ref()),
+            switch(pf.switch_mode).into(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut lines = columns(&header, &rows).into_iter();
+    out.extend(lines.next());
+    for (pf, line) in inventory.pfs.iter().zip(lines) {
+        out.push_str(&line);
+        pf_details(inventory, pf, out);
+    }
+    if inventory.pfs.iter().all(|pf| pf.sriov.is_none()) {
+        wrapped(
+            out,
+            "  ",
+            "No NIC here has SR-IOV: a model cannot be applied to this machine; it can be rehearsed.",
+        );
+    }
+}
+
+fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
+    wrapped(out, "    ", &what(&pf.identity));
+    if let Some(interface) = &pf.interface {
+        if pf.permanent_mac.is_some_and(|mac| mac != interface.mac) {
+            wrapped(out, "    ", &format!("present MAC {}", interface.mac));
+        }
+        let addresses: Vec<_> = interface
+            .addresses
+            .iter()
+            .map(|address| address.to_string())
+            .collect();
+        if !addresses.is_empty() {
+            wrapped(
+                out,
+                "    ",
+                &format!("MTU {}, {}", interface.mtu, addresses.join(", ")),
+            );
+        }
+    }
+    group(inventory, pf.bdf, pf.iommu_group, out);
+    if let Some(sriov) = &pf.sriov {
+        vfs(sriov, out);
+    }
+}
+
+/// Who else is in an IOMMU group: whoever gets one of them gets all.
+fn group(inventory: &Inventory, bdf: Bdf, group: Option<u32>, out: &mut String) {
+    let Some(number) = group else { return };
+    let others: Vec<_> = inventory
+        .iommu_groups
+        .get(&number)
+        .into_iter()
+        .flatten()
+        .filter(|member| **member != bdf)
+        .map(Bdf::to_string)
+        .collect();
+    if !others.is_empty() {
+        wrapped(
+            out,
+            "    ",
+            &format!("shares IOMMU group {number} with {}", others.join(", ")),
+        );
+    }
+}
+
+fn vfs(sriov: &Sriov, out: &mut String) {
+    // Runs of VFs of which there is nothing to tell one by one.
+    let tells = |vf: &Vf| {
+        vf.present.as_ref().is_some_and(|present| {
+            present.driver.is_some() || present.driver_override.is_some() || present.interface.is_some()
+        })
+    };
+    let quiet: Vec<&Vf> = sriov.vfs.iter().filter(|vf| !tells(vf)).collect();
+    for run in quiet
+        .chunk_by(|a, b| a.present.is_some() == b.present.is_some() && b.index.get() == a.index.get() + 1)
+    {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let is = if first.present.is_some() {
+            "without a driver"
+        } else {
+            "possible"
+        };
+        let text = if run.len() == 1 {
+            format!("VF {} {is}: {}", first.index, first.bdf)
+        } else {
+            format!(
+                "VFs {}-{} {is}: {} to {}",
+                first.index, last.index, first.bdf, last.bdf
+            )
+        };
+        wrapped(out, "    ", &text);
+    }
+    let present = sriov.vfs.iter().filter_map(|vf| Some((vf, vf.present.as_ref()?)));
+    let rows: Vec<_> = present
+        .filter(|(vf, _)| tells(vf))
+        .map(|(vf, present)| vf_row(vf, present))
+        .collect();
+    if !rows.is_empty() {
+        let header = ["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"];
+        for line in columns(&header, &rows) {
+            out.push_str("    ");
+            out.push_str(line.trim_start());
+        }
+    }
+}
+
+fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 8] {
+    let interface = present.interface.as_ref();
+    let attributes = present.attributes.as_ref();
+    let driver = match (&present.driver, &present.driver_override) {
+        (Some(driver), Some(forced)) if driver != forced => format!("{driver} (wants {forced})"),
+        (None, Some(forced)) => format!("{NONE} (wants {forced})"),
+        (driver, _) => or_none(driver.as_deref()),
+    };
+    // The PF's word is what frames are filtered by; many drivers report zeros until a MAC has been set.
+    let mac = attributes
+        .map(|state| state.mac)
+        .filter(|mac| !mac.is_zero())
+        .or(interface.map(|interface| interface.mac));
+    let vlan = attributes
+        .filter(|state| state.vlan.get() != 0)
+        .map_or(NONE.into(), |state| state.vlan.to_string());
+    [
+        vf.index.to_string(),
+        vf.bdf.to_string(),
+        driver,
+        interface.map_or(NONE.into(), |interface| interface.name.to_string()),
+        mac.map_or(NONE.into(), |mac| mac.to_string()),
+        vlan,
+        interface.map_or(NONE.into(), link),
+        number(present.iommu_group),
+    ]
+}
+
+fn nvme(inventory: &Inventory, out: &mut String) {
+    if inventory.nvme.is_empty() {
+        return;
+    }
+    heading(out, "NVMe controllers");
+    let header = ["BDF", "name", "driver", "model", "serial", "NUMA", "IOMMU", "VFs"];
+    let rows = inventory.nvme.iter().map(|controller| {
+        [
+            controller.bdf.to_string(),
+            or_none(controller.name.as_deref()),
+            or_none(controller.driver.as_deref()),
+            or_none(controller.model.as_deref()),
+            or_none(controller.serial.as_deref()),
+            number(controller.numa_node),
+            number(controller.iommu_group),
+            count(controller.sriov.as_ref()),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut lines = columns(&header, &rows).into_iter();
+    out.extend(lines.next());
+    for (controller, line) in inventory.nvme.iter().zip(lines) {
+        out.push_str(&line);
+        nvme_details(inventory, controller, out);
+    }
+}
+
+fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut String) {
+    wrapped(out, "    ", &what(&controller.identity));
+    group(inventory, controller.bdf, controller.iommu_group, out);
+    if let Some(sriov) = &controller.sriov {
+        vfs(sriov, out);
+    }
+}
+
+fn cpus(inventory: &Inventory, out: &mut String) {
+    let cpus = &inventory.cpus;
+    heading(out, "CPUs");
+    let model = if cpus.model.is_empty() {
+        "unknown model"
+    } else {
+        &cpus.model
+    };
+    let threads = cpus.online.0.len();
+    let cores = match cpus.siblings.len() {
+        0 => String::new(),
+        cores => format!("{}, ", counted(cores, "core")),
+    };
+    let text = format!(
+        "{}: {cores}{} ({})",
+        plain(model),
+        counted(threads, "thread"),
+        set(&cpus.online)
+    );
+    wrapped(out, "  ", &text);
+    if !cpus.isolated.0.is_empty() {
+        wrapped(out, "  ", &format!("isolated: {}", set(&cpus.isolated)));
+    }
+    if cpus.siblings.iter().any(|siblings| siblings.0.len() > 1) {
+        wrapped(
+            out,
+            "  ",
+            &format!("SMT siblings: {}", sets(cpus.siblings.iter())),
+        );
+    }
+    if cpus.nodes.len() > 1 {
+        for (node, members) in &cpus.nodes {
+            wrapped(out, "  ", &format!("NUMA node {node}: {}", set(members)));
+        }
+    }
+    // Caches come sorted; a run of one level, kind and size is one line.
+    for run in cpus
+        .caches
+        .chunk_by(|a, b| (a.level, &a.kind, a.size) == (b.level, &b.kind, b.size))
+    {
+        wrapped(out, "  ", &caches(run, &cpus.siblings));
+    }
+}
+
+fn caches(run: &[Cache], siblings: &[CpuSet]) -> String {
+    let Some(first) = run.first() else {
+        return String::new();
+    };
+    let kind = match first.kind.as_str() {
+        "Data" => "d".into(),
+        "Instruction" => "i".into(),
+        "Unified" => String::new(),
+        other => format!(" {}", plain(other)),
+    };
+    let who = if run.iter().map(|cache| &cache.cpus).eq(siblings) {
+        "one a core".to_owned()
+    } else if let [cache] = run {
+        format!("of {}", set(&cache.cpus))
+    } else {
+        format!("of {}", sets(run.iter().map(|cache| &cache.cpus)))
+    };
+    format!(
+        "L{}{kind} cache: {} x {}, {who}",
+        first.level,
+        run.len(),
+        first.size
+    )
+}
+
+fn memory(inventory: &Inventory, out: &mut String) {
+    heading(out, "Huge pages");
+    if inventory.huge_pages.is_empty() {
+        wrapped(out, "  ", "none: the kernel offers no sizes");
+    }
+    for pool in &inventory.huge_pages {
+        wrapped(
+            out,
+            "  ",
+            &format!("{}: {} free of {}", pool.size, pool.free, pool.total),
+        );
+    }
+}
+
+fn kernel(inventory: &Inventory, out: &mut String) {
+    let kernel = &inventory.kernel;
+    heading(out, "Kernel");
+    let kind = if kernel.realtime {
+        "real-time"
+    } else {
+        "not real-time"
+    };
+    wrapped(out, "  ", &format!("{} ({kind})", plain(&kernel.release)));
+    wrapped(out, "  ", &plain(&kernel.command_line));
+    let groups = inventory.iommu_groups.len();
+    let iommu = match groups {
+        0 => "IOMMU: off, or not there: no PCI function can be given to a VM".to_owned(),
+        _ => format!("IOMMU: on, {}", counted(groups, "group")),
+    };
+    wrapped(out, "  ", &iommu);
+}
+
+/// What a function is, in words where the database has them and always in numbers.
+fn what(identity: &PciIdentity) -> String {
+    let names = [&identity.vendor_name, &identity.device_name];
+    let mut text: String = names
+        .into_iter()
+        .flatten()
+        .map(|name| plain(name) + " ")
+        .collect();
+    let _ = write!(text, "[{:04x}:{:04x}]", identity.ids.vendor, identity.ids.device);
+    text
+}
+
+fn link(interface: &Interface) -> String {
+    let speed = interface.speed.map(|mbits| match mbits {
+        1000.. if mbits % 1000 == 0 => format!("{} Gbit/s", mbits / 1000),
+        _ => format!("{mbits} Mbit/s"),
+    });
+    match (interface.up, interface.carrier) {
+        (false, _) => "down".into(),
+        (true, Some(false)) => "no carrier".into(),
+        (true, _) => speed.unwrap_or("up".into()),
+    }
+}
+
+const fn switch(mode: SwitchMode) -> &'static str {
+    match mode {
+        SwitchMode::Veb => "VEB",
+        SwitchMode::Vepa => "VEPA",
+        SwitchMode::Switchdev => "switchdev",
+        SwitchMode::Unreported => NONE,
+    }
+}
+
+fn count(sriov: Option<&Sriov>) -> String {
+    sriov.map_or("none".into(), |sriov| {
+        format!("{}/{}", sriov.num_vfs, sriov.total_vfs)
+    })
+}
+
+fn number(value: Option<u32>) -> String {
+    value.map_or(NONE.into(), |value| value.to_string())
+}
+
+fn or_none(text: Option<&str>) -> String {
+    text.map_or(NONE.into(), plain)
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn set(cpus: &CpuSet) -> String {
+    if cpus.0.is_empty() {
+        "none".into()
+    } else {
+        cpus.to_string()
+    }
+}
+
+fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
+    all.map(|cpus| format!("{{{cpus}}}"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Outside text without what could steer a terminal.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+fn heading(out: &mut String, text: &str) {
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out.push_str(text);
+    out.push('\n');
+}
+
+/// Rows below a header, each column as wide as it must be; the widest one gives way when a row grows too long.
+fn columns<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
+    let mut widths: [usize; N] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.fold(header[column].len(), usize::max)
+    });
+    // Two before, two between, and two more for a table that stands inside another.
+    let room = WIDTH - 4 - 2 * (N - 1);
+    while widths.iter().sum::<usize>() > room
+        && let Some(widest) = widths.iter_mut().max()
+    {
+        *widest -= 1;
+    }
+    let line = |cells: &[&str]| {
+        let mut text = String::from("  ");
+        for (cell, width) in cells.iter().zip(widths) {
+            let mut cell = (*cell).to_owned();
+            if cell.chars().count() > width {
+                cell = cell.chars().take(width.saturating_sub(1)).collect();
+                cell.push('…');
+            }
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    };
+    let mut lines = vec![line(header)];
+    lines.extend(rows.iter().map(|row| line(&row.each_ref().map(String::as_str))));
+    lines
+}
+
+/// A paragraph after `prefix`, its further lines indented as deep; a word longer than a line is cut into several.
+fn wrapped(out: &mut String, prefix: &str, text: &str) {
+    let indent = " ".repeat(prefix.chars().count());
+    let room = WIDTH - indent.len();
+    let mut line = String::new();
+    let mut lead = prefix;
+    let mut length = 0;
+    let mut flush = |line: &mut String| {
+        let _ = writeln!(out, "{lead}{line}");
+        lead = &indent;
+        line.clear();
+    };
+    for word in text.split_whitespace() {
+        for piece in pieces(word, room) {
+            let long = piece.chars().count();
+            if length > 0 && length + 1 + long > room {
+                flush(&mut line);
+                length = 0;
+            }
+            if length > 0 {
+                line.push(' ');
+                length += 1;
+            }
+            line.push_str(piece);
+            length += long;
+        }
+    }
+    if length > 0 {
+        flush(&mut line);
+    }
+}
+
+/// `word` in pieces of at most `room` characters.
+fn pieces(word: &str, room: usize) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest
+            .char_indices()
+            .nth(room)
+            .map_or(rest.len(), |(position, _)| position);
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        Some(piece)
+    })
+}
