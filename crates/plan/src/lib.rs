@@ -1,15 +1,31 @@
 //! From a [`Model`](penstock_model::Model) and an [`Inventory`](penstock_model::Inventory) to an ordered [`Plan`], purely.
 //!
 //! A plan is data: immutable, ordered, reviewable. Each step says what it does ([`Action`]), why, what it needs, how it
-//! is undone, and which [`Fact`] holds afterwards. Nothing is decided while it is carried out. The [`check`](mod@check)
-//! module judges a finished plan without knowing how it was made.
+//! is undone, and which [`Fact`] holds afterwards. Nothing is decided while it is carried out. The checker
+//! judges a finished plan without knowing how it was made.
 
 pub mod action;
 pub mod carry;
+mod draft;
+pub mod drivers;
+pub mod error;
 pub mod fact;
+mod guest;
+mod nic;
+mod order;
+mod planner;
+mod planning;
+mod render;
+pub mod resolve;
 pub mod step;
+mod stop;
+mod vfs;
+mod wanted;
 
 pub use action::{Action, Direction};
 pub use carry::{Carry, CarryError};
+pub use error::{PlanError, Refusal};
 pub use fact::Fact;
+pub use planning::{plan, start, stop, undo};
+pub use resolve::resolve;
 pub use step::{Plan, Step, StepId};

@@ -1,0 +1,134 @@
+//! A plan while it is being made: numbers steps, and works out which earlier ones each needs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use penstock_model::{Bdf, GuestName};
+
+use crate::{Action, Fact, Step, StepId};
+
+/// Something that steps establish and later ones may need.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Made {
+    /// Driver autoprobe of a PF is off.
+    Autoprobe(Bdf),
+    /// A PF has its VFs.
+    Vfs(Bdf),
+    /// A function's interface is as wanted so far.
+    Interface(Bdf),
+    /// A VF's attributes are set.
+    Attributes(Bdf),
+    /// A function has its driver, or lost it.
+    Driver(Bdf),
+    /// A guest is defined, or no longer.
+    Defined(GuestName),
+    /// A guest runs, or no longer.
+    Running(GuestName),
+}
+
+/// One step before it has a number.
+pub struct Sketch {
+    action: Action,
+    reason: String,
+    needs: Vec<Made>,
+    makes: Made,
+    inverse: Option<Action>,
+    best_effort: bool,
+}
+
+impl Sketch {
+    /// A step that must succeed. Of what it needs, only what earlier steps make counts.
+    pub fn new(
+        action: Action,
+        inverse: Option<Action>,
+        needs: Vec<Made>,
+        makes: Made,
+        reason: String,
+    ) -> Sketch {
+        Sketch {
+            action,
+            reason,
+            needs,
+            makes,
+            inverse,
+            best_effort: false,
+        }
+    }
+
+    /// The same step, which may turn out unsupported if `best_effort`.
+    pub fn best_effort(self, best_effort: bool) -> Sketch {
+        Sketch { best_effort, ..self }
+    }
+}
+
+/// The steps so far.
+#[derive(Default)]
+pub struct Draft {
+    steps: Vec<Step>,
+    made: HashMap<Made, Vec<StepId>>,
+}
+
+impl Draft {
+    /// Adds a step.
+    pub fn push(&mut self, sketch: Sketch) {
+        let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
+        let needs: BTreeSet<StepId> = sketch
+            .needs
+            .iter()
+            .filter_map(|need| self.made.get(need))
+            .flatten()
+            .copied()
+            .collect();
+        // Attributes of one VF do not depend on each other, so all of them count; of the rest the last step tells.
+        let parallel = matches!(sketch.makes, Made::Attributes(_));
+        let steps = self.made.entry(sketch.makes).or_default();
+        if !parallel {
+            steps.clear();
+        }
+        steps.push(id);
+        self.steps.push(Step {
+            id,
+            postcondition: outcome(&sketch.action),
+            action: sketch.action,
+            reason: sketch.reason,
+            needs: needs.into_iter().collect(),
+            inverse: sketch.inverse,
+            best_effort: sketch.best_effort,
+        });
+    }
+
+    /// The finished steps.
+    pub fn finish(self) -> Vec<Step> {
+        self.steps
+    }
+}
+
+/// What is true after `action`.
+pub fn outcome(action: &Action) -> Fact {
+    match action.clone() {
+        Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
+        Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
+        Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
+        Action::SetDriver { function, driver } => Fact::Driver { function, driver },
+        Action::SetMac { function, mac } => Fact::Mac { function, mac },
+        Action::Rename { function, to } => Fact::Name { function, name: to },
+        Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
+        Action::SetLink { function, direction } => Fact::Link { function, direction },
+        Action::AddAddress { function, address } => Fact::HasAddress { function, address },
+        Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
+        Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
+        Action::ResetFunction { function } => Fact::Reset { function },
+        Action::DefineGuest(definition) => Fact::GuestDefined {
+            guest: definition.guest,
+            defined: true,
+        },
+        Action::UndefineGuest { guest } => Fact::GuestDefined {
+            guest,
+            defined: false,
+        },
+        Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
+        Action::StopGuest { guest } => Fact::GuestRunning {
+            guest,
+            running: false,
+        },
+    }
+}

@@ -1,0 +1,66 @@
+//! What is known beforehand of PF drivers: which driver their VFs get, and which knobs they lack.
+
+/// What planning must know of a PF's driver. All of it is compiled into the driver and cannot be read from a machine
+/// before VFs exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PfDriver {
+    /// As its directory in `/sys/bus/pci/drivers` is called.
+    pub name: &'static str,
+    /// The network driver of its VFs.
+    pub vf_driver: &'static str,
+    /// Whether it implements `ndo_set_vf_mac` and its siblings; without them a VF's MAC is set at its own interface.
+    pub sets_vf_attributes: bool,
+    /// Whether it implements `ndo_bridge_setlink`, that is VEB and VEPA. Some of these report no mode before VFs
+    /// exist.
+    pub sets_switch_mode: bool,
+    /// Whether it makes VFs only while the PF's interface is up.
+    pub up_before_vfs: bool,
+}
+
+const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bool) -> PfDriver {
+    PfDriver {
+        name,
+        vf_driver,
+        sets_vf_attributes: true,
+        sets_switch_mode,
+        up_before_vfs: false,
+    }
+}
+
+/// Each row follows the `net_device_ops` and the PCI id tables of the files named beside it (Linux 6.12).
+const KNOWN: [PfDriver; 9] = [
+    // drivers/net/ethernet/intel/igb/igb_main.c, igbvf/netdev.c
+    usual("igb", "igbvf", false),
+    // drivers/net/ethernet/intel/ixgbe/ixgbe_main.c (ixgbe_ndo_bridge_getlink is silent without VFs), ixgbevf/ixgbevf_main.c
+    usual("ixgbe", "ixgbevf", true),
+    // drivers/net/ethernet/intel/i40e/i40e_main.c, iavf/iavf_main.c
+    usual("i40e", "iavf", true),
+    // drivers/net/ethernet/intel/ice/ice_main.c, iavf/iavf_main.c
+    usual("ice", "iavf", true),
+    // drivers/net/ethernet/mellanox/mlx4/main.c, en_netdev.c
+    usual("mlx4_core", "mlx4_core", false),
+    // drivers/net/ethernet/mellanox/mlx5/core/main.c, en_main.c
+    usual("mlx5_core", "mlx5_core", true),
+    // drivers/net/ethernet/broadcom/bnxt/bnxt.c; bnxt_sriov.c, bnxt_sriov_configure wants the interface up
+    PfDriver {
+        up_before_vfs: true,
+        ..usual("bnxt_en", "bnxt_en", true)
+    },
+    // drivers/net/ethernet/emulex/benet/be_main.c
+    usual("be2net", "be2net", true),
+    // drivers/virtio/virtio_pci_common.c, drivers/net/virtio_net.c: no ndo_set_vf_* at all
+    PfDriver {
+        sets_vf_attributes: false,
+        ..usual("virtio-pci", "virtio-pci", false)
+    },
+];
+
+/// What is known of the PF driver `name`.
+pub fn known(name: &str) -> Option<&'static PfDriver> {
+    KNOWN.iter().find(|driver| driver.name == name)
+}
+
+/// The names of all drivers known, for messages.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|driver| driver.name)
+}

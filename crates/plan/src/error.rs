@@ -1,0 +1,57 @@
+//! Why there is no plan.
+
+use std::fmt;
+
+use penstock_model::{Diagnostic, Diagnostics, GuestName, Path};
+use thiserror::Error;
+
+/// Why a model and an inventory gave no plan. Nothing was touched.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum PlanError {
+    /// The model does not fit the machine; each message points into the file.
+    #[error("the model does not fit this machine")]
+    Model(Diagnostics),
+    /// The model asks for what this version does not do.
+    #[error("not available in this version: {}", list(.0))]
+    Unsupported(Vec<Refusal>),
+    /// What the model asks for would break what runs.
+    #[error("refused as unsafe: {}", list(.0))]
+    Refused(Vec<Refusal>),
+    /// A guest was chosen that the model does not have.
+    #[error("the model has no guest {guest}; it has {}", if .known.is_empty() { "none".to_owned() } else { list(.known) })]
+    NoSuchGuest {
+        /// The name asked for.
+        guest: GuestName,
+        /// The names that there are.
+        known: Vec<GuestName>,
+    },
+}
+
+/// Something that is not done, and what to do instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is refused, and why.
+    pub what: String,
+    /// What to do instead.
+    pub way_round: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.what, self.way_round)
+    }
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    let texts: Vec<String> = items.iter().map(T::to_string).collect();
+    texts.join("; ")
+}
+
+/// An error at `path`.
+pub(crate) fn error(path: Path, message: String, hint: Option<String>) -> Diagnostic {
+    let error = Diagnostic::error(path, message);
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}

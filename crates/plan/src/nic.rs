@@ -1,0 +1,487 @@
+//! The steps of a NIC as a whole: autoprobe, the number of VFs, the PF's interface, the embedded switch.
+
+use std::net::IpAddr;
+
+use penstock_model::{
+    Bdf, InterfaceAddress, Mtu, Path,
+    inventory::{Interface, SwitchMode},
+};
+
+use crate::{
+    Action, Direction,
+    draft::{Made, Sketch},
+    error::error,
+    planner::{Planner, vf_list, vf_name},
+    wanted::WantedNic,
+};
+
+/// All steps of a NIC but its VFs' attributes.
+pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    if nic.driver.is_some_and(|driver| driver.up_before_vfs) {
+        interface_steps(planner, nic);
+        vf_count(planner, nic);
+    } else {
+        vf_count(planner, nic);
+        interface_steps(planner, nic);
+    }
+    switch_mode(planner, nic);
+}
+
+fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    let Some(sriov) = nic.sriov() else { return };
+    let (name, pf, present, wanted) = (nic.name, nic.pf.bdf, sriov.num_vfs, nic.nic.vfs);
+    if present != wanted && in_use(planner, nic) {
+        return;
+    }
+    if sriov.autoprobe && wanted > 0 {
+        planner.draft.push(Sketch::new(
+            Action::SetAutoprobe { pf, on: false },
+            Some(Action::SetAutoprobe { pf, on: true }),
+            vec![],
+            Made::Autoprobe(pf),
+            format!("no driver may bind to a VF of {name} before its attributes are set"),
+        ));
+    }
+    if present == wanted {
+        return;
+    }
+    let needs = || vec![Made::Autoprobe(pf), Made::Vfs(pf), Made::Interface(pf)];
+    if present > 0 {
+        planner.notes.extend(destroyed(nic));
+        let why = if wanted == 0 {
+            format!("{name} is to have no VFs")
+        } else {
+            format!("{name} has {present} VFs, and Linux changes their number only through 0")
+        };
+        planner.draft.push(Sketch::new(
+            Action::SetVfCount { pf, count: 0 },
+            Some(Action::SetVfCount { pf, count: present }),
+            needs(),
+            Made::Vfs(pf),
+            why,
+        ));
+    }
+    if wanted > 0 {
+        planner.draft.push(Sketch::new(
+            Action::SetVfCount { pf, count: wanted },
+            Some(Action::SetVfCount { pf, count: 0 }),
+            needs(),
+            Made::Vfs(pf),
+            format!("{name} is to have {wanted} VFs"),
+        ));
+    }
+}
+
+/// Refuses to change the number of VFs under guests that run with them or with the PF.
+fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
+    let mut used = false;
+    if let Some(guest) = planner.user(nic.pf.bdf) {
+        used = true;
+        planner.refuse(
+            format!(
+                "the number of VFs of {} would change while guest {guest} runs with its PF",
+                nic.name
+            ),
+            format!("stop it first: penstock stop {guest}"),
+        );
+    }
+    for vf in nic.sriov().into_iter().flat_map(|sriov| &sriov.vfs) {
+        if let Some(guest) = planner.user(vf.bdf) {
+            used = true;
+            planner.refuse(
+                format!(
+                    "the number of VFs of {} would change, which destroys {}, while guest {guest} runs with it",
+                    nic.name,
+                    vf_name(nic.name, vf.index)
+                ),
+                format!("stop it first: penstock stop {guest}"),
+            );
+        }
+    }
+    used
+}
+
+/// What goes with the VFs that are there.
+fn destroyed(nic: &WantedNic<'_>) -> Vec<String> {
+    let name = nic.name;
+    let present: Vec<_> = nic
+        .sriov()
+        .into_iter()
+        .flat_map(|sriov| &sriov.vfs)
+        .filter_map(|vf| vf.present.as_ref().map(|present| (vf.index, present)))
+        .collect();
+    let all: Vec<_> = present.iter().map(|(index, _)| *index).collect();
+    let mut notes = vec![format!(
+        "{} are destroyed with all that was set for them; undo makes them again without it",
+        vf_list(name, &all)
+    )];
+    notes.extend(present.into_iter().filter_map(|(index, present)| {
+        let driver = present.driver.as_deref()?;
+        let who = vf_name(name, index);
+        Some(match &present.interface {
+            Some(interface) => format!("{who} was the host's interface {} ({driver})", interface.name),
+            None => format!("{who} was bound to {driver}"),
+        })
+    }));
+    notes
+}
+
+/// The steps of a NIC's PF interface: name, MTU, MAC, up, addresses.
+pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    let (name, pf) = (nic.name, nic.pf.bdf);
+    if planner.user(pf).is_some() {
+        return;
+    }
+    let Some(found) = &nic.pf.interface else {
+        let driver = nic.pf.driver.as_deref().unwrap_or("none");
+        planner.messages.0.push(error(
+            Path::of(["nics", name.as_str(), "match"]),
+            format!("{name} is {pf} with driver {driver}, which has no network interface here"),
+            Some("bind its network driver, or bring its interface back from where it was moved".to_owned()),
+        ));
+        return;
+    };
+    let mut up = found.up;
+    let mut dropped = Vec::new();
+    let best_effort = |word: &str| nic.nic.best_effort.contains(word);
+    if let Some(wanted) = nic.nic.interface.as_ref().filter(|wanted| **wanted != found.name) {
+        if !may_rename(planner, nic, found) {
+            return;
+        }
+        if up {
+            dropped = take_down(planner, nic, found, "an interface is renamed while it is down");
+            up = false;
+        }
+        step(
+            planner,
+            pf,
+            Action::Rename {
+                function: pf,
+                to: wanted.clone(),
+            },
+            Some(Action::Rename {
+                function: pf,
+                to: found.name.clone(),
+            }),
+            format!("{name}'s interface {} is to be called {wanted}", found.name),
+            best_effort("interface"),
+        );
+    }
+    if let Some(mtu) = nic.nic.mtu.filter(|mtu| mtu.get() != found.mtu) {
+        step(
+            planner,
+            pf,
+            Action::SetMtu { function: pf, mtu },
+            Mtu::new(found.mtu).map(|mtu| Action::SetMtu { function: pf, mtu }),
+            format!("{name}'s MTU is to be {mtu}"),
+            best_effort("mtu"),
+        );
+    }
+    if let Some((guest, function)) = nic.owner
+        && let Some(mac) = function.settings.mac.filter(|mac| *mac != found.mac)
+    {
+        step(
+            planner,
+            pf,
+            Action::SetMac { function: pf, mac },
+            Some(Action::SetMac {
+                function: pf,
+                mac: found.mac,
+            }),
+            format!("{guest} owns {name} with this MAC"),
+            function.best_effort.contains("mac"),
+        );
+    }
+    if !up {
+        bring_up(planner, pf, format!("{name} carries its VFs only while it is up"));
+    }
+    for address in &dropped {
+        step(
+            planner,
+            pf,
+            Action::AddAddress {
+                function: pf,
+                address: *address,
+            },
+            Some(Action::RemoveAddress {
+                function: pf,
+                address: *address,
+            }),
+            format!("{name} had it before it was taken down"),
+            false,
+        );
+    }
+    let missing = nic
+        .nic
+        .addresses
+        .iter()
+        .filter(|address| !found.addresses.contains(address));
+    match nic.owner {
+        Some((guest, _)) if !nic.nic.addresses.is_empty() => planner.note(format!(
+            "{name}'s own addresses are not set on the host: its interface goes to {guest}"
+        )),
+        _ => missing.for_each(|address| {
+            step(
+                planner,
+                pf,
+                Action::AddAddress {
+                    function: pf,
+                    address: *address,
+                },
+                Some(Action::RemoveAddress {
+                    function: pf,
+                    address: *address,
+                }),
+                format!("{name} is to have it on the host"),
+                best_effort("addresses"),
+            );
+        }),
+    }
+}
+
+/// Whether the name that is wanted is free, and no guest that runs would lose its link.
+fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface) -> bool {
+    let name = nic.name;
+    let Some(wanted) = &nic.nic.interface else {
+        return true;
+    };
+    let holder = planner.inventory.pfs.iter().find_map(|other| {
+        let own = other
+            .interface
+            .as_ref()
+            .filter(|own| own.name == *wanted)
+            .map(|_| other.bdf);
+        let of_vf = || {
+            other.sriov.iter().flat_map(|sriov| &sriov.vfs).find_map(|vf| {
+                let interface = vf.present.as_ref()?.interface.as_ref()?;
+                (interface.name == *wanted).then_some(vf.bdf)
+            })
+        };
+        own.or_else(of_vf)
+    });
+    if let Some(holder) = holder {
+        planner.messages.0.push(error(
+            Path::of(["nics", name.as_str(), "interface"]),
+            format!("{name}'s interface cannot be called {wanted}: that of {holder} is"),
+            Some("choose another name, or rename that one first".to_owned()),
+        ));
+        return false;
+    }
+    let mut free = true;
+    let guests: Vec<_> = nic
+        .vfs
+        .iter()
+        .filter_map(|vf| planner.user(vf.found.bdf))
+        .collect();
+    for guest in guests.into_iter().filter(|_| found.up) {
+        free = false;
+        planner.refuse(
+            format!(
+                "{name}'s interface would be taken down to call it {wanted} while guest {guest} runs with its VFs"
+            ),
+            format!("stop it first: penstock stop {guest}"),
+        );
+    }
+    free
+}
+
+/// Takes a PF's interface down, and says so of each address that Linux drops with it: the IPv6 ones, unless they are
+/// link-local and come back by themselves (`net/ipv6/addrconf.c`, `addrconf_ifdown`). Returns those.
+fn take_down(
+    planner: &mut Planner<'_>,
+    nic: &WantedNic<'_>,
+    found: &Interface,
+    why: &str,
+) -> Vec<InterfaceAddress> {
+    let pf = nic.pf.bdf;
+    let dropped: Vec<_> = found
+        .addresses
+        .iter()
+        .copied()
+        .filter(|address| address.ip().is_ipv6())
+        .collect();
+    let dropped: Vec<_> = dropped
+        .into_iter()
+        .filter(|address| !link_local(*address))
+        .collect();
+    for address in &dropped {
+        remove_address(
+            planner,
+            pf,
+            *address,
+            "Linux drops IPv6 addresses of an interface that goes down",
+        );
+    }
+    step(
+        planner,
+        pf,
+        Action::SetLink {
+            function: pf,
+            direction: Direction::Down,
+        },
+        Some(Action::SetLink {
+            function: pf,
+            direction: Direction::Up,
+        }),
+        why.to_owned(),
+        false,
+    );
+    dropped
+}
+
+/// Takes from a PF's interface what does not survive its move into a guest: its addresses and being up.
+pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface, guest: &str) {
+    let pf = nic.pf.bdf;
+    let addresses: Vec<_> = found
+        .addresses
+        .iter()
+        .copied()
+        .filter(|address| !link_local(*address))
+        .collect();
+    for address in addresses {
+        remove_address(
+            planner,
+            pf,
+            address,
+            &format!("it does not go with the interface into {guest}"),
+        );
+    }
+    step(
+        planner,
+        pf,
+        Action::SetLink {
+            function: pf,
+            direction: Direction::Down,
+        },
+        Some(Action::SetLink {
+            function: pf,
+            direction: Direction::Up,
+        }),
+        format!(
+            "{}'s interface goes into {guest}, and Linux takes it down on the way",
+            nic.name
+        ),
+        false,
+    );
+}
+
+/// Brings a PF's interface up.
+pub fn bring_up(planner: &mut Planner<'_>, pf: Bdf, why: String) {
+    step(
+        planner,
+        pf,
+        Action::SetLink {
+            function: pf,
+            direction: Direction::Up,
+        },
+        Some(Action::SetLink {
+            function: pf,
+            direction: Direction::Down,
+        }),
+        why,
+        false,
+    );
+}
+
+fn remove_address(planner: &mut Planner<'_>, pf: Bdf, address: InterfaceAddress, why: &str) {
+    step(
+        planner,
+        pf,
+        Action::RemoveAddress {
+            function: pf,
+            address,
+        },
+        Some(Action::AddAddress {
+            function: pf,
+            address,
+        }),
+        why.to_owned(),
+        false,
+    );
+}
+
+fn link_local(address: InterfaceAddress) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    let (name, pf) = (nic.name, nic.pf.bdf);
+    let Some(loopback) = nic.nic.loopback else { return };
+    if planner.user(pf).is_some() {
+        return;
+    }
+    let mode = if loopback {
+        SwitchMode::Veb
+    } else {
+        SwitchMode::Vepa
+    };
+    let set = if loopback { "on" } else { "off" };
+    let driver = nic.pf.driver.as_deref().unwrap_or("none");
+    let inverse = match nic.pf.switch_mode {
+        present if present == mode && !nic.remakes() => return,
+        SwitchMode::Switchdev => {
+            planner.note(format!(
+                "{name} is in switchdev mode: the host's forwarding rules decide on loopback, which is not set"
+            ));
+            return;
+        }
+        // Some drivers report a mode only while there are VFs.
+        SwitchMode::Unreported
+            if nic.nic.vfs > 0 && nic.driver.is_some_and(|driver| driver.sets_switch_mode) =>
+        {
+            None
+        }
+        SwitchMode::Unreported => {
+            planner.note(format!(
+                "driver {driver} has no VEB/VEPA knob: loopback of {name} is left as it has it"
+            ));
+            return;
+        }
+        present => Some(Action::SetSwitchMode { pf, mode: present }),
+    };
+    planner.draft.push(
+        Sketch::new(
+            Action::SetSwitchMode { pf, mode },
+            inverse,
+            vec![Made::Vfs(pf), Made::Interface(pf)],
+            Made::Interface(pf),
+            format!("loopback of {name} is to be {set}"),
+        )
+        .best_effort(nic.nic.best_effort.contains("loopback")),
+    );
+}
+
+/// A step of a PF's interface. They follow on each other; what the VFs' number does to the interface comes first.
+fn step(
+    planner: &mut Planner<'_>,
+    pf: Bdf,
+    action: Action,
+    inverse: Option<Action>,
+    reason: String,
+    best_effort: bool,
+) {
+    let needs = vec![Made::Vfs(pf), Made::Interface(pf)];
+    let sketch = Sketch::new(action, inverse, needs, Made::Interface(pf), reason);
+    planner.draft.push(sketch.best_effort(best_effort));
+}
+
+/// Brings a PF's interface up that came back from a guest.
+pub fn back_up(planner: &mut Planner<'_>, nic: &WantedNic<'_>, guest: &penstock_model::GuestName) {
+    let function = nic.pf.bdf;
+    planner.draft.push(Sketch::new(
+        Action::SetLink {
+            function,
+            direction: Direction::Up,
+        },
+        Some(Action::SetLink {
+            function,
+            direction: Direction::Down,
+        }),
+        vec![Made::Running(guest.clone())],
+        Made::Interface(function),
+        format!(
+            "{}'s interface comes back from {guest} down, and its VFs need it up",
+            nic.name
+        ),
+    ));
+}

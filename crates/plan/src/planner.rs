@@ -1,0 +1,153 @@
+//! What all parts of planning share: the machine as it is, joined with the model, and the steps so far.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
+
+use indexmap::IndexMap;
+use penstock_model::{Bdf, Diagnostics, GuestKind, GuestName, Inventory, Model, NicName, VfIndex};
+
+use crate::{
+    Plan, PlanError,
+    draft::Draft,
+    error::Refusal,
+    resolve::resolve,
+    wanted::{WantedNic, WantedVf, wanted},
+};
+
+/// A plan in the making.
+pub struct Planner<'a> {
+    pub model: &'a Model,
+    pub inventory: &'a Inventory,
+    pub resolved: IndexMap<NicName, Bdf>,
+    /// Which running guest has which function.
+    pub running: HashMap<Bdf, &'a GuestName>,
+    /// VFs that lost their driver in this plan.
+    pub unbound: HashSet<Bdf>,
+    pub draft: Draft,
+    pub notes: Vec<String>,
+    pub messages: Diagnostics,
+    refusals: Vec<Refusal>,
+}
+
+impl<'a> Planner<'a> {
+    /// Also returns the NICs, in the model's order.
+    pub fn new(
+        model: &'a Model,
+        inventory: &'a Inventory,
+    ) -> Result<(Planner<'a>, Vec<WantedNic<'a>>), PlanError> {
+        let resolved = resolve(model, inventory).map_err(PlanError::Model)?;
+        let running: HashMap<Bdf, &GuestName> = inventory
+            .guests
+            .iter()
+            .filter(|(_, found)| found.running)
+            .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
+            .collect();
+        let nics = wanted(model, inventory, &resolved, &running).map_err(PlanError::Model)?;
+        let planner = Planner {
+            model,
+            inventory,
+            resolved,
+            running,
+            unbound: HashSet::new(),
+            draft: Draft::default(),
+            notes: Vec::new(),
+            messages: Diagnostics::default(),
+            refusals: Vec::new(),
+        };
+        Ok((planner, nics))
+    }
+
+    /// The guest that runs with `function`.
+    pub fn user(&self, function: Bdf) -> Option<&'a GuestName> {
+        self.running.get(&function).copied()
+    }
+
+    /// Whether a guest of this name runs.
+    pub fn runs(&self, guest: &GuestName) -> bool {
+        self.inventory
+            .guests
+            .get(guest)
+            .is_some_and(|found| found.running)
+    }
+
+    /// The driver that a VF has at this point of the plan.
+    pub fn bound(&self, nic: &WantedNic<'_>, vf: &WantedVf<'a>) -> Option<&'a str> {
+        if self.unbound.contains(&vf.found.bdf) {
+            return None;
+        }
+        nic.present(vf).and_then(|present| present.driver.as_deref())
+    }
+
+    /// Says what the operator should know.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Says what is not done; each thing once.
+    pub fn refuse(&mut self, what: String, way_round: String) {
+        let refusal = Refusal { what, way_round };
+        if !self.refusals.contains(&refusal) {
+            self.refusals.push(refusal);
+        }
+    }
+
+    /// The plan, unless something stands against it.
+    pub fn finish(self) -> Result<Plan, PlanError> {
+        if !self.messages.0.is_empty() {
+            return Err(PlanError::Model(self.messages));
+        }
+        if !self.refusals.is_empty() {
+            return Err(PlanError::Refused(self.refusals));
+        }
+        Ok(Plan {
+            nics: self.resolved,
+            steps: self.draft.finish(),
+            notes: self.notes,
+        })
+    }
+}
+
+/// Refuses guests of a kind that this version does not run.
+pub fn runnable<'m>(
+    guests: impl Iterator<Item = (&'m GuestName, &'m penstock_model::Guest)>,
+) -> Result<(), PlanError> {
+    let vms: Vec<Refusal> = guests
+        .filter(|(_, guest)| guest.kind == GuestKind::Vm)
+        .map(|(name, _)| Refusal {
+            what: format!("guest {name} is a VM, and running VMs is not available in this version"),
+            way_round: format!("give {name} `kind: container`"),
+        })
+        .collect();
+    if vms.is_empty() {
+        Ok(())
+    } else {
+        Err(PlanError::Unsupported(vms))
+    }
+}
+
+/// VFs of one NIC in few words: `NET0#0 to #5, #7`.
+pub fn vf_list(nic: &NicName, indices: &[VfIndex]) -> String {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for index in indices.iter().map(|index| index.get()) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ => runs.push((index, index)),
+        }
+    }
+    let texts: Vec<String> = runs
+        .into_iter()
+        .map(|(first, last)| match last - first {
+            0 => format!("#{first}"),
+            1 => format!("#{first}, #{last}"),
+            _ => format!("#{first} to #{last}"),
+        })
+        .collect();
+    format!("{nic}{}", texts.join(", "))
+}
+
+/// `NET0#3`.
+pub fn vf_name(nic: &NicName, vf: VfIndex) -> impl fmt::Display {
+    format!("{nic}#{vf}")
+}

@@ -1,0 +1,204 @@
+//! The plans that there are: all of a model, the start and the stop of guests, and the way back.
+
+use std::collections::{BTreeSet, HashSet};
+
+use penstock_model::{GuestName, Inventory, Mac, Model, VfAttribute};
+
+use crate::{
+    Action, Plan, PlanError, Step, StepId,
+    draft::outcome,
+    guest, nic, order,
+    planner::{Planner, runnable},
+    stop::stop_steps,
+    vfs,
+};
+
+/// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
+/// attributes of every VF, then the guests, each after those that it needs. What is already so gives no step.
+///
+/// # Errors
+///
+/// [`PlanError`]; nothing is decided later.
+pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
+    let (mut planner, nics) = Planner::new(model, inventory)?;
+    runnable(model.guests.iter())?;
+    nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
+    nics.iter()
+        .for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
+    for (name, guest) in order::start_order(model)
+        .into_iter()
+        .filter_map(|index| model.guests.get_index(index))
+    {
+        guest::guest_steps(&mut planner, &nics, name, guest);
+    }
+    strangers(&mut planner);
+    planner.finish()
+}
+
+/// Plans the start of the `chosen` guests, and of those that they need by `after`; of all when none is chosen. The
+/// machine must have its VFs already, as [`plan`] makes them.
+///
+/// # Errors
+///
+/// [`PlanError`]; a NIC without its VFs is refused with the advice to apply the model.
+pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Result<Plan, PlanError> {
+    known(model, chosen)?;
+    let (mut planner, nics) = Planner::new(model, inventory)?;
+    let starting = order::with_needed(model, chosen);
+    runnable(model.guests.iter().filter(|(name, _)| starting.contains(name)))?;
+    let starts = |name: Option<&GuestName>| name.is_some_and(|name| starting.contains(name));
+    for nic in &nics {
+        let used = starts(nic.owner.map(|(name, _)| name)) || nic.vfs.iter().any(|vf| starts(vf.owner));
+        if !used {
+            continue;
+        }
+        if nic.remakes() {
+            let present = nic.sriov().map_or(0, |sriov| sriov.num_vfs);
+            planner.refuse(
+                format!(
+                    "{} has {present} VFs, and the model wants {}",
+                    nic.name, nic.nic.vfs
+                ),
+                "make them first: penstock apply".to_owned(),
+            );
+            continue;
+        }
+        nic::interface_steps(&mut planner, nic);
+        vfs::attribute_steps(&mut planner, nic, |vf| starts(vf.owner));
+    }
+    for (name, guest) in order::start_order(model)
+        .into_iter()
+        .filter_map(|index| model.guests.get_index(index))
+    {
+        if starting.contains(name) {
+            guest::guest_steps(&mut planner, &nics, name, guest);
+        }
+    }
+    planner.finish()
+}
+
+/// Plans the stop of the `chosen` guests, and of those that need them by `after`; of all when none is chosen. Every VF
+/// is given back without a driver and reset; the NICs stay as they are.
+///
+/// # Errors
+///
+/// [`PlanError`] when the model does not fit the machine or does not have a guest.
+pub fn stop(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Result<Plan, PlanError> {
+    known(model, chosen)?;
+    let (mut planner, nics) = Planner::new(model, inventory)?;
+    let stopping = order::with_dependents(model, chosen);
+    for (name, guest) in order::start_order(model)
+        .into_iter()
+        .rev()
+        .filter_map(|index| model.guests.get_index(index))
+    {
+        if !stopping.contains(name) {
+            continue;
+        }
+        if !chosen.is_empty() && !chosen.contains(name) && planner.runs(name) {
+            planner.note(format!("{name} stops too: it needs a guest that is to stop"));
+        }
+        let dependents: Vec<&GuestName> = model
+            .guests
+            .iter()
+            .filter(|(_, other)| other.after.contains(name))
+            .map(|(other, _)| other)
+            .collect();
+        stop_steps(&mut planner, &nics, name, guest, &dependents);
+    }
+    planner.finish()
+}
+
+fn known(model: &Model, chosen: &[GuestName]) -> Result<(), PlanError> {
+    match chosen.iter().find(|name| !model.guests.contains_key(*name)) {
+        None => Ok(()),
+        Some(guest) => Err(PlanError::NoSuchGuest {
+            guest: guest.clone(),
+            known: model.guests.keys().cloned().collect(),
+        }),
+    }
+}
+
+/// Says which guests are here that the model does not have.
+fn strangers(planner: &mut Planner<'_>) {
+    let names: Vec<&GuestName> = planner
+        .inventory
+        .guests
+        .keys()
+        .filter(|name| !planner.model.guests.contains_key(*name))
+        .collect();
+    for name in names {
+        planner.note(format!(
+            "guest {name} is defined here but not in the model; it is left alone"
+        ));
+    }
+}
+
+/// The way back from all of `plan`: the inverses of its steps, last first. A step without an inverse is passed over.
+pub fn undo(plan: &Plan) -> Plan {
+    let position = |id: StepId| plan.steps.iter().position(|step| step.id == id);
+    // In a finished plan ids are positions, so that the search above is for damaged ones only.
+    let place = |id: StepId| {
+        let guess = (id.0 as usize).wrapping_sub(1);
+        if plan.steps.get(guess).is_some_and(|step| step.id == id) {
+            Some(guess)
+        } else {
+            position(id)
+        }
+    };
+    let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); plan.steps.len()];
+    for (at, step) in plan.steps.iter().enumerate() {
+        step.needs
+            .iter()
+            .filter_map(|need| place(*need))
+            .for_each(|need| needed_by[need].push(at));
+    }
+    // For each step: what must be taken back before what it needed is; its own inverse, or those of its dependents.
+    let mut before: Vec<BTreeSet<StepId>> = vec![BTreeSet::new(); plan.steps.len()];
+    let mut steps: Vec<Step> = Vec::new();
+    for (at, step) in plan.steps.iter().enumerate().rev() {
+        let needs: BTreeSet<StepId> = needed_by[at]
+            .iter()
+            .flat_map(|dependent| before[*dependent].iter().copied())
+            .collect();
+        let Some(action) = step.inverse.clone() else {
+            before[at] = needs;
+            continue;
+        };
+        let id = StepId(u32::try_from(steps.len() + 1).unwrap_or(u32::MAX));
+        before[at] = BTreeSet::from([id]);
+        steps.push(Step {
+            id,
+            postcondition: outcome(&action),
+            best_effort: step.best_effort || clears_mac(&action),
+            action,
+            reason: format!("takes back step {}: {}", step.id, step.reason),
+            needs: needs.into_iter().collect(),
+            inverse: Some(step.action.clone()),
+        });
+    }
+    let mut notes = Vec::new();
+    let kept: HashSet<StepId> = plan
+        .steps
+        .iter()
+        .filter(|step| step.inverse.is_none())
+        .map(|step| step.id)
+        .collect();
+    if !kept.is_empty() {
+        notes.push(format!(
+            "{} of {} steps need no way back or have none",
+            kept.len(),
+            plan.steps.len()
+        ));
+    }
+    Plan {
+        nics: plan.nics.clone(),
+        steps,
+        notes,
+    }
+}
+
+/// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.
+fn clears_mac(action: &Action) -> bool {
+    matches!(action, Action::SetVfAttribute { attribute: VfAttribute::Mac(mac), .. } if *mac == Mac::new([0; 6]))
+}

@@ -1,0 +1,159 @@
+//! The steps that stop guests and give their functions back.
+
+use penstock_model::{Bdf, Guest, GuestName, VfIndex};
+
+use crate::{
+    Action,
+    draft::{Made, Sketch},
+    guest::{define, place},
+    nic,
+    planner::{Planner, vf_name},
+    wanted::WantedNic,
+};
+
+/// Stops a guest, resets every VF that it had, and removes its definition. A PF's interface comes back to the host and
+/// is brought up, as its VFs need it. `dependents` stop before.
+pub fn stop_steps(
+    planner: &mut Planner<'_>,
+    nics: &[WantedNic<'_>],
+    name: &GuestName,
+    guest: &Guest,
+    dependents: &[&GuestName],
+) {
+    let Some(found) = planner.inventory.guests.get(name) else {
+        planner.note(format!("guest {name} is not defined here"));
+        return;
+    };
+    if found.running {
+        planner.draft.push(Sketch::new(
+            Action::StopGuest { guest: name.clone() },
+            Some(Action::StartGuest { guest: name.clone() }),
+            dependents
+                .iter()
+                .map(|dependent| Made::Running((*dependent).clone()))
+                .collect(),
+            Made::Running(name.clone()),
+            format!("{name} is to stop"),
+        ));
+    } else {
+        planner.note(format!("guest {name} does not run; what it left is taken away"));
+    }
+    for function in owned(
+        planner,
+        nics,
+        guest,
+        found.running.then_some(&found.functions[..]),
+    ) {
+        give_back(planner, nics, name, &function);
+    }
+    let addresses: Vec<Bdf> = guest
+        .functions
+        .iter()
+        .filter_map(|function| place(planner, nics, function))
+        .map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf))
+        .collect();
+    planner.draft.push(Sketch::new(
+        Action::UndefineGuest { guest: name.clone() },
+        Some(Action::DefineGuest(define(name, guest, &addresses))),
+        vec![Made::Running(name.clone())],
+        Made::Defined(name.clone()),
+        format!("{name} is to leave nothing behind"),
+    ));
+}
+
+/// A function that a guest has or had.
+struct Owned {
+    bdf: Bdf,
+    /// Index into the NICs; `None` for a function that is on no NIC of the model.
+    nic: Option<usize>,
+    vf: Option<VfIndex>,
+    /// The driver that it will have when the guest has stopped.
+    driver: Option<String>,
+}
+
+/// What a running guest has; for one that does not run, those of its VFs that no other guest runs with.
+fn owned(
+    planner: &Planner<'_>,
+    nics: &[WantedNic<'_>],
+    guest: &Guest,
+    running: Option<&[Bdf]>,
+) -> Vec<Owned> {
+    let of_model = guest
+        .functions
+        .iter()
+        .filter_map(|function| place(planner, nics, function));
+    let of_model = of_model.map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf));
+    let addresses: Vec<Bdf> = match running {
+        Some(functions) => functions.to_vec(),
+        None => of_model.filter(|bdf| planner.user(*bdf).is_none()).collect(),
+    };
+    addresses
+        .into_iter()
+        .filter_map(|bdf| {
+            let found = nics.iter().enumerate().find_map(|(index, nic)| {
+                if nic.pf.bdf == bdf {
+                    return Some((index, None, nic.pf.driver.clone()));
+                }
+                // Addresses of VFs are sorted by index, but nothing here may rely on it: a device decides.
+                let vf = nic.sriov()?.vfs.iter().find(|vf| vf.bdf == bdf)?;
+                Some((index, Some(vf.index), vf.present.as_ref()?.driver.clone()))
+            });
+            match found {
+                Some((nic, vf, driver)) => Some(Owned {
+                    bdf,
+                    nic: Some(nic),
+                    vf,
+                    driver,
+                }),
+                // A running guest has it although no NIC of the model does: it is given back all the same.
+                None if running.is_some() => Some(Owned {
+                    bdf,
+                    nic: None,
+                    vf: None,
+                    driver: None,
+                }),
+                None => None,
+            }
+        })
+        .collect()
+}
+
+fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName, owned: &Owned) {
+    let function = owned.bdf;
+    let Some(nic) = owned.nic.map(|index| &nics[index]) else {
+        planner.note(format!(
+            "{function} comes back from {name} as it is: it is on no NIC of the model"
+        ));
+        return;
+    };
+    let needs = || vec![Made::Running(name.clone()), Made::Driver(function)];
+    let Some(index) = owned.vf else {
+        if planner.user(function) == Some(name) {
+            nic::back_up(planner, nic, name);
+        }
+        return;
+    };
+    let who = vf_name(nic.name, index);
+    if let Some(driver) = &owned.driver {
+        planner.draft.push(Sketch::new(
+            Action::SetDriver {
+                function,
+                driver: None,
+            },
+            Some(Action::SetDriver {
+                function,
+                driver: Some(driver.clone()),
+            }),
+            needs(),
+            Made::Driver(function),
+            format!("{who} comes back from {name}; a function is reset without a driver"),
+        ));
+    }
+    planner.draft.push(Sketch::new(
+        Action::ResetFunction { function },
+        None,
+        needs(),
+        Made::Driver(function),
+        format!("nothing of {name} is to reach the next owner of {who}"),
+    ));
+}

@@ -1,0 +1,222 @@
+//! The steps that set what a PF's driver keeps for its VFs.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{
+    VfAttribute, VfIndex,
+    inventory::{PresentVf, VfState},
+};
+
+use crate::{
+    Action,
+    draft::{Made, Sketch},
+    planner::{Planner, vf_list, vf_name},
+    wanted::{WantedNic, WantedVf, words},
+};
+
+/// Attribute steps of the VFs of `nic` that `chosen` picks: each before its driver binds, since a bound VF driver
+/// does not see a new MAC.
+pub fn attribute_steps(
+    planner: &mut Planner<'_>,
+    nic: &WantedNic<'_>,
+    chosen: impl Fn(&WantedVf<'_>) -> bool,
+) {
+    let vfs = nic.vfs.iter().filter(|vf| chosen(vf));
+    if nic.driver.is_none_or(|driver| !driver.sets_vf_attributes) {
+        unsupported(planner, nic, vfs);
+    } else if let Some(guest) = planner.user(nic.pf.bdf) {
+        let left: Vec<VfIndex> = vfs
+            .filter(|vf| planner.user(vf.found.bdf).is_none())
+            .map(|vf| vf.index)
+            .collect();
+        if !left.is_empty() {
+            planner.note(format!(
+                "{guest} runs with {}: attributes of {} are neither read nor set",
+                nic.name,
+                vf_list(nic.name, &left)
+            ));
+        }
+    } else {
+        vfs.for_each(|vf| one(planner, nic, vf));
+    }
+}
+
+/// Says which attributes the PF's driver has no call for; the MAC is set at the VF's own interface instead.
+fn unsupported<'v>(
+    planner: &mut Planner<'_>,
+    nic: &WantedNic<'_>,
+    vfs: impl Iterator<Item = &'v WantedVf<'v>>,
+) {
+    let mut lacking: BTreeMap<&str, Vec<VfIndex>> = BTreeMap::new();
+    for vf in vfs {
+        for attribute in vf.settings.attributes() {
+            if !matches!(attribute, VfAttribute::Mac(_)) {
+                for word in words(&attribute, &vf.settings) {
+                    lacking.entry(word).or_default().push(vf.index);
+                }
+            }
+        }
+    }
+    let driver = nic.pf.driver.as_deref().unwrap_or("none");
+    for (word, indices) in lacking {
+        planner.note(format!(
+            "driver {driver} cannot set {word}: {}",
+            vf_list(nic.name, &indices)
+        ));
+    }
+}
+
+fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
+    let present = nic.present(vf);
+    let state = present.and_then(|present| present.attributes.as_ref());
+    let missing: Vec<VfAttribute> = vf
+        .settings
+        .attributes()
+        .into_iter()
+        .filter(|attribute| state.and_then(|state| reported(state, attribute)) != Some(*attribute))
+        .collect();
+    let who = vf_name(nic.name, vf.index);
+    if let Some(guest) = planner.user(vf.found.bdf) {
+        if !missing.is_empty() && (state.is_some() || vf.owner == Some(guest)) {
+            let texts: Vec<String> = missing.iter().map(VfAttribute::to_string).collect();
+            planner.note(format!(
+                "{who} is left as it is while guest {guest} runs with it; still to set: {}",
+                texts.join(", ")
+            ));
+        }
+        return;
+    }
+    if missing.is_empty() && !stale(vf, present) {
+        return;
+    }
+    let driver = planner.bound(nic, vf).map(str::to_owned);
+    if let Some(driver) = &driver {
+        unbind(
+            planner,
+            nic,
+            vf,
+            driver,
+            format!("a bound {driver} would not see what is set for {who}"),
+        );
+    }
+    for attribute in missing {
+        let why = match (vf.owner, attribute, vf.derived) {
+            (Some(guest), VfAttribute::Mac(_), true) => {
+                format!("{who} belongs to {guest}; its MAC is derived from {}'s", nic.name)
+            }
+            (Some(guest), ..) => format!("{who} belongs to {guest}"),
+            (None, VfAttribute::Mac(_), true) => {
+                format!(
+                    "{who} belongs to no guest; its MAC is derived from {}'s",
+                    nic.name
+                )
+            }
+            (None, ..) => format!("{who} belongs to no guest; {} says so for all its VFs", nic.name),
+        };
+        let (pf, index) = (nic.pf.bdf, vf.index);
+        let inverse = state.and_then(|state| reported(state, &attribute));
+        planner.draft.push(
+            Sketch::new(
+                Action::SetVfAttribute {
+                    pf,
+                    vf: index,
+                    attribute,
+                },
+                inverse.map(|attribute| Action::SetVfAttribute {
+                    pf,
+                    vf: index,
+                    attribute,
+                }),
+                vec![Made::Vfs(pf), Made::Interface(pf), Made::Driver(vf.found.bdf)],
+                Made::Attributes(vf.found.bdf),
+                why,
+            )
+            .best_effort(vf.may_fail(&attribute)),
+        );
+    }
+    if let (Some(driver), None) = (driver, vf.owner) {
+        bind(
+            planner,
+            nic,
+            vf,
+            &driver,
+            format!("{who} had it before; no guest owns it"),
+        );
+    }
+}
+
+/// Whether a VF that a guest is to own was bound before its MAC was set, so that its interface has another.
+fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
+    let seen = present
+        .and_then(|present| present.interface.as_ref())
+        .map(|interface| interface.mac);
+    vf.owner.is_some() && seen.is_some() && seen != vf.settings.mac
+}
+
+/// What the driver reports for the attribute of `kind`'s kind.
+fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
+    match kind {
+        VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
+        VfAttribute::Vlan { .. } => Some(VfAttribute::Vlan {
+            id: state.vlan,
+            qos: state.qos,
+            protocol: state.vlan_proto,
+        }),
+        VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
+        VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
+        VfAttribute::Rate { .. } => Some(VfAttribute::Rate {
+            min: state.min_tx_rate,
+            max: state.max_tx_rate,
+        }),
+        VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
+    }
+}
+
+/// Takes a VF from its driver.
+pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
+    let function = vf.found.bdf;
+    planner.draft.push(Sketch::new(
+        Action::SetDriver {
+            function,
+            driver: None,
+        },
+        Some(Action::SetDriver {
+            function,
+            driver: Some(driver.to_owned()),
+        }),
+        vec![Made::Vfs(nic.pf.bdf), Made::Driver(function)],
+        Made::Driver(function),
+        why,
+    ));
+    planner.unbound.insert(function);
+}
+
+/// Gives a VF without a driver one.
+pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
+    let (function, pf) = (vf.found.bdf, nic.pf.bdf);
+    let mut needs = vec![
+        Made::Vfs(pf),
+        Made::Interface(pf),
+        Made::Attributes(function),
+        Made::Driver(function),
+    ];
+    // A VF driver wants its PF up: by then, that may be inside a guest.
+    needs.extend(
+        nic.owner
+            .filter(|(guest, _)| Some(*guest) != vf.owner)
+            .map(|(guest, _)| Made::Running(guest.clone())),
+    );
+    planner.draft.push(Sketch::new(
+        Action::SetDriver {
+            function,
+            driver: Some(driver.to_owned()),
+        },
+        Some(Action::SetDriver {
+            function,
+            driver: None,
+        }),
+        needs,
+        Made::Driver(function),
+        why,
+    ));
+}
