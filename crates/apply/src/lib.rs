@@ -9,9 +9,9 @@
 //pub mod carrier;
 pub mod journal;
 pub mod runner;
-//pub mod verify;
+pub mod verify;
 
 //pub use carrier::HostCarrier;
 pub use journal::{FileJournal, Journal};
 pub use runner::{Applied, ApplyError, Mode, Observer, Options, run};
-//pub use verify::{Eyes, GuestPlace, KernelEyes, verify};
+pub use verify::{Eyes, GuestPlace, KernelEyes, verify};

@@ -1,0 +1,68 @@
+//! The real machine's eyes.
+
+use std::time::Duration;
+
+use penstock_host::{
+    Here, InterfaceReport, Netlink, PciFunction, Place, Root, files,
+    frames::{self, Endpoint, Reach},
+};
+use penstock_model::{Bdf, VfIndex};
+
+use super::{Eyes, PfSight};
+use crate::runner::chain;
+
+/// Looks at the machine that Penstock runs on.
+#[derive(Clone, Debug, Default)]
+pub struct KernelEyes {
+    root: Root,
+}
+
+impl KernelEyes {
+    /// The machine that Penstock runs on.
+    pub fn new() -> KernelEyes {
+        KernelEyes::default()
+    }
+}
+
+impl Eyes for KernelEyes {
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
+        Here::new(self.root.clone())
+            .interfaces()
+            .map_err(|error| chain(&error))
+    }
+
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
+        PciFunction::new(&self.root, pf)
+            .virtual_functions()
+            .map_err(|error| chain(&error))
+    }
+
+    fn function_of(&mut self, device: &str) -> Option<Bdf> {
+        // A device's name comes from the kernel; it is still no path.
+        if !device.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let path = files::canonical(self.root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
+        path.parent()?.file_name()?.to_str()?.parse().ok()
+    }
+
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String> {
+        let mut netlink = match namespace {
+            None => Netlink::open(),
+            Some(pid) => Netlink::in_namespace_of(pid),
+        }
+        .map_err(|error| chain(&error))?;
+        let vfs = netlink.vfs(index).map_err(|error| chain(&error))?;
+        let switch_mode = netlink.switch_mode(index).map_err(|error| chain(&error))?;
+        Ok(PfSight { vfs, switch_mode })
+    }
+
+    fn reach(
+        &mut self,
+        endpoints: &[Endpoint],
+        pairs: &[(usize, usize)],
+        patience: Duration,
+    ) -> Result<Vec<Reach>, String> {
+        frames::reach(endpoints, pairs, patience).map_err(|error| chain(&error))
+    }
+}

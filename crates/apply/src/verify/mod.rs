@@ -1,0 +1,111 @@
+//! Looks at everything that a model asks for, anew, and says what was seen.
+//!
+//! Nothing here is shared with the code that applies a plan: not what it remembers, and not its way of finding things.
+//! A verdict is a pass only for what was seen; what could not be looked at is `unknown`, never left out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use indexmap::IndexMap;
+use penstock_host::{
+    InterfaceReport, Place,
+    frames::{Endpoint, Reach},
+};
+use penstock_model::{
+    Bdf, FunctionName, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
+    inventory::{SwitchMode, VfState},
+};
+
+mod expectation;
+mod guest;
+mod kernel;
+mod nic;
+mod reach;
+mod sample;
+mod scene;
+mod sheet;
+
+pub use expectation::{Barrier, Expectation, Network};
+pub use kernel::KernelEyes;
+
+/// Where a guest can be looked into.
+pub enum GuestPlace {
+    /// It runs, and this is its inside.
+    Running(Box<dyn Place>),
+    /// It does not run, for this reason.
+    NotRunning(String),
+    /// It cannot be looked into, for this reason.
+    Unseen(String),
+}
+
+/// What a PF's driver tells over netlink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PfSight {
+    /// What it reports of its VFs; empty when it reports nothing of them.
+    pub vfs: Vec<(VfIndex, VfState)>,
+    /// The mode of the embedded switch.
+    pub switch_mode: SwitchMode,
+}
+
+/// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
+pub trait Eyes {
+    /// The host's own interfaces.
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String>;
+
+    /// The VFs that a PF has, as `virtfnN` shows them.
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String>;
+
+    /// The PCI function that a device of another bus sits on: that of `virtio3`.
+    fn function_of(&mut self, device: &str) -> Option<Bdf>;
+
+    /// What the PF whose interface has this index in the namespace of this process (`None`: our own) tells.
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String>;
+
+    /// Tries whether frames pass, as [`penstock_host::frames::reach`] does.
+    fn reach(
+        &mut self,
+        endpoints: &[Endpoint],
+        pairs: &[(usize, usize)],
+        patience: Duration,
+    ) -> Result<Vec<Reach>, String>;
+}
+
+/// Compares `model` with a machine.
+///
+/// `inventory` is a fresh scan, `nics` says which PF each NIC of the model is there, `places` where each guest can be
+/// looked into; a guest that is missing there counts as unseen. `patience` is how long a link may take to come up, and
+/// a frame to arrive. Of what the model leaves open nothing is said.
+pub fn verify(
+    model: &Model,
+    inventory: &Inventory,
+    nics: &IndexMap<NicName, Bdf>,
+    places: &BTreeMap<GuestName, GuestPlace>,
+    eyes: &mut dyn Eyes,
+    patience: Duration,
+) -> Vec<Verdict> {
+    let network = Network::of(model);
+    let endpoints = reach::functions(model);
+    let paths = reach::paths(&network, &endpoints);
+    let reached: BTreeSet<&FunctionName> = paths
+        .tried
+        .iter()
+        .filter(|path| path.expectation == Expectation::Arrives)
+        .flat_map(|path| [&path.from, &path.to])
+        .collect();
+    let scene = scene::Scene::look(model, inventory, nics, places, eyes, &reached, patience);
+
+    let mut sheet = sheet::Sheet::default();
+    for name in model.nics.keys() {
+        nic::judge(&scene, name, &reached, &mut sheet);
+    }
+    for name in model.guests.keys() {
+        guest::judge(&scene, name, &reached, &mut sheet);
+    }
+    reach::judge(&scene, &paths, eyes, patience, &mut sheet);
+    sheet.verdicts
+}
+
+#[cfg(test)]
+mod tests;

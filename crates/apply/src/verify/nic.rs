@@ -1,0 +1,207 @@
+//! NICs: the PF, and what its driver keeps for each VF.
+
+use std::collections::BTreeSet;
+
+use penstock_model::{
+    FunctionName, LinkState, NicName, Outcome, TxRate, VfIndex, VfSettings, VlanProtocol,
+    inventory::VfState,
+    verdict::{Subject, Vantage},
+};
+
+use super::{
+    guest,
+    scene::{Scene, pf_of},
+    sheet::{Blind, Page, Sheet, on},
+};
+
+/// Judges a NIC, its PF where that is the host's, and its VFs as the PF's driver reports them.
+pub fn judge(scene: &Scene<'_>, name: &NicName, reached: &BTreeSet<&FunctionName>, sheet: &mut Sheet) {
+    let nic = &scene.model.nics[name];
+    let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
+    let matching = found(scene, name, &mut page);
+    if !matching {
+        return;
+    }
+    count(scene, name, &mut page);
+    let pf = pf_of(name);
+    if scene.model.owner(&pf).is_none() {
+        let mut page = sheet.page(Subject::Function(pf.clone()), Vantage::Host, &nic.best_effort);
+        physical(scene, &pf, reached.contains(&pf), &mut page);
+    }
+    for (index, settings) in scene.model.vfs(name) {
+        virtual_function(scene, name, index, settings, sheet);
+    }
+}
+
+/// Whether the NIC's PF is there and is the one that the model means.
+fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
+    let matching = &scene.model.nics[name].matching;
+    let parts = [
+        matching.mac.map(|mac| format!("MAC {mac}")),
+        matching.bdf.map(|bdf| format!("address {bdf}")),
+        matching.driver.as_ref().map(|driver| format!("driver {driver}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let wanted = if parts.is_empty() { "a PF".to_owned() } else { format!("a PF with {}", parts.join(", ")) };
+    let Some(pf) = scene.pf(name) else {
+        page.put("match", wanted, "there is no such PF", Outcome::Fail);
+        return false;
+    };
+    let seen = format!(
+        "{} with MAC {}, driver {}",
+        pf.bdf,
+        pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
+        pf.driver.as_deref().unwrap_or("none")
+    );
+    let alike = matching.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
+        && matching.bdf.is_none_or(|bdf| pf.bdf == bdf)
+        && matching.driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver));
+    page.put("match", wanted, seen, if alike { Outcome::Pass } else { Outcome::Fail });
+    true
+}
+
+fn count(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) {
+    let wanted = scene.model.nics[name].vfs;
+    let sriov = scene.pf(name).and_then(|pf| pf.sriov.as_ref());
+    let Some(sriov) = sriov else {
+        if wanted > 0 {
+            page.put("vfs", wanted, "the PF has no SR-IOV", Outcome::Fail);
+        }
+        return;
+    };
+    match scene.vf_count(name) {
+        Ok(links) if links != usize::from(sriov.num_vfs) => {
+            let seen = format!("sriov_numvfs says {}, and {links} exist", sriov.num_vfs);
+            page.put("vfs", wanted, seen, Outcome::Fail);
+        }
+        Ok(_) => page.compare("vfs", wanted, Ok(sriov.num_vfs)),
+        Err(blind) => page.blind("vfs", wanted, blind),
+    }
+    if wanted > 0 {
+        page.compare("autoprobe", "off", Ok(on(sriov.autoprobe)));
+    }
+}
+
+/// The PF's interface on the host.
+fn physical(scene: &Scene<'_>, pf: &FunctionName, reached: bool, page: &mut Page<'_>) {
+    let nic = &scene.model.nics[&pf.nic];
+    let report = scene.interface(pf);
+    if let Some(wanted) = &nic.interface {
+        let seen = report.as_ref().map(|report| report.interface.name.clone());
+        page.compare("interface", wanted.clone(), seen.map_err(Clone::clone));
+    }
+    let needed = guest::Needed {
+        mtu: nic.mtu,
+        up: nic.vfs > 0 || reached,
+        carrier: reached,
+        addresses: &nic.addresses,
+    };
+    guest::link(&needed, report, page);
+}
+
+/// What the PF's driver keeps for one VF.
+fn virtual_function(scene: &Scene<'_>, nic: &NicName, index: VfIndex, settings: &VfSettings, sheet: &mut Sheet) {
+    let function = FunctionName {
+        nic: nic.clone(),
+        vf: Some(index),
+    };
+    let owner = scene.model.owner(&function);
+    let best_effort = match owner {
+        Some((_, owned)) => &owned.best_effort,
+        None => &scene.model.nics[nic].best_effort,
+    };
+    let vantage = match scene.home(&pf_of(nic)) {
+        Ok(home) => home.vantage.clone(),
+        Err(_) => Vantage::Host,
+    };
+    let mut page = sheet.page(Subject::Function(function.clone()), vantage, best_effort);
+    let state = state(scene, nic, index);
+    mac(scene, &function, settings, owner.is_some(), &state, &mut page);
+    attributes(settings, &state, &mut page);
+}
+
+/// What the PF's driver reports of a VF.
+pub fn state<'s>(scene: &'s Scene<'_>, nic: &NicName, index: VfIndex) -> Result<&'s VfState, Blind> {
+    let sight = scene.sight(nic).map_err(Blind::Unknown)?;
+    if sight.vfs.is_empty() {
+        let driver = scene.pf(nic).and_then(|pf| pf.driver.as_deref()).unwrap_or("none");
+        return Err(match scene.vf_count(nic) {
+            Ok(0) => Blind::Absent("there is no such VF".to_owned()),
+            _ => Blind::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),
+        });
+    }
+    sight
+        .vfs
+        .iter()
+        .find_map(|(at, state)| (*at == index).then_some(state))
+        .ok_or_else(|| Blind::Absent("the PF's driver reports no such VF".to_owned()))
+}
+
+/// The MAC is always wanted. Where the PF's driver keeps none, the VF's own interface is the only witness: in a guest
+/// it is judged with the rest of the guest, and else here.
+fn mac(
+    scene: &Scene<'_>,
+    function: &FunctionName,
+    settings: &VfSettings,
+    owned: bool,
+    state: &Result<&VfState, Blind>,
+    page: &mut Page<'_>,
+) {
+    let Some(index) = function.vf else { return };
+    let Some(wanted) = scene.wanted_mac(&function.nic, index, settings.mac) else {
+        let why = "the PF has no known MAC to derive it from".to_owned();
+        page.blind("mac", "the derived address", Blind::Unknown(why));
+        return;
+    };
+    match state {
+        Ok(state) => page.compare("mac", wanted, Ok(state.mac)),
+        Err(Blind::Unsupported(_)) if owned => (),
+        Err(Blind::Unsupported(why)) => match scene.interface(function) {
+            Ok(report) => page.compare("mac", wanted, Ok(report.interface.mac)),
+            // Nobody asked for this address by name, nobody owns the VF, and nothing shows it.
+            Err(_) if settings.mac.is_none() => (),
+            Err(_) => page.blind("mac", wanted, Blind::Unsupported(why.clone())),
+        },
+        Err(blind) => page.blind("mac", wanted, blind.clone()),
+    }
+}
+
+fn attributes(wanted: &VfSettings, state: &Result<&VfState, Blind>, page: &mut Page<'_>) {
+    fn seen<T>(state: &Result<&VfState, Blind>, field: impl Fn(&VfState) -> T) -> Result<T, Blind> {
+        state.as_ref().map(|state| field(state)).map_err(Clone::clone)
+    }
+    let reported = |value: Option<&'static str>| {
+        value.ok_or_else(|| Blind::Unsupported("the PF's driver does not report it".to_owned()))
+    };
+    if let Some(vlan) = wanted.vlan {
+        page.compare("vlan", vlan, seen(state, |state| state.vlan));
+    }
+    if let Some(qos) = wanted.qos {
+        page.compare("qos", qos, seen(state, |state| state.qos));
+    }
+    if let Some(protocol) = wanted.vlan_proto {
+        let seen = seen(state, |state| state.vlan_proto);
+        page.compare_defaulted("vlan_proto", protocol, VlanProtocol::default(), seen);
+    }
+    if let Some(spoofchk) = wanted.spoofchk {
+        let seen = seen(state, |state| reported(state.spoofchk.map(on)));
+        page.compare("spoofchk", on(spoofchk), seen.flatten());
+    }
+    if let Some(trust) = wanted.trust {
+        let seen = seen(state, |state| reported(state.trust.map(on)));
+        page.compare("trust", on(trust), seen.flatten());
+    }
+    if let Some(rate) = wanted.min_tx_rate {
+        let seen = seen(state, |state| state.min_tx_rate);
+        page.compare_defaulted("min_tx_rate", rate, TxRate(0), seen);
+    }
+    if let Some(rate) = wanted.max_tx_rate {
+        let seen = seen(state, |state| state.max_tx_rate);
+        page.compare_defaulted("max_tx_rate", rate, TxRate(0), seen);
+    }
+    if let Some(link_state) = wanted.link_state {
+        let unreported = || Blind::Unsupported("the PF's driver does not report it".to_owned());
+        let seen = seen(state, |state| state.link_state.ok_or_else(unreported));
+        page.compare_defaulted("link_state", link_state, LinkState::Auto, seen.flatten());
+    }
+}

@@ -1,0 +1,282 @@
+//! All that is to be compared with the model, looked at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
+
+use indexmap::IndexMap;
+use penstock_host::InterfaceReport;
+use penstock_model::{
+    Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName,
+    inventory::Pf,
+    verdict::Vantage,
+};
+
+use super::{Eyes, GuestPlace, PfSight, sheet::Blind};
+use crate::runner::chain;
+
+/// Everything that was seen, from every vantage.
+pub struct Scene<'a> {
+    pub model: &'a Model,
+    pub inventory: &'a Inventory,
+    pub nics: &'a IndexMap<NicName, Bdf>,
+    host: Home,
+    guests: BTreeMap<&'a GuestName, Result<Home, Dark>>,
+    /// Every function of the model that exists, and where.
+    addresses: BTreeMap<FunctionName, Bdf>,
+    /// Why the VFs of a NIC could not be listed.
+    unlisted: BTreeMap<&'a NicName, String>,
+    /// The function behind a device of another bus.
+    behind: BTreeMap<String, Option<Bdf>>,
+    sights: BTreeMap<&'a NicName, Result<PfSight, String>>,
+}
+
+/// A network namespace that functions live in.
+pub struct Home {
+    pub vantage: Vantage,
+    /// A process that lives there; `None` is our own namespace.
+    pub namespace: Result<Option<u32>, String>,
+    pub interfaces: Result<Vec<InterfaceReport>, String>,
+}
+
+/// A guest whose inside was not seen.
+#[derive(Clone)]
+pub enum Dark {
+    /// It does not run.
+    NotRunning(String),
+    /// It could not be looked into.
+    Unseen(String),
+}
+
+impl Dark {
+    pub fn why(&self) -> String {
+        match self {
+            Dark::NotRunning(why) => format!("the guest does not run: {why}"),
+            Dark::Unseen(why) => why.clone(),
+        }
+    }
+}
+
+/// Between two looks at links that are coming up. The kernel's event would come from as many namespaces as there are
+/// guests; a look costs one dump in each.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+impl<'a> Scene<'a> {
+    /// Looks everywhere, until those of `reached` that are up have a carrier or `patience` is over.
+    pub fn look(
+        model: &'a Model,
+        inventory: &'a Inventory,
+        nics: &'a IndexMap<NicName, Bdf>,
+        places: &'a BTreeMap<GuestName, GuestPlace>,
+        eyes: &mut dyn Eyes,
+        reached: &BTreeSet<&FunctionName>,
+        patience: Duration,
+    ) -> Scene<'a> {
+        let mut scene = Scene {
+            model,
+            inventory,
+            nics,
+            host: Home {
+                vantage: Vantage::Host,
+                namespace: Ok(None),
+                interfaces: Err("not looked at".to_owned()),
+            },
+            guests: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            unlisted: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            sights: BTreeMap::new(),
+        };
+        scene.find_functions(eyes);
+        let began = Instant::now();
+        loop {
+            scene.look_at_interfaces(places, eyes);
+            let coming_up = reached.iter().any(|function| {
+                scene
+                    .interface(function)
+                    .is_ok_and(|report| report.interface.up && report.interface.carrier == Some(false))
+            });
+            if !coming_up || began.elapsed() >= patience {
+                break;
+            }
+            thread::sleep(INTERVAL.min(patience));
+        }
+        for name in model.nics.keys() {
+            let pf = pf_of(name);
+            let seen = match (scene.home(&pf), scene.interface(&pf)) {
+                (Ok(home), Ok(report)) => match &home.namespace {
+                    Ok(namespace) => eyes.pf(*namespace, report.index),
+                    Err(why) => Err(why.clone()),
+                },
+                (Err(dark), _) => Err(dark.why()),
+                (_, Err(Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why))) => Err(why),
+            };
+            scene.sights.insert(name, seen);
+        }
+        scene
+    }
+
+    fn find_functions(&mut self, eyes: &mut dyn Eyes) {
+        for name in self.model.nics.keys() {
+            let Some(pf) = self.nics.get(name) else { continue };
+            self.addresses.insert(pf_of(name), *pf);
+            match eyes.virtual_functions(*pf) {
+                Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
+                    let vf = FunctionName {
+                        nic: name.clone(),
+                        vf: Some(index),
+                    };
+                    (vf, bdf)
+                })),
+                Err(why) => drop(self.unlisted.insert(name, why)),
+            }
+        }
+    }
+
+    fn look_at_interfaces(&mut self, places: &'a BTreeMap<GuestName, GuestPlace>, eyes: &mut dyn Eyes) {
+        self.host.interfaces = eyes.interfaces();
+        for name in self.model.guests.keys() {
+            let seen = match places.get(name) {
+                Some(GuestPlace::Running(place)) => Ok(Home {
+                    vantage: Vantage::Guest(name.clone()),
+                    namespace: place.namespace().map_err(|error| chain(&error)),
+                    interfaces: place.interfaces().map_err(|error| chain(&error)),
+                }),
+                Some(GuestPlace::NotRunning(why)) => Err(Dark::NotRunning(why.clone())),
+                Some(GuestPlace::Unseen(why)) => Err(Dark::Unseen(why.clone())),
+                None => Err(Dark::Unseen("nobody looked".to_owned())),
+            };
+            self.guests.insert(name, seen);
+        }
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        let devices: BTreeSet<String> = homes
+            .filter_map(|home| home.interfaces.as_ref().ok())
+            .flatten()
+            .filter_map(|report| report.device.clone())
+            .collect();
+        for device in devices {
+            let behind = device.parse().ok().or_else(|| eyes.function_of(&device));
+            self.behind.insert(device, behind);
+        }
+    }
+
+    /// The PF of a NIC, when it was found.
+    pub fn pf(&self, nic: &NicName) -> Option<&'a Pf> {
+        self.inventory.pf(*self.nics.get(nic)?)
+    }
+
+    /// What the driver of a NIC's PF tells.
+    pub fn sight(&self, nic: &NicName) -> Result<&PfSight, String> {
+        match self.sights.get(nic) {
+            Some(Ok(sight)) => Ok(sight),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("not looked at".to_owned()),
+        }
+    }
+
+    /// The address that a function has.
+    pub fn address(&self, function: &FunctionName) -> Result<Bdf, Blind> {
+        self.addresses.get(function).copied().ok_or_else(|| {
+            match self.unlisted.get(&function.nic) {
+                Some(why) => Blind::Unknown(why.clone()),
+                None => Blind::Absent(format!("there is no {function}")),
+            }
+        })
+    }
+
+    /// How many VFs of a NIC there are.
+    pub fn vf_count(&self, nic: &NicName) -> Result<usize, Blind> {
+        match self.unlisted.get(nic) {
+            Some(why) => Err(Blind::Unknown(why.clone())),
+            None => {
+                let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
+                Ok(self.addresses.keys().filter(of_nic).count())
+            }
+        }
+    }
+
+    /// The function at an address, as the model names it, with the address.
+    pub fn name_of(&self, address: Bdf) -> String {
+        match self.addresses.iter().find(|(_, bdf)| **bdf == address) {
+            Some((function, _)) => format!("{function} at {address}"),
+            None => address.to_string(),
+        }
+    }
+
+    /// A guest's inside.
+    pub fn inside(&self, guest: &GuestName) -> Result<&Home, Dark> {
+        match self.guests.get(guest) {
+            Some(seen) => seen.as_ref().map_err(Clone::clone),
+            None => Err(Dark::Unseen("nobody looked".to_owned())),
+        }
+    }
+
+    /// Where a function is to live: in its owner, or on the host.
+    pub fn home(&self, function: &FunctionName) -> Result<&Home, Dark> {
+        match self.model.owner(function) {
+            Some((guest, _)) => self.inside(guest),
+            None => Ok(&self.host),
+        }
+    }
+
+    /// The function behind an interface, as far as can be seen.
+    pub fn behind(&self, report: &InterfaceReport) -> Option<Bdf> {
+        self.behind.get(report.device.as_ref()?).copied().flatten()
+    }
+
+    /// A function's interface, where the function is to live: the one whose device the function is.
+    pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Blind> {
+        let home = self.home(function).map_err(|dark| Blind::Unknown(dark.why()))?;
+        let interfaces = home
+            .interfaces
+            .as_ref()
+            .map_err(|why| Blind::Unknown(why.clone()))?;
+        let address = self.address(function)?;
+        interfaces
+            .iter()
+            .find(|report| self.behind(report) == Some(address) && !is_representor(report))
+            .ok_or_else(|| Blind::Absent(self.elsewhere(address, &home.vantage)))
+    }
+
+    /// Where else the interface of the function at `address` is.
+    fn elsewhere(&self, address: Bdf, not_in: &Vantage) -> String {
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        for home in homes.filter(|home| home.vantage != *not_in) {
+            let found = home
+                .interfaces
+                .iter()
+                .flatten()
+                .find(|report| self.behind(report) == Some(address) && !is_representor(report));
+            if let Some(report) = found {
+                let place = match &home.vantage {
+                    Vantage::Host => "on the host".to_owned(),
+                    inside => inside.to_string(),
+                };
+                return format!("its interface is {place}, called {}", report.interface.name);
+            }
+        }
+        format!("{address} has no interface in any place that was looked at")
+    }
+
+    /// The MAC address that a VF is to have: the one given, else the one derived.
+    pub fn wanted_mac(&self, nic: &NicName, vf: penstock_model::VfIndex, given: Option<Mac>) -> Option<Mac> {
+        given.or_else(|| Some(Mac::derived(self.pf(nic)?.permanent_mac?, vf)))
+    }
+}
+
+/// The PF of a NIC as a function.
+pub fn pf_of(nic: &NicName) -> FunctionName {
+    FunctionName {
+        nic: nic.clone(),
+        vf: None,
+    }
+}
+
+/// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.
+fn is_representor(report: &InterfaceReport) -> bool {
+    let Some(port) = &report.port_name else { return false };
+    let controller = |c: char| c == 'c' || c.is_ascii_digit();
+    port.trim_start_matches(controller).starts_with("pf")
+}
