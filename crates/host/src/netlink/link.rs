@@ -6,6 +6,7 @@ use penstock_model::{InterfaceName, Mac, Mtu, inventory::Interface};
 
 use super::{
     Netlink, NetlinkError,
+    ethtool::Ethtool,
     wire::{self, Message},
 };
 use crate::InterfaceReport;
@@ -27,7 +28,8 @@ const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_INFO_KIND: u16 = 1;
 
 impl Netlink {
-    /// Lists the Ethernet interfaces of the namespace with their addresses: one dump of links, one of addresses.
+    /// Lists the Ethernet interfaces of the namespace with their addresses: one dump of links, one of addresses,
+    /// one of speeds.
     ///
     /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels) and those
     /// whose name [`InterfaceName`] refuses.
@@ -41,6 +43,11 @@ impl Netlink {
         for (index, address) in self.addresses()? {
             if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
                 report.interface.addresses.push(address);
+            }
+        }
+        for (index, speed) in self.ethtool.as_mut().map(Ethtool::speeds).unwrap_or_default() {
+            if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
+                report.interface.speed = Some(speed);
             }
         }
         Ok(reports)

@@ -5,21 +5,69 @@
 
 mod address;
 mod error;
+mod ethtool;
 mod link;
 mod socket;
 mod switch;
 mod vf;
 mod wait;
-pub mod wire;
+mod wire;
+
+#[cfg(test)]
+mod tests;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::errno::Errno;
+use penstock_model::{
+    InterfaceAddress, VfIndex,
+    inventory::{SwitchMode, VfState},
+};
 
-use self::socket::{Conversation, socket_error};
 pub use self::{
     error::NetlinkError,
     wait::{wait_for_interface, wait_for_udev},
 };
-use crate::namespace::within;
+use self::{
+    ethtool::Ethtool,
+    socket::{Conversation, socket_error},
+};
+use crate::{InterfaceReport, namespace::within};
+
+/// All that the messages of a datagram say, read as [`Netlink`]'s calls read the answers to theirs.
+#[derive(Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Interfaces, without their addresses.
+    pub interfaces: Vec<InterfaceReport>,
+    /// Addresses with the index of their interface.
+    pub addresses: Vec<(u32, InterfaceAddress)>,
+    /// VFs.
+    pub vfs: Vec<(VfIndex, VfState)>,
+    /// Modes of embedded switches with the index of their PF's interface.
+    pub switches: Vec<(u32, SwitchMode)>,
+    /// Speeds in Mbit/s with the index of their interface.
+    pub speeds: Vec<(u32, u32)>,
+    /// Error numbers, with the kernel's own words.
+    pub errors: Vec<(Errno, Option<String>)>,
+}
+
+/// Reads a datagram of the kernel's; an error says where its framing breaks. Any bytes may be given.
+pub fn read(datagram: &[u8]) -> Result<Reading, String> {
+    let mut reading = Reading::default();
+    for message in wire::messages(datagram) {
+        let message = message?;
+        reading.interfaces.extend(link::link_report(&message));
+        reading.addresses.extend(address::interface_address(&message));
+        reading.vfs.extend(vf::vf_states(&message));
+        reading.switches.extend(switch::bridge_mode(&message));
+        reading.speeds.extend(ethtool::speed(&message));
+        if matches!(message.kind, wire::NLMSG_ERROR | wire::NLMSG_DONE)
+            && let (Some(errno), words) = wire::verdict(&message)
+        {
+            reading.errors.push((errno, words));
+        }
+    }
+    Ok(reading)
+}
 
 /// One rtnetlink socket in one network namespace.
 ///
@@ -27,14 +75,17 @@ use crate::namespace::within;
 #[derive(Debug)]
 pub struct Netlink {
     route: Conversation,
+    /// `None` where the kernel has no ethtool family: speeds are then unknown.
+    ethtool: Option<Ethtool>,
 }
 
 impl Netlink {
     /// A socket in the namespace of the calling thread.
     pub fn open() -> Result<Netlink, NetlinkError> {
-        Conversation::open(NETLINK_ROUTE)
-            .map(|route| Netlink { route })
-            .map_err(|source| socket_error("open a netlink socket", source))
+        let route = Conversation::open(NETLINK_ROUTE)
+            .map_err(|source| socket_error("open a netlink socket", source))?;
+        let ethtool = Ethtool::open();
+        Ok(Netlink { route, ethtool })
     }
 
     /// A socket in the namespace that process `pid` lives in.

@@ -19,52 +19,67 @@ pub fn wait_for_interface(
     function: Bdf,
     deadline: Instant,
 ) -> Result<InterfaceReport, NetlinkError> {
-    let started = Instant::now();
     let attempt = format!("see the interface of {function}");
-    // First listen, then look: what appears in between is then an event.
-    netlink
-        .route
-        .listen(LINK_GROUP, true)
-        .map_err(|source| socket_error(&attempt, source))?;
-    let outcome = look_until(netlink, root, function, &attempt, deadline);
-    // Should this fail, events pile up unread until the socket is next used, and are skipped there.
-    let _ = netlink.route.listen(LINK_GROUP, false);
-    outcome?.ok_or_else(|| NetlinkError::TimedOut {
-        attempt,
-        after: deadline.saturating_duration_since(started),
+    netlink.wait_for(&attempt, deadline, |reports| {
+        interface_of(function, reports, root)
     })
 }
 
-fn look_until(
-    netlink: &mut Netlink,
-    root: &Root,
-    function: Bdf,
-    attempt: &str,
-    deadline: Instant,
-) -> Result<Option<InterfaceReport>, NetlinkError> {
-    'look: loop {
-        if let Some(found) = interface_of(function, &netlink.interfaces()?, root) {
-            return Ok(Some(found));
-        }
-        loop {
-            match netlink.route.receive(attempt, deadline) {
-                Ok(None) => return Ok(None),
-                Ok(Some(datagram)) => {
-                    let ours = wire::messages(&datagram)
-                        .flatten()
-                        .filter_map(|message| link_report(&message))
-                        .any(|report| interface_of(function, &[report], root).is_some());
-                    if ours {
+impl Netlink {
+    /// Waits until `pick` finds what it looks for among the namespace's interfaces, at most until `deadline`.
+    ///
+    /// It is asked with all interfaces first, then with each one as it appears or changes; what it finds then it is
+    /// asked again for, with all.
+    pub fn wait_for<T>(
+        &mut self,
+        attempt: &str,
+        deadline: Instant,
+        pick: impl Fn(&[InterfaceReport]) -> Option<T>,
+    ) -> Result<T, NetlinkError> {
+        let started = Instant::now();
+        // First listen, then look: what appears in between is then an event.
+        self.route
+            .listen(LINK_GROUP, true)
+            .map_err(|source| socket_error(attempt, source))?;
+        let outcome = self.look_until(attempt, deadline, pick);
+        // Should this fail, events pile up unread until the socket is next used, and are skipped there.
+        let _ = self.route.listen(LINK_GROUP, false);
+        outcome?.ok_or_else(|| NetlinkError::TimedOut {
+            attempt: attempt.to_owned(),
+            after: deadline.saturating_duration_since(started),
+        })
+    }
+
+    fn look_until<T>(
+        &mut self,
+        attempt: &str,
+        deadline: Instant,
+        pick: impl Fn(&[InterfaceReport]) -> Option<T>,
+    ) -> Result<Option<T>, NetlinkError> {
+        'look: loop {
+            if let Some(found) = pick(&self.interfaces()?) {
+                return Ok(Some(found));
+            }
+            loop {
+                match self.route.receive(attempt, deadline) {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(datagram)) => {
+                        let changed = wire::messages(&datagram)
+                            .flatten()
+                            .filter_map(|message| link_report(&message))
+                            .any(|report| pick(&[report]).is_some());
+                        if changed {
+                            continue 'look;
+                        }
+                    }
+                    // Events were lost: only looking again tells what happened.
+                    Err(NetlinkError::Socket { source, .. })
+                        if source.raw_os_error() == Some(nix::libc::ENOBUFS) =>
+                    {
                         continue 'look;
                     }
+                    Err(error) => return Err(error),
                 }
-                // Events were lost: only looking again tells what happened.
-                Err(NetlinkError::Socket { source, .. })
-                    if source.raw_os_error() == Some(nix::libc::ENOBUFS) =>
-                {
-                    continue 'look;
-                }
-                Err(error) => return Err(error),
             }
         }
     }

@@ -14,8 +14,6 @@ pub const NLMSG_OVERRUN: u16 = 4;
 
 /// Please.
 pub const NLM_F_REQUEST: u16 = 1;
-/// One of several.
-pub const NLM_F_MULTI: u16 = 2;
 /// Answer even when all is well.
 pub const NLM_F_ACK: u16 = 4;
 /// What was dumped changed meanwhile.
@@ -30,6 +28,9 @@ pub const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_CAPPED: u16 = 0x100;
 /// In an error message: attributes follow.
 const NLM_F_ACK_TLVS: u16 = 0x200;
+
+/// In an attribute's kind: it holds attributes.
+pub const NLA_F_NESTED: u16 = 0x8000;
 
 const HEADER: usize = 16;
 const NLMSGERR_ATTR_MSG: u16 = 1;

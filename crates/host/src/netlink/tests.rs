@@ -1,0 +1,253 @@
+//! The exact bytes of requests, and answers as drivers give them. Numbers are little-endian, as on all machines that
+//! Penstock is built for.
+
+use netlink_packet_core::Emitable;
+use penstock_model::{LinkState, Mac, TxRate, VfAttribute, VlanId, VlanProtocol, VlanQos};
+use proptest::prelude::*;
+
+use super::{vf::vf_request, *};
+
+fn bytes(message: &impl Emitable) -> Vec<u8> {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    bytes
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((4 + value.len()) as u16).to_le_bytes().to_vec();
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// `struct ifinfomsg` for interface 7.
+fn header(family: u8) -> Vec<u8> {
+    [vec![family, 0, 0, 0], words(&[7, 0, 0])].concat()
+}
+
+fn vf_bytes(attribute: VfAttribute) -> Vec<u8> {
+    bytes(&vf_request(7, VfIndex::new(3).unwrap(), &attribute))
+}
+
+/// The request as `ip link set dev PF vf 3 ...` lays it out (iproute2, `ip/iplink.c`, `iplink_parse_vf`): a list
+/// (22) of one VF (1) with the one attribute.
+fn expected(kind: u16, value: &[u8]) -> Vec<u8> {
+    [header(0), attribute(22, &attribute(1, &attribute(kind, value)))].concat()
+}
+
+#[test]
+fn a_mac_travels_in_32_octets() {
+    let mac: Mac = "02:00:00:00:01:04".parse().unwrap();
+    let mut value = words(&[3]);
+    value.extend([2, 0, 0, 0, 1, 4]);
+    value.resize(36, 0);
+    assert_eq!(vf_bytes(VfAttribute::Mac(mac)), expected(1, &value));
+}
+
+#[test]
+fn a_vlan_travels_as_a_list_with_its_protocol_in_network_order() {
+    let set = |protocol| VfAttribute::Vlan {
+        id: VlanId::new(100).unwrap(),
+        qos: VlanQos::new(5).unwrap(),
+        protocol,
+    };
+    for (protocol, octets) in [
+        (VlanProtocol::Dot1q, [0x81, 0x00]),
+        (VlanProtocol::Dot1ad, [0x88, 0xa8]),
+    ] {
+        let info = [words(&[3, 100, 5]), octets.to_vec(), vec![0, 0]].concat();
+        assert_eq!(vf_bytes(set(protocol)), expected(12, &attribute(1, &info)));
+    }
+}
+
+#[test]
+fn switches_states_and_rates_travel_as_numbers() {
+    for (attribute, kind, value) in [
+        (VfAttribute::Spoofchk(true), 4, words(&[3, 1])),
+        (VfAttribute::Spoofchk(false), 4, words(&[3, 0])),
+        (VfAttribute::Trust(true), 9, words(&[3, 1])),
+        (VfAttribute::LinkState(LinkState::Auto), 5, words(&[3, 0])),
+        (VfAttribute::LinkState(LinkState::Enable), 5, words(&[3, 1])),
+        (VfAttribute::LinkState(LinkState::Disable), 5, words(&[3, 2])),
+    ] {
+        assert_eq!(vf_bytes(attribute), expected(kind, &value), "{attribute}");
+    }
+    let rate = VfAttribute::Rate {
+        min: TxRate(100),
+        max: TxRate(1000),
+    };
+    assert_eq!(vf_bytes(rate), expected(6, &words(&[3, 100, 1000])));
+}
+
+/// `bridge link set dev PF hwmode veb self` (iproute2, `bridge/link.c`, `brlink_modify`): flags "self" and the mode.
+#[test]
+fn a_switch_mode_goes_to_the_device_itself() {
+    for (mode, number) in [(SwitchMode::Veb, 0_u16), (SwitchMode::Vepa, 1)] {
+        let of_family = [
+            attribute(0, &2_u16.to_le_bytes()),
+            attribute(1, &number.to_le_bytes()),
+        ];
+        let request = switch::switch_request(7, mode).unwrap();
+        assert_eq!(
+            bytes(&request),
+            [header(7), attribute(26, &of_family.concat())].concat()
+        );
+    }
+}
+
+/// A VF as igb reports it: trust is known, the rest of the settings too.
+fn vf_info(vf: u32, protocol: u16) -> Vec<u8> {
+    let mut mac = words(&[vf]);
+    mac.extend([2, 0, 0, 0, 1, vf as u8]);
+    mac.resize(36, 0);
+    let vlan = [words(&[vf, 100, 5]), protocol.to_be_bytes().to_vec(), vec![0, 0]].concat();
+    let info = [
+        attribute(1, &mac),
+        attribute(2, &words(&[vf, 100, 5])),
+        attribute(6, &words(&[vf, 10, 1000])),
+        attribute(3, &words(&[vf, 1000])),
+        attribute(4, &words(&[vf, 1])),
+        attribute(5, &words(&[vf, 2])),
+        attribute(9, &words(&[vf, u32::MAX])),
+        attribute(99, &[1, 2, 3]),
+        attribute(12, &attribute(1, &vlan)),
+    ];
+    attribute(1, &info.concat())
+}
+
+fn link(family: u8, attributes: &[u8]) -> Vec<u8> {
+    let mut payload = header(family);
+    payload[2..4].copy_from_slice(&1_u16.to_le_bytes());
+    payload[8..12].copy_from_slice(&0x1_0043_u32.to_le_bytes());
+    payload.extend(attributes);
+    wire::request(16, 0, 1, &payload)
+}
+
+#[test]
+fn vfs_are_read_as_the_driver_reports_them() {
+    let list = [vf_info(0, 0x8100), vf_info(1, 0x88a8)].concat();
+    let reading = read(&link(0, &attribute(22, &list))).unwrap();
+    let state = |mac: &str, vlan_proto| VfState {
+        mac: mac.parse().unwrap(),
+        vlan: VlanId::new(100).unwrap(),
+        qos: VlanQos::new(5).unwrap(),
+        vlan_proto,
+        spoofchk: Some(true),
+        trust: None,
+        min_tx_rate: TxRate(10),
+        max_tx_rate: TxRate(1000),
+        link_state: Some(LinkState::Disable),
+    };
+    let vf = |index| VfIndex::new(index).unwrap();
+    assert_eq!(
+        reading.vfs,
+        [
+            (vf(0), state("02:00:00:00:01:00", VlanProtocol::Dot1q)),
+            (vf(1), state("02:00:00:00:01:01", VlanProtocol::Dot1ad)),
+        ]
+    );
+}
+
+#[test]
+fn an_interface_is_read_with_its_device_and_port() {
+    let attributes = [
+        attribute(3, b"ens1f0\0"),
+        attribute(1, &[0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea]),
+        attribute(54, &[0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xeb]),
+        attribute(4, &words(&[1500])),
+        attribute(33, &[1]),
+        attribute(38, b"p0\0"),
+        attribute(56, b"0000:04:00.0\0"),
+    ];
+    let reading = read(&link(0, &attributes.concat())).unwrap();
+    let [report] = &reading.interfaces[..] else {
+        panic!("{reading:?}")
+    };
+    assert_eq!((report.index, report.interface.name.as_str()), (7, "ens1f0"));
+    assert_eq!(report.interface.mac.to_string(), "0c:c4:7a:9a:61:ea");
+    assert_eq!(report.permanent_mac.unwrap().to_string(), "0c:c4:7a:9a:61:eb");
+    assert_eq!(report.device.as_deref(), Some("0000:04:00.0"));
+    assert_eq!(report.port_name.as_deref(), Some("p0"));
+    assert_eq!(
+        (report.interface.up, report.interface.carrier),
+        (true, Some(true))
+    );
+}
+
+#[test]
+fn an_embedded_switch_is_read_from_the_bridge_family_only() {
+    let mode = attribute(26, &[attribute(0, &[2, 0]), attribute(1, &[1, 0])].concat());
+    assert_eq!(read(&link(7, &mode)).unwrap().switches, [(7, SwitchMode::Vepa)]);
+    assert_eq!(read(&link(0, &mode)).unwrap().switches, []);
+    // BRIDGE_MODE_UNDEF, as ixgbe gives it while it has no VFs.
+    let none = attribute(26, &attribute(1, &[0xff, 0xff]));
+    assert_eq!(read(&link(7, &none)).unwrap().switches, []);
+}
+
+#[test]
+fn the_kernels_own_words_are_found() {
+    let words_of = |flags: u16, payload: &[u8]| read(&wire::request(2, flags, 1, payload)).unwrap().errors;
+    let said = attribute(1, b"mtu greater than device maximum\0");
+    let capped = [(-22_i32).to_le_bytes().to_vec(), vec![0; 16], said.clone()].concat();
+    let expected = [(Errno::EINVAL, Some("mtu greater than device maximum".to_owned()))];
+    assert_eq!(words_of(0x300, &capped), expected);
+    let whole = [(-22_i32).to_le_bytes().to_vec(), words(&[22]), vec![0; 20], said].concat();
+    assert_eq!(words_of(0x200, &whole), expected);
+    assert_eq!(words_of(0, &whole), [(Errno::EINVAL, None)]);
+    assert_eq!(words_of(0, &[0; 20]), []);
+}
+
+#[test]
+fn a_broken_frame_is_told() {
+    assert!(read(&[1, 2, 3]).is_err());
+    assert!(read(&words(&[400, 0, 0, 0])).is_err());
+    assert!(read(&words(&[0, 0, 0, 0])).is_err());
+    assert_eq!(read(&[]).unwrap(), Reading::default());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        let _ = read(&bytes);
+    }
+
+    /// Framed rightly, so that what is inside is reached.
+    #[test]
+    fn no_payload_makes_reading_panic(
+        kind in prop::sample::select(vec![2_u16, 3, 16, 20]),
+        flags in any::<u16>(),
+        payload in prop::collection::vec(any::<u8>(), 0..256),
+    ) {
+        let _ = read(&wire::request(kind, flags, 1, &payload));
+    }
+
+    /// A true answer with some octets changed or its end cut off.
+    #[test]
+    fn a_damaged_answer_makes_no_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let list = attribute(22, &[vf_info(0, 0x8100), vf_info(1, 0x88a8)].concat());
+        let mut bytes = link(0, &[attribute(3, b"eth0\0"), list].concat());
+        for (at, octet) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = octet;
+        }
+        let _ = read(&bytes);
+        let _ = read(&bytes[..cut.index(bytes.len())]);
+    }
+
+    #[test]
+    fn a_vf_reads_back_as_it_was_written(vf in 0..=VfIndex::MAX, octets in any::<[u8; 6]>()) {
+        let request = vf_request(7, VfIndex::new(vf).unwrap(), &VfAttribute::Mac(Mac::new(octets)));
+        let reading = read(&wire::request(16, 0, 1, &bytes(&request))).unwrap();
+        prop_assert_eq!(reading.vfs.len(), 1);
+        prop_assert_eq!(reading.vfs[0].0.get(), vf);
+        prop_assert_eq!(reading.vfs[0].1.mac, Mac::new(octets));
+    }
+}
