@@ -1,1 +1,33 @@
-//! Evidence of a run, and its rendering as HTML, Markdown and JSON. Pure.
+//! Evidence of a run, and its rendering as HTML, Markdown, JSON and a few lines for a terminal. Pure.
+//!
+//! [`Evidence`] is the record of one run: inputs by hash, versions, the steps that were carried out, where the time
+//! went, and one [`Verdict`](penstock_model::Verdict) per attribute that was looked at. Its JSON form is documented on
+//! the types. The renderings show what the evidence says and decide nothing: whether a run holds is
+//! [`Evidence::holds`].
+//!
+//! What guests and serial lines wrote is shown as text only: the HTML escapes everything, and control characters
+//! never reach a terminal.
+
+pub mod evidence;
+pub mod groups;
+pub mod machine;
+mod markdown;
+mod origin;
+mod page;
+mod picture;
+mod printable;
+mod reach;
+mod seconds;
+mod sentence;
+mod summary;
+
+pub use evidence::{
+    Accelerator, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome, StepRecord,
+    Versions,
+};
+pub use groups::{Counts, Group, GroupName};
+pub use machine::{Machine, MachineFunction, MachineGuest, MachineNic, MachineVf};
+pub use markdown::markdown;
+pub use page::html;
+pub use sentence::sentence;
+pub use summary::summary;

@@ -1,0 +1,261 @@
+//! The record of one run, and its JSON form.
+
+use std::time::Duration;
+
+use penstock_model::Verdict;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    groups::{self, Counts, Group},
+    machine::Machine,
+    seconds,
+};
+
+/// The version of the evidence's JSON form. It grows when a reader of the old form would misread the new one; a field
+/// that is only added leaves it alone, because readers pass over fields that they do not know.
+pub const EVIDENCE_VERSION: u32 = 1;
+
+/// The record of one run.
+///
+/// As JSON this is one object whose keys are the fields' names. Times are numbers of seconds, hashes lower-case
+/// hexadecimal SHA-256, functions `NET0` or `NET0#3`, MAC and PCI addresses the usual text. A field that is missing
+/// has the value of [`Evidence::default`]; one that is unknown is passed over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    /// [`EVIDENCE_VERSION`] of the writer.
+    pub version: u32,
+    /// Which run this is.
+    pub run: Run,
+    /// What it was run with.
+    pub versions: Versions,
+    /// What went into it, by hash.
+    pub hashes: Hashes,
+    /// The user's file.
+    pub model: ModelFile,
+    /// The machine that the run was about.
+    pub machine: Machine,
+    /// The steps of the plan, in order; empty for a run that changes nothing.
+    pub steps: Vec<StepRecord>,
+    /// Where the time went, in order: `boot`, `apply`, `verify`...
+    pub phases: Vec<Phase>,
+    /// What was looked at: one verdict per attribute.
+    pub verdicts: Vec<Verdict>,
+    /// What the reader should know beside: warnings, what could not be read.
+    pub notes: Vec<String>,
+    /// The end of the machine's serial console, where it has one.
+    pub serial_log: Option<String>,
+}
+
+impl Default for Evidence {
+    fn default() -> Evidence {
+        Evidence {
+            version: EVIDENCE_VERSION,
+            run: Run::default(),
+            versions: Versions::default(),
+            hashes: Hashes::default(),
+            model: ModelFile::default(),
+            machine: Machine::default(),
+            steps: Vec::new(),
+            phases: Vec::new(),
+            verdicts: Vec::new(),
+            notes: Vec::new(),
+            serial_log: None,
+        }
+    }
+}
+
+/// Which run this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// The run's name, as its directory is called.
+    pub id: String,
+    /// When it started, in RFC 3339 text.
+    pub started: String,
+    /// How long it took, in seconds.
+    #[serde(rename = "seconds", with = "seconds")]
+    pub took: Duration,
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// The exit status; `None` while the run has not ended.
+    pub exit: Option<u8>,
+}
+
+/// What a run was made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Versions {
+    /// Penstock's version.
+    pub penstock: String,
+    /// The commit that Penstock was built from, where the build knew it.
+    pub commit: Option<String>,
+    /// The kernel of the machine that the run was about (`uname -r`).
+    pub kernel: Option<String>,
+    /// QEMU's version, for a machine that is emulated.
+    pub qemu: Option<String>,
+    /// What ran the emulated machine's processors.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// What ran an emulated machine's processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Accelerator {
+    /// `kvm` or `tcg`.
+    pub name: String,
+    /// Why it was chosen.
+    pub why: String,
+}
+
+/// What went into a run: SHA-256, in lower-case hexadecimal. `None` where the run had no such thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hashes {
+    /// Of the model file's bytes.
+    pub model: Option<String>,
+    /// Of the board's image.
+    pub image: Option<String>,
+    /// Of the Penstock binary.
+    pub binary: Option<String>,
+    /// Of the inventory's JSON that the plan was made from.
+    pub inventory: Option<String>,
+}
+
+/// The user's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelFile {
+    /// Its name, as given on the command line.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// A step of the plan, as it went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Its number within the plan, from 1.
+    pub id: u32,
+    /// What it does.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// How long it took, in seconds; `None` when it was not carried out.
+    #[serde(rename = "seconds", with = "seconds::optional", default)]
+    pub took: Option<Duration>,
+    /// How it went.
+    pub outcome: StepOutcome,
+    /// What there is to say about the outcome: the error of a failed step, the driver's answer of an unsupported one.
+    #[serde(default)]
+    pub detail: Option<String>,
+}
+
+/// How a step went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepOutcome {
+    /// Carried out, and its postcondition was seen.
+    Done,
+    /// It was so already; nothing was written.
+    Already,
+    /// The driver cannot do it, and the model says best effort.
+    Unsupported,
+    /// Not reached.
+    Skipped,
+    /// Carried out and taken back.
+    Undone,
+    /// Failed.
+    Failed,
+}
+
+impl StepOutcome {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            StepOutcome::Done => "done",
+            StepOutcome::Already => "already so",
+            StepOutcome::Unsupported => "unsupported",
+            StepOutcome::Skipped => "not reached",
+            StepOutcome::Undone => "undone",
+            StepOutcome::Failed => "failed",
+        }
+    }
+
+    /// Whether a step that went so lets the run hold.
+    pub const fn holds(self) -> bool {
+        matches!(self, StepOutcome::Done | StepOutcome::Already | StepOutcome::Unsupported)
+    }
+}
+
+/// A part of a run and its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its name: `boot`, `apply`...
+    pub name: String,
+    /// How long it took, in seconds.
+    #[serde(rename = "seconds", with = "seconds")]
+    pub took: Duration,
+}
+
+/// Why text is not evidence.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// A newer Penstock wrote it.
+    #[error("this evidence has version {found}, and this Penstock reads up to {EVIDENCE_VERSION}: use a newer Penstock")]
+    Newer {
+        /// The version that it says.
+        found: u64,
+    },
+    /// It is no JSON, or JSON of another form.
+    #[error("this is not the evidence of a run")]
+    Form(#[source] serde_json::Error),
+}
+
+impl Evidence {
+    /// Whether the machine is as the model says: at least one verdict was given, every one
+    /// [holds](Verdict::holds), every step of the plan went through, and the exit status is not known to be another
+    /// than 0.
+    pub fn holds(&self) -> bool {
+        !self.verdicts.is_empty()
+            && self.verdicts.iter().all(Verdict::holds)
+            && self.steps.iter().all(|step| step.outcome.holds())
+            && self.run.exit.is_none_or(|status| status == 0)
+    }
+
+    /// How many verdicts came out how.
+    pub fn counts(&self) -> Counts {
+        Counts::of(&self.verdicts)
+    }
+
+    /// The verdicts by what they are about, those that do not hold first.
+    pub fn groups(&self) -> Vec<Group<'_>> {
+        groups::of(self)
+    }
+
+    /// The evidence as JSON, indented, with a final newline.
+    pub fn json(&self) -> String {
+        // Only a map with keys that are no text, or a type that refuses, could fail; there is neither.
+        let mut text = serde_json::to_string_pretty(self).expect("evidence has neither maps nor types that refuse");
+        text.push('\n');
+        text
+    }
+
+    /// Reads evidence from JSON. Unknown fields are passed over.
+    ///
+    /// # Errors
+    /// When a newer Penstock wrote it, or it is no evidence at all.
+    pub fn from_json(text: &str) -> Result<Evidence, ReadError> {
+        /// What is read first: a newer form may differ in everything else.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u64,
+        }
+        let Version { version: found } = serde_json::from_str(text).map_err(ReadError::Form)?;
+        if found > u64::from(EVIDENCE_VERSION) {
+            return Err(ReadError::Newer { found });
+        }
+        serde_json::from_str(text).map_err(ReadError::Form)
+    }
+}

@@ -1,0 +1,174 @@
+//! Who reaches whom, as a matrix small enough to be looked at.
+
+use std::collections::HashMap;
+
+use penstock_model::{
+    FunctionName, GuestName, Outcome, Verdict,
+    verdict::{ISOLATED, Subject},
+};
+
+use crate::Evidence;
+
+/// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC.
+const MOST_ENDS: usize = 32;
+
+/// What a row or column of the matrix stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// One function.
+    Function,
+    /// All functions of one guest, or of the host.
+    Guest,
+    /// All functions of one NIC.
+    Nic,
+}
+
+/// One end of paths: a row and a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Its name.
+    pub(crate) name: String,
+    /// Who owns it, as an index into the machine's guests; `None` for the host or a whole NIC.
+    pub(crate) guest: Option<usize>,
+}
+
+/// The verdicts about the paths from one end to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) arrive: usize,
+    pub(crate) isolated: usize,
+    pub(crate) lost: usize,
+    pub(crate) leaked: usize,
+    pub(crate) unsupported: usize,
+    pub(crate) unknown: usize,
+}
+
+impl Cell {
+    /// All verdicts.
+    pub(crate) fn total(self) -> usize {
+        self.arrive + self.isolated + self.lost + self.leaked + self.unsupported + self.unknown
+    }
+
+    /// Symbol, CSS class and words for the worst of it.
+    pub(crate) fn mark(self) -> (&'static str, &'static str, &'static str) {
+        if self.total() == 0 {
+            ("", "none", "not judged")
+        } else if self.leaked > 0 {
+            ("!", "fail", "arrives and should not")
+        } else if self.lost > 0 {
+            ("✗", "fail", "should arrive and does not")
+        } else if self.unknown > 0 {
+            ("?", "unknown", "could not be seen")
+        } else if self.unsupported > 0 {
+            ("–", "unsupported", "unsupported")
+        } else if self.arrive > 0 && self.isolated > 0 {
+            ("✓", "pass", "each arrives or is isolated as wanted")
+        } else if self.arrive > 0 {
+            ("✓", "pass", "arrives as wanted")
+        } else {
+            ("·", "isolated", "isolated as wanted")
+        }
+    }
+
+    fn count(&mut self, verdict: &Verdict) {
+        // A reason may follow the word.
+        let apart = verdict.wanted.starts_with(ISOLATED);
+        *match (verdict.outcome, apart) {
+            (Outcome::Pass, false) => &mut self.arrive,
+            (Outcome::Pass, true) => &mut self.isolated,
+            (Outcome::Fail, false) => &mut self.lost,
+            (Outcome::Fail, true) => &mut self.leaked,
+            (Outcome::Unsupported, _) => &mut self.unsupported,
+            (Outcome::Unknown, _) => &mut self.unknown,
+        } += 1;
+    }
+}
+
+/// Who reaches whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix<'a> {
+    pub(crate) level: Level,
+    pub(crate) ends: Vec<End>,
+    /// By row (from), then column (to).
+    pub(crate) cells: Vec<Vec<Cell>>,
+    /// The verdicts that do not hold.
+    pub(crate) wrong: Vec<&'a Verdict>,
+    /// How many paths were judged.
+    pub(crate) total: usize,
+}
+
+/// The matrix of all path verdicts; `None` when there are none.
+pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
+    let paths: Vec<(&FunctionName, &FunctionName, &Verdict)> = evidence
+        .verdicts
+        .iter()
+        .filter_map(|verdict| match &verdict.subject {
+            Subject::Path { from, to } => Some((from, to, verdict)),
+            _ => None,
+        })
+        .collect();
+    if paths.is_empty() {
+        return None;
+    }
+    let guests: HashMap<&GuestName, usize> = (evidence.machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect();
+    let owners = evidence.machine.owners();
+    let owner = |function: &FunctionName| owners.get(function).and_then(|guest| guests.get(guest)).copied();
+
+    // Guest by guest, so that who belongs together stands together; what the host keeps comes last.
+    let mut functions: Vec<&FunctionName> = paths.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
+    functions.sort_by_key(|function| (owner(function).unwrap_or(usize::MAX), *function));
+    functions.dedup();
+
+    let end = |level: Level, function: &FunctionName| match level {
+        Level::Function => End {
+            name: function.to_string(),
+            guest: owner(function),
+        },
+        Level::Guest => End {
+            name: owner(function)
+                .and_then(|index| evidence.machine.guests.get(index))
+                .map_or_else(|| "host".to_owned(), |guest| guest.name.to_string()),
+            guest: owner(function),
+        },
+        Level::Nic => End {
+            name: function.nic.to_string(),
+            guest: None,
+        },
+    };
+    let ends_at = |level: Level| {
+        let mut ends: Vec<End> = functions.iter().map(|function| end(level, function)).collect();
+        if level == Level::Nic {
+            ends.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        ends.dedup();
+        ends
+    };
+    let (level, ends) = [Level::Function, Level::Guest]
+        .into_iter()
+        .map(|level| (level, ends_at(level)))
+        .find(|(_, ends)| ends.len() <= MOST_ENDS)
+        .unwrap_or_else(|| (Level::Nic, ends_at(Level::Nic)));
+
+    let place: HashMap<(&str, Option<usize>), usize> =
+        (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
+    let place_of: HashMap<&FunctionName, usize> = functions
+        .iter()
+        .filter_map(|function| {
+            let end = end(level, function);
+            Some((*function, *place.get(&(end.name.as_str(), end.guest))?))
+        })
+        .collect();
+    let mut cells = vec![vec![Cell::default(); ends.len()]; ends.len()];
+    for (from, to, verdict) in &paths {
+        if let (Some(row), Some(column)) = (place_of.get(from), place_of.get(to)) {
+            cells[*row][*column].count(verdict);
+        }
+    }
+    Some(Matrix {
+        level,
+        ends,
+        cells,
+        wrong: paths.iter().map(|(_, _, verdict)| *verdict).filter(|verdict| !verdict.holds()).collect(),
+        total: paths.len(),
+    })
+}

@@ -1,0 +1,175 @@
+//! What must be true of a page and of its neighbours whatever the run.
+#![allow(clippy::disallowed_methods, reason = "a test leaves its pages for people to look at")]
+
+mod runs;
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use penstock_model::Outcome;
+use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence, summary};
+
+/// Renders the page and leaves it beside the build, to be opened in a browser.
+fn page(name: &str, evidence: &Evidence) -> String {
+    let page = html(evidence);
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html")), &page).unwrap();
+    page
+}
+
+#[test]
+fn a_run_that_holds_says_so() {
+    let evidence = runs::xeon_d();
+    assert!(evidence.holds());
+    let page = page("xeon-d", &evidence);
+    assert!(page.contains("<strong>Holds</strong>"));
+    assert!(page.contains("unsupported where the model says best effort"));
+    assert!(!page.contains("What does not hold"));
+    assert!(!page.contains("<details class=\"group\" open>"));
+}
+
+#[test]
+fn a_run_that_does_not_hold_shows_each_failure_first() {
+    let evidence = runs::xeon_d_failing();
+    assert!(!evidence.holds());
+    let page = page("xeon-d-failing", &evidence);
+    for must in [
+        "<strong>Does not hold</strong>",
+        "step 6 of the plan failed, 3 failed, 2 could not be seen",
+        "02:de:ad:be:ef:04",
+        "arrives and should not",
+        "should arrive and does not",
+        "<details class=\"group\" open>",
+    ] {
+        assert!(page.contains(must), "{must} is missing");
+    }
+    let groups = evidence.groups();
+    let first_good = groups.iter().position(|group| group.counts.hold()).unwrap();
+    assert!(groups[first_good..].iter().all(|group| group.counts.hold()));
+    assert!(!groups[0].verdicts[0].holds());
+}
+
+#[test]
+fn no_page_asks_for_anything_outside() {
+    for evidence in [runs::small(), runs::xeon_d_failing(), runs::many()] {
+        let page = html(&evidence);
+        for forbidden in ["http:", "https:", "src=", "url(", "@import", "<script", "<iframe", "//cdn"] {
+            assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
+        }
+        let targets = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        for target in targets {
+            assert!(target.starts_with('#') || target == "data:,", "the page links to {target:?}");
+        }
+    }
+}
+
+#[test]
+fn two_hundred_vfs_and_ten_thousand_paths_stay_small_and_fast() {
+    let mut evidence = runs::many();
+    assert!(evidence.verdicts.len() > 10_000);
+    let began = Instant::now();
+    let good = html(&evidence);
+    let took = began.elapsed();
+    assert!(good.len() < 3_000_000, "{} bytes", good.len());
+    // The bound is for the optimised binary; a debug build gets four times as long.
+    let bound = Duration::from_secs(if cfg!(debug_assertions) { 4 } else { 1 });
+    assert!(took < bound, "{took:?}");
+    page("dense", &evidence);
+
+    for verdict in &mut evidence.verdicts {
+        verdict.outcome = Outcome::Fail;
+    }
+    let bad = page("dense-failing", &evidence);
+    assert!(bad.len() < 3_000_000, "{} bytes", bad.len());
+    assert!(bad.contains("more; the JSON of this evidence has every one"));
+    assert!(summary(&evidence).lines().count() <= 25);
+    assert!(markdown(&evidence).len() < 3_000_000);
+}
+
+#[test]
+fn every_vf_of_a_dense_nic_is_drawn() {
+    let page = html(&runs::many());
+    assert!(page.contains("NET0#199, owned by no guest"));
+    assert!(page.contains("NET0#0, owned by alpha"));
+    assert_eq!(page.matches("<g class=\"slot ").count(), 200 + 7 + 2);
+}
+
+#[test]
+fn what_others_wrote_stays_text() {
+    const EVIL: &str = "</title></pre><script>alert(1)</script>\"'><img onerror=x> `|[a](http://b)\u{1b}[31m\u{202e}";
+    let mut evidence = runs::xeon_d_failing();
+    evidence.machine.name = EVIL.to_owned();
+    evidence.model.name = "<script>".to_owned();
+    evidence.model.text = EVIL.to_owned();
+    evidence.serial_log = Some(format!("```\n{EVIL}"));
+    evidence.notes = vec![EVIL.to_owned()];
+    evidence.run.command = vec![EVIL.to_owned()];
+    evidence.machine.nics[0].driver = Some(EVIL.to_owned());
+    evidence.machine.guests[0].functions[0].interface = "e\"><b>&'".parse().unwrap();
+    evidence.steps[0].what = EVIL.to_owned();
+    evidence.steps[1].why = EVIL.to_owned();
+    evidence.steps[5].detail = Some(EVIL.to_owned());
+    evidence.phases[0].name = EVIL.to_owned();
+    for verdict in &mut evidence.verdicts {
+        verdict.attribute = EVIL.to_owned();
+        verdict.seen = EVIL.to_owned();
+        verdict.wanted = EVIL.to_owned();
+    }
+    let page = page("hostile", &evidence);
+    for forbidden in ["<script", "<img", "<b>&", "\u{1b}", "\u{202e}", "</title></pre>"] {
+        assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
+    }
+    let text = summary(&evidence);
+    assert!(!text.contains(['\u{1b}', '\u{202e}']));
+    assert!(text.lines().count() <= 25);
+    let markdown = markdown(&evidence);
+    let (tables, fenced) = markdown.split_once("## Serial console").unwrap();
+    assert!(!tables.contains("<script") && !tables.contains("[a]("));
+    assert!(fenced.trim_start().starts_with("````text"), "the fence is longer than any run of backticks inside");
+}
+
+#[test]
+fn newer_evidence_is_refused_and_unknown_fields_are_passed_over() {
+    let newer = runs::small().json().replacen("\"version\": 1", "\"version\": 2", 1);
+    let error = Evidence::from_json(&newer).unwrap_err();
+    assert!(matches!(error, ReadError::Newer { found: 2 }), "{error}");
+    assert!(error.to_string().contains("newer Penstock"));
+
+    let more = runs::small().json().replacen("\"version\": 1", "\"version\": 1, \"later\": [1]", 1);
+    assert_eq!(Evidence::from_json(&more).unwrap(), runs::small());
+    assert_eq!(Evidence::from_json("{\"version\": 1}").unwrap(), Evidence::default());
+    assert!(matches!(Evidence::from_json("{}"), Err(ReadError::Form(_))));
+    assert!(matches!(Evidence::from_json("no"), Err(ReadError::Form(_))));
+    assert!(Evidence::from_json("{\"version\": 1, \"run\": {\"seconds\": -1}}").is_err());
+}
+
+#[test]
+fn nothing_seen_is_not_a_success() {
+    let mut evidence = runs::small();
+    assert!(evidence.holds());
+    assert_eq!(sentence(&evidence), "Holds: 8 of 8 attributes seen as the model says.");
+
+    evidence.run.exit = Some(130);
+    assert!(!evidence.holds());
+    assert_eq!(
+        sentence(&evidence),
+        "Does not hold: the run ended with exit status 130; 8 of 8 attributes seen as the model says."
+    );
+
+    evidence.run.exit = None;
+    evidence.steps[1].outcome = StepOutcome::Undone;
+    assert!(!evidence.holds());
+    assert!(sentence(&evidence).contains("step 2 of the plan was undone"));
+
+    evidence.steps.clear();
+    evidence.verdicts[0].outcome = Outcome::Unsupported;
+    assert!(!evidence.holds());
+    evidence.verdicts[0].best_effort = true;
+    assert!(evidence.holds());
+    evidence.verdicts.clear();
+    assert!(!evidence.holds());
+    assert_eq!(sentence(&evidence), "Does not hold: nothing was verified.");
+    html(&evidence);
+}
