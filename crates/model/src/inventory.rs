@@ -195,19 +195,24 @@ pub struct PresentVf {
 
 /// A VF's attributes as its PF's driver reports them (`IFLA_VFINFO_LIST`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct VfState {
+    /// The address that the PF gave it; zero when it gave none.
     pub mac: Mac,
+    /// Port VLAN; 0 when there is none.
     pub vlan: VlanId,
+    /// Priority of the port VLAN's tag.
     pub qos: VlanQos,
+    /// Protocol of the port VLAN's tag.
     pub vlan_proto: VlanProtocol,
-    /// `None`: not reported.
+    /// Whether frames with a foreign source MAC are dropped; `None`: not reported.
     pub spoofchk: Option<bool>,
-    /// `None`: not reported.
+    /// Whether it may change its MAC and turn promiscuous; `None`: not reported.
     pub trust: Option<bool>,
+    /// Guaranteed transmit rate; 0 when there is none.
     pub min_tx_rate: TxRate,
+    /// Transmit rate limit; 0 when there is none.
     pub max_tx_rate: TxRate,
-    /// `None`: not reported.
+    /// The link that it is shown; `None`: not reported.
     pub link_state: Option<LinkState>,
 }
 

@@ -10,24 +10,32 @@
 //! ```
 
 pub mod address;
+mod check;
+mod decode;
 pub mod diagnostic;
+mod document;
 pub mod function;
 pub mod inventory;
 pub mod mac;
 pub mod model;
 pub mod names;
+mod parse;
 pub mod pci;
 pub mod quantity;
+mod render;
+mod tree;
 pub mod verdict;
 pub mod vf;
 
 pub use address::InterfaceAddress;
-pub use diagnostic::{Diagnostic, Diagnostics, Path, Severity, Source};
+pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, Source};
+pub use document::schema;
 pub use function::FunctionName;
 pub use inventory::Inventory;
 pub use mac::Mac;
 pub use model::{Board, Emulation, Function, Guest, GuestKind, Model, Nic, NicMatch, Root};
-pub use names::{GuestName, InterfaceName, NicName};
+pub use names::{GuestName, InterfaceName, MachineName, NicName};
+pub use parse::{parse, parse_with_warnings};
 pub use pci::{Bdf, RoutingId};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use verdict::{Outcome, Verdict};

@@ -101,6 +101,9 @@ mod tests {
         let seen: Vec<String> = [(pf, 0), (pf, 3), (pf, 300), (next, 3)]
             .map(|(pf, n)| Mac::derived(pf, VfIndex::new(n).unwrap()).to_string())
             .into();
-        assert_eq!(seen, ["PENDING"; 4]);
+        assert_eq!(
+            seen,
+            ["02:c8:59:e0:4d:00", "02:c8:59:e0:4d:03", "06:c8:59:e0:4d:2c", "02:88:3d:0c:e3:03"]
+        );
     }
 }

@@ -110,6 +110,10 @@ fn word(text: &str) -> Option<&'static str> {
 }
 
 name! {
+    /// The name of a machine in a model.
+    MachineName, "machine", "xeon-d", word
+}
+name! {
     /// The name of a NIC in a model: `NET0`, `NET1`, or what the user calls it.
     NicName, "NIC", "NET0", word
 }

@@ -34,7 +34,6 @@ impl fmt::Display for Outcome {
 /// What a verdict is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)]
 pub enum Subject {
     /// The machine as a whole.
     Machine,
@@ -45,7 +44,12 @@ pub enum Subject {
     /// A guest: running, CPU and memory limits.
     Guest(GuestName),
     /// Whether frames sent by `from` arrive at `to`.
-    Path { from: FunctionName, to: FunctionName },
+    Path {
+        /// The sender.
+        from: FunctionName,
+        /// The receiver.
+        to: FunctionName,
+    },
 }
 
 impl fmt::Display for Subject {

@@ -170,22 +170,30 @@ impl fmt::Display for TxRate {
 #[serde(deny_unknown_fields, default)]
 pub struct VfSettings {
     /// The VF's MAC address.
+    #[serde(alias = "mac-address")]
     pub mac: Option<Mac>,
     /// Port VLAN: the embedded switch tags what the VF sends and untags what it receives.
+    #[serde(alias = "vlan-id")]
     pub vlan: Option<VlanId>,
     /// Priority of the port VLAN's tag.
+    #[serde(alias = "vlanQoS")]
     pub qos: Option<VlanQos>,
     /// Protocol of the port VLAN's tag; 802.1Q when not said.
+    #[serde(alias = "vlanProto", alias = "vlan-proto")]
     pub vlan_proto: Option<VlanProtocol>,
     /// Whether frames with a foreign source MAC are dropped.
+    #[serde(alias = "spoof-check")]
     pub spoofchk: Option<bool>,
     /// Whether the VF may change its MAC and turn promiscuous.
     pub trust: Option<bool>,
     /// Guaranteed transmit rate.
+    #[serde(alias = "min-tx-rate")]
     pub min_tx_rate: Option<TxRate>,
     /// Transmit rate limit.
+    #[serde(alias = "max-tx-rate")]
     pub max_tx_rate: Option<TxRate>,
     /// The link that the VF is shown.
+    #[serde(alias = "link-state")]
     pub link_state: Option<LinkState>,
 }
 
@@ -197,10 +205,12 @@ pub enum VfAttribute {
     /// `IFLA_VF_MAC`.
     Mac(Mac),
     /// `IFLA_VF_VLAN_LIST`.
-    #[allow(missing_docs)]
     Vlan {
+        /// The port VLAN; 0 for none.
         id: VlanId,
+        /// The tag's priority.
         qos: VlanQos,
+        /// The tag's protocol.
         protocol: VlanProtocol,
     },
     /// `IFLA_VF_SPOOFCHK`.
@@ -208,8 +218,12 @@ pub enum VfAttribute {
     /// `IFLA_VF_TRUST`.
     Trust(bool),
     /// `IFLA_VF_RATE`.
-    #[allow(missing_docs)]
-    Rate { min: TxRate, max: TxRate },
+    Rate {
+        /// The guaranteed rate; 0 for none.
+        min: TxRate,
+        /// The limit; 0 for none.
+        max: TxRate,
+    },
     /// `IFLA_VF_LINK_STATE`.
     LinkState(LinkState),
 }
@@ -217,14 +231,33 @@ pub enum VfAttribute {
 /// The name of an attribute without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum VfAttributeKind {
+    /// `IFLA_VF_MAC`.
     Mac,
+    /// `IFLA_VF_VLAN_LIST`.
     Vlan,
+    /// `IFLA_VF_SPOOFCHK`.
     Spoofchk,
+    /// `IFLA_VF_TRUST`.
     Trust,
+    /// `IFLA_VF_RATE`.
     Rate,
+    /// `IFLA_VF_LINK_STATE`.
     LinkState,
+}
+
+impl VfAttributeKind {
+    /// The keys of a model that this attribute carries.
+    pub const fn keys(self) -> &'static [&'static str] {
+        match self {
+            VfAttributeKind::Mac => &["mac"],
+            VfAttributeKind::Vlan => &["vlan", "qos", "vlan_proto"],
+            VfAttributeKind::Spoofchk => &["spoofchk"],
+            VfAttributeKind::Trust => &["trust"],
+            VfAttributeKind::Rate => &["min_tx_rate", "max_tx_rate"],
+            VfAttributeKind::LinkState => &["link_state"],
+        }
+    }
 }
 
 impl VfAttribute {

@@ -1,0 +1,92 @@
+//! What only a rehearsal needs.
+
+use std::collections::HashMap;
+
+use super::{Subject, function::nic_hint, guest};
+use crate::{
+    ByteSize, Emulation, NicName,
+    diagnostic::{Diagnostic, Path},
+};
+
+/// The VFs of Intel's 82576, the device that `igb` emulates.
+const IGB_VFS: u16 = 7;
+/// The functions of a bus without the PF's own.
+const VIRTIO_VFS: u16 = 255;
+/// The most that QEMU's NVMe controller takes (`sriov_max_vfs`).
+const NVME_VFS: u16 = 127;
+/// A board runs a whole system and its guests.
+const MIN_MEMORY: ByteSize = ByteSize(256 << 20);
+
+pub(super) fn check(subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let messages = &mut *subject.messages;
+    let path = Path::of(["board"]);
+    guest::check_cpus(model.board.cpus, &path, messages);
+    guest::check_memory(model.board.memory, MIN_MEMORY, &path, messages);
+    if let Some(vfs) = model.board.nvme_vfs.filter(|vfs| !(1..=NVME_VFS).contains(vfs)) {
+        messages.push(Diagnostic::error(
+            path.join("nvme_vfs"),
+            format!("an emulated NVMe controller has 1 to {NVME_VFS} VFs, not {vfs}"),
+        ));
+    }
+    let cables = path.join("cables");
+    let mut plugged: HashMap<&NicName, Path> = HashMap::new();
+    for (n, [a, b]) in model.board.cables.iter().enumerate() {
+        let path = cables.join(n);
+        if a == b {
+            messages.push(
+                Diagnostic::error(path.clone(), format!("this cable goes from {a} to itself"))
+                    .with_hint("a cable joins the uplinks of two NICs"),
+            );
+        }
+        for (end, nic) in [a, b].into_iter().enumerate() {
+            let path = path.join(end);
+            if !model.nics.contains_key(nic) {
+                messages.push(
+                    Diagnostic::error(path, format!("this cable goes nowhere: there is no NIC called {nic}"))
+                        .with_hint(nic_hint(nic, model.nics.keys())),
+                );
+            } else if let Some(other) = plugged.get(nic) {
+                if a != b {
+                    messages.push(
+                        Diagnostic::error(path, format!("{nic} has two cables, and a NIC has one uplink"))
+                            .with_related(other.clone(), "the first cable"),
+                    );
+                }
+            } else {
+                plugged.insert(nic, path);
+            }
+        }
+    }
+    for (name, emulation) in &model.board.emulation {
+        let path = path.join("emulation").join(name);
+        let Some(nic) = model.nics.get(name) else {
+            messages.push(
+                Diagnostic::error(path, format!("there is no NIC called {name}"))
+                    .at_key()
+                    .with_hint(nic_hint(name, model.nics.keys())),
+            );
+            continue;
+        };
+        let vfs = nic.vfs;
+        let place = Path::of(["nics", name.as_str(), "vfs"]);
+        match emulation {
+            Emulation::Igb if vfs > IGB_VFS => messages.push(
+                Diagnostic::error(
+                    path,
+                    format!("{name} has {vfs} VFs, and the emulated igb has at most {IGB_VFS}"),
+                )
+                .with_related(place, "the number of VFs")
+                .with_hint(format!("write `{name}: virtio`, or leave it out")),
+            ),
+            Emulation::Virtio if vfs > VIRTIO_VFS => messages.push(
+                Diagnostic::error(
+                    path,
+                    format!("{name} has {vfs} VFs, and an emulated virtio NIC has at most {VIRTIO_VFS}"),
+                )
+                .with_related(place, "the number of VFs"),
+            ),
+            _ => {}
+        }
+    }
+}

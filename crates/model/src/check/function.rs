@@ -1,0 +1,172 @@
+//! Which functions guests own, and what is asked of each.
+
+use std::collections::HashMap;
+
+use super::{Owned, Subject, nic, unusable};
+use crate::{
+    FunctionName, GuestKind, NicName,
+    decode::nearest,
+    diagnostic::{Diagnostic, Path},
+};
+
+pub(super) fn check(subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let mut first: HashMap<&FunctionName, &Owned> = HashMap::new();
+    for owned in subject.owned {
+        let name = &owned.function.name;
+        let Some(nic) = model.nics.get(&name.nic) else {
+            let text = format!("there is no NIC called {}", name.nic);
+            subject
+                .messages
+                .push(Diagnostic::error(owned.name_path(), text).with_hint(nic_hint(&name.nic, model.nics.keys())));
+            continue;
+        };
+        if let Some(index) = name.vf.map(|index| index.get()).filter(|index| *index >= nic.vfs) {
+            subject.messages.push(past_the_last(owned, nic.vfs, index));
+        }
+        match first.get(name) {
+            Some(other) => subject.messages.push(given_twice(owned, other)),
+            None => {
+                first.insert(name, owned);
+            }
+        }
+        check_form(owned, subject.messages);
+        check_settings(owned, subject.messages);
+        nic::check_best_effort(&owned.written.best_effort, &owned.path, subject.messages);
+    }
+    check_pfs(subject);
+}
+
+/// What to do about the unknown NIC `wanted`.
+pub(super) fn nic_hint<'a>(wanted: &NicName, known: impl Iterator<Item = &'a NicName> + Clone) -> String {
+    match nearest(wanted.as_str(), known.clone().map(NicName::as_str)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            let names: Vec<&str> = known.map(NicName::as_str).collect();
+            format!("`nics` has {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") })
+        }
+    }
+}
+
+fn past_the_last(owned: &Owned, vfs: u16, index: u16) -> Diagnostic {
+    let nic = &owned.function.name.nic;
+    let has = match vfs {
+        0 => format!("{nic} has no VFs"),
+        1 => format!("{nic} has 1 VF, {nic}#0"),
+        _ => format!("{nic} has {vfs} VFs, {nic}#0 to {nic}#{}", vfs - 1),
+    };
+    Diagnostic::error(owned.name_path(), format!("there is no {}: {has}", owned.function.name))
+        .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
+        .with_hint(format!("raise `vfs` to at least {}, or use a lower index", index + 1))
+}
+
+fn given_twice(owned: &Owned, other: &Owned) -> Diagnostic {
+    let name = &owned.function.name;
+    let text = if owned.guest == other.guest {
+        format!("{} is given {name} twice", owned.guest)
+    } else {
+        format!("{name} is given to {} and to {}", other.guest, owned.guest)
+    };
+    Diagnostic::error(owned.name_path(), text)
+        .with_related(other.name_path(), "first given here")
+        .with_hint("a function has one owner: take it from one of them, or use another VF")
+}
+
+/// `vf` wants a VF's name, `pf` a PF's.
+fn check_form(owned: &Owned, messages: &mut Vec<Diagnostic>) {
+    let name = &owned.function.name;
+    if owned.written.vf.is_some() && name.vf.is_none() {
+        messages.push(
+            Diagnostic::error(owned.path.join("vf"), format!("{name} is a PF"))
+                .with_hint(format!("write `pf: {name}` for the PF, or a VF like `vf: {name}#0`")),
+        );
+    }
+    if owned.written.pf.is_some() && name.vf.is_some() {
+        messages.push(
+            Diagnostic::error(owned.path.join("pf"), format!("{name} is a VF"))
+                .with_hint(format!("write `vf: {name}`, or `pf: {}` for the PF", name.nic)),
+        );
+    }
+}
+
+fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
+    let written = owned.written.settings();
+    if let Some((mac, why)) = written.mac.and_then(|mac| Some((mac, unusable(mac)?))) {
+        messages.push(
+            Diagnostic::error(owned.path.join("mac"), format!("{mac} {why}"))
+                .with_hint("an address of your own starts with 02, 06, 0a or 0e; left out, a VF's is derived"),
+        );
+    }
+    if owned.function.name.vf.is_none() {
+        let vf_only = [
+            ("vlan", written.vlan.is_some()),
+            ("qos", written.qos.is_some()),
+            ("vlan_proto", written.vlan_proto.is_some()),
+            ("spoofchk", written.spoofchk.is_some()),
+            ("trust", written.trust.is_some()),
+            ("min_tx_rate", written.min_tx_rate.is_some()),
+            ("max_tx_rate", written.max_tx_rate.is_some()),
+            ("link_state", written.link_state.is_some()),
+        ];
+        for (key, _) in vf_only.into_iter().filter(|(_, given)| *given) {
+            messages.push(
+                Diagnostic::error(
+                    owned.path.join(key),
+                    format!("`{key}` is an attribute of VFs, and {} is a PF", owned.function.name),
+                )
+                .at_key()
+                .with_hint("remove it; to give it to all VFs of the NIC, write it in the NIC's `defaults`"),
+            );
+        }
+        return;
+    }
+    nic::check_vlan(&written, &owned.function.settings, &owned.path, messages);
+    // Defaults that contradict each other have been reported at the NIC.
+    if written.min_tx_rate.is_some() || written.max_tx_rate.is_some() {
+        nic::check_rates(&owned.function.settings, &owned.path, messages);
+    }
+}
+
+/// A PF in a guest: not in a VM while there are VFs, and not with addresses on the host.
+fn check_pfs(subject: &mut Subject<'_>) {
+    for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_none()) {
+        let name = &owned.function.name.nic;
+        let Some(nic) = subject.model.nics.get(name) else {
+            continue;
+        };
+        let used = subject
+            .owned
+            .iter()
+            .find(|other| other.function.name.nic == *name && other.function.name.vf.is_some());
+        let counted = subject.counted.get(name).copied().unwrap_or(false) && nic.vfs > 0;
+        if owned.kind == GuestKind::Vm && (used.is_some() || counted) {
+            let user = used.map_or_else(
+                || format!("while the NIC is to have {} VFs", nic.vfs),
+                |other| match other.guest == owned.guest {
+                    true => format!("together with its VF {}", other.function.name),
+                    false => format!("while {} uses its VF {}", other.guest, other.function.name),
+                },
+            );
+            let related = used.map_or_else(|| Path::of(["nics", name.as_str(), "vfs"]), Owned::name_path);
+            subject.messages.push(
+                Diagnostic::error(
+                    owned.name_path(),
+                    format!("the PF {name} cannot go to the VM {} {user}: Linux removes the VFs when the PF's driver lets go of it", owned.guest),
+                )
+                .with_related(related, "this VF would be gone")
+                .with_hint("give the VM a VF, or make it a container, which can own the PF's interface"),
+            );
+        }
+        let host = subject.host.iter().find(|host| host.nic == *name);
+        if let Some((_, place)) = host.and_then(|host| host.addresses.first()) {
+            subject.messages.push(
+                Diagnostic::error(
+                    place.clone(),
+                    format!("{name}'s interface goes into {}, so the host cannot have addresses on it", owned.guest),
+                )
+                .with_related(owned.name_path(), "given to a guest here")
+                .with_hint("give the addresses at the guest's function"),
+            );
+        }
+    }
+}

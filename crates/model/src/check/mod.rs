@@ -1,0 +1,295 @@
+//! From a document to a model: fills in the defaults, and finds whatever is wrong that needs no machine to know.
+
+mod address;
+mod board;
+mod function;
+mod guest;
+mod mac;
+mod nic;
+
+use indexmap::IndexMap;
+
+use crate::{
+    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model, Nic,
+    NicName, Root,
+    diagnostic::{Diagnostic, Path},
+    document::{BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany},
+    names::MachineName,
+};
+
+/// A function that a guest owns, with its place in the file.
+struct Owned {
+    guest: GuestName,
+    kind: GuestKind,
+    path: Path,
+    /// As written; what comes from the NIC's defaults is not in it.
+    written: FunctionDocument,
+    /// Whether `interface` is written.
+    named: bool,
+    addresses: Vec<(InterfaceAddress, Path)>,
+    function: Function,
+}
+
+impl Owned {
+    /// Where its name stands.
+    fn name_path(&self) -> Path {
+        self.path.join(if self.function.name.vf.is_some() { "vf" } else { "pf" })
+    }
+}
+
+/// The host's own addresses on a PF.
+struct HostAddresses {
+    nic: NicName,
+    addresses: Vec<(InterfaceAddress, Path)>,
+}
+
+/// Everything that the checks look at.
+struct Subject<'a> {
+    model: &'a Model,
+    owned: &'a [Owned],
+    host: &'a [HostAddresses],
+    /// Whether the NIC's `vfs` is written.
+    counted: &'a IndexMap<NicName, bool>,
+    messages: &'a mut Vec<Diagnostic>,
+}
+
+/// The model that `document`, read from the file called `file`, describes. What is wrong is added to `messages`;
+/// the model is good only if that adds no error.
+pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
+    let ModelDocument {
+        machine,
+        nics,
+        guests,
+        board,
+    } = document;
+    let machine = machine.unwrap_or_else(|| named_after(file));
+    let highest = highest_indices(&guests);
+    let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
+    let mut host = Vec::new();
+    let nics: IndexMap<NicName, Nic> = nics
+        .into_iter()
+        .map(|(name, nic)| {
+            let path = Path::of(["nics", name.as_str()]);
+            host.push(HostAddresses {
+                nic: name.clone(),
+                addresses: addresses(&path, &nic.address, &nic.addresses),
+            });
+            let nic = build_nic(nic, highest.get(&name).copied(), &host[host.len() - 1]);
+            (name, nic)
+        })
+        .collect();
+    let mut owned = Vec::new();
+    let guests = guests
+        .into_iter()
+        .map(|(name, guest)| {
+            let guest = build_guest(&name, guest, &nics, &mut owned, messages);
+            (name, guest)
+        })
+        .collect();
+    let model = Model {
+        machine: machine.to_string(),
+        nics,
+        guests,
+        board: build_board(board),
+    };
+    let mut subject = Subject {
+        model: &model,
+        owned: &owned,
+        host: &host,
+        counted: &counted,
+        messages,
+    };
+    nic::check(&mut subject);
+    function::check(&mut subject);
+    mac::check(&mut subject);
+    address::check(&mut subject);
+    guest::check(&mut subject);
+    board::check(&mut subject);
+    model
+}
+
+/// The machine's name when the file gives none: the file's own, without folder and ending.
+fn named_after(file: &str) -> MachineName {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    stem.parse()
+        .or_else(|_| "machine".parse())
+        .expect("`machine` is made of letters")
+}
+
+/// The highest VF index of each NIC that a guest uses.
+fn highest_indices(guests: &IndexMap<GuestName, GuestDocument>) -> IndexMap<NicName, u16> {
+    let mut highest = IndexMap::new();
+    for entry in guests.values().flat_map(|guest| &guest.functions) {
+        let name = match entry {
+            FunctionEntry::Name(name) => Some(name),
+            FunctionEntry::Settings(settings) => settings.vf.as_ref(),
+            FunctionEntry::Spoiled => None,
+        };
+        if let Some(FunctionName { nic, vf: Some(index) }) = name {
+            let most = highest.entry(nic.clone()).or_insert(0);
+            *most = index.get().max(*most);
+        }
+    }
+    highest
+}
+
+/// Addresses, each with its place.
+fn addresses(
+    path: &Path,
+    one: &Option<OneOrMany<InterfaceAddress>>,
+    many: &Option<OneOrMany<InterfaceAddress>>,
+) -> Vec<(InterfaceAddress, Path)> {
+    [("address", one), ("addresses", many)]
+        .into_iter()
+        .flat_map(|(key, list)| {
+            let path = path.join(key);
+            list.iter().flat_map(move |list| {
+                let path = path.clone();
+                list.values.iter().enumerate().map(move |(n, address)| {
+                    let place = if list.list { path.join(n) } else { path.clone() };
+                    (*address, place)
+                })
+            })
+        })
+        .collect()
+}
+
+fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) -> Nic {
+    Nic {
+        matching: document.matching,
+        vfs: document.vfs.unwrap_or(highest.map_or(0, |index| index + 1)),
+        loopback: document.loopback,
+        mtu: document.mtu,
+        interface: document.interface,
+        addresses: host.addresses.iter().map(|(address, _)| *address).collect(),
+        vf_defaults: document.defaults,
+        best_effort: document.best_effort.into_iter().collect(),
+    }
+}
+
+fn build_guest(
+    name: &GuestName,
+    document: GuestDocument,
+    nics: &IndexMap<NicName, Nic>,
+    owned: &mut Vec<Owned>,
+    messages: &mut Vec<Diagnostic>,
+) -> Guest {
+    let path = Path::of(["guests", name.as_str()]);
+    let kind = document.kind.unwrap_or_default();
+    let mut functions = Vec::new();
+    for (position, entry) in document.functions.into_iter().enumerate() {
+        let path = path.join("functions").join(position);
+        let Some(function) = build_function(name, kind, path, position, entry, nics) else {
+            continue;
+        };
+        functions.push(function.function.clone());
+        owned.push(function);
+    }
+    if kind == GuestKind::Vm {
+        let given = [("root", document.root.is_some()), ("init", document.init.is_some())];
+        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+            messages.push(
+                Diagnostic::error(path.join(key), format!("`{key}` is for containers, and {name} is a VM"))
+                    .at_key()
+                    .with_hint("a VM boots the image that Penstock makes for it: remove it, or write `kind: container`"),
+            );
+        }
+    }
+    let root = document.root.unwrap_or_default();
+    let root = match root.as_str() {
+        "" | "overlay" => Root::Overlay,
+        _ => {
+            guest::check_root(&root, &path.join("root"), messages);
+            Root::Directory(root)
+        }
+    };
+    Guest {
+        kind,
+        cpus: document.cpus,
+        memory: document.memory,
+        functions,
+        after: document.after,
+        root,
+        init: document.init.map(words).unwrap_or_default(),
+    }
+}
+
+/// A command written as a list, or as a line of words without any quoting.
+fn words(command: OneOrMany<String>) -> Vec<String> {
+    match command.list {
+        true => command.values,
+        false => command
+            .values
+            .iter()
+            .flat_map(|line| line.split_whitespace())
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn build_function(
+    guest: &GuestName,
+    kind: GuestKind,
+    path: Path,
+    position: usize,
+    entry: FunctionEntry,
+    nics: &IndexMap<NicName, Nic>,
+) -> Option<Owned> {
+    let (name, written) = match entry {
+        FunctionEntry::Spoiled => return None,
+        FunctionEntry::Name(name) => (name, FunctionDocument::default()),
+        FunctionEntry::Settings(document) => (document.vf.clone().or_else(|| document.pf.clone())?, *document),
+    };
+    let nic = nics.get(&name.nic);
+    let settings = match nic {
+        // A PF keeps no VF attributes for itself.
+        Some(nic) if name.vf.is_some() => written.settings().or(&nic.vf_defaults),
+        _ => written.settings(),
+    };
+    let addresses = addresses(&path, &written.address, &written.addresses);
+    let interface = written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
+    let best_effort = written
+        .best_effort
+        .iter()
+        .chain(nic.into_iter().flat_map(|nic| &nic.best_effort))
+        .cloned()
+        .collect();
+    Some(Owned {
+        guest: guest.clone(),
+        kind,
+        path,
+        named: written.interface.is_some(),
+        function: Function {
+            name,
+            settings,
+            interface,
+            addresses: addresses.iter().map(|(address, _)| *address).collect(),
+            mtu: written.mtu,
+            best_effort,
+        },
+        addresses,
+        written,
+    })
+}
+
+fn build_board(document: BoardDocument) -> Board {
+    Board {
+        cables: document.cables,
+        cpus: document.cpus,
+        memory: document.memory,
+        emulation: document.emulation,
+        nvme_vfs: document.nvme_vfs,
+    }
+}
+
+/// Why no function can have this address.
+fn unusable(mac: Mac) -> Option<&'static str> {
+    if mac.is_zero() {
+        Some("is all zero, which drivers read as no address")
+    } else if mac.is_multicast() {
+        Some("is a multicast address, which no function can own")
+    } else {
+        None
+    }
+}

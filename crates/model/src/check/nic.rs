@@ -1,0 +1,171 @@
+//! NICs by themselves.
+
+use std::{collections::HashMap, hash::Hash};
+
+use super::Subject;
+use crate::{
+    NicName, VfIndex,
+    decode::nearest,
+    diagnostic::{Diagnostic, Path},
+    vf::VfSettings,
+};
+
+/// What `best_effort` may name: the keys that a driver or device may not know how to carry out, and what `verify`
+/// looks at besides.
+const BEST_EFFORT: [&str; 16] = [
+    "mac",
+    "vlan",
+    "qos",
+    "vlan_proto",
+    "spoofchk",
+    "trust",
+    "min_tx_rate",
+    "max_tx_rate",
+    "link_state",
+    "mtu",
+    "loopback",
+    "interface",
+    "addresses",
+    "driver",
+    "link",
+    "speed",
+];
+
+pub(super) fn check(subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let messages = &mut *subject.messages;
+    if model.nics.is_empty() && messages.is_empty() {
+        messages.push(
+            Diagnostic::error(Path::of(["nics"]), "the model has no NIC")
+                .at_key()
+                .with_hint("name one, like `nics: {NET0: {vfs: 7}}`"),
+        );
+    }
+    for (name, nic) in &model.nics {
+        let path = Path::of(["nics", name.as_str()]);
+        if nic.vfs > VfIndex::MAX + 1 {
+            messages.push(Diagnostic::error(
+                path.join("vfs"),
+                format!("{} VFs are more than any NIC has: at most {}", nic.vfs, VfIndex::MAX + 1),
+            ));
+        }
+        if nic.matching.driver.as_ref().is_some_and(|driver| {
+            driver.is_empty() || !driver.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        }) {
+            messages.push(
+                Diagnostic::error(path.join("match").join("driver"), "this is no driver's name")
+                    .with_hint("`penstock scan` shows each PF's driver"),
+            );
+        }
+        check_best_effort(&nic.best_effort, &path, messages);
+        check_defaults(&nic.vf_defaults, &path.join("defaults"), messages);
+    }
+    let nics = || model.nics.iter();
+    same(
+        nics().filter_map(|(name, nic)| Some((name, nic.matching.mac?))),
+        &["match", "mac"],
+        "match the same device: both have the MAC address",
+        messages,
+    );
+    same(
+        nics().filter_map(|(name, nic)| Some((name, nic.matching.bdf?))),
+        &["match", "bdf"],
+        "match the same device: both have the PCI address",
+        messages,
+    );
+    same(
+        nics().filter_map(|(name, nic)| Some((name, nic.interface.clone()?))),
+        &["interface"],
+        "cannot have the same interface name,",
+        messages,
+    );
+}
+
+/// Refuses a value that two NICs have.
+fn same<'a, T: Hash + Eq + ToString>(
+    values: impl Iterator<Item = (&'a NicName, T)>,
+    keys: &[&str],
+    what: &str,
+    messages: &mut Vec<Diagnostic>,
+) {
+    let place = |name: &NicName| Path::of(["nics", name.as_str()].iter().chain(keys));
+    let mut first: HashMap<T, &NicName> = HashMap::new();
+    for (name, value) in values {
+        if let Some(other) = first.get(&value) {
+            let text = format!("{other} and {name} {what} {}", value.to_string());
+            messages.push(Diagnostic::error(place(name), text).with_related(place(other), "first given here"));
+        } else {
+            first.insert(value, name);
+        }
+    }
+}
+
+/// `words` are those of the entry at `path`.
+pub(super) fn check_best_effort<'a>(
+    words: impl IntoIterator<Item = &'a String>,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    for word in words {
+        if !BEST_EFFORT.contains(&word.as_str()) {
+            let hint = match nearest(word, BEST_EFFORT) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("what may stand here: {}", BEST_EFFORT.join(", ")),
+            };
+            let text = format!("`best_effort` names the attribute {}, which is none", crate::tree::shown(word));
+            messages.push(Diagnostic::error(path.join("best_effort"), text).with_hint(hint));
+        }
+    }
+}
+
+fn check_defaults(defaults: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
+    if defaults.mac.is_some() {
+        messages.push(
+            Diagnostic::error(path.join("mac"), "all VFs of the NIC would get this one MAC address")
+                .at_key()
+                .with_hint("leave it out: each VF gets one derived from the PF's; or give it at one function"),
+        );
+    }
+    check_vlan(defaults, defaults, path, messages);
+    check_rates(defaults, path, messages);
+}
+
+/// A tag's priority and protocol say nothing without a tag. `written` is what stands at `path`, `settings` what comes
+/// of it.
+pub(super) fn check_vlan(
+    written: &VfSettings,
+    settings: &VfSettings,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    if settings.vlan.is_some() {
+        return;
+    }
+    let given = [
+        ("qos", written.qos.is_some()),
+        ("vlan_proto", written.vlan_proto.is_some()),
+    ];
+    for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+        messages.push(
+            Diagnostic::error(path.join(key), format!("`{key}` is of a port VLAN's tag, and there is no `vlan`"))
+                .at_key()
+                .with_hint("give `vlan` too"),
+        );
+    }
+}
+
+/// A guaranteed rate above the limit can never be had.
+pub(super) fn check_rates(settings: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
+    if let (Some(min), Some(max)) = (settings.min_tx_rate, settings.max_tx_rate) {
+        if max.0 != 0 && min > max {
+            messages.push(
+                Diagnostic::error(
+                    path.join("min_tx_rate"),
+                    format!("the guaranteed rate, {min}, is above the limit, {max}"),
+                )
+                .with_related(path.join("max_tx_rate"), "the limit")
+                .with_hint("lower `min_tx_rate` or raise `max_tx_rate`; a limit of 0 is none"),
+            );
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! From a tree to a document: a serde deserializer whose errors keep their place and their structure.
+//!
+//! Serde stops at the first error. Here the wrong part is then struck out of the tree and the rest read again, so
+//! that one run tells everything that is wrong.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
+
+use crate::{
+    diagnostic::{Diagnostic, Path, Place},
+    tree::{Entry, Node, Value, shown},
+};
+
+/// After this many wrong values the rest is not looked at.
+const MAX_ERRORS: usize = 40;
+/// The longest text that any value may have; Linux's longest path is 4096.
+const MAX_VALUE: usize = 4096;
+
+/// Reads a `T`, and what had to be passed over for it. `None` when nothing could be read.
+pub(crate) fn document<T: DeserializeOwned>(mut root: Node) -> (Option<T>, Vec<Diagnostic>) {
+    let mut wrong = Vec::new();
+    // Each turn takes a value out of the tree, so this ends; the bound is against very many wrong values.
+    for _ in 0..MAX_ERRORS * 4 {
+        let fault = match T::deserialize(Reader(&root)) {
+            Ok(document) => return (Some(document), wrong),
+            Err(fault) => fault,
+        };
+        let path = Path(fault.path.iter().rev().cloned().collect());
+        let place = if fault.at_key { Place::Key } else { Place::Value };
+        let consequence = matches!(fault.kind, Kind::Spoiled);
+        if !consequence {
+            if wrong.len() == MAX_ERRORS {
+                wrong.push(
+                    Diagnostic::error(path, "there are more errors; this is where reading stopped")
+                        .with_hint("mend those above first"),
+                );
+                return (None, wrong);
+            }
+            wrong.push(fault.kind.diagnostic(path.clone(), place.clone()));
+        }
+        if !strike(&mut root, &path, place == Place::Key, consequence) {
+            return (None, wrong);
+        }
+    }
+    (None, wrong)
+}
+
+/// Takes the wrong value out: a key with an unknown name goes, the value of a known one becomes null, an item of a
+/// list stays as a gap so that the positions of the others stay true. What cannot be read without it goes with it.
+fn strike(root: &mut Node, path: &Path, key: bool, consequence: bool) -> bool {
+    let mut segments = path.0.as_slice();
+    loop {
+        let Some((last, above)) = segments.split_last() else {
+            return false;
+        };
+        let mut parent = &mut *root;
+        for segment in above {
+            match parent.child_mut(segment) {
+                Some(child) => parent = child,
+                None => return false,
+            }
+        }
+        match &mut parent.value {
+            Value::Mapping(entries) => {
+                let Some(at) = entries.iter().position(|entry| entry.key == *last) else {
+                    return false;
+                };
+                if key || matches!(entries[at].value.value, Value::Null | Value::Spoiled) || consequence {
+                    entries.remove(at);
+                } else if matches!(last.as_str(), "vf" | "pf") {
+                    // Without its name a function is nothing.
+                    segments = above;
+                    continue;
+                } else {
+                    entries[at].value.value = Value::Null;
+                }
+                return true;
+            }
+            Value::Sequence(items) => {
+                let item = last.parse::<usize>().ok().and_then(|index| items.get_mut(index));
+                match item {
+                    Some(item) if !matches!(item.value, Value::Spoiled) => {
+                        item.value = Value::Spoiled;
+                        return true;
+                    }
+                    // A list whose type allows no gaps goes as a whole.
+                    _ => segments = above,
+                }
+            }
+            _ => segments = above,
+        }
+    }
+}
+
+/// Why a value could not be read, and where.
+#[derive(Debug)]
+struct Fault {
+    kind: Kind,
+    /// From the value up to the root.
+    path: Vec<String>,
+    at_key: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    UnknownKey {
+        key: String,
+        known: &'static [&'static str],
+    },
+    UnknownWord {
+        word: String,
+        known: &'static [&'static str],
+    },
+    Bool(String),
+    Message(String),
+    Spoiled,
+}
+
+impl Kind {
+    fn diagnostic(self, path: Path, place: Place) -> Diagnostic {
+        let (message, hint) = match self {
+            Kind::UnknownKey { key, known } => (format!("unknown key {}", shown(&key)), Some(suggest(&key, known))),
+            Kind::UnknownWord { word, known } => (
+                format!("{} is not allowed here: {}", shown(&word), one_of(known)),
+                nearest(&word, known).map(|near| format!("did you mean `{near}`?")),
+            ),
+            Kind::Bool(text) => {
+                let hint = match text.to_ascii_lowercase().as_str() {
+                    "yes" | "y" | "1" | "true" | "on" | "enable" | "enabled" => Some("write `on`".to_owned()),
+                    "no" | "n" | "0" | "false" | "off" | "disable" | "disabled" => Some("write `off`".to_owned()),
+                    _ => None,
+                };
+                (format!("{} is neither on nor off", shown(&text)), hint)
+            }
+            Kind::Message(message) => (message, None),
+            Kind::Spoiled => (String::new(), None),
+        };
+        let hint = hint.or_else(|| known_trap(&path, &message));
+        Diagnostic {
+            place,
+            hint,
+            ..Diagnostic::error(path, message)
+        }
+    }
+}
+
+/// What to say on mistakes that many make.
+fn known_trap(path: &Path, message: &str) -> Option<String> {
+    let hint = match path.0.last()?.as_str() {
+        "vlan" if message.starts_with("4095 ") => "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out",
+        "address" | "addresses" if message.contains("is not an address") => {
+            "write the address with the length of its network: 10.20.31.204/24"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The keys that are known, without the spellings of other tools that are read too.
+fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+    known
+        .iter()
+        .copied()
+        .filter(|key| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+}
+
+fn suggest(key: &str, known: &'static [&'static str]) -> String {
+    match nearest(key, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => one_of(&spelled(known).collect::<Vec<_>>()),
+    }
+}
+
+fn one_of(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    format!("what may stand here: {}", words.join(", "))
+}
+
+/// The word of `known` that `text` is a slip of the pen for.
+pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = impl AsRef<str> + 'a>) -> Option<String> {
+    if text.len() > 64 {
+        return None;
+    }
+    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
+    let wanted = plain(text);
+    known
+        .into_iter()
+        .map(|word| (strsim::damerau_levenshtein(&wanted, &plain(word.as_ref())), word.as_ref().to_owned()))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, word)| *distance <= 1.max(word.len() / 3) && *distance < word.len())
+        .map(|(_, word)| word)
+}
+
+impl Fault {
+    fn new(kind: Kind) -> Fault {
+        Fault {
+            kind,
+            path: Vec::new(),
+            at_key: false,
+        }
+    }
+
+    fn message(message: impl Into<String>) -> Fault {
+        Fault::new(Kind::Message(message.into()))
+    }
+
+    fn under(mut self, segment: impl fmt::Display) -> Fault {
+        self.path.push(segment.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.kind)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl de::Error for Fault {
+    fn custom<T: fmt::Display>(message: T) -> Fault {
+        Fault::message(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
+        Fault::message(format!("here stands {}, but it should be {expected}", found_words(found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
+        match found {
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) => {
+                Fault::message(format!("{} is out of range", found_words(found)))
+            }
+            _ => Fault::invalid_type(found, expected),
+        }
+    }
+
+    fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
+        Fault::message(format!("here stand {length} values, but it should be {expected}"))
+    }
+
+    fn unknown_field(key: &str, known: &'static [&'static str]) -> Fault {
+        Fault::new(Kind::UnknownKey {
+            key: key.to_owned(),
+            known,
+        })
+    }
+
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Fault {
+        Fault::new(Kind::UnknownWord {
+            word: word.to_owned(),
+            known,
+        })
+    }
+
+    fn duplicate_field(key: &'static str) -> Fault {
+        Fault::message(format!("`{key}` is given a second time, in another spelling"))
+    }
+}
+
+fn found_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Unsigned(number) => number.to_string(),
+        Unexpected::Signed(number) => number.to_string(),
+        Unexpected::Str(text) => shown(text),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a mapping".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Reads a node.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a Node);
+
+impl<'a> Reader<'a> {
+    fn found(self) -> Unexpected<'a> {
+        match &self.0.value {
+            Value::Null | Value::Spoiled => Unexpected::Unit,
+            Value::Scalar(text) => Unexpected::Str(text),
+            Value::Sequence(_) => Unexpected::Seq,
+            Value::Mapping(_) => Unexpected::Map,
+        }
+    }
+
+    fn wrong<T>(self, expected: &dyn de::Expected) -> Result<T, Fault> {
+        match self.0.value {
+            Value::Spoiled => Err(Fault::new(Kind::Spoiled)),
+            _ => Err(de::Error::invalid_type(self.found(), expected)),
+        }
+    }
+
+    fn text(self, expected: &dyn de::Expected) -> Result<&'a str, Fault> {
+        match &self.0.value {
+            Value::Scalar(text) if text.len() > MAX_VALUE => Err(Fault::message(format!(
+                "this value has {} bytes; none may have more than {MAX_VALUE}",
+                text.len()
+            ))),
+            Value::Scalar(text) => Ok(text),
+            _ => self.wrong(expected),
+        }
+    }
+
+    fn number<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let text = self.text(&"a whole number")?;
+        // YAML 1.2.2, section 10.3.2.
+        let parsed = if let Some(digits) = text.strip_prefix("0x") {
+            u64::from_str_radix(digits, 16).ok()
+        } else if let Some(digits) = text.strip_prefix("0o") {
+            u64::from_str_radix(digits, 8).ok()
+        } else {
+            text.parse().ok()
+        };
+        match (parsed, text.parse::<i64>()) {
+            (Some(number), _) => visitor.visit_u64(number),
+            (None, Ok(negative)) => visitor.visit_i64(negative),
+            (None, Err(_)) => Err(Fault::message(format!("{} is not a whole number", shown(text)))),
+        }
+    }
+}
+
+macro_rules! numbers {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            self.number(visitor)
+        })*
+    };
+}
+
+impl<'de> de::Deserializer<'de> for Reader<'de> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.0.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Spoiled => visitor.visit_none(),
+            Value::Scalar(_) => visitor.visit_str(self.text(&"text")?),
+            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            Value::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
+        }
+    }
+
+    numbers! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.text(&"on or off")? {
+            "on" | "On" | "ON" | "true" | "True" | "TRUE" => visitor.visit_bool(true),
+            "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => visitor.visit_bool(false),
+            other => Err(Fault::new(Kind::Bool(other.to_owned()))),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_str(self.text(&"text")?)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.0.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.0.value {
+            Value::Null => visitor.visit_seq(Items { items: &[], at: 0 }),
+            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            _ => self.wrong(&"a list"),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
+        match &self.0.value {
+            Value::Sequence(items) if items.len() != length => Err(de::Error::invalid_length(
+                items.len(),
+                &format!("a list of {length}").as_str(),
+            )),
+            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            _ => self.wrong(&format!("a list of {length}").as_str()),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.0.value {
+            Value::Null => visitor.visit_map(Keys { entries: &[], at: 0 }),
+            Value::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
+            _ => self.wrong(&visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let text = self.text(&one_of(variants).as_str())?;
+        visitor.visit_enum(IntoDeserializer::<Fault>::into_deserializer(text))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! { f32 f64 char bytes byte_buf unit unit_struct tuple_struct }
+}
+
+struct Items<'a> {
+    items: &'a [Node],
+    at: usize,
+}
+
+impl<'a> de::SeqAccess<'a> for Items<'a> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+        let Some(item) = self.items.get(self.at) else {
+            return Ok(None);
+        };
+        let index = self.at;
+        self.at += 1;
+        seed.deserialize(Reader(item)).map(Some).map_err(|fault| fault.under(index))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len() - self.at)
+    }
+}
+
+struct Keys<'a> {
+    entries: &'a [Entry],
+    at: usize,
+}
+
+impl<'a> de::MapAccess<'a> for Keys<'a> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+        let Some(entry) = self.entries.get(self.at) else {
+            return Ok(None);
+        };
+        seed.deserialize(IntoDeserializer::<Fault>::into_deserializer(entry.key.as_str()))
+            .map(Some)
+            .map_err(|mut fault| {
+                fault.at_key = true;
+                fault.under(&entry.key)
+            })
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let Some(entry) = self.entries.get(self.at) else {
+            return Err(Fault::message("a value was asked for where no key is"));
+        };
+        self.at += 1;
+        seed.deserialize(Reader(&entry.value))
+            .map_err(|fault| fault.under(&entry.key))
+    }
+}

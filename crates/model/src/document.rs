@@ -1,0 +1,317 @@
+//! The file as it is written. Each type's documentation is also what `penstock schema` says of it.
+
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer, value::SeqAccessDeserializer},
+};
+
+use crate::{
+    ByteSize, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu,
+    NicMatch, NicName, TxRate, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName,
+};
+
+/// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
+///
+/// ```yaml
+/// machine: xeon-d
+/// nics:
+///   NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 7, loopback: on}
+/// guests:
+///   linux-2: {kind: container, functions: [NET0#4]}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a model: `nics` and `guests`")]
+#[schemars(rename = "Model")]
+pub(crate) struct ModelDocument {
+    /// The machine's name. Default: the file's name without its ending.
+    pub machine: Option<MachineName>,
+    /// The NICs, by the names that the rest of the file calls them.
+    pub nics: IndexMap<NicName, NicDocument>,
+    /// The VMs and containers, by name.
+    pub guests: IndexMap<GuestName, GuestDocument>,
+    /// What only a rehearsal needs. Default: derived from the rest.
+    pub board: BoardDocument,
+}
+
+/// A NIC: one PF with its VFs. All of it has defaults; `NET0:` with nothing behind it is a NIC.
+///
+/// ```yaml
+/// NET0:
+///   match: {mac: "0c:c4:7a:9a:61:ea"}
+///   vfs: 7
+///   loopback: on
+///   defaults: {spoofchk: on, trust: off}
+///   best_effort: [link_state]
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a NIC: a mapping like {vfs: 7}")]
+#[schemars(rename = "Nic")]
+pub(crate) struct NicDocument {
+    /// Which device it is. Default: any PF with room for the VFs that no other NIC claims more exactly.
+    #[serde(rename = "match")]
+    pub matching: NicMatch,
+    /// How many VFs it has. Default: one more than the highest index that a guest uses.
+    /// Also read as `numVfs` and `virtual-function-count`.
+    #[serde(alias = "numVfs", alias = "virtual-function-count")]
+    #[schemars(range(max = 16384))]
+    pub vfs: Option<u16>,
+    /// Whether its functions reach each other inside the NIC (VEB) or not (VEPA). Default: left as the driver has it.
+    pub loopback: Option<bool>,
+    /// MTU of the PF. Default: left alone.
+    pub mtu: Option<Mtu>,
+    /// Name of the PF's interface on the host. Default: left alone.
+    pub interface: Option<InterfaceName>,
+    /// An IP address of the PF's interface on the host, or a list of them; the same as `addresses`.
+    pub address: Option<OneOrMany<InterfaceAddress>>,
+    /// IP addresses of the PF's interface on the host. Default: none are added or removed.
+    pub addresses: Option<OneOrMany<InterfaceAddress>>,
+    /// What each VF of the NIC gets unless its own entry says otherwise. No `mac`: VFs cannot share one.
+    pub defaults: VfSettings,
+    /// Attributes of the NIC and its functions that may turn out unsupported without the whole failing.
+    pub best_effort: Vec<String>,
+}
+
+/// A VM or a container.
+///
+/// ```yaml
+/// rt-2:
+///   kind: vm
+///   cpus: 1
+///   memory: 256MiB
+///   functions: [NET0#0, {vf: NET1#4, vlan: 100, address: 10.20.31.204/24}]
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a guest: a mapping like {functions: [NET0#0]}")]
+#[schemars(rename = "Guest")]
+pub(crate) struct GuestDocument {
+    /// `vm` or `container`. Default: container.
+    pub kind: Option<GuestKind>,
+    /// Number of CPUs. Default: 1 for a VM; for a container no limit.
+    #[schemars(range(min = 1, max = 8192))]
+    pub cpus: Option<u32>,
+    /// Memory. Default: 256MiB for a VM; for a container no limit.
+    pub memory: Option<ByteSize>,
+    /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
+    pub functions: Vec<FunctionEntry>,
+    /// Guests that must run before this one starts.
+    pub after: Vec<GuestName>,
+    /// A container's root file system: `overlay`, the host's own under a layer in memory, or an absolute directory.
+    /// Default: overlay.
+    pub root: Option<String>,
+    /// A container's first process and its arguments, as a list or as a line of words. Default: an idle process that reaps children.
+    pub init: Option<OneOrMany<String>>,
+}
+
+/// A function that a guest owns: only its name, or a mapping with its attributes.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged, rename = "FunctionEntry")]
+pub(crate) enum FunctionEntry {
+    /// `NET0#3`, or `NET0` for the PF.
+    Name(FunctionName),
+    /// `{vf: NET0#3, vlan: 100}`.
+    Settings(Box<FunctionDocument>),
+    /// An entry that was wrong and has been reported.
+    #[schemars(skip)]
+    Spoiled,
+}
+
+impl<'de> Deserialize<'de> for FunctionEntry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FunctionEntry, D::Error> {
+        struct Entry;
+
+        impl<'de> Visitor<'de> for Entry {
+            type Value = FunctionEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a function like NET0#3 or {vf: NET0#3, vlan: 100}")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FunctionEntry, E> {
+                text.parse().map(FunctionEntry::Name).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FunctionEntry, A::Error> {
+                let document = FunctionDocument::deserialize(MapAccessDeserializer::new(map))?;
+                match (&document.vf, &document.pf) {
+                    (None, None) => Err(de::Error::custom(
+                        "this names no function: it needs `vf`, like {vf: NET0#3}, or `pf`, like {pf: NET0}",
+                    )),
+                    (Some(_), Some(_)) => Err(de::Error::custom(
+                        "this names two functions: give `vf` or `pf`, and each function its own entry",
+                    )),
+                    _ => Ok(FunctionEntry::Settings(Box::new(document))),
+                }
+            }
+
+            fn visit_none<E: de::Error>(self) -> Result<FunctionEntry, E> {
+                Ok(FunctionEntry::Spoiled)
+            }
+        }
+
+        from.deserialize_any(Entry)
+    }
+}
+
+/// A function that a guest owns, with its attributes. What is left out comes from the NIC's `defaults`.
+///
+/// ```yaml
+/// {vf: NET1#4, mac: "02:00:00:00:01:04", vlan: 100, address: 10.20.31.204/24}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a function like {vf: NET0#3, vlan: 100}")]
+#[schemars(rename = "Function")]
+pub(crate) struct FunctionDocument {
+    /// The VF, like `NET0#3`. Either this or `pf` must be given.
+    pub vf: Option<FunctionName>,
+    /// The PF, like `NET0`. Only a container can own the PF of a NIC that has VFs.
+    pub pf: Option<FunctionName>,
+    /// MAC address. Default: for a VF derived from the PF's permanent address and the index, the same for ever.
+    /// Also read as `mac-address`.
+    #[serde(alias = "mac-address")]
+    pub mac: Option<Mac>,
+    /// Port VLAN: the NIC tags what the VF sends and untags what it receives. 0 is none. Also read as `vlan-id`.
+    #[serde(alias = "vlan-id")]
+    pub vlan: Option<VlanId>,
+    /// Priority of the port VLAN's tag. Also read as `vlanQoS`.
+    #[serde(alias = "vlanQoS")]
+    pub qos: Option<VlanQos>,
+    /// Protocol of the port VLAN's tag. Default: 802.1Q. Also read as `vlanProto` and `vlan-proto`.
+    #[serde(alias = "vlanProto", alias = "vlan-proto")]
+    pub vlan_proto: Option<VlanProtocol>,
+    /// Whether frames with a foreign source MAC are dropped. Also read as `spoof-check`.
+    #[serde(alias = "spoof-check")]
+    pub spoofchk: Option<bool>,
+    /// Whether the VF may change its MAC and turn promiscuous.
+    pub trust: Option<bool>,
+    /// Guaranteed transmit rate in Mbit/s; 0 is none. Also read as `min-tx-rate`.
+    #[serde(alias = "min-tx-rate")]
+    pub min_tx_rate: Option<TxRate>,
+    /// Transmit rate limit in Mbit/s; 0 is none. Also read as `max-tx-rate`.
+    #[serde(alias = "max-tx-rate")]
+    pub max_tx_rate: Option<TxRate>,
+    /// The link that the VF is shown: `auto`, `enable` or `disable`. Also read as `link-state`.
+    #[serde(alias = "link-state")]
+    pub link_state: Option<LinkState>,
+    /// The interface's name inside the guest. Default: `eth` and the position in the list. Also read as `name`.
+    #[serde(alias = "name")]
+    pub interface: Option<InterfaceName>,
+    /// An IP address inside the guest, or a list of them; the same as `addresses`.
+    pub address: Option<OneOrMany<InterfaceAddress>>,
+    /// IP addresses inside the guest.
+    pub addresses: Option<OneOrMany<InterfaceAddress>>,
+    /// MTU inside the guest. Default: left alone.
+    pub mtu: Option<Mtu>,
+    /// Attributes of the function that may turn out unsupported; the NIC's are added.
+    pub best_effort: Vec<String>,
+}
+
+impl FunctionDocument {
+    /// What the PF's driver is to keep for it.
+    pub fn settings(&self) -> VfSettings {
+        VfSettings {
+            mac: self.mac,
+            vlan: self.vlan,
+            qos: self.qos,
+            vlan_proto: self.vlan_proto,
+            spoofchk: self.spoofchk,
+            trust: self.trust,
+            min_tx_rate: self.min_tx_rate,
+            max_tx_rate: self.max_tx_rate,
+            link_state: self.link_state,
+        }
+    }
+}
+
+/// What only a rehearsal needs.
+///
+/// ```yaml
+/// board:
+///   cables: [[NET0, NET1]]
+///   emulation: {NET0: virtio}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a board: a mapping like {cables: [[NET0, NET1]]}")]
+#[schemars(rename = "Board")]
+pub(crate) struct BoardDocument {
+    /// Pairs of NICs whose uplinks are joined. Default: none.
+    pub cables: Vec<[NicName; 2]>,
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs.
+    #[schemars(range(min = 1, max = 8192))]
+    pub cpus: Option<u32>,
+    /// Memory of the board. Default: derived from guests and VFs.
+    pub memory: Option<ByteSize>,
+    /// What stands for each NIC. Default: igb up to 7 VFs, virtio beyond.
+    pub emulation: IndexMap<NicName, Emulation>,
+    /// VFs of an emulated NVMe controller. Default: no such controller.
+    #[schemars(range(min = 1, max = 127))]
+    pub nvme_vfs: Option<u16>,
+}
+
+/// One value, or a list of them.
+#[derive(Debug, Default, JsonSchema)]
+#[schemars(with = "OneOrManySchema<T>")]
+pub(crate) struct OneOrMany<T: JsonSchema> {
+    /// The values.
+    pub values: Vec<T>,
+    /// Whether they were written as a list.
+    pub list: bool,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+#[allow(dead_code, reason = "only its schema is used")]
+enum OneOrManySchema<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<'de, T: JsonSchema + Deserialize<'de> + FromStr> Deserialize<'de> for OneOrMany<T>
+where
+    T::Err: fmt::Display,
+{
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OneOrMany<T>, D::Error> {
+        struct Either<T>(PhantomData<T>);
+
+        impl<'de, T: JsonSchema + Deserialize<'de> + FromStr> Visitor<'de> for Either<T>
+        where
+            T::Err: fmt::Display,
+        {
+            type Value = OneOrMany<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one value or a list of them")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany<T>, E> {
+                let one = text.parse().map_err(E::custom)?;
+                Ok(OneOrMany {
+                    values: vec![one],
+                    list: false,
+                })
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<OneOrMany<T>, E> {
+                Ok(OneOrMany {
+                    values: Vec::new(),
+                    list: true,
+                })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<OneOrMany<T>, A::Error> {
+                let values = Vec::deserialize(SeqAccessDeserializer::new(items))?;
+                Ok(OneOrMany { values, list: true })
+            }
+        }
+
+        from.deserialize_any(Either(PhantomData))
+    }
+}
+
+/// The JSON Schema of a model file, generated from the types that read it.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(ModelDocument).to_value()
+}

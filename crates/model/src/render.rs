@@ -1,0 +1,273 @@
+//! Messages as a person reads them: the line of the file, what is meant underlined, and what to do.
+//!
+//! ```text
+//! error: unknown key `vf`
+//!   --> m.yaml:3:9
+//!    |
+//!  3 |   NET0: {vf: 7}
+//!    |          ^^
+//!    = help: did you mean `vfs`?
+//! ```
+
+use std::{fmt::Write, ops::Range};
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::{
+    Diagnostics, Source,
+    diagnostic::{Diagnostic, Path, Place, Severity},
+    tree::{self, Node},
+};
+
+/// The most columns of a line that are shown; of a longer one, what surrounds the place.
+const WIDEST: usize = 120;
+/// Columns shown before the place when the line is cut.
+const BEFORE: usize = 40;
+
+impl Diagnostics {
+    /// All messages with their places in `source`, each ended by a newline and set apart by an empty line; with ANSI
+    /// colours if `color`. A path that leads nowhere in the file shows the longest part of it that does.
+    pub fn render(&self, source: &Source, color: bool) -> String {
+        let root = tree::read(&source.text).ok().map(|(root, _)| root);
+        let page = Page {
+            source,
+            root: root.as_ref(),
+            lines: line_starts(&source.text),
+            paint: Paint { color },
+        };
+        let mut out = String::new();
+        for (n, diagnostic) in self.0.iter().enumerate() {
+            if n > 0 {
+                out.push('\n');
+            }
+            page.message(&mut out, diagnostic);
+        }
+        out
+    }
+}
+
+/// The byte at which each line starts.
+fn line_starts(text: &str) -> Vec<usize> {
+    std::iter::once(0)
+        .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+        .collect()
+}
+
+struct Page<'a> {
+    source: &'a Source,
+    root: Option<&'a Node>,
+    lines: Vec<usize>,
+    paint: Paint,
+}
+
+/// One place as it is shown.
+struct Excerpt {
+    line: usize,
+    column: usize,
+    text: String,
+    /// Columns before the underlined ones.
+    indent: usize,
+    /// Underlined columns, at least one.
+    width: usize,
+}
+
+impl Page<'_> {
+    fn message(&self, out: &mut String, diagnostic: &Diagnostic) {
+        let paint = &self.paint;
+        let kind = match diagnostic.severity {
+            Severity::Error => paint.error("error"),
+            Severity::Warning => paint.warning("warning"),
+        };
+        let _ = writeln!(out, "{kind}{}", paint.bold(&format!(": {}", diagnostic.message)));
+        let find = |path: &Path, place: &Place| {
+            let bytes = match (self.root, place) {
+                (Some(root), _) => root.locate(path, place),
+                (None, Place::Bytes(bytes)) => Some(bytes.clone()),
+                (None, _) => None,
+            };
+            bytes.filter(|_| !self.source.text.is_empty())
+        };
+        let main = find(&diagnostic.path, &diagnostic.place).map(|bytes| self.excerpt(bytes));
+        let related = diagnostic.related.as_ref().and_then(|related| {
+            let bytes = find(&related.path, &related.place)?;
+            Some((self.excerpt(bytes), related.label.as_str()))
+        });
+        let widest = main
+            .iter()
+            .chain(related.iter().map(|(excerpt, _)| excerpt))
+            .map(|excerpt| excerpt.line.to_string().len())
+            .max()
+            .unwrap_or(1);
+        let margin = " ".repeat(widest + 1);
+        let name = plain(&self.source.name);
+        match &main {
+            Some(excerpt) => {
+                let at = format!("{name}:{}:{}", excerpt.line, excerpt.column);
+                let _ = writeln!(out, "{margin}{} {at}", paint.gutter("-->"));
+                let mark = match diagnostic.severity {
+                    Severity::Error => paint.error(&"^".repeat(excerpt.width)),
+                    Severity::Warning => paint.warning(&"^".repeat(excerpt.width)),
+                };
+                self.show(out, excerpt, widest, &mark);
+            }
+            None => {
+                let _ = writeln!(out, "{margin}{} {name}", paint.gutter("-->"));
+            }
+        }
+        if let Some((excerpt, label)) = &related {
+            let at = format!("{name}:{}:{}", excerpt.line, excerpt.column);
+            let _ = writeln!(out, "{margin}{} {at}", paint.gutter(":::"));
+            let mark = paint.gutter(&format!("{} {label}", "-".repeat(excerpt.width)));
+            self.show(out, excerpt, widest, &mark);
+        }
+        if let Some(hint) = &diagnostic.hint {
+            let mut lines = hint.lines();
+            let first = lines.next().unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "{margin} {} {} {first}",
+                paint.gutter("="),
+                paint.help("help:")
+            );
+            for line in lines {
+                let _ = writeln!(out, "{margin}         {line}");
+            }
+        }
+    }
+
+    fn show(&self, out: &mut String, excerpt: &Excerpt, widest: usize, mark: &str) {
+        let bar = self.paint.gutter("|");
+        let number = self.paint.gutter(&format!("{:>widest$}", excerpt.line));
+        let margin = " ".repeat(widest + 1);
+        let indent = " ".repeat(excerpt.indent);
+        let _ = writeln!(out, "{margin} {bar}");
+        let _ = writeln!(out, " {number} {bar} {}", excerpt.text);
+        let _ = writeln!(out, "{margin} {bar} {indent}{mark}");
+    }
+
+    fn excerpt(&self, bytes: Range<usize>) -> Excerpt {
+        let text = &self.source.text;
+        let start = floor(text, bytes.start);
+        let line = self.lines.partition_point(|first| *first <= start).max(1);
+        let first = self.lines[line - 1];
+        let last = self.lines.get(line).map_or(text.len(), |next| next - 1);
+        let whole = text[first..last.max(start)].trim_end_matches('\r');
+        let end = floor(text, bytes.end).clamp(start, first + whole.len().max(start - first));
+        let (before, rest) = text[first..].split_at(start - first);
+        let meant = &rest[..end - start];
+        let after = whole.get(end - first..).unwrap_or_default();
+
+        let (mut shown, indent) = tail(before, BEFORE, columns(whole) > WIDEST);
+        let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
+        let room = WIDEST.saturating_sub(indent);
+        let (meant, cut) = head(meant, room);
+        let width = columns(&meant).max(1);
+        shown.push_str(&meant);
+        if !cut {
+            let (after, _) = head(after, room.saturating_sub(width));
+            shown.push_str(&after);
+        }
+        Excerpt {
+            line,
+            column,
+            text: shown.trim_end().to_owned(),
+            indent,
+            width,
+        }
+    }
+}
+
+/// The nearest boundary between characters at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// How a character is shown: a tab as one space, another control character as a mark.
+fn visible(c: char) -> char {
+    match c {
+        '\t' => ' ',
+        c if c.is_control() || c.width().is_none() => '\u{fffd}',
+        c => c,
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.chars().map(visible).collect()
+}
+
+fn column_of(c: char) -> usize {
+    visible(c).width().unwrap_or(1)
+}
+
+/// Columns of `text`, counted no further than need be.
+fn columns(text: &str) -> usize {
+    text.chars().take(2 * WIDEST).map(column_of).sum()
+}
+
+/// What comes before the place, and its columns; only the last `most` of them when the line is to be cut.
+fn tail(text: &str, most: usize, cut: bool) -> (String, usize) {
+    if !cut {
+        return (plain(text), columns(text));
+    }
+    let mut kept: Vec<char> = text.chars().rev().take(most).collect();
+    kept.reverse();
+    let text: String = kept.into_iter().map(visible).collect();
+    let dots = if text.chars().count() == most { "..." } else { "" };
+    let text = format!("{dots}{text}");
+    let width = columns(&text);
+    (text, width)
+}
+
+/// The first `most` columns of `text`, and whether something is left out.
+fn head(text: &str, most: usize) -> (String, bool) {
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        used += column_of(c);
+        if used > most {
+            out.push_str("...");
+            return (out, true);
+        }
+        out.push(visible(c));
+    }
+    (out, false)
+}
+
+/// ANSI colours, or none.
+struct Paint {
+    color: bool,
+}
+
+impl Paint {
+    fn with(&self, code: &str, text: &str) -> String {
+        if self.color {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn error(&self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+
+    fn warning(&self, text: &str) -> String {
+        self.with("1;33", text)
+    }
+
+    fn help(&self, text: &str) -> String {
+        self.with("1;36", text)
+    }
+
+    fn gutter(&self, text: &str) -> String {
+        self.with("1;34", text)
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.with("1", text)
+    }
+}

@@ -1,0 +1,466 @@
+//! YAML text as a tree in which every key and value knows its place.
+//!
+//! Nothing here knows what a model is. What a hostile file could cost is bounded before it is spent: the text's size,
+//! the depth, and the nodes and bytes that aliases expand to.
+
+use std::{collections::HashMap, ops::Range};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
+
+use crate::diagnostic::{Diagnostic, Path, Place, Related};
+
+/// The largest file that is read. 510 VFs, each with all its attributes, take a tenth of it.
+pub const MAX_BYTES: usize = 1 << 20;
+/// The deepest nesting; a model needs seven levels.
+const MAX_DEPTH: usize = 32;
+/// Nodes after the expansion of aliases.
+const MAX_NODES: usize = 100_000;
+/// Bytes of text after the expansion of aliases.
+const MAX_TEXT: usize = 4 << 20;
+
+/// A value and its place in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Bytes of the text.
+    pub span: Range<usize>,
+    /// What stands there.
+    pub value: Value,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// Text; numbers and booleans too, for whoever reads them knows better what they should be.
+    Scalar(String),
+    /// A list.
+    Sequence(Vec<Node>),
+    /// Keys and values in the file's order.
+    Mapping(Vec<Entry>),
+    /// It was wrong, it has been reported, and it is to be passed over.
+    Spoiled,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub key: String,
+    pub key_span: Range<usize>,
+    pub value: Node,
+}
+
+impl Node {
+    fn cost(&self) -> Cost {
+        let mut cost = Cost { nodes: 1, text: 0 };
+        match &self.value {
+            Value::Null | Value::Spoiled => {}
+            Value::Scalar(text) => cost.text = text.len(),
+            Value::Sequence(items) => items.iter().for_each(|item| cost.add(item.cost())),
+            Value::Mapping(entries) => entries.iter().for_each(|entry| {
+                cost.text += entry.key.len();
+                cost.add(entry.value.cost());
+            }),
+        }
+        cost
+    }
+
+    /// Levels of lists and mappings, this one included.
+    fn depth(&self) -> usize {
+        match &self.value {
+            Value::Null | Value::Spoiled | Value::Scalar(_) => 0,
+            Value::Sequence(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Value::Mapping(entries) => 1 + entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
+        }
+    }
+
+    /// The child under `segment`: a key, or a position counted from 0.
+    pub fn child_mut(&mut self, segment: &str) -> Option<&mut Node> {
+        match &mut self.value {
+            Value::Mapping(entries) => {
+                let entry = entries.iter_mut().find(|entry| entry.key == segment)?;
+                Some(&mut entry.value)
+            }
+            Value::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+
+    /// The bytes that `path` means, or its longest part that leads somewhere. `None` for the file as a whole.
+    pub fn locate(&self, path: &Path, place: &Place) -> Option<Range<usize>> {
+        if let Place::Bytes(bytes) = place {
+            return Some(bytes.clone());
+        }
+        let mut found: Option<(Option<&Range<usize>>, &Node)> = None;
+        let mut node = self;
+        for segment in &path.0 {
+            let next = match &node.value {
+                Value::Mapping(entries) => entries
+                    .iter()
+                    .find(|entry| entry.key == *segment)
+                    .map(|entry| (Some(&entry.key_span), &entry.value)),
+                Value::Sequence(items) => segment
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| items.get(index))
+                    .map(|item| (None, item)),
+                _ => None,
+            };
+            let Some((key, child)) = next else {
+                break;
+            };
+            found = Some((key, child));
+            node = child;
+        }
+        let (key, node) = found?;
+        let key = key.filter(|_| *place == Place::Key || !matches!(node.value, Value::Scalar(_)));
+        Some(key.unwrap_or(&node.span).clone())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    nodes: usize,
+    text: usize,
+}
+
+impl Cost {
+    fn add(&mut self, other: Cost) {
+        self.nodes += other.nodes;
+        self.text += other.text;
+    }
+}
+
+/// The message for a file of `size` bytes that is not read.
+pub(crate) fn too_large(size: usize) -> Diagnostic {
+    Diagnostic::error(
+        Path::default(),
+        format!("the file has {size} bytes, and a model has at most {MAX_BYTES}"),
+    )
+    .with_hint("is this the right file?")
+}
+
+/// The tree of `text` and the keys that it gives twice; as an error, why it is not one YAML document.
+pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
+    if text.len() > MAX_BYTES {
+        return Err(too_large(text.len()));
+    }
+    // The scanner takes NUL for the end of the text, and would pass over what follows.
+    if let Some((at, c)) = text.char_indices().find(|(_, c)| !printable(*c)) {
+        let code = u32::from(c);
+        return Err(Diagnostic::error(
+            Path::default(),
+            format!("the character U+{code:04X} is not allowed in YAML"),
+        )
+        .at_bytes(at..at + c.len_utf8()));
+    }
+    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder::new(Offsets::new(body, text.len() - body.len()));
+    let mut parser = Parser::new_from_str(body);
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| builder.scan_error(&error))?;
+        let span = builder.offsets.bytes(span);
+        if matches!(event, Event::StreamEnd) {
+            break;
+        }
+        builder.take(event, span)?;
+    }
+    match builder.root {
+        Some(root) if !matches!(root.value, Value::Null) => Ok((root, builder.duplicates)),
+        _ => Err(Diagnostic::error(Path::default(), "the file is empty").with_hint(
+            "the smallest useful model is a NIC and a guest:\n  nics: {NET0: {vfs: 1}}\n  guests: {a: {functions: [NET0#0]}}",
+        )),
+    }
+}
+
+/// YAML 1.2.2, section 5.1, without the byte order mark inside a text.
+fn printable(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}'
+        | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
+}
+
+/// Characters to bytes: the scanner counts the former.
+struct Offsets {
+    text_len: usize,
+    start: usize,
+    /// Each character's byte, unless all are ASCII.
+    bytes: Option<Vec<usize>>,
+    /// Whether the byte is white space, to trim spans with.
+    blank: Vec<bool>,
+}
+
+impl Offsets {
+    fn new(text: &str, start: usize) -> Offsets {
+        Offsets {
+            text_len: text.len(),
+            start,
+            bytes: (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect()),
+            blank: text.bytes().map(|byte| byte.is_ascii_whitespace()).collect(),
+        }
+    }
+
+    fn byte(&self, character: usize) -> usize {
+        match &self.bytes {
+            None => character.min(self.text_len),
+            Some(bytes) => bytes.get(character).copied().unwrap_or(self.text_len),
+        }
+    }
+
+    /// The bytes of `span` without white space at its end: a block's span reaches to the next token.
+    fn bytes(&self, span: Span) -> Range<usize> {
+        let start = self.byte(span.start.index());
+        let mut end = self.byte(span.end.index()).max(start);
+        while end > start && self.blank[end - 1] {
+            end -= 1;
+        }
+        self.start + start..self.start + end
+    }
+}
+
+struct Builder {
+    offsets: Offsets,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    spent: Cost,
+    documents: usize,
+    root: Option<Node>,
+    duplicates: Vec<Diagnostic>,
+}
+
+/// A list or mapping whose end has not come.
+struct Open {
+    start: usize,
+    anchor: usize,
+    content: Content,
+}
+
+enum Content {
+    Sequence(Vec<Node>),
+    Mapping {
+        entries: Vec<Entry>,
+        places: HashMap<String, usize>,
+        key: Option<(String, Range<usize>)>,
+    },
+}
+
+impl Builder {
+    fn new(offsets: Offsets) -> Builder {
+        Builder {
+            offsets,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            spent: Cost::default(),
+            documents: 0,
+            root: None,
+            duplicates: Vec::new(),
+        }
+    }
+
+    fn scan_error(&self, error: &ScanError) -> Diagnostic {
+        let at = self.offsets.start + self.offsets.byte(error.marker().index());
+        Diagnostic::error(Path::default(), format!("this is not YAML: {}", error.info())).at_bytes(at..at)
+    }
+
+    fn take(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), Diagnostic> {
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return Err(wrong(span, "a second document starts here")
+                        .with_hint("one file is one model: remove what follows `---` or give it its own file"));
+                }
+                Ok(())
+            }
+            Event::Alias(anchor) => {
+                if self.key_is_due() {
+                    return Err(wrong(span, "a key cannot be an alias"));
+                }
+                let Some(node) = self.anchors.get(&anchor) else {
+                    return Err(wrong(span, "this alias stands inside what it stands for"));
+                };
+                let node = Node {
+                    span: span.clone(),
+                    value: node.value.clone(),
+                };
+                self.spend(node.cost(), &span)?;
+                if self.open.len() + node.depth() > MAX_DEPTH {
+                    return Err(too_deep(span));
+                }
+                self.place(node)
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.spend(Cost { nodes: 1, text: text.len() }, &span)?;
+                let word = tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?.flatten() == Some("str");
+                if self.key_is_due() {
+                    return self.key(text.into_owned(), span);
+                }
+                let null = style == ScalarStyle::Plain
+                    && !word
+                    && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
+                self.finish(Node { span, value }, anchor)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?;
+                self.enter(span, anchor, Content::Sequence(Vec::new()))
+            }
+            Event::MappingStart(anchor, tag) => {
+                tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?;
+                self.enter(
+                    span,
+                    anchor,
+                    Content::Mapping {
+                        entries: Vec::new(),
+                        places: HashMap::new(),
+                        key: None,
+                    },
+                )
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = self.open.pop() else { return Ok(()) };
+                let node = Node {
+                    span: open.start..self.end(open.start, &span),
+                    value: match open.content {
+                        Content::Sequence(items) => Value::Sequence(items),
+                        Content::Mapping { entries, .. } => Value::Mapping(entries),
+                    },
+                };
+                self.finish(node, open.anchor)
+            }
+        }
+    }
+
+    fn end(&self, start: usize, end: &Range<usize>) -> usize {
+        let mut at = end.end.max(start);
+        while at > start && self.offsets.blank[at - 1 - self.offsets.start] {
+            at -= 1;
+        }
+        at
+    }
+
+    fn spend(&mut self, cost: Cost, span: &Range<usize>) -> Result<(), Diagnostic> {
+        self.spent.add(cost);
+        if self.spent.nodes > MAX_NODES || self.spent.text > MAX_TEXT {
+            return Err(wrong(
+                span.clone(),
+                format!("up to here the file expands to more than {MAX_NODES} values or {MAX_TEXT} bytes"),
+            )
+            .with_hint("aliases of aliases multiply; a NIC's `defaults` say once what all its VFs get"));
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, span: Range<usize>, anchor: usize, content: Content) -> Result<(), Diagnostic> {
+        self.spend(Cost { nodes: 1, text: 0 }, &span)?;
+        if self.key_is_due() {
+            return Err(wrong(span, "a key cannot be a list or a mapping"));
+        }
+        if self.open.len() == MAX_DEPTH {
+            return Err(too_deep(span));
+        }
+        self.open.push(Open {
+            start: span.start,
+            anchor,
+            content,
+        });
+        Ok(())
+    }
+
+    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Diagnostic> {
+        if anchor != 0 {
+            self.spend(node.cost(), &node.span)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        self.place(node)
+    }
+
+    /// Puts a finished value where it belongs.
+    fn place(&mut self, node: Node) -> Result<(), Diagnostic> {
+        match self.open.last_mut().map(|open| &mut open.content) {
+            None => self.root = Some(node),
+            Some(Content::Sequence(items)) => items.push(node),
+            Some(Content::Mapping { entries, places, key }) => {
+                let Some((key, key_span)) = key.take() else {
+                    return Ok(());
+                };
+                if let Some(first) = places.get(&key).and_then(|at| entries.get(*at)) {
+                    let mut duplicate = wrong(key_span, format!("the key {} is given twice", shown(&key)));
+                    duplicate.related = Some(Related {
+                        path: Path::default(),
+                        place: Place::Bytes(first.key_span.clone()),
+                        label: "first given here".to_owned(),
+                    });
+                    self.duplicates.push(duplicate);
+                    return Ok(());
+                }
+                places.insert(key.clone(), entries.len());
+                entries.push(Entry {
+                    key,
+                    key_span,
+                    value: node,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn key_is_due(&self) -> bool {
+        matches!(
+            self.open.last(),
+            Some(Open {
+                content: Content::Mapping { key: None, .. },
+                ..
+            })
+        )
+    }
+
+    fn key(&mut self, text: String, span: Range<usize>) -> Result<(), Diagnostic> {
+        if text == "<<" {
+            return Err(wrong(span, "merge keys (`<<`) are not part of YAML 1.2")
+                .with_hint("a NIC's `defaults` say once what all its VFs get"));
+        }
+        if let Some(Content::Mapping { key, .. }) = self.open.last_mut().map(|open| &mut open.content) {
+            *key = Some((text, span));
+        }
+        Ok(())
+    }
+}
+
+fn wrong(span: Range<usize>, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(Path::default(), message).at_bytes(span)
+}
+
+fn too_deep(span: Range<usize>) -> Diagnostic {
+    wrong(span, format!("this is nested more than {MAX_DEPTH} levels deep"))
+}
+
+/// The name of a core type (YAML 1.2.2, section 10.3) that a tag gives.
+fn core_type<'a>(tag: &'a Tag, span: &Range<usize>) -> Result<Option<&'a str>, Diagnostic> {
+    let known = tag.is_yaml_core_schema()
+        && matches!(
+            tag.suffix.as_str(),
+            "str" | "int" | "bool" | "null" | "float" | "map" | "seq"
+        );
+    if known {
+        Ok(Some(&tag.suffix))
+    } else {
+        Err(wrong(span.clone(), format!("the tag {} means nothing here", shown(&tag.to_string())))
+            .with_hint("a model needs no tags: remove it"))
+    }
+}
+
+/// `text` as a message shows it: in back quotes, without control characters, never long.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut out = String::from("`");
+    for c in text.chars().take(LONGEST) {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out.push_str(if text.chars().nth(LONGEST).is_some() { "...`" } else { "`" });
+    out
+}

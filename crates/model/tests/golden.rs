@@ -1,0 +1,76 @@
+//! Each folder of `tests/golden` is a file and the complete text that a user sees for it. `UPDATE_GOLDEN=1` writes
+//! the latter anew; read the difference before it is committed.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
+
+use std::{fs, path::PathBuf};
+
+use penstock_model::{Diagnostics, Source, parse_with_warnings};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// What a user sees: the messages, or the model as it was understood and the warnings.
+fn answer(bytes: &[u8]) -> String {
+    let show = |messages: &Diagnostics, source: &Source| messages.render(source, false);
+    let source = match Source::from_bytes("model.yaml", bytes) {
+        Ok(source) => source,
+        Err(messages) => return show(&messages, &Source::new("model.yaml", "")),
+    };
+    match parse_with_warnings(&source) {
+        Ok((model, warnings)) => {
+            let json = serde_json::to_string_pretty(&model).unwrap();
+            format!("{}{json}\n", show(&warnings, &source))
+        }
+        Err(messages) => show(&messages, &source),
+    }
+}
+
+#[test]
+fn every_file_is_answered_as_it_was() {
+    let mut cases = 0;
+    let mut wrong = String::new();
+    for case in fs::read_dir(folder()).unwrap() {
+        let case = case.unwrap().path();
+        let seen = answer(&fs::read(case.join("model.yaml")).unwrap());
+        let expected = case.join("expected.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&expected, &seen).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != seen {
+            wrong.push_str(&format!("== {}\n{seen}\n", case.file_name().unwrap().display()));
+        }
+        cases += 1;
+    }
+    assert!(cases > 40, "only {cases} cases were found");
+    assert!(wrong.is_empty(), "these are not as expected; they are now:\n{wrong}");
+}
+
+#[test]
+fn every_file_that_should_be_refused_is() {
+    for case in fs::read_dir(folder()).unwrap() {
+        let case = case.unwrap().path();
+        let good = case.file_name().unwrap().to_string_lossy().starts_with("good-");
+        let bytes = fs::read(case.join("model.yaml")).unwrap();
+        let parsed = Source::from_bytes("model.yaml", &bytes).and_then(|source| penstock_model::parse(&source));
+        assert_eq!(parsed.is_ok(), good, "{}: {parsed:?}", case.display());
+    }
+}
+
+#[test]
+fn the_examples_are_good_without_a_warning() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut count = 0;
+    for example in fs::read_dir(folder).unwrap() {
+        let path = example.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "yaml") {
+            let source = Source::new(path.display().to_string(), fs::read_to_string(&path).unwrap());
+            match parse_with_warnings(&source) {
+                Ok((_, warnings)) => assert!(warnings.0.is_empty(), "{}", warnings.render(&source, false)),
+                Err(messages) => panic!("{}", messages.render(&source, false)),
+            }
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "{count} examples");
+}
