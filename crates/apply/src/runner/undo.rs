@@ -77,7 +77,7 @@ impl Run<'_, '_> {
 }
 
 /// What is true after an action.
-fn fact_after(action: &Action) -> Fact {
+pub(super) fn fact_after(action: &Action) -> Fact {
     match action.clone() {
         Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
         Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },

@@ -1,0 +1,374 @@
+//! Carries out the host's steps.
+//!
+//! A function is addressed by its PCI address. Its interface is looked up when the step runs, in the function's own
+//! directory of sysfs: one short listing, however many interfaces the machine has.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Netlink, NetlinkError, PciError, PciFunction, Root, interface_of,
+    netlink::{wait_for_interface, wait_for_udev},
+};
+use penstock_model::{
+    Bdf, VfIndex,
+    inventory::VfState,
+};
+use penstock_plan::{Action, Carry, CarryError, Direction, Fact};
+
+mod facts;
+
+/// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
+/// driver serialises what they ask of it, so that more gain nothing.
+const SIDE_BY_SIDE: usize = 4;
+
+/// How long udev may take to have done with a new interface before it is renamed.
+const UDEV: Duration = Duration::from_secs(5);
+
+/// Drivers whose functions have no network interface of their own.
+const WITHOUT_INTERFACE: [&str; 4] = ["vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"];
+
+/// Carries out what concerns the host's functions and their interfaces.
+#[derive(Debug)]
+pub struct HostCarrier {
+    root: Root,
+    netlink: Netlink,
+    /// What PFs' drivers report of their VFs, until the next change.
+    vfs: BTreeMap<Bdf, Vec<(VfIndex, VfState)>>,
+}
+
+/// A function's interface on the host.
+struct Found {
+    name: String,
+    index: u32,
+}
+
+impl HostCarrier {
+    /// A carrier for the machine under `root`, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// When no netlink socket can be made.
+    pub fn new(root: Root) -> Result<HostCarrier, NetlinkError> {
+        Ok(HostCarrier {
+            root,
+            netlink: Netlink::open()?,
+            vfs: BTreeMap::new(),
+        })
+    }
+
+    fn function(&self, bdf: Bdf) -> PciFunction {
+        PciFunction::new(&self.root, bdf)
+    }
+
+    /// The function's interface; `None` when it has none in this namespace.
+    fn find(&mut self, function: Bdf) -> Result<Option<Found>, CarryError> {
+        let at = format!("could not look for the interface of {function}");
+        let pci = self.function(function);
+        let names = pci.interface_names().map_err(|error| from_pci(&at, error))?;
+        match &names[..] {
+            [] => Ok(None),
+            [name] => match self.index_of(name) {
+                Some(index) => Ok(Some(Found { name: name.clone(), index })),
+                // Renamed between the two looks.
+                None => self.find_by_netlink(function, &at),
+            },
+            // Several ports, or representors beside the PF's own.
+            _ => self.find_by_netlink(function, &at),
+        }
+    }
+
+    fn find_by_netlink(&mut self, function: Bdf, at: &str) -> Result<Option<Found>, CarryError> {
+        let reports = self.netlink.interfaces().map_err(|error| from_netlink(at, error))?;
+        Ok(interface_of(function, &reports, &self.root).map(|report| Found {
+            name: report.interface.name.to_string(),
+            index: report.index,
+        }))
+    }
+
+    fn index_of(&self, name: &str) -> Option<u32> {
+        self.class_attribute(name, "ifindex")?.parse().ok()
+    }
+
+    /// An attribute in `/sys/class/net/NAME`.
+    fn class_attribute(&self, name: &str, attribute: &str) -> Option<String> {
+        let path = self.root.path(format!("/sys/class/net/{name}/{attribute}"));
+        let text = penstock_host::files::read_to_string(path).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The function's interface, which has to be there.
+    fn interface(&mut self, function: Bdf) -> Result<Found, CarryError> {
+        self.find(function)?.ok_or_else(|| CarryError::Failed {
+            attempt: format!("{function} cannot be changed"),
+            source: "it has no network interface on the host".into(),
+        })
+    }
+
+    /// Does `change` to the function's interface.
+    fn change(
+        &mut self,
+        function: Bdf,
+        change: impl FnOnce(&mut Netlink, u32) -> Result<(), NetlinkError>,
+    ) -> Result<(), CarryError> {
+        let found = self.interface(function)?;
+        change(&mut self.netlink, found.index)
+            .map_err(|error| from_netlink(&format!("{} ({function}) was not changed", found.name), error))
+    }
+
+    fn set_driver(
+        &mut self,
+        function: Bdf,
+        driver: Option<&str>,
+        deadline: Instant,
+    ) -> Result<(), CarryError> {
+        bind(&self.root, function, driver)?;
+        self.await_interface(function, driver, deadline)
+    }
+
+    /// Waits until a function that was bound to a network driver has its interface.
+    fn await_interface(
+        &mut self,
+        function: Bdf,
+        driver: Option<&str>,
+        deadline: Instant,
+    ) -> Result<(), CarryError> {
+        let Some(driver) = driver.filter(|driver| !WITHOUT_INTERFACE.contains(driver)) else {
+            return Ok(());
+        };
+        // Nearly always it is there by now: the probe has made it.
+        if self.find(function)?.is_some() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        match wait_for_interface(&mut self.netlink, &self.root, function, deadline) {
+            Ok(_) => Ok(()),
+            Err(NetlinkError::TimedOut { .. }) => Err(CarryError::TimedOut {
+                attempt: format!("{function} was bound to {driver} and should have a network interface"),
+                after: began.elapsed(),
+            }),
+            Err(error) => Err(from_netlink(
+                &format!("could not wait for the interface of {function}"),
+                error,
+            )),
+        }
+    }
+
+    fn rename(
+        &mut self,
+        function: Bdf,
+        to: &penstock_model::InterfaceName,
+        deadline: Instant,
+    ) -> Result<(), CarryError> {
+        let found = self.interface(function)?;
+        if found.name == to.as_str() {
+            return Ok(());
+        }
+        wait_for_udev(&self.root, found.index, deadline.min(Instant::now() + UDEV));
+        self.netlink
+            .rename(found.index, to)
+            .map_err(|error| from_netlink(&format!("{} ({function}) was not renamed", found.name), error))
+    }
+
+    /// Binds several functions side by side, each by a thread of its own in turn.
+    fn set_drivers(
+        &mut self,
+        wanted: &[(Bdf, Option<&str>)],
+        deadline: Duration,
+    ) -> Vec<Result<(), CarryError>> {
+        let until = Instant::now() + deadline;
+        let root = &self.root;
+        let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
+        let mut outcomes: Vec<Result<(), CarryError>> = thread::scope(|scope| {
+            // A driver that is not loaded is loaded by the first; the others then find it.
+            let (first, rest) = wanted.split_at(wanted.len().min(1));
+            let mut outcomes: Vec<_> = first
+                .iter()
+                .map(|(function, driver)| bind(root, *function, *driver))
+                .collect();
+            let threads: Vec<_> = rest
+                .chunks(share)
+                .map(|part| {
+                    let work = move || -> Vec<_> {
+                        part.iter()
+                            .map(|(function, driver)| bind(root, *function, *driver))
+                            .collect()
+                    };
+                    scope.spawn(work)
+                })
+                .collect();
+            for thread in threads {
+                let part = thread.join();
+                outcomes.extend(part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            outcomes
+        });
+        for ((function, driver), outcome) in wanted.iter().zip(&mut outcomes) {
+            if outcome.is_ok() {
+                *outcome = self.await_interface(*function, *driver, until);
+            }
+        }
+        outcomes
+    }
+}
+
+fn bind(root: &Root, function: Bdf, driver: Option<&str>) -> Result<(), CarryError> {
+    let pci = PciFunction::new(root, function);
+    match pci.set_driver(driver) {
+        // A function that is gone has no driver.
+        Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
+        outcome => outcome.map_err(|error| match driver {
+            Some(driver) => from_pci(&format!("{function} was not bound to {driver}"), error),
+            None => from_pci(&format!("{function} was not unbound"), error),
+        }),
+    }
+}
+
+impl Carry for HostCarrier {
+    fn carries(&self, action: &Action) -> bool {
+        match action {
+            Action::DefineGuest(_)
+            | Action::UndefineGuest { .. }
+            | Action::StartGuest { .. }
+            | Action::StopGuest { .. } => false,
+            Action::SetAutoprobe { .. }
+            | Action::SetVfCount { .. }
+            | Action::SetVfAttribute { .. }
+            | Action::SetDriver { .. }
+            | Action::SetMac { .. }
+            | Action::Rename { .. }
+            | Action::SetMtu { .. }
+            | Action::SetLink { .. }
+            | Action::AddAddress { .. }
+            | Action::RemoveAddress { .. }
+            | Action::SetSwitchMode { .. }
+            | Action::ResetFunction { .. } => true,
+        }
+    }
+
+    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+        let until = Instant::now() + deadline;
+        self.vfs.clear();
+        match action {
+            Action::SetAutoprobe { pf, on } => self
+                .function(*pf)
+                .set_autoprobe(*on)
+                .map_err(|error| from_pci(&format!("driver autoprobe of {pf} was not changed"), error)),
+            Action::SetVfCount { pf, count } => {
+                let at = format!("the number of VFs of {pf} was not changed");
+                // Going through 0 destroys VFs; a plan says so by a step of its own.
+                self.function(*pf)
+                    .set_vf_count(*count, false)
+                    .map_err(|error| from_pci(&at, error))
+            }
+            Action::SetVfAttribute { pf, vf, attribute } => {
+                self.change(*pf, |netlink, index| netlink.set_vf(index, *vf, attribute))
+            }
+            Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref(), until),
+            Action::SetMac { function, mac } => {
+                self.change(*function, |netlink, index| netlink.set_mac(index, *mac))
+            }
+            Action::Rename { function, to } => self.rename(*function, to, until),
+            Action::SetMtu { function, mtu } => {
+                self.change(*function, |netlink, index| netlink.set_mtu(index, *mtu))
+            }
+            Action::SetLink { function, direction } => self.change(*function, |netlink, index| {
+                netlink.set_up(index, *direction == Direction::Up)
+            }),
+            Action::AddAddress { function, address } => self.change(*function, |netlink, index| {
+                netlink.add_address(index, *address)
+            }),
+            Action::RemoveAddress { function, address } => self.change(*function, |netlink, index| {
+                netlink.remove_address(index, *address)
+            }),
+            Action::SetSwitchMode { pf, mode } => {
+                self.change(*pf, |netlink, index| netlink.set_switch_mode(index, *mode))
+            }
+            Action::ResetFunction { function } => match self.function(*function).reset() {
+                Err(PciError::Missing { .. }) => Ok(()),
+                outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),
+            },
+            Action::DefineGuest(_)
+            | Action::UndefineGuest { .. }
+            | Action::StartGuest { .. }
+            | Action::StopGuest { .. } => Err(CarryError::Failed {
+                attempt: format!("the host's carrier was given \"{action}\""),
+                source: "guests are another carrier's".into(),
+            }),
+        }
+    }
+
+    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        let drivers: Option<Vec<(Bdf, Option<&str>)>> = actions
+            .iter()
+            .map(|action| match action {
+                Action::SetDriver { function, driver } => Some((*function, driver.as_deref())),
+                _ => None,
+            })
+            .collect();
+        match drivers {
+            Some(wanted) => {
+                self.vfs.clear();
+                self.set_drivers(&wanted, deadline)
+            }
+            None => {
+                let mut answers = Vec::with_capacity(actions.len());
+                for action in actions {
+                    answers.push(self.carry(action, deadline));
+                    if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+                        break;
+                    }
+                }
+                answers
+            }
+        }
+    }
+
+    fn observes(&self, fact: &Fact) -> bool {
+        !matches!(fact, Fact::GuestDefined { .. } | Fact::GuestRunning { .. })
+    }
+
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+        facts::holds(self, fact)
+    }
+}
+
+fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> CarryError {
+    CarryError::Failed {
+        attempt: attempt.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn from_pci(attempt: &str, error: PciError) -> CarryError {
+    if error.is_unsupported() {
+        return CarryError::Unsupported(error.to_string());
+    }
+    match error.hint().map(str::to_owned) {
+        Some(hint) => CarryError::Missing {
+            what: format!("{attempt}: {}", crate::runner::chain(&error)),
+            hint,
+        },
+        None => failed(attempt, error),
+    }
+}
+
+fn from_netlink(attempt: &str, error: NetlinkError) -> CarryError {
+    if error.is_unsupported() {
+        return CarryError::Unsupported(error.to_string());
+    }
+    match error.hint().map(str::to_owned) {
+        Some(hint) => CarryError::Missing {
+            what: format!("{attempt}: {}", crate::runner::chain(&error)),
+            hint,
+        },
+        None => failed(attempt, error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Reads back what a step was to make true.
+
+use penstock_model::{Bdf, InterfaceAddress, VfAttribute, VfIndex, inventory::VfState};
+use penstock_plan::{CarryError, Direction, Fact};
+
+use super::{Found, HostCarrier, WITHOUT_INTERFACE, from_netlink, from_pci};
+
+/// `IFF_UP` in `/sys/class/net/NAME/flags`.
+const UP: u32 = 1;
+
+/// What is seen of a fact: so, or what is so instead.
+type Seen = Result<(), String>;
+
+pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError> {
+    match fact {
+        Fact::Autoprobe { pf, on } => {
+            let at = format!("could not read driver autoprobe of {pf}");
+            let seen = carrier.function(*pf).autoprobe().map_err(|error| from_pci(&at, error))?;
+            Ok(same(seen == *on, || format!("it is {}", if seen { "on" } else { "off" })))
+        }
+        Fact::VfCount { pf, count } => vf_count(carrier, *pf, *count),
+        Fact::VfAttribute { pf, vf, attribute } => vf_attribute(carrier, *pf, *vf, attribute),
+        Fact::Driver { function, driver } => driver_is(carrier, *function, driver.as_deref()),
+        Fact::Mac { function, mac } => {
+            attribute(carrier, *function, "address", |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
+        }
+        Fact::MtuIs { function, mtu } => attribute(carrier, *function, "mtu", |seen| seen == mtu.to_string()),
+        Fact::Name { function, name } => Ok(with_interface(carrier, *function, |_, found| {
+            same(found.name == name.as_str(), || format!("it is called {}", found.name))
+        })?),
+        Fact::Link {
+            function,
+            direction: Direction::Down,
+        } if carrier.find(*function)?.is_none() => Ok(Ok(())),
+        Fact::Link { function, direction } => {
+            let wanted = *direction == Direction::Up;
+            attribute(carrier, *function, "flags", |seen| {
+                let flags = u32::from_str_radix(seen.trim_start_matches("0x"), 16);
+                flags.is_ok_and(|flags| (flags & UP != 0) == wanted)
+            })
+        }
+        Fact::HasAddress { function, address } => {
+            let (there, seen) = addresses(carrier, *function, *address)?;
+            Ok(same(there, || seen))
+        }
+        Fact::LacksAddress { function, address } => {
+            if carrier.find(*function)?.is_none() {
+                return Ok(Ok(()));
+            }
+            let (there, seen) = addresses(carrier, *function, *address)?;
+            Ok(same(!there, || seen))
+        }
+        Fact::Switch { pf, mode } => {
+            let found = carrier.interface(*pf)?;
+            let at = format!("could not read the embedded switch's mode of {pf}");
+            let seen = carrier.netlink.switch_mode(found.index);
+            let seen = seen.map_err(|error| from_netlink(&at, error))?;
+            Ok(same(seen == *mode, || format!("it is {seen:?}")))
+        }
+        // The reset file's write returned; the device keeps no trace of it.
+        Fact::Reset { .. } => Ok(Ok(())),
+        Fact::GuestDefined { .. } | Fact::GuestRunning { .. } => Err(CarryError::Failed {
+            attempt: format!("the host's carrier was asked whether {fact}"),
+            source: "guests are another carrier's".into(),
+        }),
+    }
+}
+
+fn same(is: bool, seen: impl FnOnce() -> String) -> Seen {
+    if is { Ok(()) } else { Err(seen()) }
+}
+
+fn with_interface(
+    carrier: &mut HostCarrier,
+    function: Bdf,
+    look: impl FnOnce(&HostCarrier, &Found) -> Seen,
+) -> Result<Seen, CarryError> {
+    match carrier.find(function)? {
+        Some(found) => Ok(look(carrier, &found)),
+        None => Ok(Err(format!("{function} has no network interface on the host"))),
+    }
+}
+
+fn attribute(
+    carrier: &mut HostCarrier,
+    function: Bdf,
+    name: &str,
+    is: impl FnOnce(&str) -> bool,
+) -> Result<Seen, CarryError> {
+    with_interface(carrier, function, |carrier, found| {
+        let seen = carrier.class_attribute(&found.name, name);
+        match seen {
+            Some(seen) if is(&seen) => Ok(()),
+            Some(seen) => Err(format!("{} of {} is {seen}", name, found.name)),
+            None => Err(format!("{} has no {name}", found.name)),
+        }
+    })
+}
+
+fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryError> {
+    let function = carrier.function(pf);
+    if !function.exists() {
+        return Ok(same(count == 0, || format!("there is no {pf}")));
+    }
+    let at = format!("could not count the VFs of {pf}");
+    let says = function.vf_count().map_err(|error| from_pci(&at, error))?;
+    let exist = function.virtual_functions().map_err(|error| from_pci(&at, error))?.len();
+    Ok(same(says == count && exist == usize::from(count), || {
+        format!("sriov_numvfs is {says} and {exist} exist")
+    }))
+}
+
+fn driver_is(carrier: &mut HostCarrier, function: Bdf, driver: Option<&str>) -> Result<Seen, CarryError> {
+    let at = format!("could not read the driver of {function}");
+    let bound = carrier.function(function).driver().map_err(|error| from_pci(&at, error))?;
+    if bound.as_deref() != driver {
+        return Ok(Err(match bound {
+            Some(bound) => format!("it is bound to {bound}"),
+            None => "it has no driver".to_owned(),
+        }));
+    }
+    match driver {
+        Some(driver) if !WITHOUT_INTERFACE.contains(&driver) => with_interface(carrier, function, |_, _| Ok(())),
+        _ => Ok(Ok(())),
+    }
+}
+
+fn addresses(
+    carrier: &mut HostCarrier,
+    function: Bdf,
+    address: InterfaceAddress,
+) -> Result<(bool, String), CarryError> {
+    let found = carrier.interface(function)?;
+    let at = format!("could not list the addresses of {}", found.name);
+    let reports = carrier.netlink.interfaces().map_err(|error| from_netlink(&at, error))?;
+    let report = reports.iter().find(|report| report.index == found.index);
+    let addresses = report.map(|report| &report.interface.addresses[..]).unwrap_or_default();
+    let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let seen = match listed[..] {
+        [] => "it has no address".to_owned(),
+        _ => format!("it has {}", listed.join(", ")),
+    };
+    Ok((addresses.contains(&address), seen))
+}
+
+fn vf_attribute(
+    carrier: &mut HostCarrier,
+    pf: Bdf,
+    vf: VfIndex,
+    attribute: &VfAttribute,
+) -> Result<Seen, CarryError> {
+    // What was read after the last change is good for all VFs of the PF; but a driver may take its time.
+    if let Some(vfs) = carrier.vfs.get(&pf)
+        && judge(vfs, vf, attribute).is_ok_and(|seen| seen.is_ok())
+    {
+        return Ok(Ok(()));
+    }
+    let found = carrier.interface(pf)?;
+    let at = format!("could not list the VFs of {} ({pf})", found.name);
+    let vfs = carrier.netlink.vfs(found.index).map_err(|error| from_netlink(&at, error))?;
+    let seen = judge(&vfs, vf, attribute);
+    carrier.vfs.insert(pf, vfs);
+    seen
+}
+
+fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, CarryError> {
+    if vfs.is_empty() {
+        return Err(CarryError::Unsupported(
+            "the driver took it, but reports nothing of its VFs".to_owned(),
+        ));
+    }
+    let Some((_, state)) = vfs.iter().find(|(index, _)| *index == vf) else {
+        return Ok(Err(format!("the driver reports no VF {vf}")));
+    };
+    let seen = match attribute {
+        VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
+        VfAttribute::Vlan { id, .. } => Some(VfAttribute::Vlan {
+            id: state.vlan,
+            qos: state.qos,
+            // Without a port VLAN there is no tag to have a protocol.
+            protocol: match attribute {
+                VfAttribute::Vlan { protocol, .. } if id.get() == 0 => *protocol,
+                _ => state.vlan_proto,
+            },
+        }),
+        VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
+        VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
+        VfAttribute::Rate { .. } => Some(VfAttribute::Rate {
+            min: state.min_tx_rate,
+            max: state.max_tx_rate,
+        }),
+        VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
+    };
+    match seen {
+        None => Err(CarryError::Unsupported(format!(
+            "the driver took it, but does not report {}",
+            attribute.kind()
+        ))),
+        Some(seen) if seen == *attribute => Ok(Ok(())),
+        Some(seen) => Ok(Err(format!("it reports {seen}"))),
+    }
+}
