@@ -1,0 +1,240 @@
+//! The configuration that LXC is given for a container: a pure function of its definition.
+//!
+//! The keys are those of `lxc.container.conf(5)` that LXC 5 and LXC 6 share.
+
+use std::{
+    fmt::Write,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use ipnet::IpNet;
+use penstock_model::{InterfaceAddress, InterfaceName};
+use penstock_plan::action::GuestDefinition;
+use thiserror::Error;
+
+/// How much a container may write over the host's root file system. It lies in memory, and takes only what is written.
+pub const LAYER_SIZE: &str = "512m";
+
+/// The period in which a container's share of processor time is counted out, in microseconds; the kernel's own default
+/// (`kernel/sched/fair.c`, `default_cfs_period`).
+pub const CPU_PERIOD: u64 = 100_000;
+
+/// Period of the idle first process's sleep: the longest that every `sleep` takes.
+const LONG: &str = "2147483647";
+
+/// What a container's root may never do: load modules, reach I/O ports and raw memory, set the clock, restart or
+/// replace the kernel, make device nodes, open files by handle (which leads out of the root file system), read the
+/// kernel's log, change mandatory access control.
+const NEVER: &str =
+    "sys_module sys_rawio sys_time sys_boot mknod dac_read_search syslog mac_admin mac_override";
+
+/// What may be opened as a device: null, zero, full, tty, console, ptmx, random, urandom, pseudo-terminals.
+const DEVICES: [&str; 9] = [
+    "c 1:3 rwm",
+    "c 1:5 rwm",
+    "c 1:7 rwm",
+    "c 5:0 rwm",
+    "c 5:1 rwm",
+    "c 5:2 rwm",
+    "c 1:8 rwm",
+    "c 1:9 rwm",
+    "c 136:* rwm",
+];
+
+/// All that a container's configuration depends on.
+#[derive(Clone, Debug)]
+pub struct Config<'a> {
+    /// The guest.
+    pub definition: &'a GuestDefinition,
+    /// The present name on the host of each function's interface, in the definition's order.
+    pub interfaces: &'a [InterfaceName],
+    /// The container's own directory, for its layer, mount points and console log.
+    pub directory: &'a Path,
+    /// The AppArmor profile; `None` where the kernel has no AppArmor.
+    pub apparmor: Option<&'static str>,
+}
+
+/// A definition that cannot be written down for LXC.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The root directory's path.
+    #[error("{path:?} cannot be a container's root: {why}")]
+    Root {
+        /// The path.
+        path: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The state directory's path.
+    #[error(
+        "{} cannot hold the state of containers: only letters, digits and `/._+@-` may stand in its path",
+        path.display()
+    )]
+    State {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+/// The text of the container's configuration.
+pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
+    let directory = plain(config.directory)?;
+    let definition = config.definition;
+    let mut text = String::new();
+    let mut set = |key: &str, value: &str| {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "{key} = {value}");
+    };
+    set("lxc.uts.name", definition.guest.as_str());
+    match &definition.root {
+        None => {
+            set("lxc.rootfs.path", &format!("dir:{directory}/root"));
+            set("lxc.hook.pre-mount", &overlay(directory));
+            // Nothing of the host's own root needs these inside, and without them what is mounted stays as it is.
+            set("lxc.cap.drop", &format!("{NEVER} sys_admin"));
+            set("lxc.no_new_privs", "1");
+            set("lxc.mount.auto", "proc:mixed sys:ro cgroup:ro");
+            // The operator's own files are not the guests' business.
+            for private in ["root", "home"] {
+                set(
+                    "lxc.mount.entry",
+                    &format!("tmpfs {private} tmpfs nosuid,nodev,mode=700,size=64m,optional 0 0"),
+                );
+            }
+        }
+        Some(root) => {
+            set("lxc.rootfs.path", &format!("dir:{}", fit_root(root)?));
+            set("lxc.cap.drop", NEVER);
+            // An init of its own, systemd above all, wants to make control groups.
+            set("lxc.mount.auto", "proc:mixed sys:ro cgroup:mixed");
+        }
+    }
+    // The host's sockets lie in /run and /tmp, and sockets can be spoken to through an overlay.
+    set(
+        "lxc.mount.entry",
+        "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0",
+    );
+    set(
+        "lxc.mount.entry",
+        "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0",
+    );
+    set("lxc.autodev", "1");
+    set("lxc.pty.max", "64");
+    set("lxc.tty.max", "0");
+    if let Some(profile) = config.apparmor {
+        set("lxc.apparmor.profile", profile);
+    }
+    for version in ["cgroup", "cgroup2"] {
+        set(&format!("lxc.{version}.devices.deny"), "a");
+        for device in DEVICES {
+            set(&format!("lxc.{version}.devices.allow"), device);
+        }
+    }
+    if let Some(cpus) = definition.cpus {
+        let quota = u64::from(cpus) * CPU_PERIOD;
+        set("lxc.cgroup2.cpu.max", &format!("{quota} {CPU_PERIOD}"));
+    }
+    if let Some(memory) = definition.memory {
+        set("lxc.cgroup2.memory.max", &memory.to_string());
+    }
+    set("lxc.console.logfile", &format!("{directory}/console.log"));
+    set("lxc.console.size", "1MB");
+    set("lxc.console.rotate", "1");
+    if !halts_like_an_init(&definition.init) {
+        set("lxc.signal.halt", "SIGTERM");
+    }
+    if definition.functions.is_empty() {
+        // Without any `lxc.net` a container would share the host's namespace.
+        set("lxc.net.0.type", "empty");
+    }
+    for (position, (function, link)) in definition.functions.iter().zip(config.interfaces).enumerate() {
+        let mut set = |key: &str, value: &str| set(&format!("lxc.net.{position}.{key}"), value);
+        set("type", "phys");
+        set("link", link.as_str());
+        set("name", function.interface.as_str());
+        set("flags", "up");
+        if let Some(mtu) = function.mtu {
+            set("mtu", &mtu.to_string());
+        }
+        for address in &function.addresses {
+            match address.ip() {
+                IpAddr::V4(_) => set("ipv4.address", &with_broadcast(*address)),
+                IpAddr::V6(_) => set("ipv6.address", &address.to_string()),
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The first process and its arguments: the definition's, or an idle one that reaps children and ends when asked to.
+pub fn init(definition: &GuestDefinition) -> Vec<String> {
+    if !definition.init.is_empty() {
+        return definition.init.clone();
+    }
+    // A shell, because every root has one; it reaps whatever becomes its child while it waits for the sleep.
+    let idle = format!("trap 'exit 0' TERM INT; while :; do sleep {LONG} & wait; done");
+    ["/bin/sh", "-c", &idle].map(str::to_owned).to_vec()
+}
+
+/// Whether the first process is a full init, which LXC itself knows how to halt; others get SIGTERM.
+fn halts_like_an_init(init: &[String]) -> bool {
+    init.first().is_some_and(|program| {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        name == "init" || name == "systemd"
+    })
+}
+
+/// The address for `lxc.net.N.ipv4.address`, with its broadcast address where its network has one: the one that LXC 5
+/// works out by itself is wrong (0.0.0.255 for 10.9.9.1/24).
+fn with_broadcast(address: InterfaceAddress) -> String {
+    match IpNet::new(address.ip(), address.prefix()) {
+        Ok(IpNet::V4(net)) if net.prefix_len() <= 30 => format!("{address} {}", net.broadcast()),
+        _ => format!("{address} 0.0.0.0"),
+    }
+}
+
+/// The hook that lays a layer in memory over the host's root. LXC runs it in the container's own mount namespace, so
+/// all of it is gone when the container is, however it ends. In memory, because the upper directory may not lie in the
+/// lower file system, nor in another overlay (a board's root is one).
+fn overlay(directory: &str) -> String {
+    format!(
+        "sh -ec '\
+         mount -t tmpfs -o nosuid,nodev,mode=755,size={LAYER_SIZE} penstock {directory}/layer; \
+         mkdir {directory}/layer/upper {directory}/layer/work; \
+         mount -t overlay \
+         -o lowerdir=/,upperdir={directory}/layer/upper,workdir={directory}/layer/work \
+         penstock {directory}/root'"
+    )
+}
+
+/// A path that needs quoting neither in a shell, nor in mount options, nor in LXC's configuration.
+fn plain(path: &Path) -> Result<&str, ConfigError> {
+    path.to_str()
+        .filter(|text| {
+            text.starts_with('/')
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"/._+@-".contains(&b))
+        })
+        .ok_or_else(|| ConfigError::State {
+            path: path.to_owned(),
+        })
+}
+
+/// Checks that `root` can stand in LXC's configuration, where a line break would start a key of its own.
+pub fn fit_root(root: &str) -> Result<&str, ConfigError> {
+    let why = if !root.starts_with('/') {
+        "the path is not absolute"
+    } else if root.trim_end_matches('/').is_empty() {
+        "it is the host's own; leave `root` out for a layer over it"
+    } else if root.contains(|c: char| c.is_control()) || root.trim_end() != root {
+        "a control character or trailing space stands in its path"
+    } else {
+        return Ok(root);
+    };
+    Err(ConfigError::Root {
+        path: root.to_owned(),
+        why,
+    })
+}

@@ -1,0 +1,505 @@
+//! The containers of this host.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use penstock_host::{InterfaceReport, Netlink, Root, files, process};
+use penstock_model::{Bdf, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
+use penstock_plan::{
+    Action, Carry, CarryError, Fact,
+    action::{GuestDefinition, GuestFunction},
+};
+
+use crate::{
+    config::{self, Config},
+    error::ContainerError,
+    interfaces::{Interfaces, Recognise},
+    limits, lxc,
+    place::ContainerPlace,
+    state::{Lent, Process, Started, State},
+};
+
+/// How long a first process of the model's own has to end when it is asked to, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long the idle first process has; it needs milliseconds.
+const IDLE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long functions have to come back after a start that failed, or a container that ended by itself.
+const BACK: Duration = Duration::from_secs(3);
+
+/// How many containers are started or stopped side by side. Most of a start is waiting: for the kernel to move an
+/// interface, for programs to be read.
+const SIDE_BY_SIDE: usize = 8;
+
+/// The containers of this host that Penstock looks after.
+#[derive(Clone, Debug)]
+pub struct Containers {
+    root: Root,
+    state: State,
+    interfaces: Interfaces,
+}
+
+/// How a defined guest is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its first process on the host, while it runs.
+    pub pid: Option<u32>,
+    /// When it was started, in seconds since 1970, while it runs.
+    pub since: Option<u64>,
+    /// Its functions as its definition has them.
+    pub functions: Vec<GuestFunction>,
+}
+
+impl Containers {
+    /// The containers whose state lies in the directory `state`: by default `/run/penstock/guests`, whose contents go
+    /// with the machine's power, as its containers do. `root` is where `/proc` and `/sys` are looked for.
+    pub fn new(root: Root, state: PathBuf) -> Containers {
+        Containers {
+            interfaces: Interfaces::of(root.clone()),
+            state: State::new(state),
+            root,
+        }
+    }
+
+    /// The same with another way to tell a function's interface from others, for tests without SR-IOV.
+    pub fn recognising(self, by: Arc<dyn Recognise>) -> Containers {
+        Containers {
+            interfaces: Interfaces::by(by),
+            ..self
+        }
+    }
+
+    /// The guests that are defined here, whether they run, and the functions that they own while they do.
+    pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, ContainerError> {
+        let status = self.status()?.into_iter().map(|(guest, status)| {
+            let found = FoundGuest {
+                running: status.pid.is_some(),
+                functions: status.functions.iter().map(|owned| owned.function).collect(),
+            };
+            (guest, found)
+        });
+        Ok(status.collect())
+    }
+
+    /// How each defined guest is.
+    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, ContainerError> {
+        let mut all = BTreeMap::new();
+        for guest in self.state.guests()? {
+            // It can be removed between the two looks.
+            let Some(definition) = self.state.definition(&guest)? else {
+                continue;
+            };
+            let init = self.running(&guest)?;
+            let since = self.state.started(&guest)?.map(|started| started.since);
+            let status = Status {
+                pid: init.map(|init| init.pid),
+                since: since.filter(|_| init.is_some()),
+                functions: definition.functions,
+            };
+            all.insert(guest, status);
+        }
+        Ok(all)
+    }
+
+    /// What a guest was defined as.
+    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, ContainerError> {
+        self.state.definition(guest)
+    }
+
+    /// The inside of a guest; `None` when it does not run or that cannot be told.
+    pub fn place(&self, guest: &GuestName) -> Option<ContainerPlace> {
+        let init = self.running(guest).ok().flatten()?;
+        Some(ContainerPlace::new(
+            self.root.clone(),
+            self.state.clone(),
+            guest.clone(),
+            init,
+        ))
+    }
+
+    /// What the guest's first process has written to its console since the last start, or before the last one ended.
+    pub fn console_log(&self, guest: &GuestName) -> PathBuf {
+        self.state.file(guest, "console.log")
+    }
+
+    /// One verdict for each limit that is asked for (`memory` in bytes), re-read from the kernel's control groups.
+    pub fn limits_verdicts(&self, guest: &GuestName, cpus: Option<u32>, memory: Option<u64>) -> Vec<Verdict> {
+        let init = self.running(guest).ok().flatten();
+        limits::verdicts(&self.root, guest, init.map(|init| init.pid), cpus, memory)
+    }
+
+    /// Defines a guest, or defines it anew.
+    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), ContainerError> {
+        let guest = &definition.guest;
+        if let Some(root) = &definition.root {
+            config::fit_root(root)?;
+        }
+        let _lock = self.state.lock(guest, patience)?;
+        if self.running(guest)?.is_some() && self.state.definition(guest)?.as_ref() != Some(definition) {
+            return Err(ContainerError::Running { guest: guest.clone() });
+        }
+        self.state.define(definition)
+    }
+
+    /// Removes a guest's definition; already gone is success.
+    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+        let _lock = self.state.lock(guest, patience)?;
+        if self.running(guest)?.is_some() {
+            return Err(ContainerError::Running { guest: guest.clone() });
+        }
+        self.give_back(guest, patience.min(BACK))?;
+        self.state.forget(guest)
+    }
+
+    /// Starts a defined guest and waits until it runs with its functions' interfaces inside; already running is
+    /// success. After a failure the functions are back on the host.
+    pub fn start(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+        let deadline = Instant::now() + patience;
+        let _lock = self.state.lock(guest, patience)?;
+        let definition = self
+            .state
+            .definition(guest)?
+            .ok_or_else(|| ContainerError::Undefined { guest: guest.clone() })?;
+        if self.running(guest)?.is_some() {
+            return Ok(());
+        }
+        self.check(&definition)?;
+        self.give_back(guest, patience.min(BACK))?;
+        let lent = self.resolve(&definition)?;
+        self.prepare(&definition, &lent)?;
+        let mut started = Started {
+            boot: self.boot()?,
+            since: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            functions: lent,
+            init: None,
+        };
+        // Written before anything leaves the host, so that it can be found again whatever happens.
+        self.state.keep_started(guest, &started)?;
+        let outcome = self.launch(&definition, deadline).and_then(|init| {
+            started.init = Some(init);
+            self.state.keep_started(guest, &started)
+        });
+        outcome.map_err(|error| self.abandon(guest, error))
+    }
+
+    /// Stops a guest and waits until its functions are back on the host, down and without addresses; already stopped is
+    /// success.
+    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+        let deadline = Instant::now() + patience;
+        let _lock = self.state.lock(guest, patience)?;
+        if let Some(init) = self.running(guest)? {
+            let idle = self
+                .state
+                .definition(guest)?
+                .is_some_and(|definition| definition.init.is_empty());
+            let grace = (patience / 2).min(if idle { IDLE_GRACE } else { GRACE });
+            let asked = lxc::stop(&self.state, guest, grace);
+            if init.runs(&self.root) {
+                // LXC's own process for this container has died, or is stuck: the container must not outlive it.
+                self.kill(init);
+                let until = Instant::now() + BACK;
+                while init.runs(&self.root) && Instant::now() < until {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+            if init.runs(&self.root) {
+                return Err(match asked {
+                    Err(source) => self.failed(guest, source),
+                    Ok(()) => ContainerError::Unstoppable { pid: init.pid },
+                });
+            }
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.give_back(guest, left.max(BACK))
+    }
+
+    /// The guest's first process, if it runs.
+    fn running(&self, guest: &GuestName) -> Result<Option<Process>, ContainerError> {
+        let Some(started) = self.state.started(guest)? else {
+            return Ok(None);
+        };
+        if started.boot != self.boot()? {
+            return Ok(None);
+        }
+        if let Some(init) = started.init {
+            return Ok(init.runs(&self.root).then_some(init));
+        }
+        // Whoever started it did not live to note its first process; LXC knows.
+        let pid = lxc::init_of(&self.state, guest).map_err(|source| self.failed(guest, source))?;
+        Ok(pid.and_then(|pid| Process::find(&self.root, pid)))
+    }
+
+    /// What can be known to be wrong before anything is started.
+    fn check(&self, definition: &GuestDefinition) -> Result<(), ContainerError> {
+        if let Some(program) = lxc::missing() {
+            return Err(ContainerError::NoLxc {
+                program: program.to_owned(),
+            });
+        }
+        if let Some(root) = &definition.root {
+            if !files::exists(format!("{root}/.")) {
+                return Err(ContainerError::NoRoot {
+                    guest: definition.guest.clone(),
+                    path: root.clone(),
+                });
+            }
+        }
+        limits::check(&self.root, definition)
+    }
+
+    /// Each function's interface on the host.
+    fn resolve(&self, definition: &GuestDefinition) -> Result<Vec<Lent>, ContainerError> {
+        let reports = self.interfaces.on_host()?;
+        let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
+            Some(found) => Ok(Lent {
+                function: owned.function,
+                name: found.interface.name,
+                mtu: found.interface.mtu,
+            }),
+            None => Err(ContainerError::NoInterface {
+                guest: definition.guest.clone(),
+                function: owned.function,
+                why: self.why_not_here(owned.function, &definition.guest),
+            }),
+        };
+        definition.functions.iter().map(lend).collect()
+    }
+
+    fn why_not_here(&self, function: Bdf, wanting: &GuestName) -> String {
+        let has_it = |guest: &GuestName| {
+            let lent = self.state.started(guest).ok().flatten()?.functions;
+            lent.iter().find(|lent| lent.function == function).map(drop)
+        };
+        let guests = self.state.guests().unwrap_or_default();
+        let owner = guests
+            .iter()
+            .filter(|guest| *guest != wanting)
+            .find(|guest| has_it(guest).is_some());
+        match owner {
+            Some(owner) => format!("guest {owner} has it"),
+            None if !self.interfaces.exists(function) => "there is no such function".to_owned(),
+            None => "no network driver is bound to it, or its interface is in another namespace".to_owned(),
+        }
+    }
+
+    /// Writes what LXC reads.
+    fn prepare(&self, definition: &GuestDefinition, lent: &[Lent]) -> Result<(), ContainerError> {
+        let guest = &definition.guest;
+        let names: Vec<InterfaceName> = lent.iter().map(|lent| lent.name.clone()).collect();
+        let text = config::render(&Config {
+            definition,
+            interfaces: &names,
+            directory: &self.state.of(guest),
+            apparmor: self.apparmor(),
+        })?;
+        for mount_point in ["layer", "root"] {
+            files::create_dir_all(self.state.file(guest, mount_point))?;
+        }
+        for log in ["lxc.log", "console.log", "console.log.1"] {
+            files::remove_file(self.state.file(guest, log))?;
+        }
+        Ok(files::write_atomic_mode(
+            self.state.file(guest, "config"),
+            text,
+            0o600,
+        )?)
+    }
+
+    /// The AppArmor profile for a container; `None` where the kernel has no AppArmor and LXC would only complain.
+    fn apparmor(&self) -> Option<&'static str> {
+        let enabled = files::read_to_string(self.root.path("/sys/module/apparmor/parameters/enabled"));
+        match enabled {
+            Ok(text) if text.starts_with('Y') && process::find("apparmor_parser").is_some() => {
+                Some("generated")
+            }
+            Ok(text) if text.starts_with('Y') => Some("unconfined"),
+            _ => None,
+        }
+    }
+
+    /// Has LXC start it, and looks whether it really runs with its interfaces inside.
+    fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Process, ContainerError> {
+        let guest = &definition.guest;
+        let init = config::init(definition);
+        let ended = || ContainerError::Ended {
+            init: init.join(" "),
+            log: lxc::last_words(&self.state, guest),
+        };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        lxc::start(&self.state, guest, &init, patience).map_err(|source| self.failed(guest, source))?;
+        let found = lxc::init_of(&self.state, guest)
+            .map_err(|source| self.failed(guest, source))?
+            .and_then(|pid| Process::find(&self.root, pid))
+            .ok_or_else(ended)?;
+        // LXC has named and addressed them before it ran the first process, so there is nothing to wait for.
+        let inside = Netlink::in_namespace_of(found.pid).and_then(|mut netlink| netlink.interfaces());
+        if !found.runs(&self.root) {
+            return Err(ended());
+        }
+        let inside: Vec<InterfaceReport> = inside?;
+        for owned in &definition.functions {
+            let there = self
+                .interfaces
+                .find(owned.function, &inside)
+                .is_some_and(|report| report.interface.name == owned.interface);
+            if !there {
+                return Err(ContainerError::NotInside {
+                    function: owned.function,
+                    interface: owned.interface.clone(),
+                    log: lxc::last_words(&self.state, guest),
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends what is left of a start that failed; the error, with what could not be put right.
+    fn abandon(&self, guest: &GuestName, mut error: ContainerError) -> ContainerError {
+        let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
+        let back = self.give_back(guest, BACK);
+        if let ContainerError::Lxc { log, .. }
+        | ContainerError::Ended { log, .. }
+        | ContainerError::NotInside { log, .. } = &mut error
+        {
+            log.extend(stopped.err().map(|error| format!("then: {error}")));
+            log.extend(back.err().map(|error| format!("then: {error}")));
+        }
+        error
+    }
+
+    /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
+    /// missing.
+    fn give_back(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+        let Some(started) = self.state.started(guest)? else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + patience;
+        let mut outcome = Ok(());
+        for lent in &started.functions {
+            let left = deadline.saturating_duration_since(Instant::now());
+            outcome = outcome.and(self.interfaces.take_back(lent, left));
+        }
+        outcome.and_then(|()| self.state.forget_started(guest))
+    }
+
+    fn kill(&self, init: Process) {
+        // The number could be another process's by now, though only within these two calls.
+        if init.runs(&self.root) {
+            let _ = penstock_host::Command::new("/bin/sh")
+                .args(["-c", "kill -9 \"$0\"", &init.pid.to_string()])
+                .run();
+        }
+    }
+
+    fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> ContainerError {
+        ContainerError::Lxc {
+            log: lxc::last_words(&self.state, guest),
+            source,
+        }
+    }
+
+    fn boot(&self) -> Result<String, ContainerError> {
+        let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
+        Ok(id.trim().to_owned())
+    }
+
+    fn act(&self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+        let (attempt, outcome) = match action {
+            Action::DefineGuest(definition) => (
+                format!("define guest {}", definition.guest),
+                self.define(definition, deadline),
+            ),
+            Action::UndefineGuest { guest } => (
+                format!("remove the definition of guest {guest}"),
+                self.undefine(guest, deadline),
+            ),
+            Action::StartGuest { guest } => (format!("start guest {guest}"), self.start(guest, deadline)),
+            Action::StopGuest { guest } => (format!("stop guest {guest}"), self.stop(guest, deadline)),
+            other => return Err(CarryError::Unsupported(format!("containers do not do: {other}"))),
+        };
+        outcome.map_err(|error| error.into_carry_error(&attempt))
+    }
+}
+
+impl Carry for Containers {
+    fn carries(&self, action: &Action) -> bool {
+        matches!(
+            action,
+            Action::DefineGuest(_)
+                | Action::UndefineGuest { .. }
+                | Action::StartGuest { .. }
+                | Action::StopGuest { .. }
+        )
+    }
+
+    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+        self.act(action, deadline)
+    }
+
+    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut answers = Vec::new();
+            // Taken in order and each to its end, so that what was attempted is always the first so many.
+            while !failed.load(Ordering::Acquire) {
+                let position = next.fetch_add(1, Ordering::AcqRel);
+                let Some(action) = actions.get(position) else {
+                    break;
+                };
+                let answer = self.act(action, deadline);
+                if matches!(&answer, Err(error) if !matches!(error, CarryError::Unsupported(_))) {
+                    failed.store(true, Ordering::Release);
+                }
+                answers.push((position, answer));
+            }
+            answers
+        };
+        let mut answers = thread::scope(|scope| {
+            let workers: Vec<_> = (0..SIDE_BY_SIDE.min(actions.len()))
+                .map(|_| scope.spawn(work))
+                .collect();
+            let joined = workers.into_iter().map(|worker| match worker.join() {
+                Ok(answers) => answers,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.flatten().collect::<Vec<_>>()
+        });
+        answers.sort_by_key(|(position, _)| *position);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    fn observes(&self, fact: &Fact) -> bool {
+        matches!(fact, Fact::GuestDefined { .. } | Fact::GuestRunning { .. })
+    }
+
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+        let look = || -> Result<(bool, bool, &str), ContainerError> {
+            Ok(match fact {
+                Fact::GuestDefined { guest, defined } => {
+                    (*defined, self.state.definition(guest)?.is_some(), "defined")
+                }
+                Fact::GuestRunning { guest, running } => {
+                    (*running, self.running(guest)?.is_some(), "running")
+                }
+                _ => (true, false, "something about containers"),
+            })
+        };
+        let (wanted, is, what) =
+            look().map_err(|error| error.into_carry_error(&format!("see whether {fact}")))?;
+        if wanted == is {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("it is {}{what}", if is { "" } else { "not " })))
+    }
+}

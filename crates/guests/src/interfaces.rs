@@ -1,0 +1,125 @@
+//! The network interfaces of functions: on the host, inside a container, and back.
+
+use std::{
+    fmt,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{InterfaceReport, Root, files, netlink::Netlink, pci::interface_of};
+use penstock_model::{Bdf, Mtu};
+
+use crate::{error::ContainerError, state::Lent};
+
+/// How a function's interface is told from others.
+pub trait Recognise: Send + Sync {
+    /// The interface of `function` among those of one namespace.
+    fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport>;
+
+    /// Whether the function is on this machine at all: a VF is gone when its PF has fewer of them.
+    fn exists(&self, function: Bdf) -> bool;
+}
+
+/// By the PCI device behind it.
+#[derive(Debug)]
+struct ByDevice(Root);
+
+impl Recognise for ByDevice {
+    fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
+        interface_of(function, among, &self.0)
+    }
+
+    fn exists(&self, function: Bdf) -> bool {
+        files::exists(self.0.path(format!("/sys/bus/pci/devices/{function}")))
+    }
+}
+
+/// The interfaces of this host and of its containers.
+#[derive(Clone)]
+pub struct Interfaces {
+    by: Arc<dyn Recognise>,
+}
+
+impl fmt::Debug for Interfaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interfaces")
+    }
+}
+
+impl Interfaces {
+    /// Those whose device lies under `root`.
+    pub fn of(root: Root) -> Interfaces {
+        Interfaces::by(Arc::new(ByDevice(root)))
+    }
+
+    /// Those that `by` recognises.
+    pub fn by(by: Arc<dyn Recognise>) -> Interfaces {
+        Interfaces { by }
+    }
+
+    /// All of this host.
+    pub fn on_host(&self) -> Result<Vec<InterfaceReport>, ContainerError> {
+        Ok(Netlink::open()?.interfaces()?)
+    }
+
+    /// The interface of `function` among those of one namespace.
+    pub fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
+        self.by.find(function, among)
+    }
+
+    /// Whether the function is on this machine at all.
+    pub fn exists(&self, function: Bdf) -> bool {
+        self.by.exists(function)
+    }
+
+    /// Waits until a function that a container had is on the host again, then makes it as it was: its name where that
+    /// is free, its MTU, down. Addresses do not survive the way back (`net/core/dev.c`,
+    /// `__dev_change_net_namespace`); whatever was added to it since is removed.
+    ///
+    /// A function that is not on this machine any more has nothing to give back.
+    pub fn take_back(&self, lent: &Lent, patience: Duration) -> Result<(), ContainerError> {
+        let mut netlink = Netlink::open()?;
+        let deadline = Instant::now() + patience;
+        let mut interval = Duration::from_millis(1);
+        let found = loop {
+            if let Some(found) = self.by.find(lent.function, &netlink.interfaces()?) {
+                break found;
+            }
+            if !self.by.exists(lent.function) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(ContainerError::NotBack {
+                    function: lent.function,
+                    name: lent.name.clone(),
+                    after: patience,
+                });
+            }
+            // Polled: the kernel gives namespaces back one after the other, in its own time, and LXC renames what it
+            // has given back; the first look nearly always finds it.
+            thread::sleep(interval);
+            interval = (interval * 2).min(Duration::from_millis(20));
+        };
+        netlink.set_up(found.index, false)?;
+        for address in &found.interface.addresses {
+            netlink.remove_address(found.index, *address)?;
+        }
+        if found.interface.mtu != lent.mtu {
+            if let Some(mtu) = Mtu::new(lent.mtu) {
+                netlink.set_mtu(found.index, mtu)?;
+            }
+        }
+        if found.interface.name != lent.name {
+            // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
+            let taken = netlink
+                .interfaces()?
+                .iter()
+                .any(|other| other.interface.name == lent.name);
+            if !taken {
+                netlink.rename(found.index, &lent.name)?;
+            }
+        }
+        Ok(())
+    }
+}

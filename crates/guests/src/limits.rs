@@ -1,0 +1,145 @@
+//! CPU and memory limits of containers, kept by cgroup v2 (`Documentation/admin-guide/cgroup-v2.rst`).
+
+use std::path::PathBuf;
+
+use penstock_host::{Root, files};
+use penstock_model::{
+    GuestName, Outcome, Verdict,
+    verdict::{Subject, Vantage},
+};
+use penstock_plan::action::GuestDefinition;
+
+use crate::{error::ContainerError, state::PREFIX};
+
+/// The largest page of any Linux; the kernel rounds a memory limit down to whole pages.
+const LARGEST_PAGE: u64 = 64 << 10;
+
+/// Where cgroup v2 is mounted.
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Refuses limits that this machine cannot hold, before anything is started.
+pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), ContainerError> {
+    let wanted = [
+        ("cpus", "cpu", definition.cpus.is_some()),
+        ("memory", "memory", definition.memory.is_some()),
+    ];
+    for (what, controller, _) in wanted.into_iter().filter(|(.., wanted)| *wanted) {
+        let no_limits = |why: String| ContainerError::NoLimits {
+            guest: definition.guest.clone(),
+            what,
+            why,
+        };
+        // LXC passes cgroup v2 limits over in silence when version 1 is mounted beside it: only pure v2 will do.
+        let path = root.path(format!("{MOUNT}/cgroup.controllers"));
+        let controllers =
+            files::read_to_string(&path).map_err(|_| no_limits(format!("{MOUNT} is not cgroup v2 alone")))?;
+        if !controllers.split_whitespace().any(|name| name == controller) {
+            return Err(no_limits(format!(
+                "the kernel's cgroup v2 has no {controller} controller"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// One verdict for each limit that is asked for, read from the control group of the guest's first process, `init`;
+/// `None` when it does not run.
+pub fn verdicts(
+    root: &Root,
+    guest: &GuestName,
+    init: Option<u32>,
+    cpus: Option<u32>,
+    memory: Option<u64>,
+) -> Vec<Verdict> {
+    let group = init
+        .ok_or_else(|| "the guest does not run".to_owned())
+        .and_then(|pid| group_of(root, guest, pid));
+    let read = |file: &str| {
+        let path = group.clone()?.join(file);
+        files::read_to_string(&path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|error| error.to_string())
+    };
+    let verdict = |attribute: &str, wanted: String, seen: Result<(String, bool), String>| {
+        let (seen, outcome) = match seen {
+            Ok((seen, true)) => (seen, Outcome::Pass),
+            Ok((seen, false)) => (seen, Outcome::Fail),
+            Err(why) => (why, Outcome::Unknown),
+        };
+        Verdict {
+            subject: Subject::Guest(guest.clone()),
+            attribute: attribute.to_owned(),
+            vantage: Vantage::Host,
+            wanted,
+            seen,
+            outcome,
+            best_effort: false,
+        }
+    };
+    let mut verdicts = Vec::new();
+    if let Some(cpus) = cpus {
+        let seen = read("cpu.max").and_then(|text| {
+            let (quota, period) = text
+                .split_once(' ')
+                .ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
+            if quota == "max" {
+                return Ok(("no limit".to_owned(), false));
+            }
+            let number = |field: &str| field.parse::<u64>().ok().filter(|number| *number > 0);
+            let (quota, period) = number(quota)
+                .zip(number(period))
+                .ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
+            let share = if quota % period == 0 {
+                (quota / period).to_string()
+            } else {
+                format!("{quota}/{period}")
+            };
+            Ok((share, quota == u64::from(cpus).saturating_mul(period)))
+        });
+        verdicts.push(verdict("cpus", cpus.to_string(), seen));
+    }
+    if let Some(memory) = memory {
+        let seen = read("memory.max").and_then(|text| {
+            if text == "max" {
+                return Ok(("no limit".to_owned(), false));
+            }
+            let seen: u64 = text
+                .parse()
+                .map_err(|_| format!("memory.max makes no sense: {text:?}"))?;
+            let rounded = seen <= memory && memory - seen < LARGEST_PAGE;
+            Ok((penstock_model::ByteSize(seen).to_string(), rounded))
+        });
+        verdicts.push(verdict(
+            "memory",
+            penstock_model::ByteSize(memory).to_string(),
+            seen,
+        ));
+    }
+    verdicts
+}
+
+/// The directory of the control group that LXC made for the guest whose first process is `pid`. The process itself may
+/// have moved below it, as systemd does.
+fn group_of(root: &Root, guest: &GuestName, pid: u32) -> Result<PathBuf, String> {
+    let path = root.path(format!("/proc/{pid}/cgroup"));
+    let text = files::read_to_string(path).map_err(|error| error.to_string())?;
+    let group = text
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or("the kernel has no cgroup v2")?;
+    // LXC appends "-1" and so on when a group of that name is left over.
+    let ours = format!("lxc.payload.{PREFIX}{guest}");
+    let mut directory = root.path(MOUNT);
+    for part in group.split('/').filter(|part| !part.is_empty()) {
+        if part == ".." {
+            return Err(format!("its control group {group:?} lies outside Penstock's own"));
+        }
+        directory.push(part);
+        if part.starts_with(&ours) {
+            return Ok(directory);
+        }
+    }
+    Err(format!(
+        "its control group is {group:?} and not one that LXC made for it"
+    ))
+}

@@ -1,0 +1,116 @@
+//! The programs of LXC.
+
+use std::{path::Path, time::Duration};
+
+use penstock_host::{Command, ProcessError, files, process};
+use penstock_model::GuestName;
+
+use crate::state::{PREFIX, State};
+
+/// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
+const TAIL: usize = 2 << 20;
+
+/// How many lines of each log an error carries.
+const LINES: usize = 8;
+
+/// Whether the programs that are needed are installed; the first that is not, else.
+pub fn missing() -> Option<&'static str> {
+    ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"]
+        .into_iter()
+        .find(|program| process::find(program).is_none())
+}
+
+/// A program of LXC about one guest.
+pub fn command(program: &str, state: &State, guest: &GuestName) -> Command {
+    // With its full path where it has one: it may lie outside an ordinary user's PATH.
+    let program = process::find(program).unwrap_or_else(|| program.into());
+    Command::new(program)
+        .arg("-P")
+        .arg(state.directory())
+        .args(["-n", &format!("{PREFIX}{guest}")])
+        .current_dir("/")
+}
+
+/// Starts the guest from its `config`, in the background, with this first process.
+pub fn start(
+    state: &State,
+    guest: &GuestName,
+    init: &[String],
+    patience: Duration,
+) -> Result<(), ProcessError> {
+    command("lxc-start", state, guest)
+        .arg("-d")
+        .arg("-o")
+        .arg(state.file(guest, "lxc.log"))
+        .args(["-l", "WARN", "--"])
+        .args(init)
+        .deadline(patience)
+        .succeed()
+        .map(drop)
+}
+
+/// Asks the guest to stop, and kills it when it has not after `patience`; at once for zero.
+pub fn stop(state: &State, guest: &GuestName, patience: Duration) -> Result<(), ProcessError> {
+    let command = command("lxc-stop", state, guest);
+    let command = if patience.is_zero() {
+        command.arg("-k")
+    } else {
+        // LXC counts in whole seconds.
+        command.args(["-t", &patience.as_secs().max(1).to_string()])
+    };
+    let output = command.deadline(patience + Duration::from_secs(10)).run()?;
+    // It says 2 for a container that does not run: then it has stopped.
+    if output.status.code() == Some(2) {
+        return Ok(());
+    }
+    output.succeeded().map(drop)
+}
+
+/// The number of the guest's first process on the host; `None` when it does not run.
+pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessError> {
+    if !files::exists(state.file(guest, "config")) {
+        return Ok(None);
+    }
+    let output = command("lxc-info", state, guest)
+        .args(["-p", "-H"])
+        .deadline(Duration::from_secs(10))
+        .run()?;
+    Ok(output.text().trim().parse().ok().filter(|pid| *pid > 0))
+}
+
+/// The last lines of what LXC and the guest's first process said.
+pub fn last_words(state: &State, guest: &GuestName) -> Vec<String> {
+    let log = text(&state.file(guest, "lxc.log"));
+    // "lxc-start NAME TIME ERROR start - ../src/lxc/start.c:start:2197 - No such file or directory - Failed to exec"
+    let errors = log
+        .lines()
+        .filter(|line| line.contains(" ERROR "))
+        .filter_map(|line| line.splitn(3, " - ").nth(2))
+        // Advice to run LXC's own programs in another way.
+        .filter(|words| {
+            !words.starts_with("To get more details") && !words.starts_with("Additional information")
+        });
+    let errors: Vec<String> = errors.map(|words| format!("lxc: {}", printable(words))).collect();
+    let console = text(&state.file(guest, "console.log"));
+    let said: Vec<String> = console
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| format!("console: {}", printable(line)))
+        .collect();
+    let last = |lines: Vec<String>| lines[lines.len().saturating_sub(LINES)..].to_vec();
+    [last(errors), last(said)].concat()
+}
+
+fn text(path: &Path) -> String {
+    let bytes = files::read_at_most(path, TAIL).map_or_else(|_| Vec::new(), |(bytes, _)| bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a container says must not steer the operator's terminal, nor fill it.
+fn printable(line: &str) -> String {
+    line.trim_end()
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .take(400)
+        .collect()
+}

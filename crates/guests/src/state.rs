@@ -1,0 +1,195 @@
+//! What is kept on disk about containers, so that it outlives the Penstock that wrote it.
+//!
+//! Each guest has one directory, `penstock-NAME`, which is also its directory in LXC's sense:
+//!
+//! | file | what |
+//! |---|---|
+//! | `definition.json` | the guest's definition; the guest is defined while this exists |
+//! | `started.json` | written before it is started, completed when it runs, gone when its functions are back |
+//! | `config` | what LXC is told; made at each start |
+//! | `lxc.log`, `console.log` | what LXC and the first process said, of the last start |
+//! | `layer`, `root` | where the layer and the root are mounted, inside the container alone |
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Root,
+    files::{self, Lock},
+};
+use penstock_model::{Bdf, GuestName, InterfaceName};
+use penstock_plan::action::GuestDefinition;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::error::ContainerError;
+
+/// How LXC knows a guest: `penstock-NAME`.
+pub const PREFIX: &str = "penstock-";
+
+/// A container that was started, and whose functions have not been given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The boot in which it was (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// When, in seconds since 1970.
+    pub since: u64,
+    /// Its functions as they were on the host.
+    pub functions: Vec<Lent>,
+    /// Its first process; `None` while it is being started, or when whoever did so died meanwhile.
+    pub init: Option<Process>,
+}
+
+/// A function that was given to a container, as it was on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The function.
+    pub function: Bdf,
+    /// The name of its interface.
+    pub name: InterfaceName,
+    /// The MTU of its interface.
+    pub mtu: u32,
+}
+
+/// A process of the host's kernel, told from a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number on the host.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (`/proc/PID/stat`, field 22).
+    pub started: u64,
+}
+
+impl Process {
+    /// The process `pid`; `None` when there is none, or only what is left of one (a zombie).
+    pub fn find(root: &Root, pid: u32) -> Option<Process> {
+        let stat = files::read_to_string(root.path(format!("/proc/{pid}/stat"))).ok()?;
+        // The second field is the program's name in parentheses, and may hold parentheses and spaces itself.
+        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+        let state = fields.next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then_some(Process { pid, started })
+    }
+
+    /// Whether it still runs.
+    pub fn runs(self, root: &Root) -> bool {
+        Process::find(root, self.pid) == Some(self)
+    }
+}
+
+/// The directory of all containers' state.
+#[derive(Clone, Debug)]
+pub struct State {
+    directory: PathBuf,
+}
+
+impl State {
+    /// The state below `directory`.
+    pub fn new(directory: PathBuf) -> State {
+        State { directory }
+    }
+
+    /// The directory; also LXC's (`lxcpath`), so that nothing of the user's own containers is touched.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The directory of one guest.
+    pub fn of(&self, guest: &GuestName) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{guest}"))
+    }
+
+    /// A file of one guest.
+    pub fn file(&self, guest: &GuestName, name: &str) -> PathBuf {
+        self.of(guest).join(name)
+    }
+
+    /// The guests that are defined, by name.
+    pub fn guests(&self) -> Result<Vec<GuestName>, ContainerError> {
+        let names = match files::list(&self.directory) {
+            Ok(names) => names,
+            Err(error) if error.is_missing() => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(names
+            .iter()
+            .filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok())
+            .filter(|guest| files::exists(self.file(guest, "definition.json")))
+            .collect())
+    }
+
+    /// A guest's definition.
+    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, ContainerError> {
+        read(self.file(guest, "definition.json"))
+    }
+
+    /// Keeps a guest's definition.
+    pub fn define(&self, definition: &GuestDefinition) -> Result<(), ContainerError> {
+        files::create_dir_all(self.of(&definition.guest))?;
+        // What a guest is given, and its addresses, are nobody else's business.
+        files::set_mode(self.of(&definition.guest), 0o700)?;
+        write(self.file(&definition.guest, "definition.json"), definition)
+    }
+
+    /// Forgets a guest.
+    pub fn forget(&self, guest: &GuestName) -> Result<(), ContainerError> {
+        // First what makes it a guest: should the rest fail, it is gone all the same.
+        files::remove_file(self.file(guest, "definition.json"))?;
+        Ok(files::remove_tree(self.of(guest))?)
+    }
+
+    /// How a guest was started, if it was and its functions have not been given back.
+    pub fn started(&self, guest: &GuestName) -> Result<Option<Started>, ContainerError> {
+        read(self.file(guest, "started.json"))
+    }
+
+    /// Keeps how a guest was started.
+    pub fn keep_started(&self, guest: &GuestName, started: &Started) -> Result<(), ContainerError> {
+        write(self.file(guest, "started.json"), started)
+    }
+
+    /// Notes that a guest's functions are back.
+    pub fn forget_started(&self, guest: &GuestName) -> Result<(), ContainerError> {
+        files::remove_file(self.file(guest, "config"))?;
+        Ok(files::remove_file(self.file(guest, "started.json"))?)
+    }
+
+    /// Keeps other Penstocks away from a guest until the lock is dropped.
+    pub fn lock(&self, guest: &GuestName, patience: Duration) -> Result<Lock, ContainerError> {
+        files::create_dir_all(&self.directory)?;
+        let path = self.directory.join(format!("{guest}.lock"));
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(lock) = Lock::try_exclusive(&path)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= deadline {
+                return Err(ContainerError::Busy {
+                    guest: guest.clone(),
+                    after: patience,
+                });
+            }
+            // Polled, because a lock that is waited for in the kernel cannot be given up at a deadline.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, ContainerError> {
+    match files::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| ContainerError::Garbled { path, source }),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write<T: Serialize>(path: PathBuf, value: &T) -> Result<(), ContainerError> {
+    let text = serde_json::to_string_pretty(value).map_err(|source| ContainerError::Garbled {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(files::write_atomic_mode(path, text, 0o600)?)
+}

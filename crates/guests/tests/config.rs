@@ -1,0 +1,131 @@
+//! Golden configurations: what LXC is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, path::Path};
+
+use penstock_guests::config::{self, Config, ConfigError};
+use penstock_model::{InterfaceName, Mtu};
+use penstock_plan::action::{GuestDefinition, GuestFunction};
+
+fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) -> GuestFunction {
+    GuestFunction {
+        function: bdf.parse().unwrap(),
+        interface: interface.parse().unwrap(),
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        mtu: mtu.map(|mtu| Mtu::new(mtu).unwrap()),
+    }
+}
+
+fn definition(guest: &str) -> GuestDefinition {
+    GuestDefinition {
+        guest: guest.parse().unwrap(),
+        cpus: None,
+        memory: None,
+        root: None,
+        init: vec![],
+        functions: vec![],
+    }
+}
+
+fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'static str>) -> String {
+    let interfaces: Vec<InterfaceName> = links.iter().map(|link| link.parse().unwrap()).collect();
+    config::render(&Config {
+        definition,
+        interfaces: &interfaces,
+        directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+        apparmor,
+    })
+    .unwrap()
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(text, wanted, "{}", path.display());
+}
+
+#[test]
+fn a_guest_with_nothing_has_no_network() {
+    golden("bare.conf", &render(&definition("linux-2"), &[], None));
+}
+
+#[test]
+fn functions_come_with_names_addresses_and_mtu() {
+    let definition = GuestDefinition {
+        cpus: Some(2),
+        memory: Some(256 << 20),
+        functions: vec![
+            function(
+                "0000:04:10.0",
+                "eth0",
+                Some(9000),
+                &["10.20.31.204/24", "10.0.0.1/31", "10.0.0.9/32"],
+            ),
+            function("0000:04:10.2", "data", None, &["fd00::4/64"]),
+        ],
+        ..definition("linux-2")
+    };
+    golden(
+        "functions.conf",
+        &render(&definition, &["ens1f0v0", "eth0"], Some("generated")),
+    );
+}
+
+#[test]
+fn a_directory_with_an_init_of_its_own() {
+    let definition = GuestDefinition {
+        root: Some("/srv/guests/a guest".to_owned()),
+        init: vec!["/sbin/init".to_owned()],
+        functions: vec![function("0000:04:10.0", "eth0", None, &[])],
+        ..definition("linux-2")
+    };
+    golden(
+        "directory.conf",
+        &render(&definition, &["ens1f0v0"], Some("unconfined")),
+    );
+}
+
+#[test]
+fn a_path_cannot_smuggle_keys_in() {
+    let refused = |root: &str| {
+        let definition = GuestDefinition {
+            root: Some(root.to_owned()),
+            ..definition("a")
+        };
+        config::render(&Config {
+            definition: &definition,
+            interfaces: &[],
+            directory: Path::new("/run/penstock/guests/penstock-a"),
+            apparmor: None,
+        })
+        .unwrap_err()
+    };
+    for root in ["/srv/x\nlxc.cap.keep = all", "srv", "/", "//", "/srv ", ""] {
+        assert!(matches!(refused(root), ConfigError::Root { .. }), "{root:?}");
+    }
+    for directory in ["/run/it's/a", "/run/a,b", "/run/a b", "run", "/run/$(reboot)"] {
+        let refused = config::render(&Config {
+            definition: &definition("a"),
+            interfaces: &[],
+            directory: Path::new(directory),
+            apparmor: None,
+        });
+        assert!(matches!(refused, Err(ConfigError::State { .. })), "{directory:?}");
+    }
+}
+
+#[test]
+fn the_default_first_process_is_idle() {
+    assert_eq!(config::init(&definition("a"))[0], "/bin/sh");
+    let own = GuestDefinition {
+        init: vec!["/usr/bin/netserver".to_owned(), "-D".to_owned()],
+        ..definition("a")
+    };
+    assert_eq!(config::init(&own), ["/usr/bin/netserver", "-D"]);
+}

@@ -1,0 +1,799 @@
+//! Real containers, in a network namespace of their own, with ends of veth pairs in place of VFs.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::BTreeMap,
+    error::Error as _,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command as Program, ExitCode},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Trial};
+use nix::sched::{CloneFlags, unshare};
+use penstock_guests::{Containers, Recognise};
+use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, process};
+use penstock_model::{Bdf, GuestName, Mac, Mtu, Outcome};
+use penstock_plan::{
+    Action, Carry, CarryError, Fact,
+    action::{GuestDefinition, GuestFunction},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let lacking = lacking();
+    if let Some(what) = &lacking {
+        eprintln!("containers are not tested here: {what}");
+    }
+    let tests: &[(&str, fn())] = &[
+        (
+            "a_function_goes_in_and_comes_back_in_netns",
+            goes_in_and_comes_back,
+        ),
+        ("commands_and_files_inside_in_netns", commands_and_files_inside),
+        ("two_at_once_reach_each_other_in_netns", two_at_once),
+        ("twice_is_as_good_as_once_in_netns", twice_is_as_good_as_once),
+        ("a_running_guest_is_not_redefined_in_netns", not_redefined),
+        ("a_first_process_that_ends_at_once_in_netns", ends_at_once),
+        ("a_first_process_that_is_not_there_in_netns", no_such_init),
+        ("a_first_process_that_will_not_end_in_netns", will_not_end),
+        ("a_root_directory_in_netns", root_directory),
+        ("a_root_directory_that_is_not_there_in_netns", no_root_directory),
+        ("a_function_that_is_not_there_in_netns", no_such_function),
+        ("hostile_links_in_netns", hostile_links),
+        ("what_a_container_may_not_do_in_netns", may_not),
+        ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
+        ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
+        ("lxc_dies_in_netns", lxc_dies),
+        ("penstock_dies_while_starting_in_netns", penstock_dies),
+        ("limits_in_netns", limits),
+        ("nothing_is_left_in_netns", nothing_is_left),
+    ];
+    if lacking.is_none() {
+        // Of the whole process, before it has a second thread: what LXC gives back comes back here.
+        unshare(CloneFlags::CLONE_NEWNET).expect("root may make a network namespace");
+    }
+    let trials = tests.iter().map(|(name, test)| {
+        let test = *test;
+        Trial::test(*name, move || {
+            test();
+            Ok(())
+        })
+        .with_ignored_flag(lacking.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// What is missing here to run containers.
+fn lacking() -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("needs root".to_owned());
+    }
+    for program in ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach", "ip", "ping"] {
+        if process::find(program).is_none() {
+            return Some(format!("needs {program}"));
+        }
+    }
+    let kernel = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !kernel.contains("\toverlay\n") {
+        return Some("needs overlayfs".to_owned());
+    }
+    None
+}
+
+/// Tells interfaces by their MAC address, as a VF is told by its PCI device.
+struct ByMac {
+    functions: BTreeMap<Bdf, Mac>,
+    /// Whether the functions are on this machine; a veth is gone for good when its namespace dies with it inside.
+    exist: AtomicBool,
+}
+
+impl Recognise for ByMac {
+    fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
+        let mac = self.functions.get(&function)?;
+        among.iter().find(|report| report.interface.mac == *mac).cloned()
+    }
+
+    fn exists(&self, function: Bdf) -> bool {
+        self.functions.contains_key(&function) && self.exist.load(Ordering::Relaxed)
+    }
+}
+
+/// A veth pair whose two ends stand for two functions, and containers of their own.
+struct Bench {
+    number: u32,
+    state: tempfile::TempDir,
+    by: Arc<ByMac>,
+    containers: Containers,
+}
+
+static BENCHES: AtomicU32 = AtomicU32::new(0);
+
+impl Bench {
+    fn new() -> Bench {
+        let number = BENCHES.fetch_add(1, Ordering::Relaxed);
+        let state = tempfile::tempdir().unwrap();
+        let mut functions = BTreeMap::new();
+        for end in 0..2 {
+            let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
+            functions.insert(bdf(end), mac.parse().unwrap());
+        }
+        let by = Arc::new(ByMac {
+            functions,
+            exist: AtomicBool::new(true),
+        });
+        let containers = Containers::new(Root::system(), state.path().join("guests")).recognising(by.clone());
+        let bench = Bench {
+            number,
+            state,
+            by,
+            containers,
+        };
+        let (a, b) = (bench.link(0), bench.link(1));
+        ip(&[
+            "link",
+            "add",
+            &a,
+            "address",
+            &bench.mac(0),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &b,
+        ]);
+        ip(&["link", "set", &b, "address", &bench.mac(1)]);
+        bench
+    }
+
+    /// The name on the host of one end.
+    fn link(&self, end: u32) -> String {
+        format!("vf{}x{end}", self.number)
+    }
+
+    fn mac(&self, end: u32) -> String {
+        self.by.functions[&bdf(end)].to_string()
+    }
+
+    /// The end as the host shows it.
+    fn on_host(&self, end: u32) -> Option<InterfaceReport> {
+        let all = Netlink::open().unwrap().interfaces().unwrap();
+        self.by.find(bdf(end), &all)
+    }
+
+    #[track_caller]
+    fn is_back(&self, end: u32) {
+        let report = self.on_host(end).expect("the interface is on the host");
+        assert_eq!(report.interface.name.as_str(), self.link(end));
+        assert_eq!(report.interface.mtu, 1500);
+        assert!(!report.interface.up);
+        assert_eq!(report.interface.addresses, []);
+    }
+
+    /// A guest called `name` with the function of this end, at 10.7.7.1 or .2 inside.
+    fn guest(&self, name: &str, end: u32) -> GuestDefinition {
+        GuestDefinition {
+            guest: guest(&format!("{name}{}", self.number)),
+            cpus: None,
+            memory: None,
+            root: None,
+            init: vec![],
+            functions: vec![GuestFunction {
+                function: bdf(end),
+                interface: "eth0".parse().unwrap(),
+                addresses: vec![
+                    format!("10.7.7.{}/24", end + 1).parse().unwrap(),
+                    format!("fd07::{}/64", end + 1).parse().unwrap(),
+                ],
+                mtu: Mtu::new(1400),
+            }],
+        }
+    }
+
+    #[track_caller]
+    fn start(&self, definition: &GuestDefinition) -> impl Place + use<> {
+        self.containers.define(definition, PATIENCE).unwrap();
+        if let Err(error) = self.containers.start(&definition.guest, PATIENCE) {
+            panic!("{error}: {:?}", error.source());
+        }
+        self.containers.place(&definition.guest).expect("it runs")
+    }
+
+    #[track_caller]
+    fn refused(&self, definition: &GuestDefinition) -> String {
+        self.containers.define(definition, PATIENCE).unwrap();
+        let error = self.containers.start(&definition.guest, PATIENCE).unwrap_err();
+        assert!(!self.runs(definition));
+        format!("{error} | {:?}", error.source().map(ToString::to_string))
+    }
+
+    fn stop(&self, definition: &GuestDefinition) {
+        self.containers.stop(&definition.guest, PATIENCE).unwrap();
+    }
+
+    fn runs(&self, definition: &GuestDefinition) -> bool {
+        self.containers.found().unwrap()[&definition.guest].running
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // A test that failed half-way must not leave a container behind.
+        for guest in self.containers.found().unwrap_or_default().keys() {
+            self.by.exist.store(false, Ordering::Relaxed);
+            let _ = self.containers.stop(guest, Duration::from_secs(2));
+        }
+        let _ = Program::new("ip").args(["link", "del", &self.link(0)]).output();
+    }
+}
+
+fn bdf(end: u32) -> Bdf {
+    format!("0000:01:10.{end}").parse().unwrap()
+}
+
+fn guest(name: &str) -> GuestName {
+    name.parse().unwrap()
+}
+
+#[track_caller]
+fn ip(arguments: &[&str]) {
+    let output = Program::new("ip").args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "ip {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// What a shell inside prints and how it ends.
+#[track_caller]
+fn shell(place: &impl Place, script: &str) -> (i32, String) {
+    let output = place.run(&Command::new("sh").args(["-c", script])).unwrap();
+    (
+        output.status.code().unwrap_or(-1),
+        output.text() + &output.errors(),
+    )
+}
+
+fn goes_in_and_comes_back() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let place = bench.start(&definition);
+    assert!(bench.on_host(0).is_none(), "the interface has left the host");
+    let inside = place.interfaces().unwrap();
+    assert_eq!(inside.len(), 1);
+    let interface = &inside[0].interface;
+    assert_eq!(interface.name.as_str(), "eth0");
+    assert_eq!(interface.mac.to_string(), bench.mac(0));
+    assert_eq!(interface.mtu, 1400);
+    assert!(interface.up);
+    for address in &definition.functions[0].addresses {
+        assert!(
+            interface.addresses.contains(address),
+            "{address}: {:?}",
+            interface.addresses
+        );
+    }
+    let (_, brd) = shell(&place, "ip -4 -o address show eth0");
+    assert!(brd.contains("brd 10.7.7.255"), "{brd}");
+
+    // A Penstock that starts afterwards knows it too.
+    let other =
+        Containers::new(Root::system(), bench.state.path().join("guests")).recognising(bench.by.clone());
+    let found = &other.found().unwrap()[&definition.guest];
+    assert!(found.running);
+    assert_eq!(found.functions, [bdf(0)]);
+    let status = &other.status().unwrap()[&definition.guest];
+    assert_eq!(status.pid, place.namespace().unwrap());
+    assert!(status.since.unwrap() > 1_600_000_000);
+
+    let asked = Instant::now();
+    bench.stop(&definition);
+    let took = asked.elapsed();
+    assert!(took < Duration::from_millis(500), "to stop took {took:?}");
+    bench.is_back(0);
+    assert!(!bench.runs(&definition));
+    assert!(bench.containers.place(&definition.guest).is_none());
+    assert!(matches!(place.interfaces(), Err(PlaceError::Gone { .. })));
+    assert!(matches!(
+        place.run(&Command::new("true")),
+        Err(PlaceError::Gone { .. })
+    ));
+    assert!(matches!(
+        place.read("/etc/passwd", 1),
+        Err(PlaceError::Gone { .. })
+    ));
+}
+
+fn commands_and_files_inside() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let place = bench.start(&definition);
+    assert_eq!(place.describe(), format!("inside {}", definition.guest));
+    assert_eq!(shell(&place, "hostname").1.trim(), definition.guest.as_str());
+    let output = place
+        .run(
+            &Command::new("sh")
+                .args([
+                    "-c",
+                    "cat; printf '%s|' \"$@\" \"$GREETING\" \"$PWD\"; exit 7",
+                    "sh",
+                    "a b",
+                    "-n",
+                    "'",
+                ])
+                .env("GREETING", "good day")
+                .current_dir("/usr/bin")
+                .input("from outside|"),
+        )
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(output.text(), "from outside|a b|-n|'|good day|/usr/bin|");
+    // Nothing of Penstock's own environment goes in.
+    let (_, environment) = shell(&place, "env");
+    assert!(!environment.contains("CARGO"), "{environment}");
+
+    let started = Instant::now();
+    let late = place.run(
+        &Command::new("sleep")
+            .arg("4711")
+            .deadline(Duration::from_millis(300)),
+    );
+    assert!(matches!(late, Err(PlaceError::Process { .. })), "{late:?}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    // The kernel and the first process take a moment to clear a killed one away.
+    let sleepers = || {
+        let (_, names) = shell(&place, "cat /proc/[0-9]*/comm");
+        names.lines().filter(|name| *name == "sleep").count()
+    };
+    let until = Instant::now() + Duration::from_secs(2);
+    while sleepers() != 1 && Instant::now() < until {}
+    assert_eq!(sleepers(), 1, "only the idle process's own sleep is left");
+
+    assert_eq!(
+        shell(&place, "echo -n written > /etc/penstock-test && echo ok").1,
+        "ok\n"
+    );
+    assert_eq!(place.read("/etc/penstock-test", 5).unwrap(), b"writt");
+    assert!(
+        !Path::new("/etc/penstock-test").exists(),
+        "the host's root is as it was"
+    );
+    let mtu = place.read("/sys/class/net/eth0/mtu", 100).unwrap();
+    assert_eq!(mtu, b"1400\n");
+    let Err(PlaceError::File { why, .. }) = place.read("/no/such", 1) else {
+        panic!("there is no such file");
+    };
+    assert!(why.contains("No such file"), "{why}");
+}
+
+fn two_at_once() {
+    let bench = Bench::new();
+    let mut containers = bench.containers.clone();
+    let definitions = [bench.guest("left-", 0), bench.guest("right-", 1)];
+    let actions: Vec<Action> = definitions.iter().cloned().map(Action::DefineGuest).collect();
+    let starts = definitions.each_ref().map(|definition| Action::StartGuest {
+        guest: definition.guest.clone(),
+    });
+    for batch in [actions, starts.to_vec()] {
+        let batch: Vec<&Action> = batch.iter().collect();
+        let answers = containers.carry_all(&batch, PATIENCE);
+        assert_eq!(answers.len(), 2);
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    }
+    for definition in &definitions {
+        let fact = Fact::GuestRunning {
+            guest: definition.guest.clone(),
+            running: true,
+        };
+        assert_eq!(containers.holds(&fact).unwrap(), Ok(()));
+    }
+    let left = bench.containers.place(&definitions[0].guest).unwrap();
+    let (status, said) = shell(&left, "ping -c 1 -W 2 10.7.7.2");
+    assert_eq!(status, 0, "{said}");
+    let stops = definitions.each_ref().map(|definition| Action::StopGuest {
+        guest: definition.guest.clone(),
+    });
+    let stops: Vec<&Action> = stops.iter().collect();
+    assert!(containers.carry_all(&stops, PATIENCE).iter().all(Result::is_ok));
+    bench.is_back(0);
+    bench.is_back(1);
+}
+
+fn twice_is_as_good_as_once() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let first = bench.start(&definition).namespace().unwrap();
+    let second = bench.start(&definition).namespace().unwrap();
+    assert_eq!(first, second, "it is the same container");
+    bench.stop(&definition);
+    bench.stop(&definition);
+    bench.is_back(0);
+    let third = bench.start(&definition).namespace().unwrap();
+    assert_ne!(first, third);
+    bench.stop(&definition);
+    for _ in 0..2 {
+        bench.containers.undefine(&definition.guest, PATIENCE).unwrap();
+    }
+    let error = bench.containers.start(&definition.guest, PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("is not defined"), "{error}");
+    bench.containers.stop(&definition.guest, PATIENCE).unwrap();
+}
+
+fn not_redefined() {
+    let bench = Bench::new();
+    let mut containers = bench.containers.clone();
+    let definition = bench.guest("linux-", 0);
+    bench.start(&definition);
+    let other = GuestDefinition {
+        functions: vec![],
+        ..definition.clone()
+    };
+    let undefine = Action::UndefineGuest {
+        guest: definition.guest.clone(),
+    };
+    for action in [Action::DefineGuest(other), undefine] {
+        let error = containers.carry(&action, PATIENCE).unwrap_err();
+        let why = error.source().unwrap().to_string();
+        assert!(why.contains("stop it first"), "{why}");
+    }
+    containers
+        .carry(&Action::DefineGuest(definition), PATIENCE)
+        .unwrap();
+}
+
+fn ends_at_once() {
+    let bench = Bench::new();
+    let definition = GuestDefinition {
+        init: ["sh", "-c", "echo no such database; exit 3"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..bench.guest("linux-", 0)
+    };
+    let said = bench.refused(&definition);
+    assert!(
+        said.contains("ended at once") && said.contains("console: no such database"),
+        "{said}"
+    );
+    bench.is_back(0);
+}
+
+fn no_such_init() {
+    let bench = Bench::new();
+    // LXC gives nothing back when it cannot even run the first process, and a veth does not outlive its namespace.
+    bench.by.exist.store(false, Ordering::Relaxed);
+    let definition = GuestDefinition {
+        init: vec!["/no/such/init".to_owned()],
+        ..bench.guest("linux-", 0)
+    };
+    let said = bench.refused(&definition);
+    assert!(
+        said.contains("No such file or directory - Failed to exec \"/no/such/init\""),
+        "{said}"
+    );
+}
+
+fn will_not_end() {
+    let bench = Bench::new();
+    let definition = GuestDefinition {
+        init: ["sh", "-c", "trap '' TERM PWR; while :; do sleep 1; done"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..bench.guest("linux-", 0)
+    };
+    bench.start(&definition);
+    let asked = Instant::now();
+    bench
+        .containers
+        .stop(&definition.guest, Duration::from_secs(2))
+        .unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    bench.is_back(0);
+}
+
+/// A directory with a shell in it and little else.
+fn small_root() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for directory in ["bin", "dev", "proc", "sys", "etc", "usr/bin"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    for program in ["/bin/sh", "/bin/sleep", "/bin/cat"] {
+        let libraries = Program::new("ldd").arg(program).output().unwrap();
+        let libraries = String::from_utf8(libraries.stdout).unwrap();
+        let files = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in files.chain([program]) {
+            let to = root.path().join(file.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(file, to).unwrap();
+        }
+    }
+    root
+}
+
+fn root_directory() {
+    let bench = Bench::new();
+    let root = small_root();
+    let definition = GuestDefinition {
+        root: Some(root.path().to_str().unwrap().to_owned()),
+        ..bench.guest("linux-", 0)
+    };
+    let place = bench.start(&definition);
+    assert_eq!(place.interfaces().unwrap().len(), 1);
+    assert_eq!(shell(&place, "echo kept > /etc/kept").0, 0);
+    let asked = Instant::now();
+    bench.stop(&definition);
+    assert!(
+        asked.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        asked.elapsed()
+    );
+    bench.is_back(0);
+    assert_eq!(
+        fs::read_to_string(root.path().join("etc/kept")).unwrap(),
+        "kept\n"
+    );
+}
+
+fn no_root_directory() {
+    let bench = Bench::new();
+    let mut containers = bench.containers.clone();
+    let definition = GuestDefinition {
+        root: Some("/no/such/root".to_owned()),
+        ..bench.guest("linux-", 0)
+    };
+    let start = Action::StartGuest {
+        guest: definition.guest.clone(),
+    };
+    containers
+        .carry(&Action::DefineGuest(definition), PATIENCE)
+        .unwrap();
+    let Err(CarryError::Missing { what, hint }) = containers.carry(&start, PATIENCE) else {
+        panic!("there is no such directory");
+    };
+    assert!(
+        what.contains("/no/such/root") && hint.contains("make the directory"),
+        "{what} {hint}"
+    );
+    assert!(bench.on_host(0).is_some());
+}
+
+fn no_such_function() {
+    let bench = Bench::new();
+    let first = bench.guest("first-", 0);
+    bench.start(&first);
+    let said = bench.refused(&bench.guest("second-", 0));
+    assert!(said.contains(&format!("guest {} has it", first.guest)), "{said}");
+    let mut lost = bench.guest("third-", 1);
+    lost.functions[0].function = "0000:09:00.0".parse().unwrap();
+    let said = bench.refused(&lost);
+    assert!(
+        said.contains("0000:09:00.0") && said.contains("no such function"),
+        "{said}"
+    );
+}
+
+fn hostile_links() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let place = bench.start(&definition);
+    // In the host's /tmp, which a container does not see.
+    let secret = bench.state.path().join("secret");
+    fs::write(&secret, "the host's").unwrap();
+    let script = format!(
+        "ln -s {0} /etc/x-absolute; ln -s ../../../../..{0} /etc/x-relative; ln -s /proc/1/root/etc/passwd /etc/x-magic; \
+         mkfifo /etc/x-fifo; ln -s /dev/zero /etc/x-device; ls -d /etc/x-fifo",
+        secret.display()
+    );
+    assert_eq!(shell(&place, &script), (0, "/etc/x-fifo\n".to_owned()));
+    let started = Instant::now();
+    for (path, wanted) in [
+        ("/etc/x-absolute", "No such file"),
+        ("/etc/x-relative", "No such file"),
+        ("/etc/x-magic", ""),
+        ("/etc/x-fifo", "not a regular file"),
+        ("/etc/x-device", "not a regular file"),
+    ] {
+        match place.read(path, 1000) {
+            Err(PlaceError::File { why, .. }) => assert!(why.contains(wanted), "{path}: {why}"),
+            other => panic!("{path} was read: {other:?}"),
+        }
+    }
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+fn may_not() {
+    let bench = Bench::new();
+    let place = bench.start(&bench.guest("linux-", 0));
+    for attempt in [
+        "mount -o remount,rw /sys",
+        "mount -t tmpfs none /mnt",
+        "mount -t devtmpfs none /mnt",
+        "mknod /etc/disk b 8 0",
+        "echo 60 > /proc/sys/kernel/panic",
+        "dmesg",
+    ] {
+        let (status, said) = shell(&place, attempt);
+        assert_ne!(status, 0, "{attempt}: {said}");
+    }
+    // What is too dangerous to try: include/uapi/linux/capability.h has the numbers.
+    let (_, held) = shell(&place, "sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status");
+    let held = u64::from_str_radix(held.trim(), 16).unwrap();
+    let lost = [
+        ("dac_read_search", 2),
+        ("sys_module", 16),
+        ("sys_rawio", 17),
+        ("sys_admin", 21),
+    ];
+    for (name, bit) in lost
+        .into_iter()
+        .chain([("sys_boot", 22), ("sys_time", 25), ("mknod", 27)])
+    {
+        assert_eq!(held >> bit & 1, 0, "{name}");
+    }
+    for (name, bit) in [
+        ("net_admin", 12),
+        ("net_raw", 13),
+        ("ipc_lock", 14),
+        ("sys_nice", 23),
+    ] {
+        assert_eq!(held >> bit & 1, 1, "{name} is what measurements need");
+    }
+    assert_eq!(
+        shell(&place, "ls -A /root /home /tmp | grep -v ':$' | grep .").1,
+        ""
+    );
+    let (_, sockets) = shell(&place, "find /run -type s");
+    assert_eq!(sockets, "", "the host's sockets are out of reach");
+    assert_eq!(
+        shell(&place, "ip link set eth0 mtu 1300 && echo x > /dev/null"),
+        (0, String::new())
+    );
+}
+
+fn meddled_with() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let place = bench.start(&definition);
+    let (status, said) = shell(
+        &place,
+        "ip link set eth0 down && ip link set eth0 name mine mtu 1280 && ip address add 10.9.9.9/8 dev mine && \
+         ip link set mine up",
+    );
+    assert_eq!(status, 0, "{said}");
+    bench.stop(&definition);
+    bench.is_back(0);
+}
+
+fn name_taken() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    bench.start(&definition);
+    let name = bench.link(0);
+    ip(&[
+        "link",
+        "add",
+        &name,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        &format!("{name}p"),
+    ]);
+    bench.stop(&definition);
+    let report = bench.on_host(0).expect("it is back under another name");
+    assert_ne!(report.interface.name.as_str(), name);
+    assert!(!report.interface.up);
+    ip(&["link", "del", &name]);
+    ip(&["link", "del", report.interface.name.as_str()]);
+}
+
+fn lxc_dies() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let place = bench.start(&definition);
+    let pid = place.namespace().unwrap().unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let monitor = status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:"))
+        .unwrap();
+    let monitor: i32 = monitor.trim().parse().unwrap();
+    assert!(monitor > 1, "the parent is LXC's own process");
+    bench.by.exist.store(false, Ordering::Relaxed);
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(monitor),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    bench.stop(&definition);
+    assert!(!bench.runs(&definition));
+    // Whoever adopted it may be slow to reap it.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+}
+
+fn penstock_dies() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let pid = bench.start(&definition).namespace().unwrap();
+    // As it is between LXC's start and the note of it.
+    let directory = bench
+        .state
+        .path()
+        .join(format!("guests/penstock-{}", definition.guest));
+    let path = directory.join("started.json");
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(&path, started.to_string()).unwrap();
+    let place = bench
+        .containers
+        .place(&definition.guest)
+        .expect("LXC is asked instead");
+    assert_eq!(place.namespace().unwrap(), pid);
+    bench.stop(&definition);
+    bench.is_back(0);
+}
+
+fn limits() {
+    let bench = Bench::new();
+    let definition = GuestDefinition {
+        cpus: Some(1),
+        memory: Some(64 << 20),
+        ..bench.guest("linux-", 0)
+    };
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        bench.start(&definition);
+        let verdicts =
+            bench
+                .containers
+                .limits_verdicts(&definition.guest, definition.cpus, definition.memory);
+        assert_eq!(verdicts.len(), 2);
+        assert!(
+            verdicts.iter().all(|verdict| verdict.outcome == Outcome::Pass),
+            "{verdicts:?}"
+        );
+        let wrong = bench.containers.limits_verdicts(&definition.guest, Some(2), None);
+        assert_eq!(wrong[0].outcome, Outcome::Fail);
+    } else {
+        let said = bench.refused(&definition);
+        assert!(
+            said.contains("cpus limit") && said.contains("not cgroup v2 alone"),
+            "{said}"
+        );
+        assert!(bench.on_host(0).is_some());
+    }
+}
+
+fn nothing_is_left() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let mounts = || {
+        let text = fs::read_to_string("/proc/self/mounts").unwrap();
+        let ours = bench.state.path().to_str().unwrap().to_owned();
+        text.lines().filter(|line| line.contains(&ours)).count()
+    };
+    bench.start(&definition);
+    assert_eq!(mounts(), 0, "what a container mounts is in its own namespace");
+    bench.stop(&definition);
+    bench.containers.undefine(&definition.guest, PATIENCE).unwrap();
+    let left: Vec<_> = fs::read_dir(bench.state.path().join("guests"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(left, [format!("{}.lock", definition.guest)]);
+    let monitors = Program::new("ps").args(["ax", "-o", "args"]).output().unwrap();
+    let monitors = String::from_utf8_lossy(&monitors.stdout).into_owned();
+    assert!(
+        !monitors.contains(bench.state.path().to_str().unwrap()),
+        "{monitors}"
+    );
+}
