@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::errno::Errno;
@@ -17,6 +18,9 @@ use crate::{
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
+
+/// How long the kernel may take to load a driver's module.
+const LOADING: Duration = Duration::from_secs(60);
 
 /// One PCI function of a machine.
 #[derive(Clone, Debug)]
@@ -100,10 +104,19 @@ impl PciFunction {
     }
 
     fn bind(&self, driver: &str) -> Result<(), PciError> {
+        if driver.contains('/') || driver.starts_with('.') || driver.is_empty() {
+            return Err(PciError::NotBound {
+                function: self.bdf,
+                driver: driver.to_owned(),
+                why: "that is no driver's name".to_owned(),
+                hint: None,
+            });
+        }
         let of_driver = self.root.path(format!("/sys/bus/pci/drivers/{driver}"));
         let mut loading = None;
         if !files::exists(&of_driver) && self.root.is_system() {
-            loading = Command::new("modprobe").arg("--").arg(driver).succeed().err();
+            let load = Command::new("modprobe").arg("--").arg(driver);
+            loading = load.deadline(LOADING).succeed().err();
         }
         let not_bound = |why: String, hint: Option<String>| PciError::NotBound {
             function: self.bdf,

@@ -255,6 +255,18 @@ fn a_driver_that_is_not_loaded_is_named() {
 }
 
 #[test]
+fn a_name_that_leads_elsewhere_is_no_driver() {
+    let tree = Tree::new();
+    tree.file("sys/bus/pci/elsewhere/bind", "");
+    for name in ["../elsewhere", ".", "", "a/b"] {
+        let error = tree.function(VF).set_driver(Some(name)).unwrap_err();
+        assert!(error.to_string().contains("no driver's name"), "{error}");
+    }
+    assert_eq!(tree.read("sys/bus/pci/elsewhere/bind"), "");
+    assert_eq!(tree.read("sys/bus/pci/drivers_probe"), "");
+}
+
+#[test]
 fn a_driver_that_does_not_take_the_function_leaves_no_override() {
     let tree = Tree::new();
     tree.file("sys/bus/pci/drivers/vfio-pci/bind", "");

@@ -26,9 +26,7 @@ impl Netlink {
         body.header.interface_family = AddressFamily::Bridge;
         // Only a dump can be asked for in this family, and a strict kernel refuses an index in it.
         let attempt = format!("read the embedded switch's mode of interface {index}");
-        let modes = self
-            .route
-            .dump(&attempt, GET_LINK, &body, |message| bridge_mode(message))?;
+        let modes = self.route.dump(&attempt, GET_LINK, &body, bridge_mode)?;
         Ok(modes
             .into_iter()
             .find_map(|(of, mode)| (of == index).then_some(mode))
