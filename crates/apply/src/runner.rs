@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_plan::{Action, Carry, CarryError, Fact, Plan, Step, StepId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
@@ -83,7 +83,7 @@ pub trait Observer {
 impl Observer for () {}
 
 /// What came of one step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Which step.
     pub step: StepId,
