@@ -17,6 +17,7 @@ use penstock_plan::{
     Action, Carry, CarryError, Fact,
     action::{GuestDefinition, GuestFunction},
 };
+use serde::Serialize;
 
 use crate::{
     config::{self, Config},
@@ -49,7 +50,7 @@ pub struct Containers {
 }
 
 /// How a defined guest is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Its first process on the host, while it runs.
     pub pid: Option<u32>,
@@ -247,13 +248,13 @@ impl Containers {
                 program: program.to_owned(),
             });
         }
-        if let Some(root) = &definition.root {
-            if !files::exists(format!("{root}/.")) {
-                return Err(ContainerError::NoRoot {
-                    guest: definition.guest.clone(),
-                    path: root.clone(),
-                });
-            }
+        if let Some(root) = &definition.root
+            && !files::exists(format!("{root}/."))
+        {
+            return Err(ContainerError::NoRoot {
+                guest: definition.guest.clone(),
+                path: root.clone(),
+            });
         }
         limits::check(&self.root, definition)
     }
