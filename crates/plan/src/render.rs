@@ -24,6 +24,13 @@ impl fmt::Display for Plan {
     }
 }
 
+impl Plan {
+    /// The plan as text for people; the same as its `Display`.
+    pub fn render(&self) -> String {
+        self.to_string()
+    }
+}
+
 fn write_step(f: &mut fmt::Formatter<'_>, step: &Step, width: usize) -> fmt::Result {
     writeln!(f, "{:>width$}. {}", step.id.0, step.action)?;
     let indent = width + 2;

@@ -1,0 +1,153 @@
+//! Which step brought about what a later one relies on: that step must be among those that it says it needs, directly
+//! or not, or it would be tried after that step failed.
+
+use std::collections::HashMap;
+
+use penstock_model::{Bdf, GuestName, Model};
+
+use super::machine::Machine;
+use crate::{Action, Step};
+
+/// Something that can be relied on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Aspect {
+    Autoprobe(Bdf),
+    Count(Bdf),
+    Link(Bdf),
+    Driver(Bdf),
+    Attributes(Bdf),
+    InterfaceMac(Bdf),
+    Defined(GuestName),
+    Running(GuestName),
+}
+
+pub struct Causes {
+    /// Which steps last brought it about, by position.
+    steps: HashMap<Aspect, Vec<usize>>,
+    /// For each step the set of steps that it needs, directly or not, as a bit string.
+    reach: Vec<Vec<u64>>,
+    words: usize,
+}
+
+impl Causes {
+    pub fn new(steps: usize) -> Causes {
+        Causes {
+            steps: HashMap::new(),
+            reach: Vec::with_capacity(steps),
+            words: steps.div_ceil(64),
+        }
+    }
+
+    /// What the step at `position` relies on and does not say that it needs.
+    pub fn forgotten(
+        &mut self,
+        machine: &Machine,
+        model: &Model,
+        position: usize,
+        step: &Step,
+    ) -> Vec<String> {
+        let mut reach = vec![0_u64; self.words];
+        for need in step
+            .needs
+            .iter()
+            .filter_map(|need| (need.0 as usize).checked_sub(1))
+        {
+            // A need that does not point back is reported elsewhere.
+            if let Some(earlier) = self.reach.get(need) {
+                reach.iter_mut().zip(earlier).for_each(|(all, more)| *all |= more);
+                reach[need / 64] |= 1 << (need % 64);
+            }
+        }
+        let mut forgotten: Vec<usize> = relies_on(machine, model, &step.action)
+            .iter()
+            .filter_map(|aspect| self.steps.get(aspect))
+            .flatten()
+            .copied()
+            .filter(|cause| reach[cause / 64] & (1 << (cause % 64)) == 0)
+            .collect();
+        forgotten.sort_unstable();
+        forgotten.dedup();
+        self.reach.push(reach);
+        if let Some((aspect, parallel)) = brings_about(machine, &step.action) {
+            let steps = self.steps.entry(aspect).or_default();
+            if !parallel {
+                steps.clear();
+            }
+            steps.push(position);
+        }
+        forgotten
+            .into_iter()
+            .map(|cause| format!("it does not say that it needs step {}", cause + 1))
+            .collect()
+    }
+}
+
+/// What an action changes that others rely on, and whether others like it stand beside it.
+fn brings_about(machine: &Machine, action: &Action) -> Option<(Aspect, bool)> {
+    Some(match action {
+        Action::SetAutoprobe { pf, .. } => (Aspect::Autoprobe(*pf), false),
+        Action::SetVfCount { pf, .. } => (Aspect::Count(*pf), false),
+        Action::SetVfAttribute { pf, vf, .. } => (Aspect::Attributes(machine.vf(*pf, *vf)?.0.bdf), true),
+        Action::SetDriver { function, .. } => (Aspect::Driver(*function), false),
+        Action::SetMac { function, .. } => (Aspect::InterfaceMac(*function), false),
+        Action::SetLink { function, .. } => (Aspect::Link(*function), false),
+        Action::DefineGuest(definition) => (Aspect::Defined(definition.guest.clone()), false),
+        Action::UndefineGuest { guest } => (Aspect::Defined(guest.clone()), false),
+        Action::StartGuest { guest } | Action::StopGuest { guest } => (Aspect::Running(guest.clone()), false),
+        _ => return None,
+    })
+}
+
+fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
+    let pf_of = |function: Bdf| machine.pf(function).map(|pf| pf.bdf);
+    match action {
+        Action::SetVfCount { pf, count } if *count > 0 => vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)],
+        Action::SetVfAttribute { pf, vf, .. } => {
+            let vf = machine.vf(*pf, *vf).map(|(vf, _)| Aspect::Driver(vf.bdf));
+            [Aspect::Count(*pf), Aspect::Link(*pf)]
+                .into_iter()
+                .chain(vf)
+                .collect()
+        }
+        Action::SetDriver { function, driver } => {
+            let mut all = vec![Aspect::Driver(*function)];
+            if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
+                all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
+                // Once its PF is in a guest, that guest keeps it up.
+                all.push(
+                    machine
+                        .user(pf)
+                        .map_or(Aspect::Link(pf), |guest| Aspect::Running(guest.clone())),
+                );
+            }
+            all
+        }
+        Action::ResetFunction { function } => vec![Aspect::Driver(*function)],
+        Action::SetMac { function, .. } => vec![Aspect::Driver(*function)],
+        Action::Rename { function, .. } => vec![Aspect::Link(*function)],
+        Action::UndefineGuest { guest } => vec![Aspect::Running(guest.clone())],
+        Action::StopGuest { guest } => {
+            let dependents = model
+                .guests
+                .iter()
+                .filter(|(_, other)| other.after.contains(guest));
+            dependents
+                .map(|(name, _)| Aspect::Running(name.clone()))
+                .collect()
+        }
+        Action::StartGuest { guest } => {
+            let mut all = vec![Aspect::Defined(guest.clone())];
+            for function in machine.functions(guest) {
+                all.extend([
+                    Aspect::Driver(*function),
+                    Aspect::InterfaceMac(*function),
+                    Aspect::Link(*function),
+                ]);
+            }
+            let after = model.guests.get(guest).into_iter().flat_map(|guest| &guest.after);
+            all.extend(after.cloned().map(Aspect::Running));
+            all
+        }
+        _ => Vec::new(),
+    }
+}

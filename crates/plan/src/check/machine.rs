@@ -1,0 +1,424 @@
+//! A machine as far as a plan can change it.
+
+use std::collections::{HashMap, HashSet};
+
+use penstock_model::{
+    Bdf, GuestName, InterfaceName, Inventory, Mac, VfAttribute, VfIndex,
+    inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, Vf, VfState},
+};
+
+use crate::{Action, Direction, action::GuestDefinition};
+
+/// Where a function is in the inventory.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    pub pf: usize,
+    pub vf: Option<usize>,
+}
+
+/// The simulated machine.
+pub struct Machine {
+    pub inventory: Inventory,
+    seats: HashMap<Bdf, Seat>,
+    /// Interfaces that went into guests in this plan, with the PF's permanent MAC.
+    inside: HashMap<Bdf, (Interface, Option<Mac>)>,
+    /// Definitions written in this plan.
+    pub definitions: HashMap<GuestName, GuestDefinition>,
+    /// Functions of guests that are defined, as far as known.
+    owned: HashMap<GuestName, Vec<Bdf>>,
+    /// Which running guest has which function.
+    users: HashMap<Bdf, GuestName>,
+    /// PFs whose VFs were made, and functions that were bound, in this plan.
+    touched: HashSet<Bdf>,
+}
+
+impl Machine {
+    pub fn new(inventory: &Inventory) -> Machine {
+        let mut seats = HashMap::new();
+        for (pf, function) in inventory.pfs.iter().enumerate() {
+            seats.insert(function.bdf, Seat { pf, vf: None });
+            for (vf, function) in function.sriov.iter().flat_map(|sriov| &sriov.vfs).enumerate() {
+                seats.insert(function.bdf, Seat { pf, vf: Some(vf) });
+            }
+        }
+        let running = || inventory.guests.iter().filter(|(_, found)| found.running);
+        Machine {
+            seats,
+            inside: HashMap::new(),
+            definitions: HashMap::new(),
+            owned: running()
+                .map(|(guest, found)| (guest.clone(), found.functions.clone()))
+                .collect(),
+            users: running()
+                .flat_map(|(guest, found)| found.functions.iter().map(move |bdf| (*bdf, guest.clone())))
+                .collect(),
+            touched: HashSet::new(),
+            inventory: inventory.clone(),
+        }
+    }
+
+    pub fn seat(&self, function: Bdf) -> Option<Seat> {
+        self.seats.get(&function).copied()
+    }
+
+    /// The PF at `pf`, or the PF of the VF at `pf`.
+    pub fn pf(&self, function: Bdf) -> Option<&Pf> {
+        self.inventory.pfs.get(self.seat(function)?.pf)
+    }
+
+    pub fn sriov(&self, pf: Bdf) -> Option<&Sriov> {
+        self.pf(pf)?.sriov.as_ref()
+    }
+
+    /// VF `index` of `pf`, if it exists now.
+    pub fn vf(&self, pf: Bdf, index: VfIndex) -> Option<(&Vf, &PresentVf)> {
+        let vf = self.sriov(pf)?.vfs.get(usize::from(index.get()))?;
+        Some((vf, vf.present.as_ref()?))
+    }
+
+    /// The VF at `function`, if it exists now.
+    pub fn present(&self, function: Bdf) -> Option<&PresentVf> {
+        let Seat { pf, vf } = self.seat(function)?;
+        self.inventory
+            .pfs
+            .get(pf)?
+            .sriov
+            .as_ref()?
+            .vfs
+            .get(vf?)?
+            .present
+            .as_ref()
+    }
+
+    /// The driver of a function that exists.
+    pub fn driver(&self, function: Bdf) -> Option<&str> {
+        match self.seat(function)?.vf {
+            None => self.pf(function)?.driver.as_deref(),
+            Some(_) => self.present(function)?.driver.as_deref(),
+        }
+    }
+
+    /// The interface of a function, if it is on the host.
+    pub fn interface(&self, function: Bdf) -> Option<&Interface> {
+        match self.seat(function)?.vf {
+            None => self.pf(function)?.interface.as_ref(),
+            Some(_) => self.present(function)?.interface.as_ref(),
+        }
+    }
+
+    /// The interface that a function took into a guest in this plan.
+    pub fn taken(&self, function: Bdf) -> Option<&Interface> {
+        self.inside.get(&function).map(|(interface, _)| interface)
+    }
+
+    /// The running guest that has `function`.
+    pub fn user(&self, function: Bdf) -> Option<&GuestName> {
+        self.users.get(&function)
+    }
+
+    pub fn guest(&self, guest: &GuestName) -> Option<&FoundGuest> {
+        self.inventory.guests.get(guest)
+    }
+
+    pub fn runs(&self, guest: &GuestName) -> bool {
+        self.guest(guest).is_some_and(|found| found.running)
+    }
+
+    /// Whether the VFs of `pf` were made in this plan.
+    pub fn made_here(&self, pf: Bdf) -> bool {
+        self.touched.contains(&pf)
+    }
+
+    /// Whether `function` was bound in this plan.
+    pub fn bound_here(&self, function: Bdf) -> bool {
+        self.touched.contains(&function)
+    }
+
+    /// The functions of a guest that is defined, as far as known.
+    pub fn functions(&self, guest: &GuestName) -> &[Bdf] {
+        self.owned.get(guest).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn interface_slot(&mut self, function: Bdf) -> Option<&mut Option<Interface>> {
+        let Seat { pf, vf } = self.seat(function)?;
+        let pf = self.inventory.pfs.get_mut(pf)?;
+        match vf {
+            None => Some(&mut pf.interface),
+            Some(vf) => Some(&mut pf.sriov.as_mut()?.vfs.get_mut(vf)?.present.as_mut()?.interface),
+        }
+    }
+
+    fn sriov_slot(&mut self, pf: Bdf) -> Option<&mut Sriov> {
+        let seat = self.seat(pf)?;
+        self.inventory.pfs.get_mut(seat.pf)?.sriov.as_mut()
+    }
+
+    fn present_slot(&mut self, function: Bdf) -> Option<&mut PresentVf> {
+        let Seat { pf, vf } = self.seat(function)?;
+        self.inventory
+            .pfs
+            .get_mut(pf)?
+            .sriov
+            .as_mut()?
+            .vfs
+            .get_mut(vf?)?
+            .present
+            .as_mut()
+    }
+
+    /// Does what it can of `action`; what is impossible changes nothing, and the rules have said so.
+    pub fn act(&mut self, action: &Action) {
+        match action {
+            Action::SetAutoprobe { pf, on } => {
+                if let Some(sriov) = self.sriov_slot(*pf) {
+                    sriov.autoprobe = *on;
+                }
+            }
+            Action::SetVfCount { pf, count } => self.set_vf_count(*pf, *count),
+            Action::SetVfAttribute { pf, vf, attribute } => {
+                let vf = self
+                    .sriov(*pf)
+                    .and_then(|sriov| sriov.vfs.get(usize::from(vf.get())))
+                    .map(|vf| vf.bdf);
+                if let Some(present) = vf.and_then(|vf| self.present_slot(vf)) {
+                    set_attribute(present.attributes.get_or_insert_with(new_state), attribute);
+                }
+            }
+            Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref()),
+            Action::ResetFunction { .. } => {}
+            Action::SetSwitchMode { pf, mode } => {
+                if let Some(pf) = self
+                    .seat(*pf)
+                    .and_then(|seat| self.inventory.pfs.get_mut(seat.pf))
+                {
+                    pf.switch_mode = *mode;
+                }
+            }
+            Action::DefineGuest(definition) => {
+                let functions = definition
+                    .functions
+                    .iter()
+                    .map(|function| function.function)
+                    .collect();
+                self.owned.insert(definition.guest.clone(), functions);
+                self.definitions
+                    .insert(definition.guest.clone(), definition.clone());
+                self.inventory.guests.entry(definition.guest.clone()).or_default();
+            }
+            Action::UndefineGuest { guest } => {
+                self.owned.remove(guest);
+                self.definitions.remove(guest);
+                self.inventory.guests.remove(guest);
+            }
+            Action::StartGuest { guest } => self.start(guest),
+            Action::StopGuest { guest } => self.stop(guest),
+            Action::SetMac { function, .. }
+            | Action::Rename { function, .. }
+            | Action::SetMtu { function, .. }
+            | Action::SetLink { function, .. }
+            | Action::AddAddress { function, .. }
+            | Action::RemoveAddress { function, .. } => {
+                if let Some(Some(interface)) = self.interface_slot(*function) {
+                    change(interface, action);
+                }
+            }
+        }
+    }
+
+    fn set_vf_count(&mut self, pf: Bdf, count: u16) {
+        self.touched.insert(pf);
+        let reports = self.driver(pf).is_some_and(reports_attributes);
+        let Some(sriov) = self.sriov_slot(pf) else { return };
+        let autoprobe = sriov.autoprobe;
+        sriov.num_vfs = count;
+        let mut born = Vec::new();
+        for (index, vf) in sriov.vfs.iter_mut().enumerate() {
+            if index >= usize::from(count) {
+                vf.present = None;
+            } else if vf.present.is_none() {
+                let attributes = reports.then(new_state);
+                vf.present = Some(PresentVf {
+                    attributes,
+                    ..PresentVf::default()
+                });
+                born.push(vf.bdf);
+            }
+        }
+        let driver = self.driver(pf).and_then(vf_driver);
+        if let (true, Some(driver)) = (autoprobe, driver) {
+            born.into_iter().for_each(|vf| self.set_driver(vf, Some(driver)));
+        }
+    }
+
+    fn set_driver(&mut self, function: Bdf, driver: Option<&str>) {
+        self.touched.insert(function);
+        let network = self
+            .pf(function)
+            .and_then(|pf| pf.driver.as_deref())
+            .and_then(vf_driver);
+        let admin = self
+            .present(function)
+            .and_then(|present| present.attributes.as_ref())
+            .map(|state| state.mac);
+        if let Some(present) = self.present_slot(function) {
+            present.driver = driver.map(str::to_owned);
+            present.interface = (driver.is_some() && driver == network)
+                .then(|| new_interface(function, admin))
+                .flatten();
+        }
+    }
+
+    fn start(&mut self, guest: &GuestName) {
+        let functions = self.functions(guest).to_vec();
+        for function in &functions {
+            let taken = self.interface_slot(*function).and_then(Option::take);
+            let seat = self.seat(*function);
+            // The permanent MAC is read through the interface, which the host sees no more.
+            let permanent = seat
+                .filter(|seat| seat.vf.is_none())
+                .and_then(|seat| self.inventory.pfs.get_mut(seat.pf)?.permanent_mac.take());
+            if let Some(interface) = taken {
+                self.inside.insert(*function, (interface, permanent));
+            }
+            self.users.insert(*function, guest.clone());
+        }
+        self.inventory.guests.insert(
+            guest.clone(),
+            FoundGuest {
+                running: true,
+                functions,
+            },
+        );
+    }
+
+    fn stop(&mut self, guest: &GuestName) {
+        for function in self.functions(guest).to_vec() {
+            self.users.remove(&function);
+            let admin = self
+                .present(function)
+                .and_then(|present| present.attributes.as_ref())
+                .map(|s| s.mac);
+            let back = match self.inside.remove(&function) {
+                Some((mut interface, permanent)) => {
+                    if let Some(seat) = self.seat(function).filter(|seat| seat.vf.is_none()) {
+                        self.inventory.pfs[seat.pf].permanent_mac = permanent;
+                    }
+                    lose(&mut interface);
+                    Some(interface)
+                }
+                None => new_interface(function, admin),
+            };
+            if let Some(slot) = self.interface_slot(function) {
+                *slot = back;
+            }
+        }
+        self.inventory.guests.insert(guest.clone(), FoundGuest::default());
+    }
+}
+
+/// What a move between namespaces takes from an interface (`net/core/dev.c`, `__dev_change_net_namespace`).
+fn lose(interface: &mut Interface) {
+    interface.up = false;
+    interface.addresses.retain(|address| is_link_local(*address));
+}
+
+pub fn is_link_local(address: penstock_model::InterfaceAddress) -> bool {
+    match address.ip() {
+        std::net::IpAddr::V4(_) => false,
+        std::net::IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
+    }
+}
+
+fn change(interface: &mut Interface, action: &Action) {
+    match action {
+        Action::SetMac { mac, .. } => interface.mac = *mac,
+        Action::Rename { to, .. } => interface.name = to.clone(),
+        Action::SetMtu { mtu, .. } => interface.mtu = mtu.get(),
+        Action::SetLink { direction, .. } => {
+            interface.up = *direction == Direction::Up;
+            if !interface.up {
+                // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
+                interface
+                    .addresses
+                    .retain(|address| address.ip().is_ipv4() || is_link_local(*address));
+            }
+        }
+        Action::AddAddress { address, .. } if interface.addresses.contains(address) => {}
+        Action::AddAddress { address, .. } => interface.addresses.push(*address),
+        Action::RemoveAddress { address, .. } => interface.addresses.retain(|other| other != address),
+        _ => {}
+    }
+}
+
+fn set_attribute(state: &mut VfState, attribute: &VfAttribute) {
+    match *attribute {
+        VfAttribute::Mac(mac) => state.mac = mac,
+        VfAttribute::Vlan { id, qos, protocol } => {
+            (state.vlan, state.qos, state.vlan_proto) = (id, qos, protocol);
+        }
+        VfAttribute::Spoofchk(on) => state.spoofchk = Some(on),
+        VfAttribute::Trust(on) => state.trust = Some(on),
+        VfAttribute::Rate { min, max } => (state.min_tx_rate, state.max_tx_rate) = (min, max),
+        VfAttribute::LinkState(link) => state.link_state = Some(link),
+    }
+}
+
+/// Whether a state has an attribute at its value.
+pub fn has_attribute(state: &VfState, attribute: &VfAttribute) -> bool {
+    let mut same = state.clone();
+    set_attribute(&mut same, attribute);
+    same == *state
+}
+
+/// A VF that was just made; what a driver presets is not known.
+fn new_state() -> VfState {
+    VfState {
+        mac: Mac::new([0; 6]),
+        vlan: Default::default(),
+        qos: Default::default(),
+        vlan_proto: Default::default(),
+        spoofchk: None,
+        trust: None,
+        min_tx_rate: Default::default(),
+        max_tx_rate: Default::default(),
+        link_state: None,
+    }
+}
+
+/// An interface that appears, with a made-up name; its MAC is the administrative one where there is one.
+fn new_interface(function: Bdf, admin: Option<Mac>) -> Option<Interface> {
+    let [high, low] = function.routing_id().0.to_be_bytes();
+    let random = Mac::new([0xfe, 0xed, 0, 0, high, low]);
+    let name: Option<InterfaceName> = format!("n{:x}x{:x}", function.domain(), function.routing_id().0)
+        .parse()
+        .ok();
+    Some(Interface {
+        name: name?,
+        mac: admin.filter(|mac| !mac.is_zero()).unwrap_or(random),
+        mtu: 1500,
+        up: false,
+        carrier: None,
+        speed: None,
+        addresses: Vec::new(),
+    })
+}
+
+/// The network driver of the VFs of a PF driver.
+pub fn vf_driver(pf_driver: &str) -> Option<&'static str> {
+    Some(match pf_driver {
+        "igb" => "igbvf",
+        "ixgbe" => "ixgbevf",
+        "i40e" | "ice" => "iavf",
+        "mlx4_core" => "mlx4_core",
+        "mlx5_core" => "mlx5_core",
+        "bnxt_en" => "bnxt_en",
+        "be2net" => "be2net",
+        "virtio-pci" => "virtio-pci",
+        _ => return None,
+    })
+}
+
+/// Whether a PF driver keeps attributes for its VFs.
+pub fn reports_attributes(pf_driver: &str) -> bool {
+    pf_driver != "virtio-pci"
+}

@@ -1,0 +1,307 @@
+//! Whether the machine is at the end what the model says.
+
+use std::collections::{HashMap, HashSet};
+
+use penstock_model::{
+    Bdf, FunctionName, Guest, GuestName, Inventory, Mac, Model, Nic, NicName, Root,
+    inventory::{Pf, SwitchMode},
+};
+
+use super::{
+    Finding,
+    machine::{Machine, has_attribute, reports_attributes},
+    rules::bound_for_network,
+};
+use crate::{Plan, action::GuestDefinition};
+
+/// Adds what is not as the model says.
+pub fn judge(
+    model: &Model,
+    inventory: &Inventory,
+    plan: &Plan,
+    machine: &Machine,
+    findings: &mut Vec<Finding>,
+) {
+    let mut owners: HashMap<&FunctionName, &GuestName> = HashMap::new();
+    for (guest, owner) in &model.guests {
+        owners.extend(owner.functions.iter().map(|function| (&function.name, guest)));
+    }
+    let judge = Judge {
+        model,
+        inventory,
+        plan,
+        machine,
+        owners,
+    };
+    let mut messages = Vec::new();
+    let mut seen = HashSet::new();
+    for (name, nic) in &model.nics {
+        let bdf = plan.nics.get(name).copied();
+        let Some(pf) = bdf.and_then(|bdf| machine.pf(bdf).filter(|pf| pf.bdf == bdf)) else {
+            messages.push(format!("{name} is no PF of this machine"));
+            continue;
+        };
+        if !seen.insert(pf.bdf) {
+            messages.push(format!("{name} is {}, which another NIC is already", pf.bdf));
+        }
+        messages.extend(judge.device(name, nic, pf));
+        messages.extend(judge.interface(name, nic, pf));
+        messages.extend(judge.vfs(name, pf));
+    }
+    for (name, guest) in &model.guests {
+        messages.extend(judge.guest(name, guest));
+    }
+    findings.extend(
+        messages
+            .into_iter()
+            .map(|message| Finding { step: None, message }),
+    );
+}
+
+struct Judge<'a> {
+    model: &'a Model,
+    inventory: &'a Inventory,
+    plan: &'a Plan,
+    machine: &'a Machine,
+    owners: HashMap<&'a FunctionName, &'a GuestName>,
+}
+
+impl Judge<'_> {
+    /// Whether a guest ran before the plan: it is taken as it was.
+    fn ran(&self, guest: &GuestName) -> bool {
+        self.inventory
+            .guests
+            .get(guest)
+            .is_some_and(|found| found.running)
+    }
+
+    /// Whether a function was inside a guest before the plan.
+    fn was_used(&self, function: Bdf) -> bool {
+        self.inventory
+            .guests
+            .values()
+            .any(|found| found.running && found.functions.contains(&function))
+    }
+
+    fn device(&self, name: &NicName, nic: &Nic, pf: &Pf) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let before = self.inventory.pf(pf.bdf).unwrap_or(pf);
+        let wanted = &nic.matching;
+        if wanted.bdf.is_some_and(|bdf| bdf != pf.bdf) {
+            wrong.push(format!(
+                "{name} was found at {}, which is not the PCI address that it matches",
+                pf.bdf
+            ));
+        }
+        if let (Some(wanted), Some(mac)) = (wanted.mac, before.permanent_mac)
+            && wanted != mac
+        {
+            wrong.push(format!(
+                "{name} was found with MAC {mac}, but it matches {wanted}"
+            ));
+        }
+        if wanted.driver.is_some() && wanted.driver != before.driver {
+            wrong.push(format!("{name} was found with another driver than it matches"));
+        }
+        let (count, autoprobe) = pf
+            .sriov
+            .as_ref()
+            .map_or((0, false), |sriov| (sriov.num_vfs, sriov.autoprobe));
+        if count != nic.vfs {
+            wrong.push(format!("{name} has {count} VFs, and is to have {}", nic.vfs));
+        }
+        if autoprobe && nic.vfs > 0 {
+            wrong.push(format!("driver autoprobe of {name} is on"));
+        }
+        if let Some(loopback) = nic.loopback {
+            let otherwise = if loopback {
+                SwitchMode::Vepa
+            } else {
+                SwitchMode::Veb
+            };
+            if pf.switch_mode == otherwise && !self.was_used(pf.bdf) {
+                wrong.push(format!("the embedded switch of {name} is in mode {otherwise:?}"));
+            }
+        }
+        wrong
+    }
+
+    fn interface(&self, name: &NicName, nic: &Nic, pf: &Pf) -> Vec<String> {
+        if self.was_used(pf.bdf) {
+            return Vec::new();
+        }
+        let own = FunctionName {
+            nic: name.clone(),
+            vf: None,
+        };
+        let owner = self.owners.get(&own);
+        let Some(found) = self.machine.taken(pf.bdf).or(pf.interface.as_ref()) else {
+            return vec![format!("{name} has no interface")];
+        };
+        let mut wrong = Vec::new();
+        if let Some(wanted) = nic.interface.as_ref().filter(|wanted| **wanted != found.name) {
+            wrong.push(format!(
+                "{name}'s interface is called {}, not {wanted}",
+                found.name
+            ));
+        }
+        if let Some(wanted) = nic.mtu.filter(|wanted| wanted.get() != found.mtu) {
+            wrong.push(format!("{name}'s MTU is {}, not {wanted}", found.mtu));
+        }
+        if let Some(guest) = owner {
+            let function = self.model.guests[*guest]
+                .functions
+                .iter()
+                .find(|function| function.name == own);
+            if let Some(mac) = function
+                .and_then(|function| function.settings.mac)
+                .filter(|mac| *mac != found.mac)
+            {
+                wrong.push(format!("{name}'s MAC is {}, not {mac}", found.mac));
+            }
+            return wrong;
+        }
+        if !found.up {
+            wrong.push(format!("{name}'s interface is down"));
+        }
+        // Nothing is to be lost: what was there before still is.
+        let before = self.inventory.pf(pf.bdf).and_then(|pf| pf.interface.as_ref());
+        let kept = before.into_iter().flat_map(|before| &before.addresses);
+        for address in nic.addresses.iter().chain(kept) {
+            if !found.addresses.contains(address) {
+                wrong.push(format!("{name}'s interface lacks {address}"));
+            }
+        }
+        wrong
+    }
+
+    fn vfs(&self, name: &NicName, pf: &Pf) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let keeps = pf.driver.as_deref().is_some_and(reports_attributes) && !self.was_used(pf.bdf);
+        let before = self.inventory.pf(pf.bdf);
+        let base = before
+            .and_then(|pf| pf.permanent_mac)
+            .or(self.model.nics[name].matching.mac);
+        for (index, settings) in self.model.vfs(name) {
+            let Some((vf, present)) = self.machine.vf(pf.bdf, index) else {
+                wrong.push(format!("there is no {name}#{index}"));
+                continue;
+            };
+            let owner = self
+                .owners
+                .get(&FunctionName {
+                    nic: name.clone(),
+                    vf: Some(index),
+                })
+                .copied();
+            if owner.is_some_and(|guest| self.ran(guest))
+                || self.machine.user(vf.bdf).is_some_and(|user| self.ran(user))
+            {
+                continue;
+            }
+            let mut settings = settings.clone();
+            settings.mac = settings
+                .mac
+                .or_else(|| base.map(|base| Mac::derived(base, index)));
+            if let Some(guest) = owner {
+                if !bound_for_network(self.machine, vf.bdf) {
+                    wrong.push(format!(
+                        "{name}#{index} belongs to {guest} and is bound to {:?}",
+                        present.driver
+                    ));
+                }
+                let inside = self.machine.taken(vf.bdf).map(|interface| interface.mac);
+                if settings.mac.is_some() && inside != settings.mac {
+                    wrong.push(format!(
+                        "{guest} got {name}#{index} with another MAC than the model wants"
+                    ));
+                }
+            }
+            if !keeps {
+                continue;
+            }
+            for attribute in settings.attributes() {
+                if !present
+                    .attributes
+                    .as_ref()
+                    .is_some_and(|state| has_attribute(state, &attribute))
+                {
+                    wrong.push(format!("{name}#{index} does not have {attribute}"));
+                }
+            }
+        }
+        wrong
+    }
+
+    fn guest(&self, name: &GuestName, guest: &Guest) -> Vec<String> {
+        let wanted: Option<Vec<Bdf>> = guest
+            .functions
+            .iter()
+            .map(|function| self.address(&function.name))
+            .collect();
+        let Some(wanted) = wanted else {
+            return vec![format!("{name} owns a function that is not here")];
+        };
+        let mut wrong = Vec::new();
+        if !self.machine.runs(name) {
+            wrong.push(format!("guest {name} does not run"));
+        }
+        let mut has = self.machine.functions(name).to_vec();
+        let mut should = wanted.clone();
+        has.sort_unstable();
+        should.sort_unstable();
+        if has != should {
+            wrong.push(format!(
+                "guest {name} has other functions than the model gives it"
+            ));
+        }
+        match self.machine.definitions.get(name) {
+            Some(definition) => wrong.extend(defined(guest, &wanted, definition)),
+            None if self.ran(name) => {}
+            None => wrong.push(format!("guest {name} was not defined")),
+        }
+        wrong
+    }
+
+    fn address(&self, function: &FunctionName) -> Option<Bdf> {
+        let pf = *self.plan.nics.get(&function.nic)?;
+        match function.vf {
+            None => Some(pf),
+            Some(index) => Some(self.machine.vf(pf, index)?.0.bdf),
+        }
+    }
+}
+
+/// How a definition differs from what the model says of a guest.
+fn defined(guest: &Guest, wanted: &[Bdf], definition: &GuestDefinition) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let name = &definition.guest;
+    let root = match &guest.root {
+        Root::Overlay => None,
+        Root::Directory(directory) => Some(directory),
+    };
+    let limits = (definition.cpus, definition.memory) == (guest.cpus, guest.memory.map(|size| size.0));
+    if !limits || definition.root.as_ref() != root || definition.init != guest.init {
+        wrong.push(format!("guest {name} is defined otherwise than the model says"));
+    }
+    let functions = wanted.iter().zip(&guest.functions).zip(&definition.functions);
+    if definition.functions.len() != wanted.len() {
+        wrong.push(format!(
+            "guest {name} is defined with {} functions",
+            definition.functions.len()
+        ));
+    }
+    for ((bdf, model), got) in functions {
+        let same = got.function == *bdf
+            && got.interface == model.interface
+            && got.addresses == model.addresses
+            && got.mtu == model.mtu;
+        if !same {
+            wrong.push(format!(
+                "guest {name} does not get {} as the model says",
+                model.name
+            ));
+        }
+    }
+    wrong
+}

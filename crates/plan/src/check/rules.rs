@@ -1,0 +1,320 @@
+//! What must be so before a step is taken.
+
+use std::collections::HashMap;
+
+use penstock_model::{Bdf, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex};
+
+use super::{
+    machine::{Machine, has_attribute, reports_attributes, vf_driver},
+    step::loses,
+};
+use crate::{Action, Direction, Plan, action::GuestDefinition};
+
+/// What the plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// To make the machine what the model says.
+    AsTheModelSays,
+    /// Something else: a stop, a way back.
+    Anything,
+}
+
+pub struct Rules<'a> {
+    model: &'a Model,
+    /// The attributes that each VF is to have before a driver sees it.
+    attributes: HashMap<Bdf, Vec<VfAttribute>>,
+}
+
+impl<'a> Rules<'a> {
+    pub fn new(model: &'a Model, inventory: &Inventory, plan: &Plan, wanted: Wanted) -> Rules<'a> {
+        let attributes = match wanted {
+            Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
+            Wanted::Anything => HashMap::new(),
+        };
+        Rules { model, attributes }
+    }
+
+    /// Which rules `action` breaks on the machine as it is.
+    pub fn broken(&self, machine: &Machine, action: &Action) -> Vec<String> {
+        let mut broken = match action {
+            Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
+            Action::SetVfCount { pf, count } => vf_count(machine, *pf, *count),
+            Action::SetVfAttribute { pf, vf, .. } => attribute(machine, *pf, *vf),
+            Action::SetDriver { function, driver } => self.driver(machine, *function, driver.as_deref()),
+            Action::ResetFunction { function } => reset(machine, *function),
+            Action::SetSwitchMode { pf, .. } => on_host(machine, *pf),
+            Action::DefineGuest(definition) => define(machine, definition),
+            Action::UndefineGuest { guest } => match machine.guest(guest) {
+                None => vec![format!("guest {guest} is not defined")],
+                Some(found) if found.running => vec![format!("guest {guest} still runs")],
+                Some(_) => vec![],
+            },
+            Action::StartGuest { guest } => self.start(machine, guest),
+            Action::StopGuest { guest } => self.stop(machine, guest),
+            _ => interface(machine, action),
+        };
+        broken.extend(loses(machine, action));
+        broken
+    }
+
+    fn driver(&self, machine: &Machine, function: Bdf, driver: Option<&str>) -> Vec<String> {
+        let mut broken = exists(machine, function);
+        if let Some(guest) = machine.user(function) {
+            broken.push(format!("guest {guest} runs with {function}"));
+        }
+        let present = machine.driver(function);
+        match (present, driver) {
+            (None, None) => broken.push(format!("{function} has no driver to be unbound from")),
+            (Some(present), Some(_)) => broken.push(format!("{function} is still bound to {present}")),
+            _ => {}
+        }
+        if driver.is_none() {
+            return broken;
+        }
+        let pf = machine.pf(function);
+        if pf
+            .and_then(|pf| pf.interface.as_ref())
+            .is_some_and(|interface| !interface.up)
+        {
+            broken.push(format!("the PF of {function} is down"));
+        }
+        let state = machine
+            .present(function)
+            .and_then(|present| present.attributes.as_ref());
+        if let (Some(state), Some(wanted)) = (state, self.attributes.get(&function)) {
+            for attribute in wanted.iter().filter(|attribute| !has_attribute(state, attribute)) {
+                broken.push(format!("{function} is bound before it has {attribute}"));
+            }
+        }
+        broken
+    }
+
+    fn start(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
+        if machine.runs(guest) {
+            return vec![format!("guest {guest} runs already")];
+        }
+        if machine.guest(guest).is_none() {
+            return vec![format!("guest {guest} is not defined")];
+        }
+        let mut broken = Vec::new();
+        for function in machine.functions(guest) {
+            if let Some(other) = machine.user(*function) {
+                broken.push(format!(
+                    "{function} is given to {guest}, but {other} runs with it"
+                ));
+            } else if machine.interface(*function).is_none() {
+                broken.push(format!("{function} has no interface that {guest} could get"));
+            }
+        }
+        for before in self
+            .model
+            .guests
+            .get(guest)
+            .into_iter()
+            .flat_map(|guest| &guest.after)
+        {
+            if !machine.runs(before) {
+                broken.push(format!("{guest} starts after {before}, which does not run"));
+            }
+        }
+        broken
+    }
+
+    fn stop(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
+        if !machine.runs(guest) {
+            return vec![format!("guest {guest} does not run")];
+        }
+        let needing = self
+            .model
+            .guests
+            .iter()
+            .filter(|(_, other)| other.after.contains(guest));
+        needing
+            .filter(|(name, _)| machine.runs(name))
+            .map(|(name, _)| format!("{name} needs {guest} and still runs"))
+            .collect()
+    }
+}
+
+/// What each VF is to have, from the model alone.
+fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashMap<Bdf, Vec<VfAttribute>> {
+    let mut all = HashMap::new();
+    for (name, nic) in &model.nics {
+        let pf = plan.nics.get(name).and_then(|bdf| inventory.pf(*bdf));
+        let Some(pf) = pf.filter(|pf| pf.driver.as_deref().is_some_and(reports_attributes)) else {
+            continue;
+        };
+        let base = pf.permanent_mac.or(nic.matching.mac);
+        let seats = pf.sriov.iter().flat_map(|sriov| &sriov.vfs);
+        for ((index, settings), seat) in model.vfs(name).zip(seats) {
+            let mut settings = settings.clone();
+            settings.mac = settings
+                .mac
+                .or_else(|| base.map(|base| Mac::derived(base, index)));
+            all.insert(seat.bdf, settings.attributes());
+        }
+    }
+    all
+}
+
+fn no_sriov(machine: &Machine, pf: Bdf) -> Vec<String> {
+    match machine
+        .seat(pf)
+        .filter(|seat| seat.vf.is_none())
+        .and_then(|_| machine.sriov(pf))
+    {
+        Some(_) => vec![],
+        None => vec![format!("{pf} is no PF with SR-IOV")],
+    }
+}
+
+fn vf_count(machine: &Machine, pf: Bdf, count: u16) -> Vec<String> {
+    let mut broken = no_sriov(machine, pf);
+    let Some(sriov) = machine.sriov(pf) else {
+        return broken;
+    };
+    if sriov.num_vfs != 0 && count != 0 {
+        broken.push(format!(
+            "{pf} has {} VFs: their number changes only through 0",
+            sriov.num_vfs
+        ));
+    }
+    if count > sriov.total_vfs || usize::from(count) > sriov.vfs.len() {
+        broken.push(format!("{pf} cannot have {count} VFs"));
+    }
+    if sriov.autoprobe && count > 0 {
+        broken.push(format!("drivers would bind to the VFs of {pf} as they are made"));
+    }
+    let found = machine.pf(pf);
+    let down = found
+        .and_then(|found| found.interface.as_ref())
+        .is_some_and(|interface| !interface.up);
+    if down && count > 0 && found.is_some_and(|found| found.driver.as_deref() == Some("bnxt_en")) {
+        broken.push(format!("bnxt_en makes no VFs while {pf} is down"));
+    }
+    let functions = std::iter::once(pf).chain(sriov.vfs.iter().map(|vf| vf.bdf));
+    broken.extend(
+        functions
+            .filter_map(|function| machine.user(function).map(|guest| (function, guest)))
+            .map(|(function, guest)| format!("guest {guest} runs with {function}")),
+    );
+    broken
+}
+
+fn attribute(machine: &Machine, pf: Bdf, index: VfIndex) -> Vec<String> {
+    let mut broken = on_host(machine, pf);
+    if machine.interface(pf).is_some_and(|interface| !interface.up) {
+        broken.push(format!("{pf} is down"));
+    }
+    if !machine.driver(pf).is_some_and(reports_attributes) {
+        broken.push(format!("the driver of {pf} keeps no attributes of VFs"));
+    }
+    let Some((vf, present)) = machine.vf(pf, index) else {
+        broken.push(format!("{pf} has no vf {index}"));
+        return broken;
+    };
+    if let Some(guest) = machine.user(vf.bdf) {
+        broken.push(format!("guest {guest} runs with {}", vf.bdf));
+    } else if let Some(driver) = &present.driver {
+        broken.push(format!(
+            "{} is bound to {driver}, which does not see what is set now",
+            vf.bdf
+        ));
+    }
+    broken
+}
+
+fn reset(machine: &Machine, function: Bdf) -> Vec<String> {
+    let mut broken = exists(machine, function);
+    if let Some(guest) = machine.user(function) {
+        broken.push(format!("guest {guest} runs with {function}"));
+    } else if let Some(driver) = machine.driver(function) {
+        broken.push(format!("{function} is still bound to {driver}"));
+    }
+    broken
+}
+
+fn define(machine: &Machine, definition: &GuestDefinition) -> Vec<String> {
+    let guest = &definition.guest;
+    let mut broken = Vec::new();
+    if machine.runs(guest) {
+        broken.push(format!("guest {guest} runs"));
+    }
+    for function in definition.functions.iter().map(|function| function.function) {
+        broken.extend(exists(machine, function));
+        let ours = machine.definitions.iter().filter(|(other, _)| *other != guest);
+        let twice = machine
+            .user(function)
+            .filter(|other| *other != guest)
+            .or_else(|| {
+                ours.map(|(other, _)| other)
+                    .find(|other| machine.functions(other).contains(&function))
+            });
+        if let Some(other) = twice {
+            broken.push(format!("{function} is given to {guest} and to {other}"));
+        }
+    }
+    broken
+}
+
+fn interface(machine: &Machine, action: &Action) -> Vec<String> {
+    let (Action::SetMac { function, .. }
+    | Action::Rename { function, .. }
+    | Action::SetMtu { function, .. }
+    | Action::SetLink { function, .. }
+    | Action::AddAddress { function, .. }
+    | Action::RemoveAddress { function, .. }) = action
+    else {
+        return Vec::new();
+    };
+    let Some(found) = machine.interface(*function) else {
+        return on_host(machine, *function);
+    };
+    let wrong = match action {
+        Action::Rename { to, .. } if found.up => Some(format!("it is up and cannot be renamed to {to}")),
+        Action::SetLink { direction, .. } if found.up == (*direction == Direction::Up) => {
+            Some("its link is that way already".to_owned())
+        }
+        Action::AddAddress { address, .. } if found.addresses.contains(address) => {
+            Some(format!("it has {address} already"))
+        }
+        Action::AddAddress { address, .. } if address.ip().is_ipv6() && !found.up => {
+            Some(format!("it is down and would not keep {address}"))
+        }
+        Action::RemoveAddress { address, .. } if !found.addresses.contains(address) => {
+            Some(format!("it does not have {address}"))
+        }
+        _ => None,
+    };
+    wrong
+        .into_iter()
+        .map(|wrong| format!("the interface of {function}: {wrong}"))
+        .collect()
+}
+
+fn exists(machine: &Machine, function: Bdf) -> Vec<String> {
+    let there =
+        machine.seat(function).is_some_and(|seat| seat.vf.is_none()) || machine.present(function).is_some();
+    if there {
+        vec![]
+    } else {
+        vec![format!("{function} does not exist")]
+    }
+}
+
+fn on_host(machine: &Machine, function: Bdf) -> Vec<String> {
+    match (machine.interface(function), machine.user(function)) {
+        (Some(_), _) => vec![],
+        (None, Some(guest)) => vec![format!("the interface of {function} is inside {guest}")],
+        (None, None) => vec![format!("{function} has no interface")],
+    }
+}
+
+/// Whether `function` is bound to the network driver that its PF's VFs have.
+pub fn bound_for_network(machine: &Machine, function: Bdf) -> bool {
+    let wanted = machine
+        .pf(function)
+        .and_then(|pf| pf.driver.as_deref())
+        .and_then(vf_driver);
+    wanted.is_some() && machine.driver(function) == wanted
+}
