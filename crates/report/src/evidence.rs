@@ -185,7 +185,10 @@ impl StepOutcome {
 
     /// Whether a step that went so lets the run hold.
     pub const fn holds(self) -> bool {
-        matches!(self, StepOutcome::Done | StepOutcome::Already | StepOutcome::Unsupported)
+        matches!(
+            self,
+            StepOutcome::Done | StepOutcome::Already | StepOutcome::Unsupported
+        )
     }
 }
 
@@ -203,7 +206,9 @@ pub struct Phase {
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// A newer Penstock wrote it.
-    #[error("this evidence has version {found}, and this Penstock reads up to {EVIDENCE_VERSION}: use a newer Penstock")]
+    #[error(
+        "this evidence has version {found}, and this Penstock reads up to {EVIDENCE_VERSION}: use a newer Penstock"
+    )]
     Newer {
         /// The version that it says.
         found: u64,
@@ -237,7 +242,8 @@ impl Evidence {
     /// The evidence as JSON, indented, with a final newline.
     pub fn json(&self) -> String {
         // Only a map with keys that are no text, or a type that refuses, could fail; there is neither.
-        let mut text = serde_json::to_string_pretty(self).expect("evidence has neither maps nor types that refuse");
+        let mut text =
+            serde_json::to_string_pretty(self).expect("evidence has neither maps nor types that refuse");
         text.push('\n');
         text
     }

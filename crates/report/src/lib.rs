@@ -22,8 +22,8 @@ mod sentence;
 mod summary;
 
 pub use evidence::{
-    Accelerator, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome, StepRecord,
-    Versions,
+    Accelerator, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome,
+    StepRecord, Versions,
 };
 pub use groups::{Counts, Group, GroupName};
 pub use machine::{Machine, MachineFunction, MachineGuest, MachineNic, MachineVf};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Inventory, Mac, Model,
-    NicName, VfIndex, inventory::PresentVf,
+    Bdf, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Inventory, Mac,
+    Model, NicName, VfIndex, inventory::PresentVf,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,12 @@ pub struct MachineFunction {
 impl Machine {
     /// The machine of `model` as found in `inventory`, where `nics` says which PF each NIC turned out to be (a plan
     /// knows). What the inventory does not know is left out of the picture; nothing is guessed.
-    pub fn of(model: &Model, inventory: &Inventory, nics: &IndexMap<NicName, Bdf>, emulated: bool) -> Machine {
+    pub fn of(
+        model: &Model,
+        inventory: &Inventory,
+        nics: &IndexMap<NicName, Bdf>,
+        emulated: bool,
+    ) -> Machine {
         Machine {
             name: model.machine.clone(),
             emulated,
@@ -124,7 +129,12 @@ impl Machine {
     pub fn owners(&self) -> HashMap<&FunctionName, &GuestName> {
         self.guests
             .iter()
-            .flat_map(|guest| guest.functions.iter().map(move |owned| (&owned.function, &guest.name)))
+            .flat_map(|guest| {
+                guest
+                    .functions
+                    .iter()
+                    .map(move |owned| (&owned.function, &guest.name))
+            })
             .collect()
     }
 }
@@ -147,7 +157,8 @@ fn nic(model: &Model, inventory: &Inventory, name: &NicName, bdf: Option<Bdf>, e
             let found = pf
                 .and_then(|pf| pf.sriov.as_ref())
                 .and_then(|sriov| sriov.vfs.iter().find(|vf| vf.index == index));
-            let interface_mac = |present: &PresentVf| present.interface.as_ref().map(|interface| interface.mac);
+            let interface_mac =
+                |present: &PresentVf| present.interface.as_ref().map(|interface| interface.mac);
             MachineVf {
                 index,
                 bdf: found.map(|vf| vf.bdf),
@@ -204,7 +215,10 @@ mod tests {
             let names: Vec<FunctionName> = names.iter().map(|name| name.parse().unwrap()).collect();
             ranges(&names)
         };
-        assert_eq!(of(&["NET0#2", "NET0#0", "NET0#1", "NET0", "NET1#3"]), "NET0, NET0#0-2, NET1#3");
+        assert_eq!(
+            of(&["NET0#2", "NET0#0", "NET0#1", "NET0", "NET1#3"]),
+            "NET0, NET0#0-2, NET1#3"
+        );
         assert_eq!(of(&["NET0#4", "NET0#5"]), "NET0#4, NET0#5");
         assert_eq!(of(&[]), "");
     }

@@ -29,7 +29,10 @@ fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     writeln!(to, "# {}\n", plain(&machine.name))?;
     writeln!(to, "**{}**\n", plain(&sentence(evidence)))?;
     if machine.emulated {
-        writeln!(to, "The machine is emulated: what it shows of speed is worth nothing outside it.\n")?;
+        writeln!(
+            to,
+            "The machine is emulated: what it shows of speed is worth nothing outside it.\n"
+        )?;
     }
     for note in &evidence.notes {
         writeln!(to, "> {}\n", plain(note))?;
@@ -71,7 +74,10 @@ fn verdicts(to: &mut String, groups: &[Group<'_>]) -> fmt::Result {
     if groups.is_empty() {
         return writeln!(to, "Nothing was verified.\n");
     }
-    writeln!(to, "| about | pass | fail | unsupported | unknown |\n|---|--:|--:|--:|--:|")?;
+    writeln!(
+        to,
+        "| about | pass | fail | unsupported | unknown |\n|---|--:|--:|--:|--:|"
+    )?;
     for group in groups {
         let counts = group.counts;
         writeln!(
@@ -85,13 +91,17 @@ fn verdicts(to: &mut String, groups: &[Group<'_>]) -> fmt::Result {
         )?;
     }
     writeln!(to)?;
-    let bad: Vec<&Verdict> =
-        (groups.iter().flat_map(|group| &group.verdicts).copied()).filter(|verdict| !verdict.holds()).collect();
+    let bad: Vec<&Verdict> = (groups.iter().flat_map(|group| &group.verdicts).copied())
+        .filter(|verdict| !verdict.holds())
+        .collect();
     if bad.is_empty() {
         return Ok(());
     }
     writeln!(to, "### What does not hold\n")?;
-    writeln!(to, "| subject | attribute | from | wanted | seen | outcome |\n|---|---|---|---|---|---|")?;
+    writeln!(
+        to,
+        "| subject | attribute | from | wanted | seen | outcome |\n|---|---|---|---|---|---|"
+    )?;
     for verdict in bad.iter().take(MOST_ROWS) {
         writeln!(
             to,
@@ -115,8 +125,14 @@ fn paths(to: &mut String, evidence: &Evidence) -> fmt::Result {
         return Ok(());
     };
     writeln!(to, "## Reachability\n")?;
-    writeln!(to, "From the row to the column: ✓ arrives as wanted, · isolated as wanted, ✗ should arrive and does")?;
-    writeln!(to, "not, ! arrives and should not, ? could not be seen, – unsupported.\n")?;
+    writeln!(
+        to,
+        "From the row to the column: ✓ arrives as wanted, · isolated as wanted, ✗ should arrive and does"
+    )?;
+    writeln!(
+        to,
+        "not, ! arrives and should not, ? could not be seen, – unsupported.\n"
+    )?;
     write!(to, "| |")?;
     for end in &matrix.ends {
         write!(to, " {} |", plain(&end.name))?;
@@ -137,9 +153,15 @@ fn steps(to: &mut String, evidence: &Evidence) -> fmt::Result {
         return Ok(());
     }
     writeln!(to, "## Steps of the plan\n")?;
-    writeln!(to, "| step | what | why | time | outcome |\n|--:|---|---|--:|---|")?;
+    writeln!(
+        to,
+        "| step | what | why | time | outcome |\n|--:|---|---|--:|---|"
+    )?;
     for step in &evidence.steps {
-        let detail = step.detail.as_deref().map(|detail| format!(": {}", plain(detail)));
+        let detail = step
+            .detail
+            .as_deref()
+            .map(|detail| format!(": {}", plain(detail)));
         writeln!(
             to,
             "| {} | {} | {} | {} | {}{} |",
@@ -163,7 +185,11 @@ fn phases(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for phase in &evidence.phases {
         writeln!(to, "| {} | {} |", plain(&phase.name), seconds::text(phase.took))?;
     }
-    writeln!(to, "| **whole run** | **{}** |\n", seconds::text(evidence.run.took))
+    writeln!(
+        to,
+        "| **whole run** | **{}** |\n",
+        seconds::text(evidence.run.took)
+    )
 }
 
 fn provenance(to: &mut String, evidence: &Evidence) -> fmt::Result {

@@ -37,7 +37,10 @@ const TEMPLATES: [(&str, &str); 9] = [
     ("machine.html", include_str!("../templates/machine.html")),
     ("picture.html", include_str!("../templates/picture.html")),
     ("attributes.html", include_str!("../templates/attributes.html")),
-    ("reachability.html", include_str!("../templates/reachability.html")),
+    (
+        "reachability.html",
+        include_str!("../templates/reachability.html"),
+    ),
     ("course.html", include_str!("../templates/course.html")),
     ("origin.html", include_str!("../templates/origin.html")),
 ];
@@ -47,7 +50,9 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     for (name, source) in TEMPLATES {
-        environment.add_template(name, source).expect("the templates are part of the binary, and every test parses them");
+        environment
+            .add_template(name, source)
+            .expect("the templates are part of the binary, and every test parses them");
     }
     environment
 });
@@ -57,7 +62,9 @@ pub fn html(evidence: &Evidence) -> String {
     ENVIRONMENT
         .get_template("page.html")
         .and_then(|page| page.render(Value::from(Serde(Page::of(evidence)))))
-        .expect("the page's fields are those that the templates name; a property test renders arbitrary evidence")
+        .expect(
+            "the page's fields are those that the templates name; a property test renders arbitrary evidence",
+        )
 }
 
 /// Everything that the templates name.
@@ -234,8 +241,12 @@ impl Page {
         let verdict = sentence(evidence);
         let (head, explanation) = verdict.split_once(": ").unwrap_or((&verdict, ""));
         let groups = evidence.groups();
-        let bad: Vec<&Verdict> =
-            groups.iter().flat_map(|group| &group.verdicts).filter(|verdict| !verdict.holds()).copied().collect();
+        let bad: Vec<&Verdict> = groups
+            .iter()
+            .flat_map(|group| &group.verdicts)
+            .filter(|verdict| !verdict.holds())
+            .copied()
+            .collect();
         let reach = reach_view(evidence);
         Page {
             machine: one_line(&evidence.machine.name),
@@ -244,7 +255,11 @@ impl Page {
             verdict: head.to_owned(),
             explanation: explanation.to_owned(),
             tallies: tallies(evidence),
-            called_out: bad.iter().take(MOST_CALLED_OUT).map(|verdict| row(verdict)).collect(),
+            called_out: bad
+                .iter()
+                .take(MOST_CALLED_OUT)
+                .map(|verdict| row(verdict))
+                .collect(),
             not_called_out: bad.len().saturating_sub(MOST_CALLED_OUT),
             notes: evidence.notes.iter().map(|note| one_line(note)).collect(),
             facts: facts(evidence),
@@ -262,7 +277,10 @@ impl Page {
             origin: origin::rows(evidence),
             model_name: one_line(&evidence.model.name),
             model_text: printable(&evidence.model.text).into_owned(),
-            serial_log: evidence.serial_log.as_deref().map(|log| printable(log).into_owned()),
+            serial_log: evidence
+                .serial_log
+                .as_deref()
+                .map(|log| printable(log).into_owned()),
         }
     }
 }
@@ -303,7 +321,12 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
         allowed => format!("{allowed} of them allowed by the model"),
     };
     vec![
-        tally(Outcome::Pass, counts.pass, counts.pass > 0, "seen, as the model says"),
+        tally(
+            Outcome::Pass,
+            counts.pass,
+            counts.pass > 0,
+            "seen, as the model says",
+        ),
         tally(Outcome::Fail, counts.fail, counts.fail > 0, "seen, and otherwise"),
         tally(
             Outcome::Unsupported,
@@ -311,7 +334,12 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
             counts.unsupported > counts.allowed,
             &allowed,
         ),
-        tally(Outcome::Unknown, counts.unknown, counts.unknown > 0, "could not be seen"),
+        tally(
+            Outcome::Unknown,
+            counts.unknown,
+            counts.unknown > 0,
+            "could not be seen",
+        ),
     ]
 }
 
@@ -337,7 +365,9 @@ fn owned(evidence: &Evidence) -> Vec<OwnedRow> {
         .map(|(index, guest)| {
             let interfaces = guest.functions.iter().map(|owned| {
                 let addresses: Vec<String> = owned.addresses.iter().map(ToString::to_string).collect();
-                format!("{} = {} {}", owned.interface, owned.function, addresses.join(" ")).trim_end().to_owned()
+                format!("{} = {} {}", owned.interface, owned.function, addresses.join(" "))
+                    .trim_end()
+                    .to_owned()
             });
             OwnedRow {
                 colour: picture::colour(index),
@@ -362,7 +392,11 @@ fn guests(evidence: &Evidence) -> Vec<GuestKey> {
 
 fn group_view(evidence: &Evidence, group: &Group<'_>) -> GroupView {
     let guest = match &group.name {
-        GroupName::Guest(name) => evidence.machine.guests.iter().position(|guest| guest.name == *name),
+        GroupName::Guest(name) => evidence
+            .machine
+            .guests
+            .iter()
+            .position(|guest| guest.name == *name),
         _ => None,
     };
     let mut subjects: Vec<SubjectRows> = Vec::new();
@@ -441,7 +475,12 @@ fn reach_view(evidence: &Evidence) -> Option<Reach> {
                 owner: owner(end.guest),
             })
             .collect(),
-        wrong: matrix.wrong.iter().take(MOST_WRONG_PATHS).map(|verdict| row(verdict)).collect(),
+        wrong: matrix
+            .wrong
+            .iter()
+            .take(MOST_WRONG_PATHS)
+            .map(|verdict| row(verdict))
+            .collect(),
         wrong_left_out: matrix.wrong.len().saturating_sub(MOST_WRONG_PATHS),
     })
 }
@@ -503,7 +542,11 @@ fn times(evidence: &Evidence) -> Option<Times> {
     if evidence.phases.is_empty() {
         return None;
     }
-    let sum = evidence.phases.iter().map(|phase| phase.took).fold(Duration::ZERO, Duration::saturating_add);
+    let sum = evidence
+        .phases
+        .iter()
+        .map(|phase| phase.took)
+        .fold(Duration::ZERO, Duration::saturating_add);
     // Phases may overlap the clock's end by a little; the longer of both is the whole.
     let whole = sum.max(evidence.run.took);
     let rest = whole.saturating_sub(sum);
@@ -524,8 +567,11 @@ fn times(evidence: &Evidence) -> Option<Times> {
         before = before.saturating_add(took);
         bar
     };
-    let mut bars: Vec<Bar> =
-        evidence.phases.iter().map(|phase| bar(one_line(&phase.name), phase.took, false)).collect();
+    let mut bars: Vec<Bar> = evidence
+        .phases
+        .iter()
+        .map(|phase| bar(one_line(&phase.name), phase.took, false))
+        .collect();
     if percent(rest) >= 1.0 {
         bars.push(bar("everything else".to_owned(), rest, true));
     }

@@ -160,11 +160,14 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     }
     let owners = Owners {
         of: machine.owners(),
-        place: (machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect(),
+        place: (machine.guests.iter().map(|guest| &guest.name))
+            .zip(0..)
+            .collect(),
     };
     let owned: usize = machine.guests.iter().map(|guest| guest.functions.len()).sum();
     let slots: usize = machine.nics.iter().map(|nic| nic.vfs.len() + 1).sum();
-    let dense = slots.max(owned) > MOST_SLOTS || machine.nics.iter().any(|nic| nic.vfs.len() > MOST_SLOTS_OF_NIC);
+    let dense =
+        slots.max(owned) > MOST_SLOTS || machine.nics.iter().any(|nic| nic.vfs.len() > MOST_SLOTS_OF_NIC);
 
     let mut picture = Picture {
         width: WIDTH,
@@ -188,13 +191,21 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     }
     picture.more_guests = machine.guests.len() - picture.guests.len();
     picture.more_y = y + 14;
-    let guests_end = if picture.more_guests > 0 { y + 28 } else { y.saturating_sub(gap) };
+    let guests_end = if picture.more_guests > 0 {
+        y + 28
+    } else {
+        y.saturating_sub(gap)
+    };
 
     // The shorter column stands in the middle of the longer one.
     let height = nics_end.max(guests_end);
     picture.shift((height - nics_end) / 2, (height - guests_end) / 2);
     picture.height = height + 2;
-    picture.wires = if dense { dense_wires(machine, &picture) } else { wires(machine, &picture) };
+    picture.wires = if dense {
+        dense_wires(machine, &picture)
+    } else {
+        wires(machine, &picture)
+    };
     picture.cables = cables(machine, &picture);
     Some(picture)
 }
@@ -242,7 +253,9 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
         1 => "1 VF".to_owned(),
         count => format!("{count} VFs"),
     };
-    let loopback = nic.loopback.map(|on| if on { "loopback on" } else { "loopback off" });
+    let loopback = nic
+        .loopback
+        .map(|on| if on { "loopback on" } else { "loopback off" });
     let detail: Vec<String> = [
         nic.mac.map(|mac| mac.to_string()),
         Some(count),
@@ -255,7 +268,13 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
     let cabled: Vec<String> = machine
         .cables
         .iter()
-        .filter_map(|[a, b]| if *a == nic.name { Some(b) } else { (*b == nic.name).then_some(a) })
+        .filter_map(|[a, b]| {
+            if *a == nic.name {
+                Some(b)
+            } else {
+                (*b == nic.name).then_some(a)
+            }
+        })
         .map(|other| format!(", cable to {other}"))
         .collect();
     let title = format!("{}{bdf}, {}{}", nic.name, detail.join(", "), cabled.concat());
@@ -279,7 +298,9 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
     // Every function, with what is to be said of it.
     let pf = (function(None), "PF".to_owned(), nic.bdf, nic.mac);
     let all = std::iter::once(pf).chain(
-        nic.vfs.iter().map(|vf| (function(Some(vf.index)), format!("#{}", vf.index), vf.bdf, vf.mac)),
+        nic.vfs
+            .iter()
+            .map(|vf| (function(Some(vf.index)), format!("#{}", vf.index), vf.bdf, vf.mac)),
     );
     for (place, (name, label, bdf, mac)) in all.enumerate() {
         let owner = owners.get(&name);
@@ -298,13 +319,17 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
             title.push_str(&format!(", {mac}"));
             detail.push(mac.to_string());
         }
-        let colour = owner.as_ref().map(|(_, index)| colour(*index)).unwrap_or_default();
+        let colour = owner
+            .as_ref()
+            .map(|(_, index)| colour(*index))
+            .unwrap_or_default();
         drawn.slots.push(if !dense {
             let free = if name.vf.is_none() { "host" } else { "free" };
             Slot {
                 x: NIC_LEFT + PADDING,
                 y: top + place * ROW,
-                width: NIC_RIGHT - NIC_LEFT - 2 * PADDING,
+                // Up to the edge, where the lines begin.
+                width: NIC_RIGHT - NIC_LEFT - PADDING,
                 height: ROW - 3,
                 colour,
                 label,
@@ -453,7 +478,16 @@ fn dense_wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
             .guests
             .iter()
             .zip(&picture.guests)
-            .map(|(guest, drawn)| (drawn, guest.functions.iter().filter(|owned| owned.function.nic == nic.name).count()))
+            .map(|(guest, drawn)| {
+                (
+                    drawn,
+                    guest
+                        .functions
+                        .iter()
+                        .filter(|owned| owned.function.nic == nic.name)
+                        .count(),
+                )
+            })
             .filter(|(_, count)| *count > 0)
             .collect();
         for (place, (to, count)) in of_nic.iter().enumerate() {
@@ -471,8 +505,13 @@ fn dense_wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
 
 /// A bracket on the left of the NICs for each cable, each in its own lane as long as there is room.
 fn cables(machine: &Machine, picture: &Picture) -> Vec<Cable> {
-    let place: BTreeMap<&NicName, &NicBox> = (machine.nics.iter().map(|nic| &nic.name)).zip(&picture.nics).collect();
-    let ends = machine.cables.iter().filter_map(|[a, b]| Some((a, b, *place.get(a)?, *place.get(b)?)));
+    let place: BTreeMap<&NicName, &NicBox> = (machine.nics.iter().map(|nic| &nic.name))
+        .zip(&picture.nics)
+        .collect();
+    let ends = machine
+        .cables
+        .iter()
+        .filter_map(|[a, b]| Some((a, b, *place.get(a)?, *place.get(b)?)));
     ends.filter(|(a, b, ..)| a != b)
         .enumerate()
         .map(|(lane, (a, b, from, to))| {

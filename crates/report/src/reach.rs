@@ -110,7 +110,9 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     if paths.is_empty() {
         return None;
     }
-    let guests: HashMap<&GuestName, usize> = (evidence.machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect();
+    let guests: HashMap<&GuestName, usize> = (evidence.machine.guests.iter().map(|guest| &guest.name))
+        .zip(0..)
+        .collect();
     let owners = evidence.machine.owners();
     let owner = |function: &FunctionName| owners.get(function).and_then(|guest| guests.get(guest)).copied();
 
@@ -150,7 +152,9 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         .unwrap_or_else(|| (Level::Nic, ends_at(Level::Nic)));
 
     let place: HashMap<(&str, Option<usize>), usize> =
-        (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
+        (ends.iter().map(|end| (end.name.as_str(), end.guest)))
+            .zip(0..)
+            .collect();
     let place_of: HashMap<&FunctionName, usize> = functions
         .iter()
         .filter_map(|function| {
@@ -168,7 +172,11 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         level,
         ends,
         cells,
-        wrong: paths.iter().map(|(_, _, verdict)| *verdict).filter(|verdict| !verdict.holds()).collect(),
+        wrong: paths
+            .iter()
+            .map(|(_, _, verdict)| *verdict)
+            .filter(|verdict| !verdict.holds())
+            .collect(),
         total: paths.len(),
     })
 }

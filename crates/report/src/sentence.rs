@@ -17,10 +17,18 @@ pub fn sentence(evidence: &Evidence) -> String {
         };
     }
     let mut why = Vec::new();
-    if let Some(step) = evidence.steps.iter().find(|step| step.outcome == StepOutcome::Failed) {
+    if let Some(step) = evidence
+        .steps
+        .iter()
+        .find(|step| step.outcome == StepOutcome::Failed)
+    {
         why.push(format!("step {} of the plan failed", step.id));
     } else if let Some(step) = evidence.steps.iter().find(|step| !step.outcome.holds()) {
-        why.push(format!("step {} of the plan was {}", step.id, step.outcome.word()));
+        why.push(format!(
+            "step {} of the plan was {}",
+            step.id,
+            step.outcome.word()
+        ));
     }
     if counts.fail > 0 {
         why.push(format!("{} failed", counts.fail));
