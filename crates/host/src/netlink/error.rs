@@ -54,7 +54,7 @@ pub enum NetlinkError {
         what: String,
     },
     /// The kernel did not answer, or what was waited for did not come.
-    #[error("could not {attempt} within {} s", after.as_secs_f32())]
+    #[error("could not {attempt} within {:.1} s", after.as_secs_f32())]
     TimedOut {
         /// What was attempted.
         attempt: String,
@@ -119,7 +119,7 @@ impl NetlinkError {
             }
             NetlinkError::Refused {
                 errno: Errno::EBUSY, ..
-            } => Some("the interface has to be down for this"),
+            } => Some("an interface may have to be down for this, and a PF up for its VFs to be set"),
             NetlinkError::Refused {
                 errno: Errno::EEXIST, ..
             } => {

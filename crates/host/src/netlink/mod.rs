@@ -1,4 +1,4 @@
-//! Network interfaces and VFs over rtnetlink: one socket in one network namespace.
+//! Network interfaces and VFs over rtnetlink, in one network namespace.
 //!
 //! What is written is built with `netlink-packet-route`. What is read is taken attribute by attribute, only those that
 //! are wanted: one odd attribute of one driver must not hide all interfaces of a machine.
@@ -69,12 +69,14 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
     Ok(reading)
 }
 
-/// One rtnetlink socket in one network namespace.
+/// rtnetlink in one network namespace: a socket for requests, one for events, one for ethtool.
 ///
 /// Interfaces are named by their index everywhere, because an index survives a rename.
 #[derive(Debug)]
 pub struct Netlink {
     route: Conversation,
+    /// Apart from `route`, so that a flood of events never costs an answer.
+    events: Conversation,
     /// `None` where the kernel has no ethtool family: speeds are then unknown.
     ethtool: Option<Ethtool>,
 }
@@ -82,10 +84,14 @@ pub struct Netlink {
 impl Netlink {
     /// A socket in the namespace of the calling thread.
     pub fn open() -> Result<Netlink, NetlinkError> {
-        let route = Conversation::open(NETLINK_ROUTE)
-            .map_err(|source| socket_error("open a netlink socket", source))?;
-        let ethtool = Ethtool::open();
-        Ok(Netlink { route, ethtool })
+        let open = || {
+            Conversation::open(NETLINK_ROUTE).map_err(|source| socket_error("open a netlink socket", source))
+        };
+        Ok(Netlink {
+            route: open()?,
+            events: open()?,
+            ethtool: Ethtool::open(),
+        })
     }
 
     /// A socket in the namespace that process `pid` lives in.

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::AsFd,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,9 +23,6 @@ use super::{
 /// How long the kernel may take to answer. Long, because drivers hold the lock of all interfaces while they set up
 /// hardware, and every answer waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often an interrupted dump is tried again.
-const DUMPS: u32 = 16;
 
 /// A netlink socket that one request at a time goes over.
 #[derive(Debug)]
@@ -67,7 +65,9 @@ impl Conversation {
         body: &impl Emitable,
         mut each: impl FnMut(&Message<'_>) -> Option<T>,
     ) -> Result<Vec<T>, NetlinkError> {
-        for _ in 0..DUMPS {
+        let started = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
             let mut all = Vec::new();
             let whole = self.exchange(attempt, kind, wire::NLM_F_DUMP, body, &mut |message| {
                 all.extend(each(message))
@@ -75,14 +75,14 @@ impl Conversation {
             if whole {
                 return Ok(all);
             }
+            if started.elapsed() >= PATIENCE {
+                let words = format!("what was asked for kept changing for {} s", PATIENCE.as_secs());
+                return Err(NetlinkError::answered(attempt, Errno::EAGAIN, Some(words)));
+            }
+            // Interfaces are being made by the hundred: reading them at once would only be interrupted again.
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(64));
         }
-        Err(NetlinkError::answered(
-            attempt,
-            Errno::EAGAIN,
-            Some(format!(
-                "what was asked for changed during each of {DUMPS} readings"
-            )),
-        ))
     }
 
     /// `Ok(false)` is a dump that was interrupted by a change.
@@ -116,7 +116,7 @@ impl Conversation {
                     attempt: attempt.to_owned(),
                     what,
                 })?;
-                // Events, and what is left of an earlier exchange that was given up.
+                // What is left of an earlier exchange that was given up.
                 if message.sequence != sequence {
                     continue;
                 }

@@ -1,6 +1,8 @@
 //! The exact bytes of requests, and answers as drivers give them. Numbers are little-endian, as on all machines that
 //! Penstock is built for.
 
+use std::time::{Duration, Instant};
+
 use netlink_packet_core::Emitable;
 use penstock_model::{LinkState, Mac, TxRate, VfAttribute, VlanId, VlanProtocol, VlanQos};
 use proptest::prelude::*;
@@ -208,6 +210,24 @@ fn a_broken_frame_is_told() {
     assert!(read(&words(&[400, 0, 0, 0])).is_err());
     assert!(read(&words(&[0, 0, 0, 0])).is_err());
     assert_eq!(read(&[]).unwrap(), Reading::default());
+}
+
+#[test]
+fn udev_is_waited_for_only_where_it_runs() {
+    let tree = tempfile::tempdir().unwrap();
+    let run = tree.path().join("run/udev");
+    std::fs::create_dir_all(run.join("data")).unwrap();
+    let took = |index: u32, allowed: Duration| {
+        let started = Instant::now();
+        wait_for_udev(&crate::Root::at(tree.path()), index, started + allowed);
+        started.elapsed()
+    };
+    let (long, short) = (Duration::from_secs(20), Duration::from_millis(30));
+    assert!(took(7, long) < long, "it does not run");
+    std::fs::write(run.join("control"), "").unwrap();
+    assert!(took(7, short) >= short, "it has not seen the interface");
+    std::fs::write(run.join("data/n7"), "I:1\n").unwrap();
+    assert!(took(7, long) < long);
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use penstock_model::Bdf;
 
 use super::{Netlink, NetlinkError, link::link_report, socket::socket_error, wire};
@@ -38,16 +39,30 @@ impl Netlink {
     ) -> Result<T, NetlinkError> {
         let started = Instant::now();
         // First listen, then look: what appears in between is then an event.
-        self.route
+        self.events
             .listen(LINK_GROUP, true)
             .map_err(|source| socket_error(attempt, source))?;
         let outcome = self.look_until(attempt, deadline, pick);
-        // Should this fail, events pile up unread until the socket is next used, and are skipped there.
-        let _ = self.route.listen(LINK_GROUP, false);
+        // Should this fail, events pile up unread, up to the socket's buffer, until the next wait.
+        let _ = self.events.listen(LINK_GROUP, false);
         outcome?.ok_or_else(|| NetlinkError::TimedOut {
             attempt: attempt.to_owned(),
             after: deadline.saturating_duration_since(started),
         })
+    }
+
+    /// Reads all events that have come and forgets them. Until its queue is empty, the kernel keeps dropping events of
+    /// a socket that overflowed, and says so only once (`net/netlink/af_netlink.c`, `netlink_overrun`): so only what
+    /// is looked at after this is sure to be whole.
+    fn discard_events(&mut self, attempt: &str) -> Result<(), NetlinkError> {
+        loop {
+            match self.events.receive(attempt, Instant::now()) {
+                Ok(None) => return Ok(()),
+                Ok(Some(_)) => {}
+                Err(error) if lost_events(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn look_until<T>(
@@ -61,7 +76,7 @@ impl Netlink {
                 return Ok(Some(found));
             }
             loop {
-                match self.route.receive(attempt, deadline) {
+                match self.events.receive(attempt, deadline) {
                     Ok(None) => return Ok(None),
                     Ok(Some(datagram)) => {
                         let changed = wire::messages(&datagram)
@@ -72,10 +87,8 @@ impl Netlink {
                             continue 'look;
                         }
                     }
-                    // Events were lost: only looking again tells what happened.
-                    Err(NetlinkError::Socket { source, .. })
-                        if source.raw_os_error() == Some(nix::libc::ENOBUFS) =>
-                    {
+                    Err(error) if lost_events(&error) => {
+                        self.discard_events(attempt)?;
                         continue 'look;
                     }
                     Err(error) => return Err(error),
@@ -83,6 +96,10 @@ impl Netlink {
             }
         }
     }
+}
+
+fn lost_events(error: &NetlinkError) -> bool {
+    matches!(error, NetlinkError::Socket { source, .. } if source.raw_os_error() == Some(libc::ENOBUFS))
 }
 
 /// Waits until udev, where it runs, has done with interface `index`, so that it will not rename it any more. Gives up
