@@ -128,9 +128,11 @@ fn vfs(sriov: &Sriov, out: &mut String) {
         })
     };
     let quiet: Vec<&Vf> = sriov.vfs.iter().filter(|vf| !tells(vf)).collect();
-    for run in quiet
-        .chunk_by(|a, b| a.present.is_some() == b.present.is_some() && b.index.get() == a.index.get() + 1)
-    {
+    for run in quiet.chunk_by(|a, b| {
+        a.present.is_some() == b.present.is_some()
+            && b.index.get() == a.index.get() + 1
+            && a.bdf.of_vf(sriov.vf_stride, 0, 0) == Some(b.bdf)
+    }) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             continue;
         };
@@ -156,7 +158,7 @@ fn vfs(sriov: &Sriov, out: &mut String) {
         .collect();
     if !rows.is_empty() {
         let header = ["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"];
-        for line in columns(&header, &rows) {
+        for line in columns_in_use(&header, &rows) {
             out.push_str("    ");
             out.push_str(line.trim_start());
         }
@@ -415,9 +417,20 @@ fn heading(out: &mut String, text: &str) {
 
 /// Rows below a header, each column as wide as it must be; the widest one gives way when a row grows too long.
 fn columns<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
+    laid_out(header, rows, [true; N])
+}
+
+/// As [`columns`], without the columns in which no row has anything.
+fn columns_in_use<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
+    let used = std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE));
+    laid_out(header, rows, used)
+}
+
+fn laid_out<const N: usize>(header: &[&str; N], rows: &[[String; N]], used: [bool; N]) -> Vec<String> {
     let mut widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.fold(header[column].len(), usize::max)
+        let widest = cells.fold(header[column].len(), usize::max);
+        if used[column] { widest } else { 0 }
     });
     // Two before, two between, and two more for a table that stands inside another.
     let room = WIDTH - 4 - 2 * (N - 1);
@@ -428,7 +441,7 @@ fn columns<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<Stri
     }
     let line = |cells: &[&str]| {
         let mut text = String::from("  ");
-        for (cell, width) in cells.iter().zip(widths) {
+        for (cell, width) in cells.iter().zip(widths).filter(|(_, width)| *width > 0) {
             let mut cell = (*cell).to_owned();
             if cell.chars().count() > width {
                 cell = cell.chars().take(width.saturating_sub(1)).collect();
@@ -492,4 +505,68 @@ fn pieces(word: &str, room: usize) -> impl Iterator<Item = &str> {
         rest = after;
         Some(piece)
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::{env, fs};
+
+    use super::*;
+
+    /// The recorded machines' inventories, as `scan` reads them, and the tables beside them. `UPDATE_GOLDEN=1` writes
+    /// the tables anew.
+    #[test]
+    fn every_recorded_machine_is_shown_as_it_always_was() {
+        let folder = penstock_testkit::sysfs::fixtures().join("inventory");
+        let mut wrong = Vec::new();
+        let mut seen = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            seen += 1;
+            let inventory = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            let text = table(&inventory);
+            let kept = path.with_extension("txt");
+            if env::var_os("UPDATE_GOLDEN").is_some() {
+                fs::write(&kept, &text).unwrap();
+            }
+            if fs::read_to_string(&kept).unwrap_or_default() != text {
+                wrong.push(kept);
+            }
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+                assert_eq!(line, line.trim_end());
+            }
+        }
+        assert!(
+            seen >= 8 && wrong.is_empty(),
+            "{seen} inventories; wrong: {wrong:?}"
+        );
+    }
+
+    #[test]
+    fn outside_text_neither_steers_the_terminal_nor_breaks_the_width() {
+        let mut inventory = Inventory::default();
+        inventory.kernel.command_line = format!("\u{1b}[2J{}", "x".repeat(500));
+        inventory.unknown.push("é".repeat(300));
+        let controller = NvmeController {
+            bdf: "01:00.0".parse().unwrap(),
+            identity: PciIdentity::default(),
+            driver: None,
+            name: None,
+            model: Some("m\r\n".repeat(200)),
+            serial: Some("s".repeat(200)),
+            numa_node: None,
+            iommu_group: None,
+            sriov: None,
+        };
+        inventory.nvme.push(controller);
+        let text = table(&inventory);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("none: there is no Ethernet function"));
+    }
 }

@@ -6,3 +6,4 @@
 pub mod binary;
 pub mod models;
 pub mod needs;
+pub mod sysfs;

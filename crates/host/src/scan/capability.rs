@@ -30,7 +30,7 @@ pub struct SriovCapability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CapabilityError {
     /// The kernel shows 64 bytes to whoever lacks `CAP_SYS_ADMIN`, and has 256 when it cannot reach the extended part.
-    #[error("only {0} bytes of configuration space can be read (root reads 4096 of a PCI Express function)")]
+    #[error("only {0} bytes can be read (root can read 4096 of a PCI Express function)")]
     Truncated(usize),
     /// A capability's pointer leads back.
     #[error("the list of extended capabilities comes back to {0:#x}")]
@@ -39,7 +39,7 @@ pub enum CapabilityError {
     #[error("the list of extended capabilities leads to {0:#x}, where none can be")]
     Outside(usize),
     /// Every byte is 0xff.
-    #[error("the function does not answer: every byte of its configuration space is 0xff")]
+    #[error("every byte is 0xff: the function does not answer")]
     NoAnswer,
 }
 

@@ -28,8 +28,8 @@ pub(super) fn sriov(
     }
     let mut registers = Registers {
         function,
-        capability: capability.ok().flatten(),
-        why_none: why_none(config.is_some(), &capability),
+        capability: capability.as_ref().ok().copied().flatten(),
+        missing: Vec::new(),
     };
     let links = virtfn_links(function, reader);
     let total_vfs = registers.total(reader)?;
@@ -44,6 +44,14 @@ pub(super) fn sriov(
     let first_vf_offset = registers.number(reader, "sriov_offset", 10, |c| c.first_vf_offset, None);
     let vf_stride = registers.number(reader, "sriov_stride", 10, |c| c.vf_stride, None);
     let vf_device = registers.number(reader, "sriov_vf_device", 16, |c| c.vf_device, None);
+    if !registers.missing.is_empty() {
+        let missing = registers.missing.join(", ");
+        let why = why_none(config.is_some(), &capability);
+        reader.note(format!(
+            "{missing} of {} could not be found out: {why}",
+            function.directory
+        ));
+    }
     let mut sriov = Sriov {
         total_vfs,
         num_vfs,
@@ -77,9 +85,9 @@ fn without_attributes(
 
 fn why_none(readable: bool, capability: &Result<Option<SriovCapability>, CapabilityError>) -> String {
     match capability {
-        _ if !readable => "config cannot be read".into(),
-        Ok(_) => "config has no SR-IOV capability".into(),
-        Err(error) => format!("config does not tell either: {error}"),
+        _ if !readable => "no attribute tells, and config cannot be read".into(),
+        Ok(_) => "no attribute tells, and config has no SR-IOV capability".into(),
+        Err(error) => format!("no attribute tells, and of config {error}"),
     }
 }
 
@@ -87,7 +95,8 @@ fn why_none(readable: bool, capability: &Result<Option<SriovCapability>, Capabil
 struct Registers<'a> {
     function: &'a Function,
     capability: Option<SriovCapability>,
-    why_none: String,
+    /// What neither told.
+    missing: Vec<&'static str>,
 }
 
 impl Registers<'_> {
@@ -111,7 +120,7 @@ impl Registers<'_> {
     fn number(
         &mut self,
         reader: &mut Reader<'_>,
-        name: &str,
+        name: &'static str,
         radix: u32,
         register: impl Fn(&SriovCapability) -> u16,
         fallback: Option<u16>,
@@ -131,7 +140,7 @@ impl Registers<'_> {
             (None, Some(hardware)) => Some(hardware),
             (None, None) => {
                 if fallback.is_none() {
-                    reader.note(format!("{attribute} is not known, and {}", self.why_none));
+                    self.missing.push(name);
                 }
                 fallback
             }
@@ -247,7 +256,25 @@ fn vfs(
             sriov.total_vfs, function.bdf
         ));
     }
+    note_bridge(function, &vfs, reader);
     vfs
+}
+
+/// Says so when the bridge above has too few buses for all VFs: the kernel then refuses the later ones ("bus out of
+/// range", `drivers/pci/iov.c`, `sriov_enable`).
+fn note_bridge(function: &Function, vfs: &[Vf], reader: &mut Reader<'_>) {
+    // The directory is a link into the tree of devices, where a function's parent is its bridge.
+    let path = function.attribute("../subordinate_bus_number");
+    let Some(last) = reader.value::<u8>(&path, "bus number") else {
+        return;
+    };
+    if let Some(vf) = vfs.iter().find(|vf| vf.bdf.bus() > last) {
+        reader.note(format!(
+            "VF {} of {} would be at {}, but the bridge above ends at bus {last:02x}: the kernel refuses it and those \
+             after it",
+            vf.index, function.bdf, vf.bdf
+        ));
+    }
 }
 
 fn present(

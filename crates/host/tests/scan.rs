@@ -1,0 +1,270 @@
+//! Recorded machines in, inventories out. `UPDATE_GOLDEN=1` writes anew what is expected; read the difference.
+#![allow(clippy::disallowed_methods)]
+
+use std::{env, fs, io};
+
+use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
+use penstock_model::{
+    Bdf, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos,
+    inventory::{Interface, SwitchMode, VfState},
+};
+use penstock_testkit::sysfs;
+use proptest::prelude::*;
+
+fn scanned(machine: &str) -> Inventory {
+    let tree = sysfs::machine(machine);
+    scan(&Root::at(tree.path()), None)
+}
+
+/// Compares an inventory whole with the one that is kept, and a kept one with itself after a journey through JSON.
+fn expect(name: &str, inventory: &Inventory) -> Result<(), String> {
+    let path = sysfs::fixtures().join("inventory").join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(inventory).unwrap() + "\n";
+    assert_eq!(&serde_json::from_str::<Inventory>(&text).unwrap(), inventory);
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+        return Ok(());
+    }
+    let kept = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let differs = kept.lines().zip(text.lines()).position(|(a, b)| a != b);
+    match differs {
+        None if kept == text => Ok(()),
+        line => Err(format!(
+            "{}: differs from line {:?} on",
+            path.display(),
+            line.map(|line| line + 1)
+        )),
+    }
+}
+
+#[test]
+fn every_recorded_machine_is_read_as_it_always_was() {
+    let machines = sysfs::machines();
+    assert!(machines.len() >= 7, "{machines:?}");
+    let wrong: Vec<String> = machines
+        .iter()
+        .filter_map(|machine| expect(machine, &scanned(machine)).err())
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn vf_2_of_the_published_x550_would_be_at_04_10_5() {
+    let inventory = scanned("x550-two-port");
+    let pf = inventory.pf("0000:04:00.1".parse().unwrap()).unwrap();
+    let vfs = &pf.sriov.as_ref().unwrap().vfs;
+    assert_eq!(vfs.len(), 64);
+    assert_eq!(vfs[2].bdf.to_string(), "0000:04:10.5");
+    // 04:00.1 + 0x80 + 63 x 2 is 04ff: the last VF that still has room on its PF's bus.
+    assert_eq!(vfs[63].bdf.to_string(), "0000:04:1f.7");
+    assert!(vfs.iter().all(|vf| vf.present.is_none()));
+}
+
+#[test]
+fn an_older_kernels_vfs_are_found_through_the_capability() {
+    let inventory = scanned("82576-seven-vfs");
+    let sriov = inventory.pfs[0].sriov.as_ref().unwrap();
+    assert_eq!(
+        (sriov.first_vf_offset, sriov.vf_stride, sriov.vf_device),
+        (384, 2, 0x10ca)
+    );
+    let vfio = sriov.vfs[3].present.as_ref().unwrap();
+    assert_eq!(sriov.vfs[3].bdf.to_string(), "0000:02:10.6");
+    assert_eq!(vfio.driver.as_deref(), Some("vfio-pci"));
+    assert_eq!(vfio.driver_override.as_deref(), Some("vfio-pci"));
+    assert_eq!(sriov.vfs[5].present.as_ref().unwrap().driver_override, None);
+}
+
+#[test]
+fn a_machine_without_pci_says_so() {
+    let tree = tempfile::tempdir().unwrap();
+    let inventory = scan(&Root::at(tree.path()), None);
+    assert!(inventory.pfs.is_empty());
+    assert!(
+        inventory
+            .unknown
+            .iter()
+            .any(|text| text.contains("has no PCI bus")),
+        "{:?}",
+        inventory.unknown
+    );
+}
+
+#[test]
+fn this_machine_is_read_without_a_contradiction() {
+    let inventory = scan_system();
+    assert!(!inventory.kernel.release.is_empty());
+    assert!(!inventory.cpus.online.0.is_empty());
+    let json = serde_json::to_string(&inventory).unwrap();
+    assert_eq!(serde_json::from_str::<Inventory>(&json).unwrap(), inventory);
+}
+
+/// Answers as netlink does on the recorded storage node, in the namespace that has the PFs and VF 0 of the first.
+struct Kernel {
+    vfs: bool,
+}
+
+impl Links for Kernel {
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError> {
+        let report = |index: u32, name: &str, device: &str, mac: &str| InterfaceReport {
+            index,
+            interface: Interface {
+                name: name.parse().unwrap(),
+                mac: mac.parse().unwrap(),
+                mtu: 9000,
+                up: true,
+                carrier: Some(true),
+                speed: None,
+                addresses: vec!["10.20.31.2/24".parse().unwrap()],
+            },
+            permanent_mac: (index < 10).then(|| "90:e2:ba:00:00:01".parse().unwrap()),
+            device: Some(device.into()),
+            kind: None,
+            port_name: None,
+        };
+        Ok(vec![
+            report(2, "enp4s0f0", "0000:04:00.0", "90:e2:ba:4d:10:20"),
+            report(3, "renamed", "0000:04:00.1", "90:e2:ba:4d:10:24"),
+            report(9, "renamed_rep", "0000:04:00.1", "90:e2:ba:4d:10:99"),
+            report(10, "enp4s0f0v0", "0000:04:10.0", "02:00:00:00:01:00"),
+        ]
+        .into_iter()
+        .map(|mut report| {
+            if report.index == 9 {
+                report.port_name = Some("pf1vf0".into());
+            }
+            report
+        })
+        .collect())
+    }
+
+    fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {
+        if index != 2 || !self.vfs {
+            return Err("could not list the VFs".into());
+        }
+        let state = |number: u16| VfState {
+            mac: format!("02:00:00:00:01:{number:02x}").parse().unwrap(),
+            vlan: VlanId::new(100).unwrap(),
+            qos: VlanQos::new(3).unwrap(),
+            vlan_proto: VlanProtocol::Dot1q,
+            spoofchk: Some(true),
+            trust: Some(false),
+            min_tx_rate: TxRate(0),
+            max_tx_rate: TxRate(1000),
+            link_state: Some(LinkState::Auto),
+        };
+        Ok([0, 1, 8]
+            .map(|number| (VfIndex::new(number).unwrap(), state(number)))
+            .into())
+    }
+
+    fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
+        match index {
+            2 => Ok(SwitchMode::Veb),
+            _ => Err(io::Error::from_raw_os_error(95).into()),
+        }
+    }
+}
+
+#[test]
+fn netlink_adds_what_sysfs_does_not_know() {
+    let tree = sysfs::machine("82599-two-port");
+    let inventory = scan(&Root::at(tree.path()), Some(&mut Kernel { vfs: true }));
+    expect("82599-two-port-with-netlink", &inventory).unwrap();
+    let [first, second] = &inventory.pfs[..] else {
+        panic!()
+    };
+    assert_eq!(first.permanent_mac.unwrap().to_string(), "90:e2:ba:00:00:01");
+    assert_eq!(first.interface.as_ref().unwrap().speed, Some(10_000));
+    assert_eq!(
+        (first.switch_mode, second.switch_mode),
+        (SwitchMode::Veb, SwitchMode::Switchdev)
+    );
+    let attributes = |number: usize| {
+        let vfs = &first.sriov.as_ref().unwrap().vfs;
+        vfs[number].present.as_ref().unwrap().attributes.is_some()
+    };
+    assert!(attributes(0) && attributes(1) && !attributes(2));
+    for said in [
+        "could not list the VFs",
+        "reports VF 8",
+        "enp4s0f0v1 of 0000:04:10.2",
+    ] {
+        assert!(
+            inventory.unknown.iter().any(|text| text.contains(said)),
+            "{said}: {:#?}",
+            inventory.unknown
+        );
+    }
+}
+
+#[test]
+fn what_is_asked_in_vain_is_said_once() {
+    let inventory = scanned("broken");
+    let mut seen = std::collections::BTreeSet::new();
+    for text in &inventory.unknown {
+        assert!(seen.insert(text), "twice: {text}");
+        assert!(!text.contains(char::is_control), "{text:?}");
+    }
+}
+
+/// Whatever a file of a PF's holds, a scan ends, keeps its VFs in index order and each on an address of its own segment.
+#[test]
+fn no_contents_break_a_scan() {
+    let tree = sysfs::machine("x550-two-port");
+    let function = tree
+        .path()
+        .join("sys/devices/pci0000:00/0000:00:02.2/0000:04:00.1");
+    let root = Root::at(tree.path());
+    let attribute = prop::sample::select(vec![
+        "config",
+        "class",
+        "vendor",
+        "numa_node",
+        "sriov_totalvfs",
+        "sriov_numvfs",
+        "sriov_offset",
+        "sriov_stride",
+        "sriov_vf_device",
+        "sriov_drivers_autoprobe",
+        "driver_override",
+        "net/eth3/address",
+        "net/eth3/mtu",
+        "net/eth3/flags",
+        "net/eth3/speed",
+        "net/eth3/carrier",
+    ]);
+    let value = prop_oneof![
+        any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+        (0u16..).prop_map(|number| number.to_string().into_bytes()),
+        "\\PC{0,20}".prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..4200),
+    ];
+    let changes = prop::collection::vec((attribute, value), 1..4);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(96));
+    runner
+        .run(&changes, |changes| {
+            let before: Vec<_> = changes
+                .iter()
+                .map(|(name, value)| {
+                    let path = function.join(name);
+                    let kept = fs::read(&path).unwrap();
+                    fs::write(&path, value).unwrap();
+                    (path, kept)
+                })
+                .collect();
+            let inventory = scan(&root, None);
+            for (path, kept) in before.into_iter().rev() {
+                fs::write(path, kept).unwrap();
+            }
+            for sriov in inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()) {
+                prop_assert!(sriov.vfs.len() <= usize::from(sriov.total_vfs));
+                prop_assert!(sriov.vfs.is_sorted_by(|a, b| a.index < b.index));
+                let mut addresses: Vec<Bdf> = sriov.vfs.iter().map(|vf| vf.bdf).collect();
+                addresses.dedup();
+                prop_assert_eq!(addresses.len(), sriov.vfs.len());
+            }
+            Ok(())
+        })
+        .unwrap();
+}
