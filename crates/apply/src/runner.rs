@@ -100,7 +100,7 @@ pub struct StepReport {
 }
 
 /// A plan that was carried out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Applied {
     /// Every step, in order.
     pub steps: Vec<StepReport>,

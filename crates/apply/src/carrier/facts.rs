@@ -163,7 +163,7 @@ fn vf_attribute(
     seen
 }
 
-fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, CarryError> {
+pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, CarryError> {
     if vfs.is_empty() {
         return Err(CarryError::Unsupported(
             "the driver took it, but reports nothing of its VFs".to_owned(),

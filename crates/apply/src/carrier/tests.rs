@@ -1,0 +1,281 @@
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
+
+use penstock_model::{LinkState, Mac, Mtu, TxRate, VfAttribute, VlanId, VlanProtocol, VlanQos};
+use tempfile::TempDir;
+
+use super::*;
+
+const PF: &str = "0000:04:00.0";
+
+/// A tree with one PF of two VFs, of which the first is bound.
+struct Tree(TempDir);
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree(tempfile::tempdir().unwrap());
+        for directory in ["0000:04:00.0/net/lan0", "0000:04:10.0", "0000:04:10.2"] {
+            fs::create_dir_all(tree.device(directory)).unwrap();
+        }
+        fs::create_dir_all(tree.path("sys/class/net/lan0")).unwrap();
+        for (file, text) in [
+            ("0000:04:00.0/sriov_numvfs", "2\n"),
+            ("0000:04:00.0/sriov_totalvfs", "7\n"),
+            ("0000:04:00.0/sriov_drivers_autoprobe", "1\n"),
+        ] {
+            fs::write(tree.device(file), text).unwrap();
+        }
+        for (file, text) in [
+            ("ifindex", "7\n"),
+            ("address", "0c:c4:7a:9a:61:ea\n"),
+            ("mtu", "1500\n"),
+            ("flags", "0x1003\n"),
+        ] {
+            fs::write(tree.path(&format!("sys/class/net/lan0/{file}")), text).unwrap();
+        }
+        symlink("../0000:04:10.0", tree.device("0000:04:00.0/virtfn0")).unwrap();
+        symlink("../0000:04:10.2", tree.device("0000:04:00.0/virtfn1")).unwrap();
+        symlink("../../../bus/pci/drivers/vfio-pci", tree.device("0000:04:10.0/driver")).unwrap();
+        tree
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn device(&self, path: &str) -> PathBuf {
+        self.path("sys/bus/pci/devices").join(path)
+    }
+
+    fn carrier(&self) -> HostCarrier {
+        HostCarrier::new(Root::at(self.0.path())).unwrap()
+    }
+
+    fn holds(&self, fact: Fact) -> bool {
+        self.carrier().holds(&fact).unwrap().is_ok()
+    }
+}
+
+fn bdf(text: &str) -> Bdf {
+    text.parse().unwrap()
+}
+
+#[test]
+fn facts_are_what_the_files_say() {
+    let tree = Tree::new();
+    let pf = bdf(PF);
+    let mtu = |bytes| Fact::MtuIs {
+        function: pf,
+        mtu: Mtu::new(bytes).unwrap(),
+    };
+    let mac = |text: &str| Fact::Mac {
+        function: pf,
+        mac: text.parse().unwrap(),
+    };
+    let name = |text: &str| Fact::Name {
+        function: pf,
+        name: text.parse().unwrap(),
+    };
+    let link = |direction| Fact::Link {
+        function: pf,
+        direction,
+    };
+    let driver = |function: &str, driver: Option<&str>| Fact::Driver {
+        function: bdf(function),
+        driver: driver.map(str::to_owned),
+    };
+    for (fact, so) in [
+        (Fact::Autoprobe { pf, on: true }, true),
+        (Fact::Autoprobe { pf, on: false }, false),
+        (Fact::VfCount { pf, count: 2 }, true),
+        (Fact::VfCount { pf, count: 3 }, false),
+        (mtu(1500), true),
+        (mtu(9000), false),
+        (mac("0c:c4:7a:9a:61:ea"), true),
+        (mac("0c:c4:7a:9a:61:eb"), false),
+        (name("lan0"), true),
+        (name("lan1"), false),
+        (link(Direction::Up), true),
+        (link(Direction::Down), false),
+        (driver("0000:04:10.0", Some("vfio-pci")), true),
+        (driver("0000:04:10.0", Some("igbvf")), false),
+        (driver("0000:04:10.0", None), false),
+        (driver("0000:04:10.2", None), true),
+    ] {
+        assert_eq!(tree.holds(fact.clone()), so, "{fact}");
+    }
+}
+
+#[test]
+fn a_count_whose_vfs_do_not_exist_is_not_so() {
+    let tree = Tree::new();
+    fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
+    let seen = tree.carrier().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
+    assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist".to_owned()));
+}
+
+#[test]
+fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
+    let tree = Tree::new();
+    symlink("../../../bus/pci/drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    let fact = Fact::Driver {
+        function: bdf("0000:04:10.2"),
+        driver: Some("igbvf".to_owned()),
+    };
+    assert!(!tree.holds(fact.clone()));
+    // virtio keeps the interface one directory further down.
+    fs::create_dir_all(tree.device("0000:04:10.2/virtio3/net/eth3")).unwrap();
+    fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
+    fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
+    assert!(tree.holds(fact));
+}
+
+#[test]
+fn of_a_function_that_is_gone_only_the_negative_holds() {
+    let tree = Tree::new();
+    let gone = bdf("0000:09:00.0");
+    for (fact, so) in [
+        (Fact::VfCount { pf: gone, count: 0 }, true),
+        (Fact::VfCount { pf: gone, count: 2 }, false),
+        (Fact::Driver { function: gone, driver: None }, true),
+        (
+            Fact::Driver {
+                function: gone,
+                driver: Some("igb".to_owned()),
+            },
+            false,
+        ),
+        (
+            Fact::Link {
+                function: gone,
+                direction: Direction::Down,
+            },
+            true,
+        ),
+        (
+            Fact::Link {
+                function: gone,
+                direction: Direction::Up,
+            },
+            false,
+        ),
+        (
+            Fact::LacksAddress {
+                function: gone,
+                address: "10.0.0.1/24".parse().unwrap(),
+            },
+            true,
+        ),
+    ] {
+        assert_eq!(tree.holds(fact.clone()), so, "{fact}");
+    }
+    // Nor is giving back what is gone an error.
+    let second = Duration::from_secs(1);
+    let unbind = Action::SetDriver {
+        function: gone,
+        driver: None,
+    };
+    tree.carrier().carry(&unbind, second).unwrap();
+    let bind = Action::SetDriver {
+        function: gone,
+        driver: Some("igbvf".to_owned()),
+    };
+    assert!(tree.carrier().carry(&bind, second).is_err());
+}
+
+#[test]
+fn a_kernel_without_the_knob_is_unsupported() {
+    let tree = Tree::new();
+    let second = Duration::from_secs(1);
+    let off = Action::SetAutoprobe { pf: bdf(PF), on: false };
+    tree.carrier().carry(&off, second).unwrap();
+    assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: false }));
+    fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe")).unwrap();
+    let outcome = tree.carrier().carry(&off, second);
+    assert!(matches!(outcome, Err(CarryError::Unsupported(_))), "{outcome:?}");
+}
+
+#[test]
+fn a_function_without_an_interface_fails_in_words() {
+    let tree = Tree::new();
+    let up = Action::SetLink {
+        function: bdf("0000:04:10.2"),
+        direction: Direction::Up,
+    };
+    let error = tree.carrier().carry(&up, Duration::from_secs(1)).unwrap_err();
+    let text = crate::runner::chain(&error);
+    assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
+}
+
+#[test]
+fn many_functions_are_bound_side_by_side_and_answered_in_order() {
+    let tree = Tree::new();
+    let functions: Vec<Bdf> = (0..11).map(|n| bdf(&format!("0000:09:00.{}", n % 8))).collect();
+    let there = [0, 5, 10];
+    let actions: Vec<Action> = functions
+        .iter()
+        .enumerate()
+        .map(|(n, function)| Action::SetDriver {
+            // Unbinding what is not there or has no driver works; binding what is not there does not.
+            function: *function,
+            driver: (!there.contains(&n)).then(|| "vfio-pci".to_owned()),
+        })
+        .collect();
+    let outcomes = tree.carrier().carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
+    let worked: Vec<usize> = (0..outcomes.len()).filter(|n| outcomes[*n].is_ok()).collect();
+    assert_eq!((outcomes.len(), &worked[..]), (11, &there[..]));
+}
+
+#[test]
+fn attributes_are_compared_with_what_the_driver_reports() {
+    let vf = VfIndex::new(1).unwrap();
+    let mac: Mac = "02:00:00:00:00:01".parse().unwrap();
+    let vlan = |id, qos, protocol| VfAttribute::Vlan {
+        id: VlanId::new(id).unwrap(),
+        qos: VlanQos::new(qos).unwrap(),
+        protocol,
+    };
+    let state = VfState {
+        mac,
+        vlan: VlanId::new(100).unwrap(),
+        qos: VlanQos::new(3).unwrap(),
+        vlan_proto: VlanProtocol::Dot1q,
+        spoofchk: None,
+        trust: Some(true),
+        min_tx_rate: TxRate(0),
+        max_tx_rate: TxRate(100),
+        link_state: Some(LinkState::Auto),
+    };
+    let vfs = [(vf, state)];
+    let rate = |max| VfAttribute::Rate {
+        min: TxRate(0),
+        max: TxRate(max),
+    };
+    for (attribute, so) in [
+        (VfAttribute::Mac(mac), Some(true)),
+        (VfAttribute::Mac("02:00:00:00:00:02".parse().unwrap()), Some(false)),
+        (vlan(100, 3, VlanProtocol::Dot1q), Some(true)),
+        (vlan(100, 0, VlanProtocol::Dot1q), Some(false)),
+        (vlan(100, 3, VlanProtocol::Dot1ad), Some(false)),
+        (vlan(0, 0, VlanProtocol::Dot1q), Some(false)),
+        (VfAttribute::Spoofchk(true), None),
+        (VfAttribute::Trust(true), Some(true)),
+        (VfAttribute::Trust(false), Some(false)),
+        (rate(100), Some(true)),
+        (rate(0), Some(false)),
+        (VfAttribute::LinkState(LinkState::Auto), Some(true)),
+        (VfAttribute::LinkState(LinkState::Disable), Some(false)),
+    ] {
+        let seen = match facts::judge(&vfs, vf, &attribute) {
+            Ok(seen) => Some(seen.is_ok()),
+            Err(CarryError::Unsupported(_)) => None,
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(seen, so, "{attribute}");
+    }
+    // virtio reports no VF at all; another driver not this one.
+    let mac = VfAttribute::Mac(mac);
+    assert!(matches!(facts::judge(&[], vf, &mac), Err(CarryError::Unsupported(_))));
+    assert!(matches!(facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac), Ok(Err(_))));
+}

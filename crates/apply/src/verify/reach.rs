@@ -304,10 +304,10 @@ fn loopback(
         })
         .collect();
     let arrived = tried.iter().filter(|arrived| **arrived).count();
-    let seen = format!(
-        "the driver reports no mode; inside the NIC {arrived} of {} paths pass frames",
-        tried.len()
-    );
+    let seen = match tried.len() {
+        0 => "the driver reports no mode, and no path inside the NIC could be tried".to_owned(),
+        many => format!("the driver reports no mode; inside the NIC {arrived} of {many} paths tried pass frames"),
+    };
     let outcome = match wanted {
         _ if tried.is_empty() => Outcome::Unknown,
         true if arrived == tried.len() => Outcome::Pass,

@@ -1,0 +1,723 @@
+use std::cell::RefCell;
+
+use penstock_host::{Command, Output, PlaceError};
+use penstock_model::{
+    InterfaceAddress, LinkState, Mac, Outcome, TxRate, VlanId, VlanProtocol, VlanQos,
+    inventory::{Interface, Pf, PciIdentity, PresentVf, Sriov, Vf},
+    verdict::{Subject, Vantage},
+};
+
+use super::*;
+
+const PF_MAC: &str = "0c:c4:7a:9a:61:ea";
+
+const MODEL: &str = r#"
+nics:
+  NET0:
+    match: {mac: "0c:c4:7a:9a:61:ea"}
+    vfs: 5
+    loopback: true
+    mtu: 9000
+    interface: lan0
+    addresses: [10.0.0.1/24]
+guests:
+  a:
+    functions:
+      - {vf: NET0#0, address: 10.0.0.10/24}
+      - {vf: NET0#1, vlan: 100, mac: "02:00:00:00:00:01"}
+  b:
+    functions:
+      - {vf: NET0#2, addresses: [10.0.0.12/24, "fd00::12/64"]}
+      - {vf: NET0#3, vlan: 100, qos: 3, spoofchk: on, trust: off, max_tx_rate: 100, link_state: enable, mtu: 9000}
+"#;
+
+fn parse(text: &str) -> Model {
+    penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap()
+}
+
+fn bdf(text: &str) -> Bdf {
+    text.parse().unwrap()
+}
+
+fn mac(text: &str) -> Mac {
+    text.parse().unwrap()
+}
+
+fn index(n: u16) -> VfIndex {
+    VfIndex::new(n).unwrap()
+}
+
+fn vf_bdf(n: u16) -> Bdf {
+    bdf("04:00.0").of_vf(0x80, 2, n).unwrap()
+}
+
+fn vf_mac(n: u16) -> Mac {
+    if n == 1 { mac("02:00:00:00:00:01") } else { Mac::derived(mac(PF_MAC), index(n)) }
+}
+
+/// A machine that verification looks at. Guests' interfaces are in `inside`, the host's under the empty name.
+struct World {
+    model: Model,
+    inventory: Inventory,
+    inside: BTreeMap<String, Vec<InterfaceReport>>,
+    stopped: BTreeSet<String>,
+    sight: PfSight,
+    /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
+    lost: BTreeSet<(&'static str, &'static str)>,
+    leaking: BTreeSet<(&'static str, &'static str)>,
+    blind: BTreeSet<Source>,
+    /// Interfaces inside guests named by their virtio device, as the real ones are.
+    virtio: bool,
+    tried: RefCell<usize>,
+}
+
+/// What can be looked at, each of which may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    HostInterfaces,
+    VirtualFunctions,
+    PfSight,
+    Frames,
+    GuestInterfaces,
+    GuestNamespace,
+    Guest,
+}
+
+const SOURCES: [Source; 7] = [
+    Source::HostInterfaces,
+    Source::VirtualFunctions,
+    Source::PfSight,
+    Source::Frames,
+    Source::GuestInterfaces,
+    Source::GuestNamespace,
+    Source::Guest,
+];
+
+fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]) -> InterfaceReport {
+    InterfaceReport {
+        index: number,
+        interface: Interface {
+            name: name.parse().unwrap(),
+            mac,
+            mtu: if name == "lan0" || number == 13 { 9000 } else { 1500 },
+            up: true,
+            carrier: Some(true),
+            speed: Some(1000),
+            addresses: addresses
+                .iter()
+                .map(|text| text.parse::<InterfaceAddress>().unwrap())
+                .collect(),
+        },
+        permanent_mac: None,
+        device: Some(device.to_string()),
+        kind: None,
+        port_name: None,
+    }
+}
+
+fn state(n: u16) -> VfState {
+    let tagged = n == 1 || n == 3;
+    VfState {
+        mac: vf_mac(n),
+        vlan: VlanId::new(if tagged { 100 } else { 0 }).unwrap(),
+        qos: VlanQos::new(if n == 3 { 3 } else { 0 }).unwrap(),
+        vlan_proto: VlanProtocol::Dot1q,
+        spoofchk: Some(true),
+        trust: Some(false),
+        min_tx_rate: TxRate(0),
+        max_tx_rate: TxRate(if n == 3 { 100 } else { 0 }),
+        link_state: Some(if n == 3 { LinkState::Enable } else { LinkState::Auto }),
+    }
+}
+
+/// A machine that is just as [`MODEL`] wants it.
+fn world() -> World {
+    world_of(MODEL)
+}
+
+fn world_of(model: &str) -> World {
+    let vf = |n| Vf {
+        index: index(n),
+        bdf: vf_bdf(n),
+        present: Some(PresentVf {
+            driver: Some("igbvf".to_owned()),
+            ..PresentVf::default()
+        }),
+    };
+    let pf = Pf {
+        bdf: bdf("04:00.0"),
+        identity: PciIdentity::default(),
+        driver: Some("igb".to_owned()),
+        interface: None,
+        permanent_mac: Some(mac(PF_MAC)),
+        numa_node: None,
+        iommu_group: None,
+        sriov: Some(Sriov {
+            total_vfs: 7,
+            num_vfs: 5,
+            autoprobe: false,
+            first_vf_offset: 0x80,
+            vf_stride: 2,
+            vf_device: 0x10ca,
+            vfs: (0..5).map(vf).collect(),
+        }),
+        switch_mode: SwitchMode::Unreported,
+    };
+    let inside = [
+        ("", vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])]),
+        (
+            "a",
+            vec![
+                report(10, "eth0", vf_mac(0), vf_bdf(0), &["10.0.0.10/24", "fe80::1/64"]),
+                report(11, "eth1", vf_mac(1), vf_bdf(1), &[]),
+            ],
+        ),
+        (
+            "b",
+            vec![
+                report(12, "eth0", vf_mac(2), vf_bdf(2), &["10.0.0.12/24", "fd00::12/64"]),
+                report(13, "eth1", vf_mac(3), vf_bdf(3), &[]),
+            ],
+        ),
+    ];
+    World {
+        model: parse(model),
+        inventory: Inventory {
+            pfs: vec![pf],
+            ..Inventory::default()
+        },
+        inside: inside.into_iter().map(|(name, reports)| (name.to_owned(), reports)).collect(),
+        stopped: BTreeSet::new(),
+        sight: PfSight {
+            vfs: (0..5).map(|n| (index(n), state(n))).collect(),
+            switch_mode: SwitchMode::Unreported,
+        },
+        lost: BTreeSet::new(),
+        leaking: BTreeSet::new(),
+        blind: BTreeSet::new(),
+        virtio: false,
+        tried: RefCell::new(0),
+    }
+}
+
+struct Inside {
+    interfaces: Option<Vec<InterfaceReport>>,
+    namespace: bool,
+}
+
+impl Place for Inside {
+    fn describe(&self) -> String {
+        "inside a test".to_owned()
+    }
+
+    fn run(&self, _: &Command) -> Result<Output, PlaceError> {
+        Err(self.gone())
+    }
+
+    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
+        Err(self.gone())
+    }
+
+    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
+        self.interfaces.clone().ok_or_else(|| self.gone())
+    }
+
+    fn namespace(&self) -> Result<Option<u32>, PlaceError> {
+        if self.namespace { Ok(Some(77)) } else { Err(self.gone()) }
+    }
+}
+
+impl Inside {
+    fn gone(&self) -> PlaceError {
+        PlaceError::Gone {
+            place: self.describe(),
+            why: "it cannot be seen".to_owned(),
+        }
+    }
+}
+
+impl Eyes for &World {
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
+        self.unless_blind(Source::HostInterfaces, || self.inside[""].clone())
+    }
+
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
+        assert_eq!(pf, bdf("04:00.0"));
+        self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
+    }
+
+    fn function_of(&mut self, device: &str) -> Option<Bdf> {
+        let number = device.strip_prefix("virtio")?.parse().ok()?;
+        Some(vf_bdf(number))
+    }
+
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String> {
+        assert_eq!((namespace, index), (None, 2));
+        self.unless_blind(Source::PfSight, || self.sight.clone())
+    }
+
+    fn reach(
+        &mut self,
+        endpoints: &[Endpoint],
+        pairs: &[(usize, usize)],
+        _: Duration,
+    ) -> Result<Vec<Reach>, String> {
+        *self.tried.borrow_mut() += pairs.len();
+        let tagged = ["NET0#1", "NET0#3"];
+        let frames = pairs.iter().map(|(from, to)| {
+            let (from, to) = (&endpoints[*from], &endpoints[*to]);
+            let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(&from.label[..], &to.label[..]));
+            let same = tagged.contains(&&from.label[..]) == tagged.contains(&&to.label[..]);
+            if (same && !pair(&self.lost)) || pair(&self.leaking) {
+                Reach::Arrived {
+                    after: Duration::from_millis(1),
+                }
+            } else {
+                Reach::NotArrived
+            }
+        });
+        self.unless_blind(Source::Frames, || frames.collect())
+    }
+}
+
+impl World {
+    fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
+        if self.blind.contains(&source) { Err(format!("{source:?} cannot be seen")) } else { Ok(see()) }
+    }
+
+    fn verify(&self) -> Vec<Verdict> {
+        let places = self.model.guests.keys().map(|name| {
+            let place = if self.blind.contains(&Source::Guest) {
+                GuestPlace::Unseen("it is dark".to_owned())
+            } else if self.stopped.contains(name.as_str()) {
+                GuestPlace::NotRunning("it was never started".to_owned())
+            } else {
+                let mut interfaces = self.inside[name.as_str()].clone();
+                for (n, report) in interfaces.iter_mut().enumerate().filter(|_| self.virtio) {
+                    let base = if name.as_str() == "a" { 0 } else { 2 };
+                    report.device = Some(format!("virtio{}", base + n));
+                }
+                GuestPlace::Running(Box::new(Inside {
+                    interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
+                    namespace: !self.blind.contains(&Source::GuestNamespace),
+                }))
+            };
+            (name.clone(), place)
+        });
+        let nics = [("NET0".parse().unwrap(), bdf("04:00.0"))].into_iter().collect();
+        verify(
+            &self.model,
+            &self.inventory,
+            &nics,
+            &places.collect(),
+            &mut &*self,
+            Duration::ZERO,
+        )
+    }
+
+    /// The verdicts that are no pass, as `subject attribute: outcome`.
+    fn not_passed(&self) -> Vec<String> {
+        self.verify()
+            .into_iter()
+            .filter(|verdict| verdict.outcome != Outcome::Pass)
+            .map(|verdict| format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.outcome))
+            .collect()
+    }
+
+    fn interface(&mut self, place: &str, name: &str) -> &mut InterfaceReport {
+        let reports = self.inside.get_mut(place).unwrap();
+        reports
+            .iter_mut()
+            .find(|report| report.interface.name.as_str() == name)
+            .unwrap()
+    }
+
+    fn vf(&mut self, n: usize) -> &mut VfState {
+        &mut self.sight.vfs[n].1
+    }
+}
+
+#[test]
+fn a_machine_that_is_as_the_model_wants_passes_whole() {
+    let world = world();
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+    let verdicts = world.verify();
+    let judged: BTreeSet<String> = verdicts
+        .iter()
+        .map(|verdict| format!("{} {}", verdict.subject, verdict.attribute))
+        .collect();
+    for expected in [
+        "NET0 match",
+        "NET0 vfs",
+        "NET0 autoprobe",
+        "NET0 loopback",
+        "NET0 interface",
+        "NET0 mtu",
+        "NET0 up",
+        "NET0 carrier",
+        "NET0 addresses",
+        "NET0#0 mac",
+        "NET0#1 vlan",
+        "NET0#3 qos",
+        "NET0#3 spoofchk",
+        "NET0#3 trust",
+        "NET0#3 max_tx_rate",
+        "NET0#3 link_state",
+        "NET0#4 mac",
+        "a running",
+        "NET0#2 driver",
+        "NET0#2 interface",
+        "NET0#2 device",
+        "NET0#2 addresses",
+        "NET0#3 mtu",
+        "NET0#2 up",
+        "NET0#2 carrier",
+        "NET0#0 -> NET0#2 reach",
+        "NET0#1 -> NET0#3 reach",
+        "NET0#1 -> NET0#2 reach",
+        "NET0 -> NET0#0 reach",
+        "NET0#3 -> NET0 reach",
+    ] {
+        assert!(judged.contains(expected), "{expected} is not judged: {judged:#?}");
+    }
+    // The MAC of an owned VF has two witnesses.
+    let vantages: Vec<Vantage> = verdicts
+        .iter()
+        .filter(|verdict| verdict.subject.to_string() == "NET0#0" && verdict.attribute == "mac")
+        .map(|verdict| verdict.vantage.clone())
+        .collect();
+    assert_eq!(vantages, [Vantage::Host, Vantage::Guest("a".parse().unwrap())]);
+    assert!(verdicts.iter().all(Verdict::holds));
+}
+
+/// One thing set wrong, and the verdicts that must not pass for it.
+#[test]
+fn whatever_is_changed_behind_the_tools_back_fails() {
+    let changes: Vec<(&str, fn(&mut World), &[&str])> = vec![
+        ("MAC at the PF", |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#0 mac: fail"]),
+        ("MAC of a VF that nobody owns", |w| w.vf(4).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#4 mac: fail"]),
+        (
+            "MAC inside",
+            |w| w.interface("a", "eth0").interface.mac = mac("02:ff:ff:ff:ff:ff"),
+            &["NET0#0 mac: fail"],
+        ),
+        ("VLAN", |w| w.vf(1).vlan = VlanId::new(0).unwrap(), &["NET0#1 vlan: fail"]),
+        ("priority", |w| w.vf(3).qos = VlanQos::new(0).unwrap(), &["NET0#3 qos: fail"]),
+        ("spoofchk", |w| w.vf(3).spoofchk = Some(false), &["NET0#3 spoofchk: fail"]),
+        ("spoofchk unreported", |w| w.vf(3).spoofchk = None, &["NET0#3 spoofchk: unsupported"]),
+        ("trust", |w| w.vf(3).trust = Some(true), &["NET0#3 trust: fail"]),
+        ("rate", |w| w.vf(3).max_tx_rate = TxRate(0), &["NET0#3 max_tx_rate: fail"]),
+        ("link state", |w| w.vf(3).link_state = Some(LinkState::Auto), &["NET0#3 link_state: fail"]),
+        ("MTU", |w| w.interface("b", "eth1").interface.mtu = 1500, &["NET0#3 mtu: fail"]),
+        ("MTU of the PF", |w| w.interface("", "lan0").interface.mtu = 1500, &["NET0 mtu: fail"]),
+        (
+            "PF's name",
+            |w| w.interface("", "lan0").interface.name = "eth9".parse().unwrap(),
+            &["NET0 interface: fail"],
+        ),
+        (
+            "address gone",
+            |w| w.interface("b", "eth0").interface.addresses.truncate(1),
+            &["NET0#2 addresses: fail"],
+        ),
+        (
+            "PF's address gone",
+            |w| w.interface("", "lan0").interface.addresses.clear(),
+            &["NET0 addresses: fail"],
+        ),
+        (
+            "another prefix",
+            |w| w.interface("a", "eth0").interface.addresses[0] = "10.0.0.10/16".parse().unwrap(),
+            &["NET0#0 addresses: fail"],
+        ),
+        (
+            "other name inside",
+            |w| w.interface("a", "eth0").interface.name = "net9".parse().unwrap(),
+            &["NET0#0 interface: fail"],
+        ),
+        (
+            "no carrier",
+            |w| w.interface("a", "eth0").interface.carrier = Some(false),
+            &["NET0#0 carrier: fail"],
+        ),
+        (
+            "carrier unknown",
+            |w| w.interface("a", "eth0").interface.carrier = None,
+            &["NET0#0 carrier: unknown"],
+        ),
+        (
+            "VF count",
+            |w| w.inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = 4,
+            &["NET0 vfs: fail"],
+        ),
+        (
+            "autoprobe",
+            |w| w.inventory.pfs[0].sriov.as_mut().unwrap().autoprobe = true,
+            &["NET0 autoprobe: fail"],
+        ),
+        (
+            "driver",
+            |w| {
+                let vf = &mut w.inventory.pfs[0].sriov.as_mut().unwrap().vfs[2];
+                vf.present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
+            },
+            &["NET0#2 driver: fail"],
+        ),
+        (
+            "another NIC",
+            |w| w.inventory.pfs[0].permanent_mac = Some(mac("0c:c4:7a:9a:61:eb")),
+            &["NET0 match: fail"],
+        ),
+        ("VEPA", |w| w.sight.switch_mode = SwitchMode::Vepa, &["NET0 loopback: fail"]),
+        (
+            "a frame is lost",
+            |w| w.lost.extend([("NET0#0", "NET0#2")]),
+            &["NET0 loopback: fail", "NET0#0 -> NET0#2 reach: fail"],
+        ),
+        (
+            "a frame leaks",
+            |w| w.leaking.extend([("NET0#1", "NET0")]),
+            &["NET0#1 -> NET0 reach: fail"],
+        ),
+    ];
+    for (what, change, expected) in changes {
+        let mut world = world();
+        change(&mut world);
+        let seen = world.not_passed();
+        if what == "another NIC" {
+            // Derived MACs follow the PF's, so they fail with it.
+            assert!(seen.contains(&"NET0 match: fail".to_owned()));
+            continue;
+        }
+        assert_eq!(seen, expected, "{what}");
+        assert!(!world.verify().iter().all(Verdict::holds), "{what}");
+    }
+}
+
+#[test]
+fn two_interfaces_that_swapped_names_both_fail() {
+    let mut world = world();
+    world.interface("a", "eth0").interface.name = "tmp".parse().unwrap();
+    world.interface("a", "eth1").interface.name = "eth0".parse().unwrap();
+    world.interface("a", "tmp").interface.name = "eth1".parse().unwrap();
+    let seen = world.not_passed();
+    for expected in ["NET0#0 device: fail", "NET0#0 mac: fail", "NET0#1 device: fail", "NET0#1 mac: fail"] {
+        assert!(seen.contains(&expected.to_owned()), "{seen:?}");
+    }
+    let verdicts = world.verify();
+    let device = verdicts.iter().find(|v| v.attribute == "device" && v.outcome == Outcome::Fail).unwrap();
+    assert_eq!(device.wanted, "NET0#0 at 0000:04:10.0");
+    assert_eq!(device.seen, "NET0#1 at 0000:04:10.2");
+}
+
+#[test]
+fn a_missing_interface_fails_and_all_about_it_is_not_passed() {
+    let mut world = world();
+    let gone = world.inside.get_mut("b").unwrap().remove(0);
+    world.inside.get_mut("").unwrap().push(gone);
+    let verdicts = world.verify();
+    let inside: Vec<_> = verdicts
+        .iter()
+        .filter(|v| v.subject.to_string() == "NET0#2" && v.vantage == Vantage::Guest("b".parse().unwrap()))
+        .collect();
+    assert!(inside.len() >= 6);
+    for verdict in inside {
+        assert_eq!(verdict.outcome, Outcome::Fail, "{verdict:?}");
+    }
+    let mac = verdicts.iter().rfind(|v| v.subject.to_string() == "NET0#2" && v.attribute == "mac").unwrap();
+    assert_eq!(mac.seen, "its interface is on the host, called eth0");
+    let path = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#2").unwrap();
+    assert_eq!(path.outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_guest_that_does_not_run_fails_and_hides_its_functions() {
+    let mut world = world();
+    world.stopped.insert("a".to_owned());
+    for verdict in world.verify() {
+        let about_a = matches!(&verdict.vantage, Vantage::Guest(guest) if guest.as_str() == "a")
+            || matches!(&verdict.subject, Subject::Path { from, to }
+                if [from, to].iter().any(|f| ["NET0#0", "NET0#1"].contains(&&f.to_string()[..])));
+        if verdict.subject.to_string() == "a" {
+            assert_eq!(verdict.outcome, Outcome::Fail);
+        } else if about_a {
+            assert_eq!(verdict.outcome, Outcome::Unknown, "{verdict:?}");
+        } else {
+            assert_eq!(verdict.outcome, Outcome::Pass, "{verdict:?}");
+        }
+    }
+}
+
+/// What must have been seen for a verdict to be a pass.
+fn witnesses(verdict: &Verdict) -> Vec<Source> {
+    use Source::{Frames, Guest, GuestInterfaces, GuestNamespace, HostInterfaces, VirtualFunctions};
+    let attribute = &verdict.attribute[..];
+    match (&verdict.subject, &verdict.vantage) {
+        (Subject::Path { from, to }, _) => {
+            let mut needed = vec![Frames];
+            for function in [from, to] {
+                match function.vf {
+                    None => needed.push(HostInterfaces),
+                    Some(_) => needed.extend([VirtualFunctions, Guest, GuestInterfaces, GuestNamespace]),
+                }
+            }
+            needed
+        }
+        (Subject::Nic(_), _) => match attribute {
+            "match" | "autoprobe" => vec![],
+            "vfs" => vec![VirtualFunctions],
+            "loopback" => vec![Frames],
+            _ => panic!("{verdict:?}"),
+        },
+        (Subject::Guest(_), _) => vec![Guest],
+        (Subject::Machine, _) => vec![Frames],
+        (Subject::Function(_), Vantage::Guest(_)) if attribute == "device" => {
+            vec![Guest, GuestInterfaces, VirtualFunctions]
+        }
+        (Subject::Function(_), Vantage::Guest(_)) => vec![Guest, GuestInterfaces],
+        (Subject::Function(_), Vantage::Host) if attribute == "driver" => vec![],
+        (Subject::Function(function), Vantage::Host) if function.vf.is_none() => vec![HostInterfaces],
+        (Subject::Function(_), Vantage::Host) => vec![HostInterfaces, Source::PfSight],
+    }
+}
+
+#[test]
+fn nothing_passes_that_was_not_seen_and_nothing_is_left_out() {
+    let keys = |verdicts: &[Verdict]| -> Vec<(Subject, String, String)> {
+        let mut keys: Vec<_> = verdicts
+            .iter()
+            .map(|v| (v.subject.clone(), v.attribute.clone(), v.vantage.to_string()))
+            .collect();
+        keys.sort();
+        keys
+    };
+    let whole = keys(&world().verify());
+    for subset in 0..1u32 << SOURCES.len() {
+        let mut world = world();
+        world.blind = (0..).zip(SOURCES).filter(|(n, _)| subset & (1 << n) != 0).map(|(_, source)| source).collect();
+        let verdicts = world.verify();
+        for verdict in &verdicts {
+            let unseen = witnesses(verdict).iter().any(|source| world.blind.contains(source));
+            match verdict.outcome {
+                Outcome::Pass => assert!(!unseen, "{:?}: {verdict:?}", world.blind),
+                // Loopback is what the frames inside the NIC say, and these need all the rest.
+                Outcome::Unknown if verdict.attribute == "loopback" => assert_ne!(subset, 0),
+                Outcome::Unknown => assert!(unseen, "{:?}: {verdict:?}", world.blind),
+                _ => panic!("nothing was changed, only hidden {:?}: {verdict:?}", world.blind),
+            }
+        }
+        assert_eq!(keys(&verdicts), whole, "{:?}", world.blind);
+    }
+}
+
+#[test]
+fn a_silent_interface_that_is_down_is_no_proof_of_isolation() {
+    let mut world = world();
+    world.interface("a", "eth1").interface.up = false;
+    let verdicts = world.verify();
+    let path = |text: &str| verdicts.iter().find(|v| v.subject.to_string() == text).unwrap();
+    assert_eq!(path("NET0#0 -> NET0#1").outcome, Outcome::Unknown);
+    assert_eq!(path("NET0#1 -> NET0#3").outcome, Outcome::Unknown);
+    assert_eq!(path("NET0#0 -> NET0#3").outcome, Outcome::Pass);
+}
+
+/// virtio: the PF reports nothing of its VFs, interfaces name the virtio device, nothing keeps VLANs apart.
+fn virtio(model: &str) -> World {
+    let mut world = world_of(model);
+    world.sight.vfs.clear();
+    world.virtio = true;
+    let pf = &mut world.inventory.pfs[0];
+    pf.driver = Some("virtio-pci".to_owned());
+    for vf in &mut pf.sriov.as_mut().unwrap().vfs {
+        vf.present.as_mut().unwrap().driver = Some("virtio-pci".to_owned());
+    }
+    world.leaking = [("NET0#0", "NET0#1"), ("NET0#1", "NET0#0")].into();
+    world
+}
+
+#[test]
+fn a_nic_without_an_embedded_switch_says_so() {
+    let seen = virtio(MODEL).not_passed();
+    let expected: Vec<String> = [
+        "NET0#1 vlan",
+        "NET0#3 vlan",
+        "NET0#3 qos",
+        "NET0#3 spoofchk",
+        "NET0#3 trust",
+        "NET0#3 max_tx_rate",
+        "NET0#3 link_state",
+        "NET0#0 -> NET0#1 reach",
+        "NET0#1 -> NET0#0 reach",
+    ]
+    .iter()
+    .map(|what| format!("{what}: unsupported"))
+    .collect();
+    assert_eq!(seen, expected);
+
+    let verdicts = virtio(MODEL).verify();
+    assert!(!verdicts.iter().all(Verdict::holds));
+    let reach = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#1").unwrap();
+    assert_eq!(reach.seen, "arrives: virtio-pci functions have no embedded switch");
+}
+
+#[test]
+fn what_the_model_calls_best_effort_may_be_unsupported_but_not_wrong() {
+    let lenient = MODEL.replace(
+        "    vfs: 5\n",
+        "    vfs: 5\n    best_effort: [vlan, qos, spoofchk, trust, max_tx_rate, link_state]\n",
+    );
+    let world = virtio(&lenient);
+    let verdicts = world.verify();
+    assert!(verdicts.iter().any(|v| v.outcome == Outcome::Unsupported));
+    assert!(verdicts.iter().all(Verdict::holds), "{:?}", world.not_passed());
+
+    // A driver that has the attribute and holds another value is wrong all the same.
+    let mut world = world_of(&lenient);
+    world.vf(1).vlan = VlanId::new(200).unwrap();
+    assert_eq!(world.not_passed(), ["NET0#1 vlan: fail"]);
+    // A driver without a link state setting is reported by Linux as `auto`.
+    let mut world = world_of(&lenient);
+    world.vf(3).link_state = Some(LinkState::Auto);
+    assert_eq!(world.not_passed(), ["NET0#3 link_state: unsupported"]);
+    assert!(world.verify().iter().all(Verdict::holds));
+}
+
+#[test]
+fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
+    let off = MODEL.replace("loopback: true", "loopback: false");
+    let mut world = world_of(&off);
+    let functions = ["NET0", "NET0#0", "NET0#1", "NET0#2", "NET0#3"];
+    world.lost = functions.iter().flat_map(|a| functions.iter().map(|b| (*a, *b))).collect();
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+
+    let seen = world_of(&off).not_passed();
+    assert!(seen.contains(&"NET0 loopback: unsupported".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"NET0#0 -> NET0#2 reach: unsupported".to_owned()), "{seen:?}");
+    assert!(seen.iter().all(|verdict| verdict.ends_with("unsupported")), "{seen:?}");
+
+    let lenient = off.replace("    vfs: 5\n", "    vfs: 5\n    best_effort: [loopback]\n");
+    assert!(world_of(&lenient).verify().iter().all(Verdict::holds));
+
+    // With the knob reported as set, frames that pass are a failure.
+    let mut world = world_of(&off);
+    world.sight.switch_mode = SwitchMode::Vepa;
+    assert!(world.not_passed().contains(&"NET0#0 -> NET0#2 reach: fail".to_owned()));
+}
+
+#[test]
+fn a_model_that_leaves_loopback_open_is_not_judged_on_it() {
+    let open = MODEL.replace("    loopback: true\n", "");
+    let mut world = world_of(&open);
+    world.lost.insert(("NET0#0", "NET0#2"));
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+    // Other VLANs stay apart whatever the switch does.
+    world.leaking.insert(("NET0#0", "NET0#1"));
+    assert_eq!(world.not_passed(), ["NET0#0 -> NET0#1 reach: fail"]);
+}
+
+#[test]
+fn every_small_path_is_tried() {
+    let world = world();
+    world.verify();
+    assert_eq!(*world.tried.borrow(), 5 * 4);
+}
