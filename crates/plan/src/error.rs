@@ -12,7 +12,7 @@ pub enum PlanError {
     #[error("the model does not fit this machine")]
     Model(Diagnostics),
     /// The model asks for what this version does not do.
-    #[error("not available in this version: {}", list(.0))]
+    #[error("{}", list(.0))]
     Unsupported(Vec<Refusal>),
     /// What the model asks for would break what runs.
     #[error("refused as unsafe: {}", list(.0))]

@@ -67,7 +67,10 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             Some(Action::SetVfCount { pf, count: 0 }),
             needs(),
             Made::Vfs(pf),
-            format!("{name} is to have {wanted} VFs"),
+            format!(
+                "{name} is to have {wanted} VF{}",
+                if wanted == 1 { "" } else { "s" }
+            ),
         ));
     }
 }
@@ -211,31 +214,26 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             false,
         );
     }
-    let missing = nic
+    for address in nic
         .nic
         .addresses
         .iter()
-        .filter(|address| !found.addresses.contains(address));
-    match nic.owner {
-        Some((guest, _)) if !nic.nic.addresses.is_empty() => planner.note(format!(
-            "{name}'s own addresses are not set on the host: its interface goes to {guest}"
-        )),
-        _ => missing.for_each(|address| {
-            step(
-                planner,
-                pf,
-                Action::AddAddress {
-                    function: pf,
-                    address: *address,
-                },
-                Some(Action::RemoveAddress {
-                    function: pf,
-                    address: *address,
-                }),
-                format!("{name} is to have it on the host"),
-                best_effort("addresses"),
-            );
-        }),
+        .filter(|address| !found.addresses.contains(address))
+    {
+        step(
+            planner,
+            pf,
+            Action::AddAddress {
+                function: pf,
+                address: *address,
+            },
+            Some(Action::RemoveAddress {
+                function: pf,
+                address: *address,
+            }),
+            format!("{name} is to have it on the host"),
+            best_effort("addresses"),
+        );
     }
 }
 

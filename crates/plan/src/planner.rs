@@ -116,7 +116,7 @@ pub fn runnable<'m>(
     let vms: Vec<Refusal> = guests
         .filter(|(_, guest)| guest.kind == GuestKind::Vm)
         .map(|(name, _)| Refusal {
-            what: format!("guest {name} is a VM, and running VMs is not available in this version"),
+            what: format!("guest {name} is a VM, and this version does not run VMs yet"),
             way_round: format!("give {name} `kind: container`"),
         })
         .collect();

@@ -59,12 +59,13 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
         })
         .collect();
     let mut taken: HashMap<Bdf, usize> = HashMap::new();
-    for (index, (name, nic)) in open.iter().enumerate() {
-        if !augment(index, &candidates, &mut taken, &mut Vec::new()) {
-            messages.push(nothing_left(name, nic, &pfs, &owners));
-        }
-    }
+    let without: Vec<usize> = (0..open.len())
+        .filter(|index| !augment(*index, &candidates, &mut taken, &mut Vec::new()))
+        .collect();
     owners.extend(taken.into_iter().map(|(bdf, index)| (bdf, open[index].0)));
+    for (name, nic) in without.into_iter().map(|index| open[index]) {
+        messages.push(nothing_left(name, nic, &pfs, &owners));
+    }
 
     if messages.is_empty() {
         let by_name: HashMap<&NicName, Bdf> = owners.into_iter().map(|(bdf, name)| (name, bdf)).collect();
@@ -182,7 +183,7 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
     if past.is_empty() {
         return Err(vec![error(
             at(name, "vfs"),
-            format!("{name} is to have {} VFs, but {limit}", nic.vfs),
+            format!("{name} is to have {}, but {limit}", count(nic.vfs)),
             Some(format!("ask for {most} or fewer")),
         )]);
     }
@@ -196,36 +197,29 @@ fn nothing_left(name: &NicName, nic: &Nic, pfs: &[&Pf], owners: &HashMap<Bdf, &N
         .copied()
         .filter(|pf| matches(&nic.matching, pf, false))
         .collect();
-    let what = words(&nic.matching);
-    let message = if alike.is_empty() && nic.matching.driver.is_some() {
-        format!("no PF of this machine has {what}")
-    } else if alike.is_empty() {
-        format!("{name} needs a PF, and this machine has none")
+    let what = match &nic.matching.driver {
+        Some(driver) => format!("PF with driver {driver}"),
+        None => "PF".to_owned(),
+    };
+    let vfs = count(nic.vfs);
+    let message = if alike.is_empty() {
+        format!("this machine has no {what}, and {name} needs one")
     } else if alike.iter().all(|pf| pf.sriov.is_none()) && nic.vfs > 0 {
-        format!(
-            "{name} is to have {} VFs, but no PF with {what} has SR-IOV",
-            nic.vfs
-        )
+        format!("{name} is to have {vfs}, but no {what} has SR-IOV")
     } else if alike.iter().all(|pf| room(pf) < nic.vfs) {
         let most = alike.iter().map(|pf| room(pf)).max().unwrap_or(0);
-        format!(
-            "{name} is to have {} VFs, but no PF with {what} has more than {most}",
-            nic.vfs
-        )
+        format!("{name} is to have {vfs}, but no {what} can have more than {most}")
     } else {
+        let room = if nic.vfs > 0 {
+            format!(" with room for {vfs}")
+        } else {
+            String::new()
+        };
         let claims: Vec<String> = alike
             .iter()
             .filter_map(|pf| owners.get(&pf.bdf).map(|owner| format!("{owner} is {}", pf.bdf)))
             .collect();
-        let claims = if claims.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", claims.join(", "))
-        };
-        format!(
-            "no PF with {what} and room for {} VFs is left for {name}{claims}",
-            nic.vfs
-        )
+        format!("no {what}{room} is left for {name}: {}", claims.join(", "))
     };
     error(at(name, "match"), message, Some(nearest(&nic.matching, pfs)))
 }
@@ -269,6 +263,10 @@ fn room(pf: &Pf) -> u16 {
     })
 }
 
+fn count(vfs: u16) -> String {
+    format!("{vfs} {}", if vfs == 1 { "VF" } else { "VFs" })
+}
+
 fn at(nic: &NicName, key: &str) -> Path {
     Path::of(["nics", nic.as_str(), key])
 }
@@ -282,11 +280,7 @@ fn words(matching: &NicMatch) -> String {
     .into_iter()
     .flatten()
     .collect();
-    if parts.is_empty() {
-        "any driver".to_owned()
-    } else {
-        parts.join(" and ")
-    }
+    parts.join(" and ")
 }
 
 fn describe(pf: &Pf) -> String {

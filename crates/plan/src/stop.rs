@@ -25,13 +25,18 @@ pub fn stop_steps(
         return;
     };
     if found.running {
+        let mut needs: Vec<Made> = dependents
+            .iter()
+            .map(|dependent| Made::Running((*dependent).clone()))
+            .collect();
+        // A PF's VFs are given back before the PF, so that on the way back they find it up again.
+        let pfs = nics.iter().filter(|nic| found.functions.contains(&nic.pf.bdf));
+        let vfs = pfs.flat_map(|nic| &nic.vfs).map(|vf| vf.found.bdf);
+        needs.extend(vfs.map(Made::Driver));
         planner.draft.push(Sketch::new(
             Action::StopGuest { guest: name.clone() },
             Some(Action::StartGuest { guest: name.clone() }),
-            dependents
-                .iter()
-                .map(|dependent| Made::Running((*dependent).clone()))
-                .collect(),
+            needs,
             Made::Running(name.clone()),
             format!("{name} is to stop"),
         ));

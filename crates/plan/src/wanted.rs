@@ -201,7 +201,7 @@ fn unknown_driver(name: &NicName, pf: &Pf) -> Diagnostic {
 }
 
 /// Derives the MACs that are not given. A PF whose interface is inside a running guest (not `seen`) may have no MAC
-/// that could be read: then its VFs' attributes cannot be set anyway.
+/// that could be read: then its VFs' attributes cannot be set anyway. One without an interface is reported as such.
 fn derive(
     nic: &mut WantedNic<'_>,
     seen: bool,
@@ -209,7 +209,7 @@ fn derive(
     messages: &mut Vec<Diagnostic>,
 ) {
     let Some(pf_mac) = nic.pf.permanent_mac.or(nic.nic.matching.mac) else {
-        if !seen {
+        if !seen || nic.pf.interface.is_none() {
             return;
         }
         let lacking = nic.vfs.iter().find(|vf| vf.settings.mac.is_none());

@@ -1,0 +1,216 @@
+//! What holds of every plan, on machines and models made by chance.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use penstock_model::{Inventory, inventory::PresentVf};
+use penstock_plan::{
+    Action, Plan, StepId,
+    check::{check, check_steps, simulate},
+    plan, start, stop, undo,
+};
+use proptest::prelude::*;
+use support::{Dice, Size, machine};
+
+const SMALL: Size = Size {
+    nics: 3,
+    vfs: 5,
+    guests: 4,
+};
+
+/// The inventory without what no undo can bring back, or what nobody keeps: names and MTUs of VF interfaces, and all
+/// that was set for VFs which the plan destroyed or made.
+fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
+    let mut inventory = inventory.clone();
+    for pf in &mut inventory.pfs {
+        let remade = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step.action, Action::SetVfCount { pf: of, .. } if of == pf.bdf));
+        if let Some(interface) = &mut pf.interface {
+            interface.addresses.sort();
+        }
+        for vf in pf.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs) {
+            if let Some(present) = &mut vf.present {
+                present.interface = None;
+                if remade {
+                    *present = PresentVf::default();
+                }
+            }
+            // What a driver did not report before, nobody can set back.
+            if let Some(state) = vf
+                .present
+                .as_mut()
+                .and_then(|present| present.attributes.as_mut())
+            {
+                (state.spoofchk, state.trust, state.link_state) = (None, None, None);
+            }
+        }
+        let blind = plan.steps.iter().any(|step| {
+            matches!(step.action, Action::SetSwitchMode { pf: of, .. } if of == pf.bdf && step.inverse.is_none())
+        });
+        if blind {
+            pf.switch_mode = Default::default();
+        }
+    }
+    inventory
+}
+
+/// What a person would call the same plan done twice: another plan after it has nothing to do.
+fn damaged(plan: &Plan, change: impl FnOnce(&mut Plan)) -> Plan {
+    let mut damaged = plan.clone();
+    change(&mut damaged);
+    damaged
+}
+
+/// Takes a step away, and keeps the numbers of the rest and their needs in order.
+fn without(plan: &Plan, position: usize) -> Plan {
+    let gone = StepId(position as u32 + 1);
+    let shift = |id: StepId| if id > gone { StepId(id.0 - 1) } else { id };
+    damaged(plan, |plan| {
+        plan.steps.remove(position);
+        for step in &mut plan.steps {
+            step.id = shift(step.id);
+            step.needs.retain(|need| *need != gone);
+            step.needs.iter_mut().for_each(|need| *need = shift(*need));
+        }
+    })
+}
+
+/// Puts the step at `from` just before its first or after its last relative, with numbers as they should be but the
+/// order wrong: each step comes after one that needed it.
+fn swapped(plan: &Plan, earlier: usize, later: usize) -> Plan {
+    damaged(plan, |plan| {
+        plan.steps.swap(earlier, later);
+        for (position, step) in plan.steps.iter_mut().enumerate() {
+            step.id = StepId(position as u32 + 1);
+            // Needs that point forward would give it away; the order itself must.
+            step.needs.clear();
+        }
+    })
+}
+
+/// Steps that may be left out of a good plan without making it a wrong one.
+fn matters(plan: &Plan, position: usize) -> bool {
+    match &plan.steps[position].action {
+        // Nothing lasting shows a reset.
+        Action::ResetFunction { .. } => false,
+        // A mode that the driver does not report is not known to be wrong before it is set.
+        Action::SetSwitchMode { .. } => false,
+        _ => true,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_passes_its_check_and_leaves_nothing_to_do(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        prop_assert_eq!(check(&model, &inventory, &made), vec![], "{}", made);
+        let after = simulate(&inventory, &made);
+        let again = plan(&model, &after).unwrap();
+        prop_assert_eq!(again.steps, vec![]);
+        prop_assert_eq!(again.nics, made.nics);
+    }
+
+    #[test]
+    fn the_way_back_leads_back(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let back = undo(&made);
+        let after = simulate(&inventory, &made);
+        prop_assert_eq!(check_steps(&model, &after, &back), vec![], "{}", back);
+        let restored = simulate(&after, &back);
+        prop_assert_eq!(lasting(&restored, &made), lasting(&inventory, &made));
+    }
+
+    #[test]
+    fn stopped_guests_start_again(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let running = simulate(&inventory, &plan(&model, &inventory).unwrap());
+        let one: Vec<_> = model.guests.keys().skip(seed as usize % 4).take(1).cloned().collect();
+        for chosen in [&one[..], &[]] {
+            let stopping = stop(&model, &running, chosen).unwrap();
+            prop_assert_eq!(check_steps(&model, &running, &stopping), vec![], "{}", stopping);
+            let stopped = simulate(&running, &stopping);
+            if chosen.is_empty() {
+                prop_assert!(stopped.guests.is_empty());
+                prop_assert!(stop(&model, &stopped, &[]).unwrap().steps.is_empty());
+            }
+            let starting = start(&model, &stopped, chosen).unwrap();
+            prop_assert_eq!(check_steps(&model, &stopped, &starting), vec![], "{}", starting);
+        }
+    }
+
+    #[test]
+    fn a_step_left_out_is_missed(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        for position in (0..made.steps.len()).filter(|position| matters(&made, *position)) {
+            let damaged = without(&made, position);
+            let findings = check(&model, &inventory, &damaged);
+            prop_assert!(!findings.is_empty(), "nobody misses step {} of\n{made}", position + 1);
+        }
+    }
+
+    #[test]
+    fn a_step_before_what_it_needs_is_found(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        for later in 0..made.steps.len() {
+            for need in &made.steps[later].needs {
+                let damaged = swapped(&made, need.0 as usize - 1, later);
+                prop_assert!(!check(&model, &inventory, &damaged).is_empty(), "{later} and {need} of\n{made}");
+            }
+        }
+    }
+
+    #[test]
+    fn damage_to_one_step_is_found(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        prop_assume!(made.steps.len() > 1);
+        let mut dice = Dice(seed);
+        let position = dice.below(made.steps.len() as u64) as usize;
+        let other = (position + 1) % made.steps.len();
+        let number = damaged(&made, |plan| plan.steps[position].id = StepId(9999));
+        prop_assert!(!check(&model, &inventory, &number).is_empty());
+        let forward = damaged(&made, |plan| { let own = plan.steps[position].id; plan.steps[position].needs.push(own); });
+        prop_assert!(!check(&model, &inventory, &forward).is_empty());
+        let fact = damaged(&made, |plan| plan.steps[position].postcondition = made.steps[other].postcondition.clone());
+        prop_assert!(!check(&model, &inventory, &fact).is_empty());
+        let inverse = damaged(&made, |plan| plan.steps[position].inverse = Some(plan.steps[position].action.clone()));
+        let same = made.steps[position].inverse == Some(made.steps[position].action.clone());
+        prop_assert!(same || !check(&model, &inventory, &inverse).is_empty());
+    }
+}
+
+/// The issue asks for 50 ms for parse, check and plan; parsing has most of it. Without optimisation it takes longer.
+#[test]
+fn the_largest_machine_is_planned_in_time() {
+    let size = Size {
+        nics: 2,
+        vfs: 255,
+        guests: 64,
+    };
+    let limit = Duration::from_millis(if cfg!(debug_assertions) { 600 } else { 20 });
+    let fastest = (0..5)
+        .map(|seed| {
+            let (mut model, inventory) = machine(seed, &size);
+            model.nics.values_mut().for_each(|nic| nic.vfs = 255);
+            let before = Instant::now();
+            let made = plan(&model, &inventory).unwrap();
+            let findings = check(&model, &inventory, &made);
+            let took = before.elapsed();
+            assert_eq!(findings, []);
+            assert!(made.steps.len() > 500);
+            took
+        })
+        .min()
+        .unwrap();
+    println!("plan and check: {fastest:?}");
+    assert!(fastest < limit, "{fastest:?}");
+}

@@ -1,0 +1,267 @@
+//! Random models and inventories that fit each other.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+use penstock_model::{
+    Bdf, Board, Function, FunctionName, Guest, GuestKind, GuestName, Inventory, LinkState, Mac, Model, Mtu,
+    Nic, NicMatch, NicName, Root, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
+    inventory::{Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
+};
+
+/// SplitMix64: a whole machine out of one number, so that a failing one is named by it.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn some<T>(&mut self, times: u64, value: T) -> Option<T> {
+        self.once_in(times).then_some(value)
+    }
+}
+
+const DRIVERS: [(&str, &str); 5] = [
+    ("igb", "igbvf"),
+    ("ixgbe", "ixgbevf"),
+    ("i40e", "iavf"),
+    ("bnxt_en", "bnxt_en"),
+    ("virtio-pci", "virtio-pci"),
+];
+
+fn mac(kind: u8, nic: usize, vf: u16) -> Mac {
+    let [high, low] = vf.to_be_bytes();
+    Mac::new([kind, 0x1b, 0x21, nic as u8, high, low])
+}
+
+fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
+    let up = dice.once_in(2);
+    let mut addresses = Vec::new();
+    for address in ["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"] {
+        // A down interface has no IPv6 addresses.
+        if dice.once_in(3) && (up || address.starts_with("192")) {
+            addresses.push(address.parse().unwrap());
+        }
+    }
+    Interface {
+        name: name.parse().unwrap(),
+        mac,
+        mtu: 1500,
+        up,
+        carrier: None,
+        speed: None,
+        addresses,
+    }
+}
+
+fn state(dice: &mut Dice) -> VfState {
+    VfState {
+        mac: if dice.once_in(2) {
+            Mac::new([0; 6])
+        } else {
+            Mac::new([6, 5, 4, 3, 2, dice.below(256) as u8])
+        },
+        vlan: VlanId::new(dice.below(3) as u16).unwrap(),
+        qos: Default::default(),
+        vlan_proto: Default::default(),
+        spoofchk: dice.some(2, true),
+        trust: dice.some(2, false),
+        min_tx_rate: TxRate(0),
+        max_tx_rate: TxRate(dice.below(2) as u32 * 100),
+        link_state: dice.some(2, LinkState::Auto),
+    }
+}
+
+fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
+    let (driver, vf_driver) = DRIVERS[dice.below(5) as usize];
+    let bdf = Bdf::new(0, RoutingId(0x0400 + 0x1000 * nic as u16));
+    let num_vfs = if dice.once_in(2) {
+        dice.below(u64::from(total) + 1) as u16
+    } else {
+        0
+    };
+    let attributes = driver != "virtio-pci";
+    let vfs = (0..total)
+        .map(|index| Vf {
+            index: VfIndex::new(index).unwrap(),
+            bdf: bdf.of_vf(0x80, 2, index).unwrap(),
+            present: (index < num_vfs).then(|| {
+                let driver = if dice.once_in(3) { "vfio-pci" } else { vf_driver };
+                let bound = dice.some(2, driver);
+                let own = (bound == Some(vf_driver)).then(|| Interface {
+                    addresses: vec![],
+                    ..interface(dice, format!("v{nic}x{index}"), mac(0x0e, nic, index))
+                });
+                PresentVf {
+                    driver: bound.map(str::to_owned),
+                    interface: own,
+                    attributes: attributes.then(|| state(dice)),
+                    ..PresentVf::default()
+                }
+            }),
+        })
+        .collect();
+    Pf {
+        bdf,
+        identity: Default::default(),
+        driver: Some(driver.to_owned()),
+        interface: Some(interface(dice, format!("p{nic}"), mac(0, nic, 0))),
+        permanent_mac: Some(mac(0, nic, 0)),
+        numa_node: None,
+        iommu_group: None,
+        sriov: Some(Sriov {
+            total_vfs: total,
+            num_vfs,
+            autoprobe: dice.once_in(2),
+            first_vf_offset: 0x80,
+            vf_stride: 2,
+            vf_device: 0,
+            vfs,
+        }),
+        switch_mode: match driver {
+            "ixgbe" | "bnxt_en" => {
+                [SwitchMode::Veb, SwitchMode::Vepa, SwitchMode::Unreported][dice.below(3) as usize]
+            }
+            _ => SwitchMode::Unreported,
+        },
+    }
+}
+
+fn settings(dice: &mut Dice, mac: Option<Mac>) -> VfSettings {
+    VfSettings {
+        mac,
+        vlan: dice.some(3, VlanId::new(100).unwrap()),
+        spoofchk: dice.some(3, true),
+        trust: dice.some(3, true),
+        max_tx_rate: dice.some(3, TxRate(100)),
+        link_state: dice.some(3, LinkState::Enable),
+        ..VfSettings::default()
+    }
+}
+
+/// How many of what.
+pub struct Size {
+    pub nics: usize,
+    pub vfs: u16,
+    pub guests: usize,
+}
+
+/// A machine with a model that fits it.
+pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
+    let dice = &mut Dice(seed);
+    let mut inventory = Inventory::default();
+    let mut model = Model {
+        machine: "m".into(),
+        nics: IndexMap::new(),
+        guests: IndexMap::new(),
+        board: Board::default(),
+    };
+    let mut functions = Vec::new();
+    for index in 0..size.nics {
+        let pf = pf(dice, index, size.vfs);
+        let name: NicName = format!("NET{index}").parse().unwrap();
+        let vfs = if dice.once_in(3) {
+            size.vfs
+        } else {
+            dice.below(u64::from(size.vfs) + 1) as u16
+        };
+        let owned_pf = dice.once_in(3);
+        functions.extend(owned_pf.then(|| FunctionName {
+            nic: name.clone(),
+            vf: None,
+        }));
+        functions.extend((0..vfs).map(|vf| FunctionName {
+            nic: name.clone(),
+            vf: VfIndex::new(vf),
+        }));
+        let nic = Nic {
+            matching: NicMatch {
+                mac: dice.some(2, pf.permanent_mac.unwrap()),
+                bdf: Some(pf.bdf),
+                driver: dice.some(2, pf.driver.clone().unwrap()),
+            },
+            vfs,
+            loopback: dice.some(2, dice.0 % 2 == 0),
+            mtu: dice.some(2, Mtu::new(9000).unwrap()),
+            interface: dice.some(2, format!("lan{index}").parse().unwrap()),
+            addresses: if owned_pf {
+                vec![]
+            } else {
+                dice.some(2, "2001:db8::1/64".parse().unwrap())
+                    .into_iter()
+                    .collect()
+            },
+            vf_defaults: settings(dice, None),
+            best_effort: BTreeSet::new(),
+        };
+        inventory.pfs.push(pf);
+        model.nics.insert(name, nic);
+    }
+    let names: Vec<GuestName> = (0..size.guests)
+        .map(|index| format!("g{index}").parse().unwrap())
+        .collect();
+    for name in &names {
+        let guest = Guest {
+            kind: GuestKind::Container,
+            cpus: dice.some(2, 2),
+            memory: None,
+            functions: vec![],
+            after: vec![],
+            root: Root::Overlay,
+            init: vec![],
+        };
+        model.guests.insert(name.clone(), guest);
+    }
+    for name in functions {
+        // One in four belongs to nobody.
+        let owner = dice.below(size.guests as u64 * 4 / 3 + 1) as usize;
+        let Some(guest) = names.get(owner).and_then(|owner| model.guests.get_mut(owner)) else {
+            continue;
+        };
+        let nic = name.nic.as_str()[3..].parse().unwrap();
+        let given = dice.some(3, mac(2, nic, name.vf.map_or(0x100, VfIndex::get)));
+        let of_vf = settings(dice, given).or(&model.nics[&name.nic].vf_defaults);
+        guest.functions.push(Function {
+            settings: if name.vf.is_some() {
+                of_vf
+            } else {
+                VfSettings {
+                    mac: given,
+                    ..VfSettings::default()
+                }
+            },
+            name,
+            interface: format!("eth{}", guest.functions.len()).parse().unwrap(),
+            addresses: vec![],
+            mtu: None,
+            best_effort: BTreeSet::new(),
+        });
+    }
+    // Any later guest may need any earlier one of a shuffled list: no cycle, and not the file's order.
+    let mut shuffled = names.clone();
+    for index in (1..shuffled.len()).rev() {
+        shuffled.swap(index, dice.below(index as u64 + 1) as usize);
+    }
+    for later in 1..shuffled.len() {
+        if dice.once_in(2) {
+            let earlier = shuffled[dice.below(later as u64) as usize].clone();
+            model.guests[&shuffled[later]].after.push(earlier);
+        }
+    }
+    (model, inventory)
+}
