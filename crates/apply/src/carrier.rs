@@ -14,10 +14,7 @@ use penstock_host::{
     Netlink, NetlinkError, PciError, PciFunction, Root, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
-use penstock_model::{
-    Bdf, VfIndex,
-    inventory::VfState,
-};
+use penstock_model::{Bdf, VfIndex, inventory::VfState};
 use penstock_plan::{Action, Carry, CarryError, Direction, Fact};
 
 mod facts;
@@ -73,7 +70,10 @@ impl HostCarrier {
         match &names[..] {
             [] => Ok(None),
             [name] => match self.index_of(name) {
-                Some(index) => Ok(Some(Found { name: name.clone(), index })),
+                Some(index) => Ok(Some(Found {
+                    name: name.clone(),
+                    index,
+                })),
                 // Renamed between the two looks.
                 None => self.find_by_netlink(function, &at),
             },
@@ -83,7 +83,10 @@ impl HostCarrier {
     }
 
     fn find_by_netlink(&mut self, function: Bdf, at: &str) -> Result<Option<Found>, CarryError> {
-        let reports = self.netlink.interfaces().map_err(|error| from_netlink(at, error))?;
+        let reports = self
+            .netlink
+            .interfaces()
+            .map_err(|error| from_netlink(at, error))?;
         Ok(interface_of(function, &reports, &self.root).map(|report| Found {
             name: report.interface.name.to_string(),
             index: report.index,
@@ -279,9 +282,9 @@ impl Carry for HostCarrier {
             Action::SetLink { function, direction } => self.change(*function, |netlink, index| {
                 netlink.set_up(index, *direction == Direction::Up)
             }),
-            Action::AddAddress { function, address } => self.change(*function, |netlink, index| {
-                netlink.add_address(index, *address)
-            }),
+            Action::AddAddress { function, address } => {
+                self.change(*function, |netlink, index| netlink.add_address(index, *address))
+            }
             Action::RemoveAddress { function, address } => self.change(*function, |netlink, index| {
                 netlink.remove_address(index, *address)
             }),
@@ -319,7 +322,8 @@ impl Carry for HostCarrier {
                 let mut answers = Vec::with_capacity(actions.len());
                 for action in actions {
                     answers.push(self.carry(action, deadline));
-                    if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+                    if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_)))
+                    {
                         break;
                     }
                 }

@@ -238,12 +238,16 @@ mod tests {
     fn damage_in_the_middle_and_a_newer_version_are_told() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":1,\"steps\":1}\nnonsense\n").unwrap();
+        files::write_atomic(
+            &path,
+            "{\"entry\":\"begin\",\"version\":1,\"steps\":1}\nnonsense\n",
+        )
+        .unwrap();
+        assert!(matches!(read(&path), Err(JournalError::Damaged { line: 2, .. })));
+        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":99,\"steps\":1}\n").unwrap();
         assert!(matches!(
             read(&path),
-            Err(JournalError::Damaged { line: 2, .. })
+            Err(JournalError::Newer { version: 99, .. })
         ));
-        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":99,\"steps\":1}\n").unwrap();
-        assert!(matches!(read(&path), Err(JournalError::Newer { version: 99, .. })));
     }
 }

@@ -216,7 +216,10 @@ fn told(undone: usize, not_undone: &[NotUndone]) -> String {
         many => format!("{many} steps were taken back"),
     };
     for left in not_undone {
-        text += &format!("\n  not taken back: step {}, {}: {}", left.step, left.action, left.error);
+        text += &format!(
+            "\n  not taken back: step {}, {}: {}",
+            left.step, left.action, left.error
+        );
     }
     text
 }
@@ -296,7 +299,15 @@ pub fn run(
         let batch = batch(&plan.steps[next..], &carried_by[next..]);
         let outcomes = run.carry_batch(batch, carried_by[next]);
         let mut failed: Option<(&Step, StepError)> = None;
-        for (step, Tried { outcome, touched, took }) in batch.iter().zip(outcomes) {
+        for (
+            step,
+            Tried {
+                outcome,
+                touched,
+                took,
+            },
+        ) in batch.iter().zip(outcomes)
+        {
             let report = report(step, &outcome, took);
             let entry = Entry::Outcome {
                 step: step.id,
@@ -324,7 +335,11 @@ pub fn run(
         if let Some((step, source)) = failed {
             // A command that was ended by Ctrl-C failed for that reason and no other.
             let cancelled = options.cancelled() || matches!(source, StepError::Cancelled);
-            let why = if cancelled { "cancelled".to_owned() } else { chain(&source) };
+            let why = if cancelled {
+                "cancelled".to_owned()
+            } else {
+                chain(&source)
+            };
             let (undone, not_undone) = run.roll_back(&begun, &why);
             if cancelled {
                 return Err(ApplyError::Cancelled {
@@ -388,12 +403,15 @@ fn assign(plan: &Plan, carriers: &[&mut dyn Carry]) -> Result<Vec<usize>, ApplyE
 /// The steps from the first on that one carrier can do without regard to their order.
 fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
     let first = carried_by.first();
-    let alike = |step: &Step| std::mem::discriminant(&step.action) == std::mem::discriminant(&steps[0].action);
+    let alike =
+        |step: &Step| std::mem::discriminant(&step.action) == std::mem::discriminant(&steps[0].action);
     let length = (0..steps.len().min(BATCH))
         .take_while(|n| {
             carried_by.get(*n) == first
                 && alike(&steps[*n])
-                && !steps[..*n].iter().any(|earlier| steps[*n].needs.contains(&earlier.id))
+                && !steps[..*n]
+                    .iter()
+                    .any(|earlier| steps[*n].needs.contains(&earlier.id))
         })
         .count();
     &steps[..length]
@@ -402,7 +420,9 @@ fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
 fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepReport {
     let (outcome, detail) = match outcome {
         Ok(()) => (Ending::Done, None),
-        Err(StepError::Carry(CarryError::Unsupported(why))) if step.best_effort || is_setting(&step.action) => {
+        Err(StepError::Carry(CarryError::Unsupported(why)))
+            if step.best_effort || is_setting(&step.action) =>
+        {
             (Ending::Unsupported, Some(why.clone()))
         }
         Err(error) => (Ending::Failed, Some(chain(error))),
@@ -508,7 +528,9 @@ impl Run<'_, '_> {
                     Err(error) => Err(StepError::Carry(error)),
                 };
                 let outcome = match outcome {
-                    Err(_) if self.options.mode == Mode::TearDown && self.already(&step.postcondition) => Ok(()),
+                    Err(_) if self.options.mode == Mode::TearDown && self.already(&step.postcondition) => {
+                        Ok(())
+                    }
                     outcome => outcome,
                 };
                 stopped |= self.options.mode == Mode::Apply
@@ -523,7 +545,12 @@ impl Run<'_, '_> {
     }
 
     /// Reads a fact until it holds, within `patience`.
-    fn prove(&mut self, fact: &Fact, patience: Duration, cancel: Option<&AtomicBool>) -> Result<(), StepError> {
+    fn prove(
+        &mut self,
+        fact: &Fact,
+        patience: Duration,
+        cancel: Option<&AtomicBool>,
+    ) -> Result<(), StepError> {
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {

@@ -36,7 +36,11 @@ impl Tree {
         }
         symlink("../0000:04:10.0", tree.device("0000:04:00.0/virtfn0")).unwrap();
         symlink("../0000:04:10.2", tree.device("0000:04:00.0/virtfn1")).unwrap();
-        symlink("../../../bus/pci/drivers/vfio-pci", tree.device("0000:04:10.0/driver")).unwrap();
+        symlink(
+            "../../../bus/pci/drivers/vfio-pci",
+            tree.device("0000:04:10.0/driver"),
+        )
+        .unwrap();
         tree
     }
 
@@ -111,14 +115,24 @@ fn facts_are_what_the_files_say() {
 fn a_count_whose_vfs_do_not_exist_is_not_so() {
     let tree = Tree::new();
     fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
-    let seen = tree.carrier().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
+    let seen = tree
+        .carrier()
+        .holds(&Fact::VfCount {
+            pf: bdf(PF),
+            count: 2,
+        })
+        .unwrap();
     assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist".to_owned()));
 }
 
 #[test]
 fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
     let tree = Tree::new();
-    symlink("../../../bus/pci/drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink(
+        "../../../bus/pci/drivers/igbvf",
+        tree.device("0000:04:10.2/driver"),
+    )
+    .unwrap();
     let fact = Fact::Driver {
         function: bdf("0000:04:10.2"),
         driver: Some("igbvf".to_owned()),
@@ -138,7 +152,13 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     for (fact, so) in [
         (Fact::VfCount { pf: gone, count: 0 }, true),
         (Fact::VfCount { pf: gone, count: 2 }, false),
-        (Fact::Driver { function: gone, driver: None }, true),
+        (
+            Fact::Driver {
+                function: gone,
+                driver: None,
+            },
+            true,
+        ),
         (
             Fact::Driver {
                 function: gone,
@@ -188,9 +208,15 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
 fn a_kernel_without_the_knob_is_unsupported() {
     let tree = Tree::new();
     let second = Duration::from_secs(1);
-    let off = Action::SetAutoprobe { pf: bdf(PF), on: false };
+    let off = Action::SetAutoprobe {
+        pf: bdf(PF),
+        on: false,
+    };
     tree.carrier().carry(&off, second).unwrap();
-    assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: false }));
+    assert!(tree.holds(Fact::Autoprobe {
+        pf: bdf(PF),
+        on: false
+    }));
     fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe")).unwrap();
     let outcome = tree.carrier().carry(&off, second);
     assert!(matches!(outcome, Err(CarryError::Unsupported(_))), "{outcome:?}");
@@ -205,7 +231,10 @@ fn a_function_without_an_interface_fails_in_words() {
     };
     let error = tree.carrier().carry(&up, Duration::from_secs(1)).unwrap_err();
     let text = crate::runner::chain(&error);
-    assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
+    assert_eq!(
+        text,
+        "0000:04:10.2 cannot be changed: it has no network interface on the host"
+    );
 }
 
 #[test]
@@ -222,7 +251,9 @@ fn many_functions_are_bound_side_by_side_and_answered_in_order() {
             driver: (!there.contains(&n)).then(|| "vfio-pci".to_owned()),
         })
         .collect();
-    let outcomes = tree.carrier().carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
+    let outcomes = tree
+        .carrier()
+        .carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
     let worked: Vec<usize> = (0..outcomes.len()).filter(|n| outcomes[*n].is_ok()).collect();
     assert_eq!((outcomes.len(), &worked[..]), (11, &there[..]));
 }
@@ -254,7 +285,10 @@ fn attributes_are_compared_with_what_the_driver_reports() {
     };
     for (attribute, so) in [
         (VfAttribute::Mac(mac), Some(true)),
-        (VfAttribute::Mac("02:00:00:00:00:02".parse().unwrap()), Some(false)),
+        (
+            VfAttribute::Mac("02:00:00:00:00:02".parse().unwrap()),
+            Some(false),
+        ),
         (vlan(100, 3, VlanProtocol::Dot1q), Some(true)),
         (vlan(100, 0, VlanProtocol::Dot1q), Some(false)),
         (vlan(100, 3, VlanProtocol::Dot1ad), Some(false)),
@@ -276,6 +310,12 @@ fn attributes_are_compared_with_what_the_driver_reports() {
     }
     // virtio reports no VF at all; another driver not this one.
     let mac = VfAttribute::Mac(mac);
-    assert!(matches!(facts::judge(&[], vf, &mac), Err(CarryError::Unsupported(_))));
-    assert!(matches!(facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac), Ok(Err(_))));
+    assert!(matches!(
+        facts::judge(&[], vf, &mac),
+        Err(CarryError::Unsupported(_))
+    ));
+    assert!(matches!(
+        facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac),
+        Ok(Err(_))
+    ));
 }

@@ -153,7 +153,11 @@ fn plan() -> Plan {
 
 /// The world before, as the inverses of [`plan`] leave it.
 fn before() -> World {
-    let state = plan().steps.iter().filter_map(|step| step.inverse.as_ref().map(set)).collect();
+    let state = plan()
+        .steps
+        .iter()
+        .filter_map(|step| step.inverse.as_ref().map(set))
+        .collect();
     World {
         state,
         ..World::default()
@@ -245,13 +249,19 @@ fn a_rollback_goes_on_past_what_it_cannot_take_back() {
         panic!("{outcome:?}");
     };
     assert!(error.to_string().contains("not taken back: step 4"), "{error}");
-    let ApplyError::RolledBack { undone, not_undone, .. } = error else {
+    let ApplyError::RolledBack {
+        undone, not_undone, ..
+    } = error
+    else {
         unreachable!()
     };
     assert_eq!(undone, [5, 3, 2, 1].map(StepId));
     assert_eq!(not_undone.len(), 1);
     let mut expected = before().state;
-    expected.insert("mac 0000:04:00.0 1".to_owned(), "mac 02:00:00:00:00:02".to_owned());
+    expected.insert(
+        "mac 0000:04:00.0 1".to_owned(),
+        "mac 02:00:00:00:00:02".to_owned(),
+    );
     assert_eq!(world.state, expected);
 }
 
@@ -273,7 +283,10 @@ fn what_later_steps_stand_on_must_be_supported() {
         let mut world = before();
         world.trouble.insert(k, Trouble::Unsupported);
         let (outcome, _) = go(&mut world, &quick());
-        assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(ApplyError::RolledBack { .. })),
+            "{outcome:?}"
+        );
         assert_eq!(world.state, before().state);
     }
 }
@@ -303,7 +316,10 @@ fn a_cancelled_run_takes_back_what_it_did() {
             ..quick()
         };
         let (outcome, _) = go(&mut world, &options);
-        assert!(matches!(outcome, Err(ApplyError::Cancelled { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(ApplyError::Cancelled { .. })),
+            "{outcome:?}"
+        );
         assert_eq!(world.state, before().state);
     }
 }
@@ -317,7 +333,10 @@ fn a_step_that_nobody_carries_is_refused_before_the_first_write() {
     let mut world = before();
     let mut journal = Vec::new();
     let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
-    assert!(matches!(outcome, Err(ApplyError::NotCarried { step: StepId(6), .. })));
+    assert!(matches!(
+        outcome,
+        Err(ApplyError::NotCarried { step: StepId(6), .. })
+    ));
     assert_eq!((world.carried, journal.len()), (0, 0));
 
     plan.steps[5].action = plan.steps[4].action.clone();
@@ -326,7 +345,10 @@ fn a_step_that_nobody_carries_is_refused_before_the_first_write() {
         running: true,
     };
     let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
-    assert!(matches!(outcome, Err(ApplyError::NotObserved { step: StepId(6), .. })));
+    assert!(matches!(
+        outcome,
+        Err(ApplyError::NotObserved { step: StepId(6), .. })
+    ));
     assert_eq!((world.carried, journal.len()), (0, 0));
 }
 

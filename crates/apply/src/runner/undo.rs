@@ -66,7 +66,11 @@ impl Run<'_, '_> {
             .ok_or_else(|| "nothing here can carry it out".to_owned())?;
         if let Err(error) = carrier.carry(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
-            return if self.already(&fact) { Ok(()) } else { Err(chain(&error)) };
+            return if self.already(&fact) {
+                Ok(())
+            } else {
+                Err(chain(&error))
+            };
         }
         if !self.carriers.iter().any(|carrier| carrier.observes(&fact)) {
             return Ok(());
@@ -95,8 +99,14 @@ pub(super) fn fact_after(action: &Action) -> Fact {
             guest: definition.guest,
             defined: true,
         },
-        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
+        Action::UndefineGuest { guest } => Fact::GuestDefined {
+            guest,
+            defined: false,
+        },
         Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
+        Action::StopGuest { guest } => Fact::GuestRunning {
+            guest,
+            running: false,
+        },
     }
 }

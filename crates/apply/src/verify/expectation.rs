@@ -185,8 +185,20 @@ mod tests {
             ("A#0", "A#2", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
             ("A", "A#2", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
             ("A#2", "A#4", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
-            ("A#0", "A#5", Isolated(LinkDisabled), Isolated(LinkDisabled), Isolated(LinkDisabled)),
-            ("A#5", "A#0", Isolated(LinkDisabled), Isolated(LinkDisabled), Isolated(LinkDisabled)),
+            (
+                "A#0",
+                "A#5",
+                Isolated(LinkDisabled),
+                Isolated(LinkDisabled),
+                Isolated(LinkDisabled),
+            ),
+            (
+                "A#5",
+                "A#0",
+                Isolated(LinkDisabled),
+                Isolated(LinkDisabled),
+                Isolated(LinkDisabled),
+            ),
             // Over the cable: the embedded switch's loopback does not matter.
             ("A#0", "B#0", Arrives, Arrives, NotJudged),
             ("A", "B", Arrives, Arrives, NotJudged),
@@ -195,7 +207,13 @@ mod tests {
             ("A#2", "B#3", Isolated(Vlan), Isolated(Vlan), NotJudged),
             ("A#4", "B#2", Isolated(Vlan), Isolated(Vlan), NotJudged),
             ("A#0", "B#2", Isolated(Vlan), Isolated(Vlan), NotJudged),
-            ("A#0", "B#5", Isolated(LinkDisabled), Isolated(LinkDisabled), NotJudged),
+            (
+                "A#0",
+                "B#5",
+                Isolated(LinkDisabled),
+                Isolated(LinkDisabled),
+                NotJudged,
+            ),
             // No cable.
             ("A#0", "C#0", Isolated(NotCabled), Isolated(NotCabled), NotJudged),
             ("A", "C", Isolated(NotCabled), Isolated(NotCabled), NotJudged),
@@ -205,7 +223,11 @@ mod tests {
         ] {
             assert_eq!(expected(&on, from, to), with_on, "{from} -> {to}, loopback on");
             assert_eq!(expected(&off, from, to), with_off, "{from} -> {to}, loopback off");
-            assert_eq!(expected(&silent, from, to), with_silent, "{from} -> {to}, nothing said");
+            assert_eq!(
+                expected(&silent, from, to),
+                with_silent,
+                "{from} -> {to}, nothing said"
+            );
         }
     }
 
@@ -217,7 +239,11 @@ mod tests {
         let functions = ["A", "A#0", "A#1", "A#2", "B", "B#0", "B#1", "B#2"];
         for from in functions {
             for to in functions {
-                assert_eq!(expected(model, from, to), expected(model, to, from), "{from} {to}");
+                assert_eq!(
+                    expected(model, from, to),
+                    expected(model, to, from),
+                    "{from} {to}"
+                );
             }
         }
     }

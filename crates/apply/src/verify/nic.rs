@@ -42,7 +42,11 @@ fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
         matching.driver.as_ref().map(|driver| format!("driver {driver}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let wanted = if parts.is_empty() { "a PF".to_owned() } else { format!("a PF with {}", parts.join(", ")) };
+    let wanted = if parts.is_empty() {
+        "a PF".to_owned()
+    } else {
+        format!("a PF with {}", parts.join(", "))
+    };
     let Some(pf) = scene.pf(name) else {
         page.put("match", wanted, "there is no such PF", Outcome::Fail);
         return false;
@@ -50,13 +54,22 @@ fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
     let seen = format!(
         "{} with MAC {}, driver {}",
         pf.bdf,
-        pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
+        pf.permanent_mac
+            .map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
         pf.driver.as_deref().unwrap_or("none")
     );
     let alike = matching.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
         && matching.bdf.is_none_or(|bdf| pf.bdf == bdf)
-        && matching.driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver));
-    page.put("match", wanted, seen, if alike { Outcome::Pass } else { Outcome::Fail });
+        && matching
+            .driver
+            .as_ref()
+            .is_none_or(|driver| pf.driver.as_ref() == Some(driver));
+    page.put(
+        "match",
+        wanted,
+        seen,
+        if alike { Outcome::Pass } else { Outcome::Fail },
+    );
     true
 }
 
@@ -100,7 +113,13 @@ fn physical(scene: &Scene<'_>, pf: &FunctionName, reached: bool, page: &mut Page
 }
 
 /// What the PF's driver keeps for one VF.
-fn virtual_function(scene: &Scene<'_>, nic: &NicName, index: VfIndex, settings: &VfSettings, sheet: &mut Sheet) {
+fn virtual_function(
+    scene: &Scene<'_>,
+    nic: &NicName,
+    index: VfIndex,
+    settings: &VfSettings,
+    sheet: &mut Sheet,
+) {
     let function = FunctionName {
         nic: nic.clone(),
         vf: Some(index),
@@ -124,7 +143,10 @@ fn virtual_function(scene: &Scene<'_>, nic: &NicName, index: VfIndex, settings: 
 pub fn state<'s>(scene: &'s Scene<'_>, nic: &NicName, index: VfIndex) -> Result<&'s VfState, Blind> {
     let sight = scene.sight(nic).map_err(Blind::Unknown)?;
     if sight.vfs.is_empty() {
-        let driver = scene.pf(nic).and_then(|pf| pf.driver.as_deref()).unwrap_or("none");
+        let driver = scene
+            .pf(nic)
+            .and_then(|pf| pf.driver.as_deref())
+            .unwrap_or("none");
         return Err(match scene.vf_count(nic) {
             Ok(0) => Blind::Absent("there is no such VF".to_owned()),
             _ => Blind::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),

@@ -85,8 +85,17 @@ pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Du
             paths.tried.len(),
             paths.judged
         );
-        let outcome = if seen == paths.tried.len() { Outcome::Pass } else { Outcome::Unknown };
-        page.put("reach", wanted, format!("{seen} of {} paths were tried", paths.judged), outcome);
+        let outcome = if seen == paths.tried.len() {
+            Outcome::Pass
+        } else {
+            Outcome::Unknown
+        };
+        page.put(
+            "reach",
+            wanted,
+            format!("{seen} of {} paths were tried", paths.judged),
+            outcome,
+        );
     }
 }
 
@@ -97,7 +106,11 @@ fn send(
     eyes: &mut dyn Eyes,
     patience: Duration,
 ) -> Vec<Result<Reach, String>> {
-    let names: BTreeSet<&FunctionName> = paths.tried.iter().flat_map(|path| [&path.from, &path.to]).collect();
+    let names: BTreeSet<&FunctionName> = paths
+        .tried
+        .iter()
+        .flat_map(|path| [&path.from, &path.to])
+        .collect();
     let names: Vec<&FunctionName> = names.into_iter().collect();
     let mut endpoints = Vec::new();
     let positions: Vec<Result<usize, String>> = names
@@ -113,11 +126,8 @@ fn send(
         Ok(at) => positions[at].clone(),
         Err(_) => Err("not looked for".to_owned()),
     };
-    let mut outcomes: Vec<Result<Reach, String>> = paths
-        .tried
-        .iter()
-        .map(|_| Err("not tried".to_owned()))
-        .collect();
+    let mut outcomes: Vec<Result<Reach, String>> =
+        paths.tried.iter().map(|_| Err("not tried".to_owned())).collect();
     // Apart, so that those that must not arrive do not keep the others waiting.
     for arriving in [true, false] {
         let (mut pairs, mut whose) = (Vec::new(), Vec::new());
@@ -136,7 +146,11 @@ fn send(
         if pairs.is_empty() {
             continue;
         }
-        let patience = if arriving { patience } else { patience.min(ISOLATION_WATCH) };
+        let patience = if arriving {
+            patience
+        } else {
+            patience.min(ISOLATION_WATCH)
+        };
         match eyes.reach(&endpoints, &pairs, patience) {
             Ok(reached) => whose
                 .into_iter()
@@ -150,13 +164,21 @@ fn send(
 
 /// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
 fn endpoint(scene: &Scene<'_>, function: &FunctionName) -> Result<Endpoint, String> {
-    let home = scene.home(function).map_err(|dark| format!("{function}: {}", dark.why()))?;
-    let namespace = home.namespace.clone().map_err(|why| format!("{function}: {why}"))?;
+    let home = scene
+        .home(function)
+        .map_err(|dark| format!("{function}: {}", dark.why()))?;
+    let namespace = home
+        .namespace
+        .clone()
+        .map_err(|why| format!("{function}: {why}"))?;
     let report = scene.interface(function).map_err(|blind| match blind {
         Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why) => format!("{function}: {why}"),
     })?;
     if !report.interface.up {
-        return Err(format!("{function}: its interface {} is down", report.interface.name));
+        return Err(format!(
+            "{function}: its interface {} is down",
+            report.interface.name
+        ));
     }
     Ok(Endpoint {
         label: function.to_string(),
@@ -187,17 +209,26 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
     let wanted = if arrives { ARRIVES } else { ISOLATED };
     match (path.expectation, outcome) {
         (_, Err(why)) => page.put("reach", wanted, why, Outcome::Unknown),
-        (Expectation::Arrives, Ok(Reach::Arrived { .. })) => page.put("reach", wanted, ARRIVES, Outcome::Pass),
+        (Expectation::Arrives, Ok(Reach::Arrived { .. })) => {
+            page.put("reach", wanted, ARRIVES, Outcome::Pass)
+        }
         (Expectation::Arrives, Ok(Reach::NotArrived)) => {
             page.put("reach", wanted, "nothing arrived", Outcome::Fail);
         }
-        (Expectation::Isolated(_), Ok(Reach::NotArrived)) => page.put("reach", wanted, ISOLATED, Outcome::Pass),
+        (Expectation::Isolated(_), Ok(Reach::NotArrived)) => {
+            page.put("reach", wanted, ISOLATED, Outcome::Pass)
+        }
         // A link that is shown as down takes nothing: that is what was asked for.
         (Expectation::Isolated(Barrier::LinkDisabled), Ok(Reach::SendFailed(_))) => {
             page.put("reach", wanted, ISOLATED, Outcome::Pass);
         }
         (_, Ok(Reach::SendFailed(why))) => {
-            page.put("reach", wanted, format!("nothing could be sent: {why}"), Outcome::Unknown);
+            page.put(
+                "reach",
+                wanted,
+                format!("nothing could be sent: {why}"),
+                Outcome::Unknown,
+            );
         }
         (Expectation::Isolated(barrier), Ok(Reach::Arrived { .. })) => match lacking(scene, path, barrier) {
             Some(why) => page.put("reach", wanted, format!("{ARRIVES}: {why}"), Outcome::Unsupported),
@@ -213,13 +244,15 @@ fn makers<'p>(scene: &Scene<'_>, path: &'p Path, barrier: Barrier) -> Vec<&'p Fu
         let settings = scene.model.owner(function).map(|(_, owned)| &owned.settings);
         match barrier {
             Barrier::Vlan => settings.is_some_and(|settings| settings.vlan.is_some_and(|id| id.get() != 0)),
-            Barrier::LinkDisabled => {
-                settings.is_some_and(|settings| settings.link_state == Some(penstock_model::LinkState::Disable))
-            }
+            Barrier::LinkDisabled => settings
+                .is_some_and(|settings| settings.link_state == Some(penstock_model::LinkState::Disable)),
             Barrier::LoopbackOff | Barrier::NotCabled => true,
         }
     };
-    [&path.from, &path.to].into_iter().filter(|function| makes(function)).collect()
+    [&path.from, &path.to]
+        .into_iter()
+        .filter(|function| makes(function))
+        .collect()
 }
 
 /// Whether the model says of every maker of the barrier that its attribute may be unsupported.
@@ -249,15 +282,19 @@ fn lacking(scene: &Scene<'_>, path: &Path, barrier: Barrier) -> Option<String> {
             makers(scene, path, barrier).into_iter().find_map(|function| {
                 let state = nic::state(scene, &function.nic, function.vf?);
                 match state {
-                    Err(Blind::Unsupported(_)) => {
-                        Some(format!("{} functions have no embedded switch", driver(&function.nic)))
-                    }
+                    Err(Blind::Unsupported(_)) => Some(format!(
+                        "{} functions have no embedded switch",
+                        driver(&function.nic)
+                    )),
                     Ok(state)
                         if barrier == Barrier::LinkDisabled
                             && state.link_state != Some(penstock_model::LinkState::Disable)
                             && may_lack(scene, path, barrier) =>
                     {
-                        Some(format!("the driver ({}) does not report the link as down", driver(&function.nic)))
+                        Some(format!(
+                            "the driver ({}) does not report the link as down",
+                            driver(&function.nic)
+                        ))
                     }
                     _ => None,
                 }
@@ -306,7 +343,9 @@ fn loopback(
     let arrived = tried.iter().filter(|arrived| **arrived).count();
     let seen = match tried.len() {
         0 => "the driver reports no mode, and no path inside the NIC could be tried".to_owned(),
-        many => format!("the driver reports no mode; inside the NIC {arrived} of {many} paths tried pass frames"),
+        many => {
+            format!("the driver reports no mode; inside the NIC {arrived} of {many} paths tried pass frames")
+        }
     };
     let outcome = match wanted {
         _ if tried.is_empty() => Outcome::Unknown,

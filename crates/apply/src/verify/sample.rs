@@ -79,7 +79,11 @@ mod tests {
             assert!(set.contains(&(0, at)) && set.contains(&(at, 0)), "PF and {at}");
             assert!(set.contains(&(at, (at + 1) % 201)));
         }
-        assert!(chosen.iter().all(|(from, to)| from != to && *from <= 200 && *to <= 200));
+        assert!(
+            chosen
+                .iter()
+                .all(|(from, to)| from != to && *from <= 200 && *to <= 200)
+        );
         // 2 x 200 with the PF, 2 x 199 more with neighbours, and the draw.
         assert_eq!(chosen.len(), 400 + 398 + DRAWN);
     }

@@ -9,9 +9,7 @@ use std::{
 use indexmap::IndexMap;
 use penstock_host::InterfaceReport;
 use penstock_model::{
-    Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName,
-    inventory::Pf,
-    verdict::Vantage,
+    Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
 use super::{Eyes, GuestPlace, PfSight, sheet::Blind};
@@ -178,12 +176,13 @@ impl<'a> Scene<'a> {
 
     /// The address that a function has.
     pub fn address(&self, function: &FunctionName) -> Result<Bdf, Blind> {
-        self.addresses.get(function).copied().ok_or_else(|| {
-            match self.unlisted.get(&function.nic) {
+        self.addresses
+            .get(function)
+            .copied()
+            .ok_or_else(|| match self.unlisted.get(&function.nic) {
                 Some(why) => Blind::Unknown(why.clone()),
                 None => Blind::Absent(format!("there is no {function}")),
-            }
-        })
+            })
     }
 
     /// How many VFs of a NIC there are.
@@ -276,7 +275,9 @@ pub fn pf_of(nic: &NicName) -> FunctionName {
 
 /// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.
 fn is_representor(report: &InterfaceReport) -> bool {
-    let Some(port) = &report.port_name else { return false };
+    let Some(port) = &report.port_name else {
+        return false;
+    };
     let controller = |c: char| c == 'c' || c.is_ascii_digit();
     port.trim_start_matches(controller).starts_with("pf")
 }

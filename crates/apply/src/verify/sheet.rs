@@ -83,7 +83,8 @@ impl Page<'_> {
     ) {
         match seen {
             Ok(seen) if seen != wanted && seen == default && self.best_effort.contains(attribute) => {
-                let seen = format!("{seen}, which is also what Linux reports for a driver that has no such setting");
+                let seen =
+                    format!("{seen}, which is also what Linux reports for a driver that has no such setting");
                 self.put(attribute, wanted, seen, Outcome::Unsupported);
             }
             seen => self.compare(attribute, wanted, seen),

@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{
     InterfaceAddress, LinkState, Mac, Outcome, TxRate, VlanId, VlanProtocol, VlanQos,
-    inventory::{Interface, Pf, PciIdentity, PresentVf, Sriov, Vf},
+    inventory::{Interface, PciIdentity, Pf, PresentVf, Sriov, Vf},
     verdict::{Subject, Vantage},
 };
 
@@ -52,7 +52,11 @@ fn vf_bdf(n: u16) -> Bdf {
 }
 
 fn vf_mac(n: u16) -> Mac {
-    if n == 1 { mac("02:00:00:00:00:01") } else { Mac::derived(mac(PF_MAC), index(n)) }
+    if n == 1 {
+        mac("02:00:00:00:00:01")
+    } else {
+        Mac::derived(mac(PF_MAC), index(n))
+    }
 }
 
 /// A machine that verification looks at. Guests' interfaces are in `inside`, the host's under the empty name.
@@ -99,7 +103,11 @@ fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]) ->
         interface: Interface {
             name: name.parse().unwrap(),
             mac,
-            mtu: if name == "lan0" || number == 13 { 9000 } else { 1500 },
+            mtu: if name == "lan0" || number == 13 {
+                9000
+            } else {
+                1500
+            },
             up: true,
             carrier: Some(true),
             speed: Some(1000),
@@ -126,7 +134,11 @@ fn state(n: u16) -> VfState {
         trust: Some(false),
         min_tx_rate: TxRate(0),
         max_tx_rate: TxRate(if n == 3 { 100 } else { 0 }),
-        link_state: Some(if n == 3 { LinkState::Enable } else { LinkState::Auto }),
+        link_state: Some(if n == 3 {
+            LinkState::Enable
+        } else {
+            LinkState::Auto
+        }),
     }
 }
 
@@ -164,7 +176,10 @@ fn world_of(model: &str) -> World {
         switch_mode: SwitchMode::Unreported,
     };
     let inside = [
-        ("", vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])]),
+        (
+            "",
+            vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])],
+        ),
         (
             "a",
             vec![
@@ -186,7 +201,10 @@ fn world_of(model: &str) -> World {
             pfs: vec![pf],
             ..Inventory::default()
         },
-        inside: inside.into_iter().map(|(name, reports)| (name.to_owned(), reports)).collect(),
+        inside: inside
+            .into_iter()
+            .map(|(name, reports)| (name.to_owned(), reports))
+            .collect(),
         stopped: BTreeSet::new(),
         sight: PfSight {
             vfs: (0..5).map(|n| (index(n), state(n))).collect(),
@@ -223,7 +241,11 @@ impl Place for Inside {
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
-        if self.namespace { Ok(Some(77)) } else { Err(self.gone()) }
+        if self.namespace {
+            Ok(Some(77))
+        } else {
+            Err(self.gone())
+        }
     }
 }
 
@@ -243,7 +265,9 @@ impl Eyes for &World {
 
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
         assert_eq!(pf, bdf("04:00.0"));
-        self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
+        self.unless_blind(Source::VirtualFunctions, || {
+            (0..5).map(|n| (index(n), vf_bdf(n))).collect()
+        })
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {
@@ -282,7 +306,11 @@ impl Eyes for &World {
 
 impl World {
     fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
-        if self.blind.contains(&source) { Err(format!("{source:?} cannot be seen")) } else { Ok(see()) }
+        if self.blind.contains(&source) {
+            Err(format!("{source:?} cannot be seen"))
+        } else {
+            Ok(see())
+        }
     }
 
     fn verify(&self) -> Vec<Verdict> {
@@ -394,22 +422,62 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
 #[test]
 fn whatever_is_changed_behind_the_tools_back_fails() {
     let changes: Vec<(&str, fn(&mut World), &[&str])> = vec![
-        ("MAC at the PF", |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#0 mac: fail"]),
-        ("MAC of a VF that nobody owns", |w| w.vf(4).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#4 mac: fail"]),
+        (
+            "MAC at the PF",
+            |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"),
+            &["NET0#0 mac: fail"],
+        ),
+        (
+            "MAC of a VF that nobody owns",
+            |w| w.vf(4).mac = mac("02:ff:ff:ff:ff:ff"),
+            &["NET0#4 mac: fail"],
+        ),
         (
             "MAC inside",
             |w| w.interface("a", "eth0").interface.mac = mac("02:ff:ff:ff:ff:ff"),
             &["NET0#0 mac: fail"],
         ),
-        ("VLAN", |w| w.vf(1).vlan = VlanId::new(0).unwrap(), &["NET0#1 vlan: fail"]),
-        ("priority", |w| w.vf(3).qos = VlanQos::new(0).unwrap(), &["NET0#3 qos: fail"]),
-        ("spoofchk", |w| w.vf(3).spoofchk = Some(false), &["NET0#3 spoofchk: fail"]),
-        ("spoofchk unreported", |w| w.vf(3).spoofchk = None, &["NET0#3 spoofchk: unsupported"]),
+        (
+            "VLAN",
+            |w| w.vf(1).vlan = VlanId::new(0).unwrap(),
+            &["NET0#1 vlan: fail"],
+        ),
+        (
+            "priority",
+            |w| w.vf(3).qos = VlanQos::new(0).unwrap(),
+            &["NET0#3 qos: fail"],
+        ),
+        (
+            "spoofchk",
+            |w| w.vf(3).spoofchk = Some(false),
+            &["NET0#3 spoofchk: fail"],
+        ),
+        (
+            "spoofchk unreported",
+            |w| w.vf(3).spoofchk = None,
+            &["NET0#3 spoofchk: unsupported"],
+        ),
         ("trust", |w| w.vf(3).trust = Some(true), &["NET0#3 trust: fail"]),
-        ("rate", |w| w.vf(3).max_tx_rate = TxRate(0), &["NET0#3 max_tx_rate: fail"]),
-        ("link state", |w| w.vf(3).link_state = Some(LinkState::Auto), &["NET0#3 link_state: fail"]),
-        ("MTU", |w| w.interface("b", "eth1").interface.mtu = 1500, &["NET0#3 mtu: fail"]),
-        ("MTU of the PF", |w| w.interface("", "lan0").interface.mtu = 1500, &["NET0 mtu: fail"]),
+        (
+            "rate",
+            |w| w.vf(3).max_tx_rate = TxRate(0),
+            &["NET0#3 max_tx_rate: fail"],
+        ),
+        (
+            "link state",
+            |w| w.vf(3).link_state = Some(LinkState::Auto),
+            &["NET0#3 link_state: fail"],
+        ),
+        (
+            "MTU",
+            |w| w.interface("b", "eth1").interface.mtu = 1500,
+            &["NET0#3 mtu: fail"],
+        ),
+        (
+            "MTU of the PF",
+            |w| w.interface("", "lan0").interface.mtu = 1500,
+            &["NET0 mtu: fail"],
+        ),
         (
             "PF's name",
             |w| w.interface("", "lan0").interface.name = "eth9".parse().unwrap(),
@@ -468,7 +536,11 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
             |w| w.inventory.pfs[0].permanent_mac = Some(mac("0c:c4:7a:9a:61:eb")),
             &["NET0 match: fail"],
         ),
-        ("VEPA", |w| w.sight.switch_mode = SwitchMode::Vepa, &["NET0 loopback: fail"]),
+        (
+            "VEPA",
+            |w| w.sight.switch_mode = SwitchMode::Vepa,
+            &["NET0 loopback: fail"],
+        ),
         (
             "a frame is lost",
             |w| w.lost.extend([("NET0#0", "NET0#2")]),
@@ -501,11 +573,19 @@ fn two_interfaces_that_swapped_names_both_fail() {
     world.interface("a", "eth1").interface.name = "eth0".parse().unwrap();
     world.interface("a", "tmp").interface.name = "eth1".parse().unwrap();
     let seen = world.not_passed();
-    for expected in ["NET0#0 device: fail", "NET0#0 mac: fail", "NET0#1 device: fail", "NET0#1 mac: fail"] {
+    for expected in [
+        "NET0#0 device: fail",
+        "NET0#0 mac: fail",
+        "NET0#1 device: fail",
+        "NET0#1 mac: fail",
+    ] {
         assert!(seen.contains(&expected.to_owned()), "{seen:?}");
     }
     let verdicts = world.verify();
-    let device = verdicts.iter().find(|v| v.attribute == "device" && v.outcome == Outcome::Fail).unwrap();
+    let device = verdicts
+        .iter()
+        .find(|v| v.attribute == "device" && v.outcome == Outcome::Fail)
+        .unwrap();
     assert_eq!(device.wanted, "NET0#0 at 0000:04:10.0");
     assert_eq!(device.seen, "NET0#1 at 0000:04:10.2");
 }
@@ -524,9 +604,15 @@ fn a_missing_interface_fails_and_all_about_it_is_not_passed() {
     for verdict in inside {
         assert_eq!(verdict.outcome, Outcome::Fail, "{verdict:?}");
     }
-    let mac = verdicts.iter().rfind(|v| v.subject.to_string() == "NET0#2" && v.attribute == "mac").unwrap();
+    let mac = verdicts
+        .iter()
+        .rfind(|v| v.subject.to_string() == "NET0#2" && v.attribute == "mac")
+        .unwrap();
     assert_eq!(mac.seen, "its interface is on the host, called eth0");
-    let path = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#2").unwrap();
+    let path = verdicts
+        .iter()
+        .find(|v| v.subject.to_string() == "NET0#0 -> NET0#2")
+        .unwrap();
     assert_eq!(path.outcome, Outcome::Unknown);
 }
 
@@ -594,10 +680,16 @@ fn nothing_passes_that_was_not_seen_and_nothing_is_left_out() {
     let whole = keys(&world().verify());
     for subset in 0..1u32 << SOURCES.len() {
         let mut world = world();
-        world.blind = (0..).zip(SOURCES).filter(|(n, _)| subset & (1 << n) != 0).map(|(_, source)| source).collect();
+        world.blind = (0..)
+            .zip(SOURCES)
+            .filter(|(n, _)| subset & (1 << n) != 0)
+            .map(|(_, source)| source)
+            .collect();
         let verdicts = world.verify();
         for verdict in &verdicts {
-            let unseen = witnesses(verdict).iter().any(|source| world.blind.contains(source));
+            let unseen = witnesses(verdict)
+                .iter()
+                .any(|source| world.blind.contains(source));
             match verdict.outcome {
                 Outcome::Pass => assert!(!unseen, "{:?}: {verdict:?}", world.blind),
                 // Loopback is what the frames inside the NIC say, and these need all the rest.
@@ -656,8 +748,14 @@ fn a_nic_without_an_embedded_switch_says_so() {
 
     let verdicts = virtio(MODEL).verify();
     assert!(!verdicts.iter().all(Verdict::holds));
-    let reach = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#1").unwrap();
-    assert_eq!(reach.seen, "arrives: virtio-pci functions have no embedded switch");
+    let reach = verdicts
+        .iter()
+        .find(|v| v.subject.to_string() == "NET0#0 -> NET0#1")
+        .unwrap();
+    assert_eq!(
+        reach.seen,
+        "arrives: virtio-pci functions have no embedded switch"
+    );
 }
 
 #[test]
@@ -687,13 +785,25 @@ fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
     let off = MODEL.replace("loopback: true", "loopback: false");
     let mut world = world_of(&off);
     let functions = ["NET0", "NET0#0", "NET0#1", "NET0#2", "NET0#3"];
-    world.lost = functions.iter().flat_map(|a| functions.iter().map(|b| (*a, *b))).collect();
+    world.lost = functions
+        .iter()
+        .flat_map(|a| functions.iter().map(|b| (*a, *b)))
+        .collect();
     assert_eq!(world.not_passed(), Vec::<String>::new());
 
     let seen = world_of(&off).not_passed();
-    assert!(seen.contains(&"NET0 loopback: unsupported".to_owned()), "{seen:?}");
-    assert!(seen.contains(&"NET0#0 -> NET0#2 reach: unsupported".to_owned()), "{seen:?}");
-    assert!(seen.iter().all(|verdict| verdict.ends_with("unsupported")), "{seen:?}");
+    assert!(
+        seen.contains(&"NET0 loopback: unsupported".to_owned()),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains(&"NET0#0 -> NET0#2 reach: unsupported".to_owned()),
+        "{seen:?}"
+    );
+    assert!(
+        seen.iter().all(|verdict| verdict.ends_with("unsupported")),
+        "{seen:?}"
+    );
 
     let lenient = off.replace("    vfs: 5\n", "    vfs: 5\n    best_effort: [loopback]\n");
     assert!(world_of(&lenient).verify().iter().all(Verdict::holds));
@@ -701,7 +811,11 @@ fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
     // With the knob reported as set, frames that pass are a failure.
     let mut world = world_of(&off);
     world.sight.switch_mode = SwitchMode::Vepa;
-    assert!(world.not_passed().contains(&"NET0#0 -> NET0#2 reach: fail".to_owned()));
+    assert!(
+        world
+            .not_passed()
+            .contains(&"NET0#0 -> NET0#2 reach: fail".to_owned())
+    );
 }
 
 #[test]
