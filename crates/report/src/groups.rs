@@ -167,7 +167,8 @@ fn worst_subject_first(verdicts: Vec<&Verdict>) -> Vec<&Verdict> {
         Subject::Path { .. } => 3,
     };
     let mut sorted = verdicts;
-    sorted.sort_by_key(|verdict| {
+    sorted.sort_by_cached_key(|verdict| {
+        let verdict: &Verdict = verdict;
         let subject = &verdict.subject;
         let bad = subjects.get(subject).is_some_and(|bad| *bad > 0);
         (Reverse(bad), rank(subject), subject, verdict.holds())

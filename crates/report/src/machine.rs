@@ -97,7 +97,7 @@ impl Machine {
         emulated: bool,
     ) -> Machine {
         Machine {
-            name: model.machine.clone(),
+            name: model.machine.to_string(),
             emulated,
             nics: model
                 .nics

@@ -10,7 +10,7 @@ use penstock_model::{
 use serde::Serialize;
 
 use crate::{
-    Evidence, Group, GroupName,
+    Evidence, Group, GroupName, StepOutcome, StepRecord,
     machine::{kind_word, ranges},
     origin,
     picture::{self, Picture},
@@ -76,6 +76,7 @@ struct Page {
     verdict: String,
     explanation: String,
     tallies: Vec<Tally>,
+    failed_steps: Vec<StepRow>,
     called_out: Vec<VerdictRow>,
     not_called_out: usize,
     notes: Vec<String>,
@@ -255,6 +256,11 @@ impl Page {
             verdict: head.to_owned(),
             explanation: explanation.to_owned(),
             tallies: tallies(evidence),
+            failed_steps: (evidence.steps.iter())
+                .filter(|step| step.outcome == StepOutcome::Failed)
+                .take(MOST_CALLED_OUT)
+                .map(step_row)
+                .collect(),
             called_out: bad
                 .iter()
                 .take(MOST_CALLED_OUT)
@@ -486,7 +492,6 @@ fn reach_view(evidence: &Evidence) -> Option<Reach> {
 }
 
 fn steps(evidence: &Evidence) -> Option<Steps> {
-    use crate::StepOutcome::{Already, Done, Failed, Skipped, Undone, Unsupported};
     if evidence.steps.is_empty() {
         return None;
     }
@@ -498,27 +503,7 @@ fn steps(evidence: &Evidence) -> Option<Steps> {
             through += usize::from(step.outcome.holds());
             !step.outcome.holds() || through <= MOST_STEPS
         })
-        .map(|step| {
-            let (symbol, class) = match step.outcome {
-                Done | Already => ("✓", "pass"),
-                Unsupported => ("–", "unsupported"),
-                Skipped => ("·", "unknown"),
-                Undone => ("↩", "unknown"),
-                Failed => ("✗", "fail"),
-            };
-            StepRow {
-                id: step.id,
-                what: one_line(&step.what),
-                why: one_line(&step.why),
-                time: step.took.map(seconds::text).unwrap_or_default(),
-                mark: Mark {
-                    symbol,
-                    word: step.outcome.word(),
-                    class,
-                },
-                detail: step.detail.as_deref().map(one_line).unwrap_or_default(),
-            }
-        })
+        .map(step_row)
         .collect();
     let bad = evidence.steps.iter().filter(|step| !step.outcome.holds()).count();
     let total: Duration = evidence
@@ -536,6 +521,28 @@ fn steps(evidence: &Evidence) -> Option<Steps> {
         left_out: evidence.steps.len() - rows.len(),
         rows,
     })
+}
+
+fn step_row(step: &StepRecord) -> StepRow {
+    let (symbol, class) = match step.outcome {
+        StepOutcome::Done | StepOutcome::Already => ("✓", "pass"),
+        StepOutcome::Unsupported => ("–", "unsupported"),
+        StepOutcome::Skipped => ("·", "unknown"),
+        StepOutcome::Undone => ("↩", "unknown"),
+        StepOutcome::Failed => ("✗", "fail"),
+    };
+    StepRow {
+        id: step.id,
+        what: one_line(&step.what),
+        why: one_line(&step.why),
+        time: step.took.map(seconds::text).unwrap_or_default(),
+        mark: Mark {
+            symbol,
+            word: step.outcome.word(),
+            class,
+        },
+        detail: step.detail.as_deref().map(one_line).unwrap_or_default(),
+    }
 }
 
 fn times(evidence: &Evidence) -> Option<Times> {

@@ -1,6 +1,6 @@
 //! Who reaches whom, as a matrix small enough to be looked at.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use penstock_model::{
     FunctionName, GuestName, Outcome, Verdict,
@@ -117,9 +117,9 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     let owner = |function: &FunctionName| owners.get(function).and_then(|guest| guests.get(guest)).copied();
 
     // Guest by guest, so that who belongs together stands together; what the host keeps comes last.
-    let mut functions: Vec<&FunctionName> = paths.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
-    functions.sort_by_key(|function| (owner(function).unwrap_or(usize::MAX), *function));
-    functions.dedup();
+    let distinct: HashSet<&FunctionName> = paths.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
+    let mut functions: Vec<&FunctionName> = distinct.into_iter().collect();
+    functions.sort_by_cached_key(|function| (owner(function).unwrap_or(usize::MAX), *function));
 
     let end = |level: Level, function: &FunctionName| match level {
         Level::Function => End {

@@ -44,6 +44,7 @@ fn a_run_that_does_not_hold_shows_each_failure_first() {
     let page = page("xeon-d-failing", &evidence);
     for must in [
         "<strong>Does not hold</strong>",
+        "<b>step 6</b> 0000:04:10.9: bind igbvf",
         "step 6 of the plan failed, 3 failed, 2 could not be seen",
         "02:de:ad:be:ef:04",
         "arrives and should not",
@@ -88,8 +89,8 @@ fn two_hundred_vfs_and_ten_thousand_paths_stay_small_and_fast() {
     let good = html(&evidence);
     let took = began.elapsed();
     assert!(good.len() < 3_000_000, "{} bytes", good.len());
-    // The bound is for the optimised binary; a debug build gets four times as long.
-    let bound = Duration::from_secs(if cfg!(debug_assertions) { 4 } else { 1 });
+    // The bound is for the optimised binary; a debug build on a busy machine gets ten times as long.
+    let bound = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
     assert!(took < bound, "{took:?}");
     page("dense", &evidence);
 
