@@ -57,7 +57,27 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
     inventory
 }
 
-/// What a person would call the same plan done twice: another plan after it has nothing to do.
+/// A plan and its way back as one, since what guests took with them is known only while they run: each step back comes
+/// after all of the plan.
+fn there_and_back(made: &Plan) -> Plan {
+    let mut both = made.clone();
+    let all: Vec<StepId> = made.steps.iter().map(|step| step.id).collect();
+    let offset = all.len() as u32;
+    for mut step in undo(made).steps {
+        step.id = StepId(step.id.0 + offset);
+        step.needs.iter_mut().for_each(|need| need.0 += offset);
+        step.needs.extend(&all);
+        both.steps.push(step);
+    }
+    both
+}
+
+/// Two plans as one, to be simulated only.
+fn one_after_the_other(first: &Plan, second: &Plan) -> Plan {
+    damaged(first, |plan| plan.steps.extend(second.steps.iter().cloned()))
+}
+
+/// A plan with one change.
 fn damaged(plan: &Plan, change: impl FnOnce(&mut Plan)) -> Plan {
     let mut damaged = plan.clone();
     change(&mut damaged);
@@ -103,7 +123,7 @@ fn matters(plan: &Plan, position: usize) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_plan_passes_its_check_and_leaves_nothing_to_do(seed: u64) {
@@ -120,22 +140,22 @@ proptest! {
     fn the_way_back_leads_back(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
         let made = plan(&model, &inventory).unwrap();
-        let back = undo(&made);
-        let after = simulate(&inventory, &made);
-        prop_assert_eq!(check_steps(&model, &after, &back), vec![], "{}", back);
-        let restored = simulate(&after, &back);
+        let both = there_and_back(&made);
+        prop_assert_eq!(check_steps(&model, &inventory, &both), vec![], "{}", both);
+        let restored = simulate(&inventory, &both);
         prop_assert_eq!(lasting(&restored, &made), lasting(&inventory, &made));
     }
 
     #[test]
     fn stopped_guests_start_again(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
-        let running = simulate(&inventory, &plan(&model, &inventory).unwrap());
+        let made = plan(&model, &inventory).unwrap();
+        let running = simulate(&inventory, &made);
         let one: Vec<_> = model.guests.keys().skip(seed as usize % 4).take(1).cloned().collect();
         for chosen in [&one[..], &[]] {
             let stopping = stop(&model, &running, chosen).unwrap();
             prop_assert_eq!(check_steps(&model, &running, &stopping), vec![], "{}", stopping);
-            let stopped = simulate(&running, &stopping);
+            let stopped = simulate(&inventory, &one_after_the_other(&made, &stopping));
             if chosen.is_empty() {
                 prop_assert!(stopped.guests.is_empty());
                 prop_assert!(stop(&model, &stopped, &[]).unwrap().steps.is_empty());

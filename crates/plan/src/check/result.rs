@@ -217,6 +217,16 @@ impl Judge<'_> {
                     ));
                 }
             }
+            // A VF that no guest owns is none of ours: it keeps the driver that it had.
+            let kept = before
+                .and_then(|pf| pf.sriov.as_ref())
+                .filter(|sriov| sriov.num_vfs == self.model.nics[name].vfs);
+            let had = kept.and_then(|sriov| sriov.vfs.get(usize::from(index.get()))?.present.as_ref());
+            if owner.is_none() && had.is_some_and(|had| had.driver != present.driver) {
+                wrong.push(format!(
+                    "{name}#{index} belongs to no guest and does not keep its driver"
+                ));
+            }
             if !keeps {
                 continue;
             }

@@ -21,6 +21,7 @@ pub enum Wanted {
 
 pub struct Rules<'a> {
     model: &'a Model,
+    wanted: Wanted,
     /// The attributes that each VF is to have before a driver sees it.
     attributes: HashMap<Bdf, Vec<VfAttribute>>,
 }
@@ -31,14 +32,18 @@ impl<'a> Rules<'a> {
             Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
             Wanted::Anything => HashMap::new(),
         };
-        Rules { model, attributes }
+        Rules {
+            model,
+            wanted,
+            attributes,
+        }
     }
 
     /// Which rules `action` breaks on the machine as it is.
     pub fn broken(&self, machine: &Machine, action: &Action) -> Vec<String> {
         let mut broken = match action {
             Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
-            Action::SetVfCount { pf, count } => vf_count(machine, *pf, *count),
+            Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
             Action::SetVfAttribute { pf, vf, .. } => attribute(machine, *pf, *vf),
             Action::SetDriver { function, driver } => self.driver(machine, *function, driver.as_deref()),
             Action::ResetFunction { function } => reset(machine, *function),
@@ -54,6 +59,16 @@ impl<'a> Rules<'a> {
             _ => interface(machine, action),
         };
         broken.extend(loses(machine, action));
+        broken
+    }
+
+    fn vf_count(&self, machine: &Machine, pf: Bdf, count: u16) -> Vec<String> {
+        let mut broken = vf_count(machine, pf, count);
+        // On a way back, drivers that bind by themselves may be what was.
+        let autoprobe = machine.sriov(pf).is_some_and(|sriov| sriov.autoprobe);
+        if self.wanted == Wanted::AsTheModelSays && autoprobe && count > 0 {
+            broken.push(format!("drivers would bind to the VFs of {pf} as they are made"));
+        }
         broken
     }
 
@@ -181,9 +196,6 @@ fn vf_count(machine: &Machine, pf: Bdf, count: u16) -> Vec<String> {
     }
     if count > sriov.total_vfs || usize::from(count) > sriov.vfs.len() {
         broken.push(format!("{pf} cannot have {count} VFs"));
-    }
-    if sriov.autoprobe && count > 0 {
-        broken.push(format!("drivers would bind to the VFs of {pf} as they are made"));
     }
     let found = machine.pf(pf);
     let down = found
