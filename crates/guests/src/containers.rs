@@ -127,6 +127,14 @@ impl Containers {
         ))
     }
 
+    /// A shell inside a guest, for [`penstock_host::Command::run_attached`] on a person's terminal; `None` when the guest
+    /// does not run.
+    pub fn shell(&self, guest: &GuestName) -> Option<penstock_host::Command> {
+        self.running(guest).ok().flatten()?;
+        let attach = lxc::command("lxc-attach", &self.state, guest);
+        Some(attach.args(["--clear-env", "--keep-var=TERM", "--", "/bin/sh"]))
+    }
+
     /// What the guest's first process has written to its console since the last start, or before the last one ended.
     pub fn console_log(&self, guest: &GuestName) -> PathBuf {
         self.state.file(guest, "console.log")

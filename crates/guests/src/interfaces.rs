@@ -105,10 +105,8 @@ impl Interfaces {
         for address in &found.interface.addresses {
             netlink.remove_address(found.index, *address)?;
         }
-        if found.interface.mtu != lent.mtu {
-            if let Some(mtu) = Mtu::new(lent.mtu) {
-                netlink.set_mtu(found.index, mtu)?;
-            }
+        if let Some(mtu) = Mtu::new(lent.mtu).filter(|mtu| mtu.get() != found.interface.mtu) {
+            netlink.set_mtu(found.index, mtu)?;
         }
         if found.interface.name != lent.name {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
