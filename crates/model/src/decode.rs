@@ -120,20 +120,24 @@ enum Kind {
 impl Kind {
     fn diagnostic(self, path: Path, place: Place) -> Diagnostic {
         let (message, hint) = match self {
-            Kind::UnknownKey { key, known } => (format!("unknown key {}", shown(&key)), Some(suggest(&key, known))),
+            Kind::UnknownKey { key, known } => {
+                (format!("unknown key {}", shown(&key)), Some(suggest(&key, known)))
+            }
             Kind::UnknownWord { word, known } => (
-                format!("{} is not allowed here: {}", shown(&word), one_of(known)),
-                nearest(&word, known).map(|near| format!("did you mean `{near}`?")),
+                format!("{} is none of {}", shown(&word), quoted(spelled(known))),
+                nearest(&word, spelled(known)).map(|near| format!("did you mean `{near}`?")),
             ),
             Kind::Bool(text) => {
                 let hint = match text.to_ascii_lowercase().as_str() {
                     "yes" | "y" | "1" | "true" | "on" | "enable" | "enabled" => Some("write `on`".to_owned()),
-                    "no" | "n" | "0" | "false" | "off" | "disable" | "disabled" => Some("write `off`".to_owned()),
+                    "no" | "n" | "0" | "false" | "off" | "disable" | "disabled" => {
+                        Some("write `off`".to_owned())
+                    }
                     _ => None,
                 };
                 (format!("{} is neither on nor off", shown(&text)), hint)
             }
-            Kind::Message(message) => (message, None),
+            Kind::Message(message) => (clipped(message), None),
             Kind::Spoiled => (String::new(), None),
         };
         let hint = hint.or_else(|| known_trap(&path, &message));
@@ -145,10 +149,24 @@ impl Kind {
     }
 }
 
+/// A message quotes what was found, and that may be long.
+fn clipped(message: String) -> String {
+    const LONGEST: usize = 400;
+    match message.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", &message[..at]),
+        None => message,
+    }
+}
+
 /// What to say on mistakes that many make.
 fn known_trap(path: &Path, message: &str) -> Option<String> {
     let hint = match path.0.last()?.as_str() {
-        "vlan" if message.starts_with("4095 ") => "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out",
+        "vlan" if message.starts_with("4095 ") => {
+            "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out"
+        }
+        "vfs" if message.ends_with("out of range") => {
+            "a NIC has at most 16384 VFs; `penstock scan` shows how many yours can have"
+        }
         "address" | "addresses" if message.contains("is not an address") => {
             "write the address with the length of its network: 10.20.31.204/24"
         }
@@ -159,37 +177,53 @@ fn known_trap(path: &Path, message: &str) -> Option<String> {
 
 /// The keys that are known, without the spellings of other tools that are read too.
 fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+    let hump = |key: &str| {
+        let bytes = key.as_bytes();
+        bytes
+            .windows(2)
+            .any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
+    };
     known
         .iter()
         .copied()
-        .filter(|key| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+        .filter(move |key| !key.contains('-') && !hump(key))
 }
 
 fn suggest(key: &str, known: &'static [&'static str]) -> String {
-    match nearest(key, known) {
+    match nearest(key, spelled(known)).or_else(|| nearest(key, known.iter().copied())) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => one_of(&spelled(known).collect::<Vec<_>>()),
+        None => format!("what may stand here: {}", quoted(spelled(known))),
     }
 }
 
-fn one_of(words: &[&str]) -> String {
-    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-    format!("what may stand here: {}", words.join(", "))
+fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words
+        .map(|word| format!("`{word}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
-/// The word of `known` that `text` is a slip of the pen for.
-pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = impl AsRef<str> + 'a>) -> Option<String> {
+/// The one word of `known` that `text` is a slip of the pen for; none when two are as near.
+pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    /// Words that are looked at, for a file may have very many names.
+    const MOST: usize = 200;
     if text.len() > 64 {
         return None;
     }
     let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let wanted = plain(text);
-    known
+    let mut near: Vec<(usize, &str)> = known
         .into_iter()
-        .map(|word| (strsim::damerau_levenshtein(&wanted, &plain(word.as_ref())), word.as_ref().to_owned()))
-        .min_by_key(|(distance, _)| *distance)
+        .take(MOST)
+        .map(|word| (strsim::damerau_levenshtein(&wanted, &plain(word)), word))
         .filter(|(distance, word)| *distance <= 1.max(word.len() / 3) && *distance < word.len())
-        .map(|(_, word)| word)
+        .collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    match near.as_slice() {
+        [(first, _), (second, _), ..] if first == second => None,
+        [(_, word), ..] => Some(*word),
+        [] => None,
+    }
 }
 
 impl Fault {
@@ -225,7 +259,10 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!("here stands {}, but it should be {expected}", found_words(found)))
+        Fault::message(format!(
+            "here stands {}, but it should be {expected}",
+            found_words(found)
+        ))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
@@ -238,7 +275,9 @@ impl de::Error for Fault {
     }
 
     fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!("here stand {length} values, but it should be {expected}"))
+        Fault::message(format!(
+            "here stands a list of {length}, but it should be {expected}"
+        ))
     }
 
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Fault {
@@ -411,7 +450,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         self.deserialize_map(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -421,7 +464,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        let text = self.text(&one_of(variants).as_str())?;
+        let text = self.text(&quoted(spelled(variants)).as_str())?;
         visitor.visit_enum(IntoDeserializer::<Fault>::into_deserializer(text))
     }
 
@@ -446,7 +489,9 @@ impl<'a> de::SeqAccess<'a> for Items<'a> {
         };
         let index = self.at;
         self.at += 1;
-        seed.deserialize(Reader(item)).map(Some).map_err(|fault| fault.under(index))
+        seed.deserialize(Reader(item))
+            .map(Some)
+            .map_err(|fault| fault.under(index))
     }
 
     fn size_hint(&self) -> Option<usize> {

@@ -111,7 +111,7 @@ pub struct Diagnostic {
     /// What to do about it, when that is known.
     pub hint: Option<String>,
     /// Another place that explains this one: where a thing was given first.
-    pub related: Option<Related>,
+    pub related: Option<Box<Related>>,
 }
 
 /// A second place that a message speaks of.
@@ -170,11 +170,11 @@ impl Diagnostic {
     /// The same, showing the value at `path` too.
     #[must_use]
     pub fn with_related(mut self, path: Path, label: impl Into<String>) -> Diagnostic {
-        self.related = Some(Related {
+        self.related = Some(Box::new(Related {
             path,
             place: Place::Value,
             label: label.into(),
-        });
+        }));
         self
     }
 }
@@ -196,7 +196,9 @@ pub struct Diagnostics(pub Vec<Diagnostic>);
 impl Diagnostics {
     /// Whether one of the messages is an error.
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.0
+            .iter()
+            .any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }
 

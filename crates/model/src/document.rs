@@ -10,8 +10,8 @@ use serde::{
 };
 
 use crate::{
-    ByteSize, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu,
-    NicMatch, NicName, TxRate, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName,
+    ByteSize, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac,
+    Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName,
 };
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
@@ -85,7 +85,11 @@ pub(crate) struct NicDocument {
 ///   functions: [NET0#0, {vf: NET1#4, vlan: 100, address: 10.20.31.204/24}]
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a guest: a mapping like {functions: [NET0#0]}")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a guest: a mapping like {functions: [NET0#0]}"
+)]
 #[schemars(rename = "Guest")]
 pub(crate) struct GuestDocument {
     /// `vm` or `container`. Default: container.
@@ -162,7 +166,11 @@ impl<'de> Deserialize<'de> for FunctionEntry {
 /// {vf: NET1#4, mac: "02:00:00:00:01:04", vlan: 100, address: 10.20.31.204/24}
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a function like {vf: NET0#3, vlan: 100}")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a function like {vf: NET0#3, vlan: 100}"
+)]
 #[schemars(rename = "Function")]
 pub(crate) struct FunctionDocument {
     /// The VF, like `NET0#3`. Either this or `pf` must be given.
@@ -234,7 +242,11 @@ impl FunctionDocument {
 ///   emulation: {NET0: virtio}
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a board: a mapping like {cables: [[NET0, NET1]]}")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a board: a mapping like {cables: [[NET0, NET1]]}"
+)]
 #[schemars(rename = "Board")]
 pub(crate) struct BoardDocument {
     /// Pairs of NICs whose uplinks are joined. Default: none.

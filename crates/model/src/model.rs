@@ -50,7 +50,11 @@ pub struct Nic {
 /// How a NIC's device is recognised. All that is given must hold; with nothing given, any PF matches that has room
 /// for the VFs and that no other NIC claims more exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a mapping like {mac: 0c:c4:7a:9a:61:ea}"
+)]
 pub struct NicMatch {
     /// The PF's permanent MAC address. Survives renumbering; prefer it.
     pub mac: Option<Mac>,
@@ -161,10 +165,10 @@ impl Model {
         let wanted = &self.nics[nic];
         let mut settings = vec![&wanted.vf_defaults; usize::from(wanted.vfs)];
         for function in self.guests.values().flat_map(|guest| &guest.functions) {
-            if let (true, Some(vf)) = (function.name.nic == *nic, function.name.vf) {
-                if let Some(slot) = settings.get_mut(usize::from(vf.get())) {
-                    *slot = &function.settings;
-                }
+            if let (true, Some(vf)) = (function.name.nic == *nic, function.name.vf)
+                && let Some(slot) = settings.get_mut(usize::from(vf.get()))
+            {
+                *slot = &function.settings;
             }
         }
         (0..).map_while(VfIndex::new).zip(settings)

@@ -2,7 +2,7 @@
 
 use crate::{
     Diagnostics, Model, Source, check, decode,
-    diagnostic::{Diagnostic, Severity},
+    diagnostic::{Diagnostic, Path, Severity},
     document::ModelDocument,
     tree::{self, Node},
 };
@@ -19,10 +19,23 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
     let (document, wrong) = decode::document::<ModelDocument>(root.clone());
     messages.extend(wrong);
     let model = document.map(|document| check::check(document, &source.name, &mut messages));
+    let wrong = messages.iter().any(|message| message.severity == Severity::Error);
+    let more = messages.len() > check::MAX_MESSAGES;
+    if more {
+        // Errors before warnings, if not all of them can stay.
+        messages.sort_by_key(|message| message.severity);
+        messages.truncate(check::MAX_MESSAGES);
+    }
     sort(&mut messages, &root);
-    let wrong = messages
-        .iter()
-        .any(|message| message.severity == Severity::Error);
+    if more {
+        messages.push(
+            Diagnostic::error(
+                Path::default(),
+                format!("there is more than these {}", check::MAX_MESSAGES),
+            )
+            .with_hint("mend these first"),
+        );
+    }
     match model {
         Some(model) if !wrong => Ok((model, Diagnostics(messages))),
         _ => Err(Diagnostics(messages)),

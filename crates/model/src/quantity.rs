@@ -20,7 +20,7 @@ impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) = UNITS
             .into_iter()
-            .find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0)
+            .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
             .unwrap_or(("B", 1));
         write!(f, "{}{unit}", self.0 / factor)
     }
@@ -143,8 +143,10 @@ impl fmt::Display for Mtu {
 
 impl<'de> serde::Deserialize<'de> for Mtu {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Mtu, D::Error> {
-        let bytes = u32::deserialize(from)?;
-        Mtu::new(bytes)
+        let bytes = u64::deserialize(from)?;
+        u32::try_from(bytes)
+            .ok()
+            .and_then(Mtu::new)
             .ok_or_else(|| serde::de::Error::custom(format!("{bytes} is no MTU: it goes from 68 to 65535")))
     }
 }

@@ -267,8 +267,9 @@ impl Builder {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(wrong(span, "a second document starts here")
-                        .with_hint("one file is one model: remove what follows `---` or give it its own file"));
+                    return Err(wrong(span, "a second document starts here").with_hint(
+                        "one file is one model: remove what follows `---` or give it its own file",
+                    ));
                 }
                 Ok(())
             }
@@ -290,15 +291,30 @@ impl Builder {
                 self.place(node)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.spend(Cost { nodes: 1, text: text.len() }, &span)?;
-                let word = tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?.flatten() == Some("str");
+                self.spend(
+                    Cost {
+                        nodes: 1,
+                        text: text.len(),
+                    },
+                    &span,
+                )?;
+                let word = tag
+                    .as_deref()
+                    .map(|tag| core_type(tag, &span))
+                    .transpose()?
+                    .flatten()
+                    == Some("str");
                 if self.key_is_due() {
                     return self.key(text.into_owned(), span);
                 }
                 let null = style == ScalarStyle::Plain
                     && !word
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
+                let value = if null {
+                    Value::Null
+                } else {
+                    Value::Scalar(text.into_owned())
+                };
                 self.finish(Node { span, value }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
@@ -318,7 +334,9 @@ impl Builder {
                 )
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(open) = self.open.pop() else { return Ok(()) };
+                let Some(open) = self.open.pop() else {
+                    return Ok(());
+                };
                 let node = Node {
                     span: open.start..self.end(open.start, &span),
                     value: match open.content {
@@ -386,11 +404,11 @@ impl Builder {
                 };
                 if let Some(first) = places.get(&key).and_then(|at| entries.get(*at)) {
                     let mut duplicate = wrong(key_span, format!("the key {} is given twice", shown(&key)));
-                    duplicate.related = Some(Related {
+                    duplicate.related = Some(Box::new(Related {
                         path: Path::default(),
                         place: Place::Bytes(first.key_span.clone()),
                         label: "first given here".to_owned(),
-                    });
+                    }));
                     self.duplicates.push(duplicate);
                     return Ok(());
                 }
@@ -445,8 +463,11 @@ fn core_type<'a>(tag: &'a Tag, span: &Range<usize>) -> Result<Option<&'a str>, D
     if known {
         Ok(Some(&tag.suffix))
     } else {
-        Err(wrong(span.clone(), format!("the tag {} means nothing here", shown(&tag.to_string())))
-            .with_hint("a model needs no tags: remove it"))
+        Err(wrong(
+            span.clone(),
+            format!("the tag {} means nothing here", shown(&tag.to_string())),
+        )
+        .with_hint("a model needs no tags: remove it"))
     }
 }
 
@@ -461,6 +482,10 @@ pub(crate) fn shown(text: &str) -> String {
             out.push(c);
         }
     }
-    out.push_str(if text.chars().nth(LONGEST).is_some() { "...`" } else { "`" });
+    out.push_str(if text.chars().nth(LONGEST).is_some() {
+        "...`"
+    } else {
+        "`"
+    });
     out
 }

@@ -75,8 +75,8 @@ macro_rules! ranged {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
-                let value = <$inner>::deserialize(from)?;
-                $name::new(value).ok_or_else(|| {
+                let value = u64::deserialize(from)?;
+                <$inner>::try_from(value).ok().and_then($name::new).ok_or_else(|| {
                     serde::de::Error::custom(format!(concat!("{} is no ", $what, ": it goes from 0 to {}"), value, $max))
                 })
             }
@@ -167,7 +167,11 @@ impl fmt::Display for TxRate {
 /// What a model may ask of a VF at its PF. Every field is optional: what is left out is left as the driver has it
 /// (the MAC alone is always set, derived if need be; see [`Mac::derived`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "VF attributes: a mapping like {vlan: 100}"
+)]
 pub struct VfSettings {
     /// The VF's MAC address.
     #[serde(alias = "mac-address")]

@@ -43,7 +43,10 @@ fn every_file_is_answered_as_it_was() {
         cases += 1;
     }
     assert!(cases > 40, "only {cases} cases were found");
-    assert!(wrong.is_empty(), "these are not as expected; they are now:\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "these are not as expected; they are now:\n{wrong}"
+    );
 }
 
 #[test]
@@ -52,7 +55,8 @@ fn every_file_that_should_be_refused_is() {
         let case = case.unwrap().path();
         let good = case.file_name().unwrap().to_string_lossy().starts_with("good-");
         let bytes = fs::read(case.join("model.yaml")).unwrap();
-        let parsed = Source::from_bytes("model.yaml", &bytes).and_then(|source| penstock_model::parse(&source));
+        let parsed =
+            Source::from_bytes("model.yaml", &bytes).and_then(|source| penstock_model::parse(&source));
         assert_eq!(parsed.is_ok(), good, "{}: {parsed:?}", case.display());
     }
 }

@@ -21,8 +21,11 @@ fn check_names(subject: &mut Subject<'_>) {
         let name = &owned.function.interface;
         if name.as_str() == "lo" {
             subject.messages.push(
-                Diagnostic::error(owned.path.join("interface"), "every guest has an interface `lo` already")
-                    .with_hint("choose another name"),
+                Diagnostic::error(
+                    owned.path.join("interface"),
+                    "every guest has an interface `lo` already",
+                )
+                .with_hint("choose another name"),
             );
         }
         let Some(other) = first.get(&(&owned.guest, name)) else {
@@ -30,12 +33,19 @@ fn check_names(subject: &mut Subject<'_>) {
             continue;
         };
         // The name that a hand wrote is the one to change.
-        let (wrong, right) = if owned.named { (owned, *other) } else { (*other, owned) };
+        let (wrong, right) = if owned.named {
+            (owned, *other)
+        } else {
+            (*other, owned)
+        };
         let default = if right.named { "" } else { ", by its position" };
         subject.messages.push(
             Diagnostic::error(
                 wrong.path.join("interface"),
-                format!("{} has two interfaces called {name}: {} is called so too{default}", owned.guest, right.function.name),
+                format!(
+                    "{} has two interfaces called {name}: {} is called so too{default}",
+                    owned.guest, right.function.name
+                ),
             )
             .with_related(right.path.join("interface"), "the other one")
             .with_hint("names are `eth` and the position in the list, from eth0, unless given"),
@@ -43,7 +53,11 @@ fn check_names(subject: &mut Subject<'_>) {
     }
     // The kernel would refuse the name on the host for the same reason.
     for (nic, wanted) in &subject.model.nics {
-        if wanted.interface.as_ref().is_some_and(|name| name.as_str() == "lo") {
+        if wanted
+            .interface
+            .as_ref()
+            .is_some_and(|name| name.as_str() == "lo")
+        {
             subject.messages.push(
                 Diagnostic::error(
                     Path::of(["nics", nic.as_str(), "interface"]),
@@ -96,23 +110,30 @@ fn check_addresses(subject: &mut Subject<'_>) {
     let mut on_vlan: HashMap<(IpAddr, VlanId), &Use<'_>> = HashMap::new();
     for used in &uses {
         if let Some((why, hint)) = unusable(used.address) {
-            subject
-                .messages
-                .push(Diagnostic::error(used.path.clone(), format!("{} {why}", used.address)).with_hint(hint));
+            subject.messages.push(
+                Diagnostic::error(used.path.clone(), format!("{} {why}", used.address)).with_hint(hint),
+            );
             continue;
         }
         let ip = used.address.ip();
         let segment = segments.get(used.nic).copied();
         if let Some(other) = in_place.get(&(ip, used.guest)) {
             subject.messages.push(
-                Diagnostic::error(used.path.clone(), format!("{} has the address {ip} twice", used.who()))
-                    .with_related(other.path.clone(), "first given here"),
+                Diagnostic::error(
+                    used.path.clone(),
+                    format!("{} has the address {ip} twice", used.who()),
+                )
+                .with_related(other.path.clone(), "first given here"),
             );
         } else if let Some(other) = on_segment.get(&(ip, segment, used.vlan)) {
             subject.messages.push(
                 Diagnostic::error(
                     used.path.clone(),
-                    format!("{} and {} have the address {ip} on the same network", other.who(), used.who()),
+                    format!(
+                        "{} and {} have the address {ip} on the same network",
+                        other.who(),
+                        used.who()
+                    ),
                 )
                 .with_related(other.path.clone(), "first given here")
                 .with_hint("give one of them another address, or another `vlan`"),
@@ -140,16 +161,23 @@ fn check_addresses(subject: &mut Subject<'_>) {
 
 /// NICs that share a network for certain have the same number: those that cables join.
 fn segments(model: &Model) -> IndexMap<&NicName, usize> {
-    let mut segments: IndexMap<&NicName, usize> = model.nics.keys().enumerate().map(|(n, name)| (name, n)).collect();
+    // Each NIC points to another of its network, or to itself.
+    let mut towards: Vec<usize> = (0..model.nics.len()).collect();
+    fn end(towards: &mut [usize], mut at: usize) -> usize {
+        while towards[at] != at {
+            towards[at] = towards[towards[at]];
+            at = towards[at];
+        }
+        at
+    }
     for [a, b] in &model.board.cables {
-        if let (Some(a), Some(b)) = (segments.get(a).copied(), segments.get(b).copied()) {
-            segments
-                .values_mut()
-                .filter(|segment| **segment == b)
-                .for_each(|segment| *segment = a);
+        if let (Some(a), Some(b)) = (model.nics.get_index_of(a), model.nics.get_index_of(b)) {
+            let (a, b) = (end(&mut towards, a), end(&mut towards, b));
+            towards[a] = b;
         }
     }
-    segments
+    let numbers: Vec<usize> = (0..towards.len()).map(|nic| end(&mut towards, nic)).collect();
+    model.nics.keys().zip(numbers).collect()
 }
 
 /// Why no interface can have this address, and what to write instead.

@@ -32,6 +32,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     let cables = path.join("cables");
     let mut plugged: HashMap<&NicName, Path> = HashMap::new();
     for (n, [a, b]) in model.board.cables.iter().enumerate() {
+        if super::full(messages) {
+            break;
+        }
         let path = cables.join(n);
         if a == b {
             messages.push(
@@ -43,8 +46,11 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             let path = path.join(end);
             if !model.nics.contains_key(nic) {
                 messages.push(
-                    Diagnostic::error(path, format!("this cable goes nowhere: there is no NIC called {nic}"))
-                        .with_hint(nic_hint(nic, model.nics.keys())),
+                    Diagnostic::error(
+                        path,
+                        format!("this cable goes nowhere: there is no NIC called {nic}"),
+                    )
+                    .with_hint(nic_hint(nic, model.nics.keys())),
                 );
             } else if let Some(other) = plugged.get(nic) {
                 if a != b {
@@ -59,6 +65,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         }
     }
     for (name, emulation) in &model.board.emulation {
+        if super::full(messages) {
+            break;
+        }
         let path = path.join("emulation").join(name);
         let Some(nic) = model.nics.get(name) else {
             messages.push(

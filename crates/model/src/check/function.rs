@@ -9,16 +9,22 @@ use crate::{
     diagnostic::{Diagnostic, Path},
 };
 
+/// NICs that a hint lists.
+const SHOWN_NICS: usize = 10;
+
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
     let mut first: HashMap<&FunctionName, &Owned> = HashMap::new();
     for owned in subject.owned {
+        if super::full(subject.messages) {
+            break;
+        }
         let name = &owned.function.name;
         let Some(nic) = model.nics.get(&name.nic) else {
             let text = format!("there is no NIC called {}", name.nic);
-            subject
-                .messages
-                .push(Diagnostic::error(owned.name_path(), text).with_hint(nic_hint(&name.nic, model.nics.keys())));
+            subject.messages.push(
+                Diagnostic::error(owned.name_path(), text).with_hint(nic_hint(&name.nic, model.nics.keys())),
+            );
             continue;
         };
         if let Some(index) = name.vf.map(|index| index.get()).filter(|index| *index >= nic.vfs) {
@@ -42,8 +48,16 @@ pub(super) fn nic_hint<'a>(wanted: &NicName, known: impl Iterator<Item = &'a Nic
     match nearest(wanted.as_str(), known.clone().map(NicName::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => {
-            let names: Vec<&str> = known.map(NicName::as_str).collect();
-            format!("`nics` has {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") })
+            let more = if known.clone().nth(SHOWN_NICS).is_some() {
+                ", ..."
+            } else {
+                ""
+            };
+            let names: Vec<&str> = known.map(NicName::as_str).take(SHOWN_NICS).collect();
+            match names.is_empty() {
+                true => "`nics` has none".to_owned(),
+                false => format!("`nics` has {}{more}", names.join(", ")),
+            }
         }
     }
 }
@@ -55,9 +69,15 @@ fn past_the_last(owned: &Owned, vfs: u16, index: u16) -> Diagnostic {
         1 => format!("{nic} has 1 VF, {nic}#0"),
         _ => format!("{nic} has {vfs} VFs, {nic}#0 to {nic}#{}", vfs - 1),
     };
-    Diagnostic::error(owned.name_path(), format!("there is no {}: {has}", owned.function.name))
-        .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
-        .with_hint(format!("raise `vfs` to at least {}, or use a lower index", index + 1))
+    Diagnostic::error(
+        owned.name_path(),
+        format!("there is no {}: {has}", owned.function.name),
+    )
+    .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
+    .with_hint(format!(
+        "raise `vfs` to at least {}, or use a lower index",
+        index + 1
+    ))
 }
 
 fn given_twice(owned: &Owned, other: &Owned) -> Diagnostic {
@@ -77,8 +97,9 @@ fn check_form(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     let name = &owned.function.name;
     if owned.written.vf.is_some() && name.vf.is_none() {
         messages.push(
-            Diagnostic::error(owned.path.join("vf"), format!("{name} is a PF"))
-                .with_hint(format!("write `pf: {name}` for the PF, or a VF like `vf: {name}#0`")),
+            Diagnostic::error(owned.path.join("vf"), format!("{name} is a PF")).with_hint(format!(
+                "write `pf: {name}` for the PF, or a VF like `vf: {name}#0`"
+            )),
         );
     }
     if owned.written.pf.is_some() && name.vf.is_some() {
@@ -93,8 +114,9 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     let written = owned.written.settings();
     if let Some((mac, why)) = written.mac.and_then(|mac| Some((mac, unusable(mac)?))) {
         messages.push(
-            Diagnostic::error(owned.path.join("mac"), format!("{mac} {why}"))
-                .with_hint("an address of your own starts with 02, 06, 0a or 0e; left out, a VF's is derived"),
+            Diagnostic::error(owned.path.join("mac"), format!("{mac} {why}")).with_hint(
+                "an address of your own starts with 02, 06, 0a or 0e; left out, a VF's is derived",
+            ),
         );
     }
     if owned.function.name.vf.is_none() {
@@ -112,7 +134,10 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
             messages.push(
                 Diagnostic::error(
                     owned.path.join(key),
-                    format!("`{key}` is an attribute of VFs, and {} is a PF", owned.function.name),
+                    format!(
+                        "`{key}` is an attribute of VFs, and {} is a PF",
+                        owned.function.name
+                    ),
                 )
                 .at_key()
                 .with_hint("remove it; to give it to all VFs of the NIC, write it in the NIC's `defaults`"),
@@ -123,21 +148,47 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     nic::check_vlan(&written, &owned.function.settings, &owned.path, messages);
     // Defaults that contradict each other have been reported at the NIC.
     if written.min_tx_rate.is_some() || written.max_tx_rate.is_some() {
-        nic::check_rates(&owned.function.settings, &owned.path, messages);
+        let limit = match written.max_tx_rate {
+            Some(_) => owned.path.join("max_tx_rate"),
+            None => Path::of([
+                "nics",
+                owned.function.name.nic.as_str(),
+                "defaults",
+                "max_tx_rate",
+            ]),
+        };
+        nic::check_rates(&owned.function.settings, &owned.path, limit, messages);
     }
 }
 
 /// A PF in a guest: not in a VM while there are VFs, and not with addresses on the host.
 fn check_pfs(subject: &mut Subject<'_>) {
-    for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_none()) {
+    let mut first_vf: HashMap<&NicName, &Owned> = HashMap::new();
+    for owned in subject
+        .owned
+        .iter()
+        .filter(|owned| owned.function.name.vf.is_some())
+    {
+        first_vf.entry(&owned.function.name.nic).or_insert(owned);
+    }
+    let host: HashMap<&NicName, &Path> = subject
+        .host
+        .iter()
+        .filter_map(|host| Some((&host.nic, &host.addresses.first()?.1)))
+        .collect();
+    for owned in subject
+        .owned
+        .iter()
+        .filter(|owned| owned.function.name.vf.is_none())
+    {
+        if super::full(subject.messages) {
+            break;
+        }
         let name = &owned.function.name.nic;
         let Some(nic) = subject.model.nics.get(name) else {
             continue;
         };
-        let used = subject
-            .owned
-            .iter()
-            .find(|other| other.function.name.nic == *name && other.function.name.vf.is_some());
+        let used = first_vf.get(name).copied();
         let counted = subject.counted.get(name).copied().unwrap_or(false) && nic.vfs > 0;
         if owned.kind == GuestKind::Vm && (used.is_some() || counted) {
             let user = used.map_or_else(
@@ -147,22 +198,30 @@ fn check_pfs(subject: &mut Subject<'_>) {
                     false => format!("while {} uses its VF {}", other.guest, other.function.name),
                 },
             );
-            let related = used.map_or_else(|| Path::of(["nics", name.as_str(), "vfs"]), Owned::name_path);
+            let (related, label) = match used {
+                Some(other) => (other.name_path(), "this VF would be gone"),
+                None => (
+                    Path::of(["nics", name.as_str(), "vfs"]),
+                    "these VFs would be gone",
+                ),
+            };
             subject.messages.push(
                 Diagnostic::error(
                     owned.name_path(),
                     format!("the PF {name} cannot go to the VM {} {user}: Linux removes the VFs when the PF's driver lets go of it", owned.guest),
                 )
-                .with_related(related, "this VF would be gone")
+                .with_related(related, label)
                 .with_hint("give the VM a VF, or make it a container, which can own the PF's interface"),
             );
         }
-        let host = subject.host.iter().find(|host| host.nic == *name);
-        if let Some((_, place)) = host.and_then(|host| host.addresses.first()) {
+        if let Some(place) = host.get(name) {
             subject.messages.push(
                 Diagnostic::error(
-                    place.clone(),
-                    format!("{name}'s interface goes into {}, so the host cannot have addresses on it", owned.guest),
+                    (*place).clone(),
+                    format!(
+                        "{name}'s interface goes into {}, so the host cannot have addresses on it",
+                        owned.guest
+                    ),
                 )
                 .with_related(owned.name_path(), "given to a guest here")
                 .with_hint("give the addresses at the guest's function"),

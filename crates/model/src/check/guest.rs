@@ -18,6 +18,9 @@ const MIN_VM_MEMORY: ByteSize = ByteSize(64 << 20);
 /// Less than this, and a container's first process is killed before it does anything.
 const MIN_CONTAINER_MEMORY: ByteSize = ByteSize(4 << 20);
 
+/// Names of a cycle that are shown.
+const LONGEST_CHAIN: usize = 12;
+
 pub(super) fn check(subject: &mut Subject<'_>) {
     for (name, guest) in &subject.model.guests {
         let path = Path::of(["guests", name.as_str()]);
@@ -28,19 +31,24 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         };
         check_memory(guest.memory, least, &path, subject.messages);
         if guest.init.first().is_some_and(String::is_empty) {
-            subject
-                .messages
-                .push(Diagnostic::error(path.join("init"), "the first process has an empty name"));
+            subject.messages.push(Diagnostic::error(
+                path.join("init"),
+                "the first process has an empty name",
+            ));
         }
         if guest.init.iter().any(|word| word.contains(['\n', '\r'])) {
-            subject
-                .messages
-                .push(Diagnostic::error(path.join("init"), "an argument cannot have more than one line"));
+            subject.messages.push(Diagnostic::error(
+                path.join("init"),
+                "an argument cannot have more than one line",
+            ));
         }
         check_after(subject.model, name, &path, subject.messages);
     }
     if let Some(cycle) = cycle(subject.model) {
-        let chain: Vec<&str> = cycle.iter().map(|name| name.as_str()).collect();
+        let mut chain: Vec<&str> = cycle.iter().map(|name| name.as_str()).collect();
+        if chain.len() > LONGEST_CHAIN {
+            chain.splice(LONGEST_CHAIN / 2..chain.len() - LONGEST_CHAIN / 2, ["..."]);
+        }
         let chain = chain.join(" after ");
         let first = cycle[0];
         let position = position(subject.model, first, cycle[1]);
@@ -57,7 +65,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
 pub(super) fn check_cpus(cpus: Option<u32>, path: &Path, messages: &mut Vec<Diagnostic>) {
     match cpus {
         Some(0) => messages.push(
-            Diagnostic::error(path.join("cpus"), "with 0 CPUs nothing runs").with_hint("leave it out for the default"),
+            Diagnostic::error(path.join("cpus"), "with 0 CPUs nothing runs")
+                .with_hint("leave it out for the default"),
         ),
         Some(cpus) if cpus > MAX_CPUS => messages.push(Diagnostic::error(
             path.join("cpus"),
@@ -77,8 +86,11 @@ pub(super) fn check_memory(
     let path = path.join("memory");
     if memory < least {
         messages.push(
-            Diagnostic::error(path, format!("{memory} of memory is too little: it needs at least {least}"))
-                .with_hint("units are KiB, MiB, GiB and TiB; a number without one counts bytes"),
+            Diagnostic::error(
+                path,
+                format!("{memory} of memory is too little: it needs at least {least}"),
+            )
+            .with_hint("units are KiB, MiB, GiB and TiB; a number without one counts bytes"),
         );
     } else if memory > MAX_MEMORY {
         messages.push(
@@ -94,17 +106,23 @@ pub(super) fn check_root(root: &str, path: &Path, messages: &mut Vec<Diagnostic>
     let wrong = if !root.starts_with('/') {
         Some((
             format!("the root {shown} is not an absolute directory"),
-            format!("write `/srv/{}`, or `overlay`", root.trim_start_matches("./").chars().take(40).collect::<String>()),
+            "write a directory from the top, like `/srv/guest`, or `overlay`".to_owned(),
         ))
     } else if root.split('/').any(|part| part == "..") {
-        Some((format!("the root {shown} has `..` in it"), "write the directory that is meant".to_owned()))
+        Some((
+            format!("the root {shown} has `..` in it"),
+            "write the directory that is meant".to_owned(),
+        ))
     } else if root.bytes().all(|byte| byte == b'/') {
         Some((
             "the host's own root would be written to".to_owned(),
             "`overlay` gives the host's root with a layer of the container's own over it".to_owned(),
         ))
     } else if root.contains(|c: char| c.is_control()) {
-        Some((format!("the root {shown} has control characters in it"), "write the directory that is meant".to_owned()))
+        Some((
+            format!("the root {shown} has control characters in it"),
+            "write the directory that is meant".to_owned(),
+        ))
     } else {
         None
     };
@@ -116,6 +134,9 @@ pub(super) fn check_root(root: &str, path: &Path, messages: &mut Vec<Diagnostic>
 fn check_after(model: &Model, name: &GuestName, path: &Path, messages: &mut Vec<Diagnostic>) {
     let mut seen = HashSet::new();
     for (n, earlier) in model.guests[name].after.iter().enumerate() {
+        if super::full(messages) {
+            break;
+        }
         let path = path.join("after").join(n);
         if !model.guests.contains_key(earlier) {
             let hint = match nearest(earlier.as_str(), model.guests.keys().map(GuestName::as_str)) {

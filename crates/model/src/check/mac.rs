@@ -68,6 +68,10 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             }
         }
     }
+    let vfs: u64 = model.nics.values().map(|nic| u64::from(nic.vfs)).sum();
+    if vfs > super::MAX_VFS {
+        return;
+    }
     for (name, nic) in &model.nics {
         let Some(pf) = nic.matching.mac.filter(|mac| unusable(*mac).is_none()) else {
             continue;
@@ -85,7 +89,11 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 // The message belongs where a hand wrote the address; two derived ones meet at the NIC's.
                 Some(holder) if holder.derived => {
                     let path = Path::of(["nics", name.as_str(), "match", "mac"]);
-                    let both_same = model.nics.get(&holder.function.nic).and_then(|nic| nic.matching.mac) == Some(pf);
+                    let both_same = model
+                        .nics
+                        .get(&holder.function.nic)
+                        .and_then(|nic| nic.matching.mac)
+                        == Some(pf);
                     if !both_same {
                         subject.messages.push(taken(mac, &function, path, holder));
                     }
@@ -96,7 +104,10 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                             holder.path.clone(),
                             format!("{mac} is the address that {function} gets, derived from {name}'s {pf}"),
                         )
-                        .with_hint(format!("give {} another address, or {function} one of its own", holder.function)),
+                        .with_hint(format!(
+                            "give {} another address, or {function} one of its own",
+                            holder.function
+                        )),
                     );
                 }
                 None => {
@@ -115,7 +126,13 @@ pub(super) fn check(subject: &mut Subject<'_>) {
 }
 
 fn taken(mac: Mac, function: &FunctionName, path: Path, holder: &Holder) -> Diagnostic {
-    Diagnostic::error(path, format!("{function} and {} have the same MAC address, {mac}", holder.function))
-        .with_related(holder.path.clone(), "first given here")
-        .with_hint("every function needs an address of its own; left out, a VF's is derived")
+    Diagnostic::error(
+        path,
+        format!(
+            "{function} and {} have the same MAC address, {mac}",
+            holder.function
+        ),
+    )
+    .with_related(holder.path.clone(), "first given here")
+    .with_hint("every function needs an address of its own; left out, a VF's is derived")
 }

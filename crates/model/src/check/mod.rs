@@ -10,12 +10,19 @@ mod nic;
 use indexmap::IndexMap;
 
 use crate::{
-    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model, Nic,
-    NicName, Root,
+    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model,
+    Nic, NicName, Root,
     diagnostic::{Diagnostic, Path},
-    document::{BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany},
+    document::{
+        BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
+    },
     names::MachineName,
 };
+
+/// The most messages that are shown for one file.
+pub(crate) const MAX_MESSAGES: usize = 100;
+/// The most VFs of a model. A PCI segment has as many routing ids.
+const MAX_VFS: u64 = 1 << 16;
 
 /// A function that a guest owns, with its place in the file.
 struct Owned {
@@ -33,7 +40,11 @@ struct Owned {
 impl Owned {
     /// Where its name stands.
     fn name_path(&self) -> Path {
-        self.path.join(if self.function.name.vf.is_some() { "vf" } else { "pf" })
+        self.path.join(if self.function.name.vf.is_some() {
+            "vf"
+        } else {
+            "pf"
+        })
     }
 }
 
@@ -64,7 +75,10 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     } = document;
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
-    let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
+    let counted = nics
+        .iter()
+        .map(|(name, nic)| (name.clone(), nic.vfs.is_some()))
+        .collect();
     let mut host = Vec::new();
     let nics: IndexMap<NicName, Nic> = nics
         .into_iter()
@@ -187,12 +201,20 @@ fn build_guest(
         owned.push(function);
     }
     if kind == GuestKind::Vm {
-        let given = [("root", document.root.is_some()), ("init", document.init.is_some())];
+        let given = [
+            ("root", document.root.is_some()),
+            ("init", document.init.is_some()),
+        ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             messages.push(
-                Diagnostic::error(path.join(key), format!("`{key}` is for containers, and {name} is a VM"))
-                    .at_key()
-                    .with_hint("a VM boots the image that Penstock makes for it: remove it, or write `kind: container`"),
+                Diagnostic::error(
+                    path.join(key),
+                    format!("`{key}` is for containers, and {name} is a VM"),
+                )
+                .at_key()
+                .with_hint(
+                    "a VM boots the image that Penstock makes for it: remove it, or write `kind: container`",
+                ),
             );
         }
     }
@@ -239,7 +261,9 @@ fn build_function(
     let (name, written) = match entry {
         FunctionEntry::Spoiled => return None,
         FunctionEntry::Name(name) => (name, FunctionDocument::default()),
-        FunctionEntry::Settings(document) => (document.vf.clone().or_else(|| document.pf.clone())?, *document),
+        FunctionEntry::Settings(document) => {
+            (document.vf.clone().or_else(|| document.pf.clone())?, *document)
+        }
     };
     let nic = nics.get(&name.nic);
     let settings = match nic {
@@ -248,7 +272,10 @@ fn build_function(
         _ => written.settings(),
     };
     let addresses = addresses(&path, &written.address, &written.addresses);
-    let interface = written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
+    let interface = written
+        .interface
+        .clone()
+        .or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
     let best_effort = written
         .best_effort
         .iter()
@@ -281,6 +308,11 @@ fn build_board(document: BoardDocument) -> Board {
         emulation: document.emulation,
         nvme_vfs: document.nvme_vfs,
     }
+}
+
+/// Whether there are more messages than will be shown, so that looking for more is in vain.
+fn full(messages: &[Diagnostic]) -> bool {
+    messages.len() > MAX_MESSAGES
 }
 
 /// Why no function can have this address.

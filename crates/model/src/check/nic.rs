@@ -41,12 +41,29 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 .with_hint("name one, like `nics: {NET0: {vfs: 7}}`"),
         );
     }
+    let vfs: u64 = model.nics.values().map(|nic| u64::from(nic.vfs)).sum();
+    if vfs > super::MAX_VFS {
+        messages.push(Diagnostic::error(
+            Path::of(["nics"]),
+            format!(
+                "the NICs have {vfs} VFs together, and a machine has room for {}",
+                super::MAX_VFS
+            ),
+        ));
+    }
     for (name, nic) in &model.nics {
         let path = Path::of(["nics", name.as_str()]);
+        if super::full(messages) {
+            break;
+        }
         if nic.vfs > VfIndex::MAX + 1 {
             messages.push(Diagnostic::error(
                 path.join("vfs"),
-                format!("{} VFs are more than any NIC has: at most {}", nic.vfs, VfIndex::MAX + 1),
+                format!(
+                    "{} VFs are more than any NIC has: at most {}",
+                    nic.vfs,
+                    VfIndex::MAX + 1
+                ),
             ));
         }
         if nic.matching.driver.as_ref().is_some_and(|driver| {
@@ -93,7 +110,8 @@ fn same<'a, T: Hash + Eq + ToString>(
     for (name, value) in values {
         if let Some(other) = first.get(&value) {
             let text = format!("{other} and {name} {what} {}", value.to_string());
-            messages.push(Diagnostic::error(place(name), text).with_related(place(other), "first given here"));
+            messages
+                .push(Diagnostic::error(place(name), text).with_related(place(other), "first given here"));
         } else {
             first.insert(value, name);
         }
@@ -107,12 +125,18 @@ pub(super) fn check_best_effort<'a>(
     messages: &mut Vec<Diagnostic>,
 ) {
     for word in words {
+        if super::full(messages) {
+            break;
+        }
         if !BEST_EFFORT.contains(&word.as_str()) {
             let hint = match nearest(word, BEST_EFFORT) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("what may stand here: {}", BEST_EFFORT.join(", ")),
             };
-            let text = format!("`best_effort` names the attribute {}, which is none", crate::tree::shown(word));
+            let text = format!(
+                "`best_effort` names the attribute {}, which is none",
+                crate::tree::shown(word)
+            );
             messages.push(Diagnostic::error(path.join("best_effort"), text).with_hint(hint));
         }
     }
@@ -121,13 +145,16 @@ pub(super) fn check_best_effort<'a>(
 fn check_defaults(defaults: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
     if defaults.mac.is_some() {
         messages.push(
-            Diagnostic::error(path.join("mac"), "all VFs of the NIC would get this one MAC address")
-                .at_key()
-                .with_hint("leave it out: each VF gets one derived from the PF's; or give it at one function"),
+            Diagnostic::error(
+                path.join("mac"),
+                "all VFs of the NIC would get this one MAC address",
+            )
+            .at_key()
+            .with_hint("leave it out: each VF gets one derived from the PF's; or give it at one function"),
         );
     }
     check_vlan(defaults, defaults, path, messages);
-    check_rates(defaults, path, messages);
+    check_rates(defaults, path, path.join("max_tx_rate"), messages);
 }
 
 /// A tag's priority and protocol say nothing without a tag. `written` is what stands at `path`, `settings` what comes
@@ -147,25 +174,30 @@ pub(super) fn check_vlan(
     ];
     for (key, _) in given.into_iter().filter(|(_, given)| *given) {
         messages.push(
-            Diagnostic::error(path.join(key), format!("`{key}` is of a port VLAN's tag, and there is no `vlan`"))
-                .at_key()
-                .with_hint("give `vlan` too"),
+            Diagnostic::error(
+                path.join(key),
+                format!("`{key}` is of a port VLAN's tag, and there is no `vlan`"),
+            )
+            .at_key()
+            .with_hint("give `vlan` too"),
         );
     }
 }
 
 /// A guaranteed rate above the limit can never be had.
-pub(super) fn check_rates(settings: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
-    if let (Some(min), Some(max)) = (settings.min_tx_rate, settings.max_tx_rate) {
-        if max.0 != 0 && min > max {
-            messages.push(
-                Diagnostic::error(
-                    path.join("min_tx_rate"),
-                    format!("the guaranteed rate, {min}, is above the limit, {max}"),
-                )
-                .with_related(path.join("max_tx_rate"), "the limit")
-                .with_hint("lower `min_tx_rate` or raise `max_tx_rate`; a limit of 0 is none"),
-            );
-        }
+/// `limit` is where it stands.
+pub(super) fn check_rates(settings: &VfSettings, path: &Path, limit: Path, messages: &mut Vec<Diagnostic>) {
+    if let (Some(min), Some(max)) = (settings.min_tx_rate, settings.max_tx_rate)
+        && max.0 != 0
+        && min > max
+    {
+        messages.push(
+            Diagnostic::error(
+                path.join("min_tx_rate"),
+                format!("the guaranteed rate, {min}, is above the limit, {max}"),
+            )
+            .with_related(limit, "the limit")
+            .with_hint("lower `min_tx_rate` or raise `max_tx_rate`; a limit of 0 is none"),
+        );
     }
 }

@@ -1,0 +1,257 @@
+//! No file, however made, makes the reader panic or take long; a large honest one is read fast.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
+
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
+
+use penstock_model::{Diagnostic, Diagnostics, Path, Source, parse, parse_with_warnings};
+use proptest::prelude::*;
+
+/// Far more than any of this takes, and far less than what is not bounded would.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Reads and shows; tells how it came out.
+fn answer(bytes: &[u8]) -> Result<(), String> {
+    let source = match Source::from_bytes("m.yaml", bytes) {
+        Ok(source) => source,
+        Err(messages) => return Err(messages.render(&Source::new("m.yaml", ""), true)),
+    };
+    match parse_with_warnings(&source) {
+        Ok((_, warnings)) => {
+            warnings.render(&source, true);
+            Ok(())
+        }
+        Err(messages) => {
+            assert!(messages.has_errors(), "refused without a reason");
+            Err(messages.render(&source, false))
+        }
+    }
+}
+
+fn examples() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut texts: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|case| std::fs::read_to_string(case.unwrap().path().join("model.yaml")).ok())
+        .collect();
+    texts.sort();
+    texts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = answer(&bytes);
+    }
+
+    #[test]
+    fn any_text_of_the_characters_that_mean_something(text in "[\\[\\]{}:,#&*!|>'\"%@`?~ \n\t\r<a0\\-]{0,200}") {
+        let _ = answer(text.as_bytes());
+    }
+
+    #[test]
+    fn a_valid_file_with_changes(
+        which: prop::sample::Index,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..4, "[\\[\\]{}:,#&*'\" \n0-9a-zN\u{e9}\\-]{1,3}"), 1..6),
+    ) {
+        let examples = examples();
+        let mut text: Vec<char> = examples[which.index(examples.len())].chars().collect();
+        for (place, kind, new) in &changes {
+            if text.is_empty() {
+                break;
+            }
+            let at = place.index(text.len());
+            match kind {
+                0 => { text.remove(at); }
+                1 => { text.splice(at..at, new.chars()); }
+                2 => { text.truncate(at); }
+                _ => { let end = (at + 7).min(text.len()); let part = text[at..end].to_vec(); text.splice(at..at, part); }
+            }
+        }
+        let text: String = text.into_iter().collect();
+        let _ = answer(text.as_bytes());
+    }
+
+    /// Messages made elsewhere may name places that the file does not have.
+    #[test]
+    fn any_path_is_shown(which: prop::sample::Index, path in proptest::collection::vec("(nics|guests|NET0|a|functions|[0-3]|vf|x)", 0..6)) {
+        let examples = examples();
+        let source = Source::new("m.yaml", examples[which.index(examples.len())].as_str());
+        let text = Diagnostics(vec![Diagnostic::error(Path::of(&path), "no")]).render(&source, false);
+        prop_assert!(text.starts_with("error: no\n --> m.yaml") || text.contains("--> m.yaml"));
+    }
+}
+
+/// As much of `unit` as a file may have.
+fn full_of(unit: &str) -> String {
+    unit.repeat((1 << 20) / unit.len())
+}
+
+#[test]
+fn large_hostile_files_are_answered_in_bounded_time() {
+    let nics = |each: &str| {
+        let mut text = String::from("nics:\n");
+        for n in 0..12_000 {
+            writeln!(text, "  N{n}: {each}").unwrap();
+        }
+        text
+    };
+    let many: Vec<String> = (0..18_000).map(|n| format!("  N{n}: {{}}\n")).collect();
+    let unknown: Vec<String> = (0..30_000).map(|n| format!("M{n}#0")).collect();
+    let waits: Vec<String> = (0..18_000)
+        .map(|n| format!("  g{n}: {{after: [g{}]}}\n", (n + 1) % 18_000))
+        .collect();
+    let cases = [
+        ("brackets", full_of("[")),
+        ("braces", full_of("{")),
+        ("dashes", full_of("- ")),
+        ("questions", full_of("? ")),
+        ("colons", full_of(": ")),
+        ("anchors", full_of("&a ")),
+        ("quote", format!("\"{}", full_of("a"))),
+        ("one word", full_of("a")),
+        ("words", full_of("a ")),
+        ("lines of words", full_of("a\n")),
+        ("comment", full_of("#")),
+        ("lines", full_of("\n")),
+        ("spaces", full_of(" ")),
+        ("keys", full_of("a: \n")),
+        ("block", format!("a: |\n{}", full_of(" x\n"))),
+        ("one line list", format!("nics: [{}]", full_of("a,"))),
+        ("duplicate keys", format!("nics: {{{}}}", full_of("a: 1,"))),
+        (
+            "deep block",
+            (0..1400)
+                .map(|n| format!("{}a:\n", " ".repeat(n % 1400)))
+                .collect(),
+        ),
+        (
+            "one function",
+            format!(
+                "nics: {{A: }}\nguests: {{g: {{functions: [{}]}}}}",
+                &full_of("A,")[..160_000]
+            ),
+        ),
+        (
+            "vfs of many nics",
+            nics("{match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 16384}"),
+        ),
+        ("wrong nics", nics("{vfs: x}")),
+        (
+            "unknown nics",
+            format!(
+                "nics:\n{}guests: {{g: {{functions: [{}]}}}}",
+                many.concat(),
+                unknown.join(",")
+            ),
+        ),
+        (
+            "a long cycle",
+            format!("nics: {{A: }}\nguests:\n{}", waits.concat()),
+        ),
+        (
+            "best effort",
+            format!(
+                "nics: {{A: {{best_effort: [{}]}}}}",
+                &full_of("link_stat,")[..900_000]
+            ),
+        ),
+        (
+            "aliases of text",
+            format!("a: &a {}\nb: [{}]", "x".repeat(500_000), "*a,".repeat(100_000)),
+        ),
+        (
+            "nested anchors",
+            format!(
+                "{}{}",
+                (0..30).map(|n| format!("&a{n} [")).collect::<String>(),
+                full_of("a,")
+            ),
+        ),
+    ];
+    for (name, text) in cases {
+        let text = &text[..text.len().min(1 << 20)];
+        let start = Instant::now();
+        let result = answer(text.as_bytes());
+        let took = start.elapsed();
+        assert!(result.is_err(), "{name} was taken for a model");
+        let shown = result.unwrap_err();
+        assert!(shown.len() < 300_000, "{name}: {} bytes of messages", shown.len());
+        assert!(took < LIMIT, "{name} took {took:?}");
+        println!(
+            "{name:<20} {took:>10.1?}  {}",
+            shown.lines().next().unwrap_or_default()
+        );
+    }
+}
+
+#[test]
+fn ten_megabytes_are_refused_at_once() {
+    let start = Instant::now();
+    let text = "# padding\n".repeat(1 << 20);
+    let shown = answer(text.as_bytes()).unwrap_err();
+    assert!(
+        shown.contains("the file has 10485760 bytes, and a model has at most 1048576"),
+        "{shown}"
+    );
+    let shown = parse(&Source::new("m.yaml", text)).unwrap_err().to_string();
+    assert!(shown.contains("10485760 bytes"), "{shown}");
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+/// 2 NICs with 255 VFs each, 64 guests that own all of them with every attribute.
+fn large() -> String {
+    let mut text = String::from(
+        "machine: large\nnics:\n  NET0: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 255, defaults: {spoofchk: on}}\n  \
+         NET1: {match: {mac: 0c:c4:7a:9a:61:eb}, vfs: 255}\nguests:\n",
+    );
+    for guest in 0..64 {
+        write!(text, "  g{guest}:\n    cpus: 1\n    memory: 64MiB\n").unwrap();
+        if guest > 0 {
+            writeln!(text, "    after: [g{}]", guest - 1).unwrap();
+        }
+        text.push_str("    functions:\n");
+        for vf in (guest..510).step_by(64) {
+            let (nic, index) = (vf / 255, vf % 255);
+            writeln!(
+                text,
+                "      - {{vf: NET{nic}#{index}, mac: 02:00:00:00:{nic:02x}:{index:02x}, vlan: {}, qos: 3, vlan_proto: 802.1Q, \
+                 trust: off, min_tx_rate: 10, max_tx_rate: 100, link_state: auto, mtu: 1500, address: 10.{nic}.{index}.1/24}}",
+                vf % 4094 + 1
+            )
+            .unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn a_large_model_is_read_fast() {
+    let source = Source::new("large.yaml", large());
+    let times: Vec<Duration> = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            let model =
+                parse(&source).unwrap_or_else(|messages| panic!("{}", messages.render(&source, false)));
+            let took = start.elapsed();
+            assert_eq!(
+                model
+                    .guests
+                    .values()
+                    .map(|guest| guest.functions.len())
+                    .sum::<usize>(),
+                510
+            );
+            took
+        })
+        .collect();
+    let best = times.iter().min().unwrap();
+    println!("{} bytes in {best:?}", source.text.len());
+    let limit = if cfg!(debug_assertions) { 500 } else { 20 };
+    assert!(*best < Duration::from_millis(limit), "{best:?}");
+}

@@ -1,0 +1,25 @@
+//! Any bytes as a model file: read, checked, and what is wrong shown.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use penstock_model::{Source, parse_with_warnings};
+
+fuzz_target!(|bytes: &[u8]| {
+    let source = match Source::from_bytes("m.yaml", bytes) {
+        Ok(source) => source,
+        Err(messages) => {
+            messages.render(&Source::new("m.yaml", ""), false);
+            return;
+        }
+    };
+    match parse_with_warnings(&source) {
+        Ok((_, warnings)) => {
+            assert!(!warnings.has_errors());
+            warnings.render(&source, true);
+        }
+        Err(messages) => {
+            assert!(messages.has_errors());
+            messages.render(&source, true);
+        }
+    }
+});
