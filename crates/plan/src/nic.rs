@@ -344,9 +344,14 @@ pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface
             &format!("it does not go with the interface into {guest}"),
         );
     }
-    step(
-        planner,
-        pf,
+    // All that is set through the PF comes before it leaves, and on the way back after it has come back.
+    let mut needs = vec![Made::Vfs(pf), Made::Interface(pf)];
+    needs.extend(
+        nic.vfs
+            .iter()
+            .flat_map(|vf| [Made::Attributes(vf.found.bdf), Made::Driver(vf.found.bdf)]),
+    );
+    planner.draft.push(Sketch::new(
         Action::SetLink {
             function: pf,
             direction: Direction::Down,
@@ -355,12 +360,13 @@ pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface
             function: pf,
             direction: Direction::Up,
         }),
+        needs,
+        Made::Interface(pf),
         format!(
             "{}'s interface goes into {guest}, and Linux takes it down on the way",
             nic.name
         ),
-        false,
-    );
+    ));
 }
 
 /// Brings a PF's interface up.
