@@ -268,3 +268,46 @@ fn no_contents_break_a_scan() {
         })
         .unwrap();
 }
+
+/// Whatever is wrong with a tree's shape, a scan ends and what it says can be read back.
+#[test]
+fn no_shape_breaks_a_scan() {
+    let records: Vec<String> = ["broken", "82576-seven-vfs", "nvme-sriov"]
+        .map(|name| fs::read_to_string(sysfs::fixtures().join("sysfs").join(format!("{name}.tree"))).unwrap())
+        .into();
+    // Lines change places, are lost, or turn from files into directories, links to nothing and links to themselves.
+    let change = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..5);
+    let changes = (0..records.len(), prop::collection::vec(change, 1..12));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(64));
+    let planted = std::cell::Cell::new(0);
+    runner
+        .run(&changes, |(record, changes)| {
+            let mut lines: Vec<String> = records[record].lines().map(str::to_owned).collect();
+            for (one, other, how) in changes {
+                let (one, other) = (one.index(lines.len()), other.index(lines.len()));
+                let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+                let (first, second) = (name(&lines[one]), name(&lines[other]));
+                match how {
+                    0 => lines.swap(one, other),
+                    1 => lines[one] = format!("{first}/"),
+                    2 => lines[one] = format!("{first} -> {second}"),
+                    3 => lines[one] = format!("{first} -> {}", first.rsplit('/').next().unwrap_or_default()),
+                    _ => lines[one].clear(),
+                }
+            }
+            let directory = tempfile::tempdir().unwrap();
+            if sysfs::plant(&lines.join("\n"), directory.path()).is_ok() {
+                planted.set(planted.get() + 1);
+                let inventory = scan(&Root::at(directory.path()), None);
+                let json = serde_json::to_string(&inventory).unwrap();
+                prop_assert_eq!(serde_json::from_str::<Inventory>(&json).unwrap(), inventory);
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(
+        planted.get() >= 10,
+        "only {} of 64 trees could be planted",
+        planted.get()
+    );
+}
