@@ -196,7 +196,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
                 driver: dice.some(2, pf.driver.clone().unwrap()),
             },
             vfs,
-            loopback: dice.some(2, dice.0 % 2 == 0),
+            loopback: dice.some(2, dice.0 & 1 == 0),
             mtu: dice.some(2, Mtu::new(9000).unwrap()),
             interface: dice.some(2, format!("lan{index}").parse().unwrap()),
             addresses: if owned_pf {
