@@ -15,7 +15,7 @@ use penstock_host::{
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, VfIndex, inventory::VfState};
-use penstock_plan::{Action, Carry, CarryError, Direction, Fact};
+use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_one};
 
 mod facts;
 
@@ -318,17 +318,7 @@ impl Carry for HostCarrier {
                 self.vfs.clear();
                 self.set_drivers(&wanted, deadline)
             }
-            None => {
-                let mut answers = Vec::with_capacity(actions.len());
-                for action in actions {
-                    answers.push(self.carry(action, deadline));
-                    if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_)))
-                    {
-                        break;
-                    }
-                }
-                answers
-            }
+            None => one_by_one(self, actions, deadline),
         }
     }
 
@@ -354,7 +344,7 @@ fn from_pci(attempt: &str, error: PciError) -> CarryError {
     }
     match error.hint().map(str::to_owned) {
         Some(hint) => CarryError::Missing {
-            what: format!("{attempt}: {}", crate::runner::chain(&error)),
+            what: format!("{attempt}: {}", crate::cause::chain(&error)),
             hint,
         },
         None => failed(attempt, error),
@@ -367,7 +357,7 @@ fn from_netlink(attempt: &str, error: NetlinkError) -> CarryError {
     }
     match error.hint().map(str::to_owned) {
         Some(hint) => CarryError::Missing {
-            what: format!("{attempt}: {}", crate::runner::chain(&error)),
+            what: format!("{attempt}: {}", crate::cause::chain(&error)),
             hint,
         },
         None => failed(attempt, error),

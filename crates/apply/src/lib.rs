@@ -7,6 +7,7 @@
 //!   must not hide itself.
 
 pub mod carrier;
+mod cause;
 pub mod journal;
 pub mod runner;
 pub mod verify;

@@ -8,16 +8,24 @@ use std::{
 
 use penstock_plan::{Action, Carry, CarryError, Fact, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
+use crate::{
+    cause::chain,
+    journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError},
+};
 
+mod error;
 mod undo;
 
+pub use error::{ApplyError, Failure, StepError};
 pub use undo::NotUndone;
 
-/// At most so many steps share one sync of the journal, and one chance to cancel.
+/// At most so many steps are carried out side by side, and have one chance to cancel between them.
 const BATCH: usize = 64;
+
+/// So many steps are announced in the journal with one sync. An announced step that was not begun does no harm: its
+/// inverse sets what is so already.
+const ANNOUNCED_AT_ONCE: usize = 64;
 
 /// How a run behaves.
 #[derive(Clone, Copy, Debug)]
@@ -117,139 +125,6 @@ impl Applied {
     }
 }
 
-/// Why a step failed.
-#[derive(Debug, Error)]
-pub enum StepError {
-    /// It could not be carried out.
-    #[error(transparent)]
-    Carry(#[from] CarryError),
-    /// It was carried out, but its postcondition did not come true.
-    #[error("it was carried out, but after {} s it is not so that {fact}: {seen}", after.as_secs_f32())]
-    NotSo {
-        /// The postcondition.
-        fact: String,
-        /// What is so instead.
-        seen: String,
-        /// How long it was waited for.
-        after: Duration,
-    },
-    /// The journal could not be kept, so nothing was written.
-    #[error("it was not begun, because it could not be recorded")]
-    Journal(#[from] JournalError),
-    /// The user asked to stop.
-    #[error("cancelled")]
-    Cancelled,
-}
-
-/// A step that failed in a tear-down.
-#[derive(Debug)]
-pub struct Failure {
-    /// Which.
-    pub step: StepId,
-    /// What it does, in words.
-    pub action: String,
-    /// Why it failed.
-    pub error: StepError,
-}
-
-/// Why a plan was not carried out.
-#[derive(Debug, Error)]
-pub enum ApplyError {
-    /// No carrier knows a step's action. Nothing was written.
-    #[error("step {step} cannot be carried out here: {action}")]
-    NotCarried {
-        /// Which step.
-        step: StepId,
-        /// Its action, in words.
-        action: String,
-    },
-    /// No carrier can look a step's postcondition up. Nothing was written.
-    #[error("step {step} could not be proven here: {fact}")]
-    NotObserved {
-        /// Which step.
-        step: StepId,
-        /// Its postcondition, in words.
-        fact: String,
-    },
-    /// The journal could not be begun. Nothing was written.
-    #[error("nothing was changed, because it could not be recorded")]
-    Journal(#[source] JournalError),
-    /// A step failed; the steps before it were taken back.
-    #[error("step {step} failed ({action}); {}", told(undone.len(), not_undone))]
-    RolledBack {
-        /// Which step.
-        step: StepId,
-        /// What it does, in words.
-        action: String,
-        /// Why it failed.
-        #[source]
-        source: StepError,
-        /// The steps that were taken back, in the order in which they were.
-        undone: Vec<StepId>,
-        /// Those that could not be: the machine is not as it was.
-        not_undone: Vec<NotUndone>,
-    },
-    /// The user asked to stop; the steps before that were taken back.
-    #[error("cancelled at step {step}; {}", told(undone.len(), not_undone))]
-    Cancelled {
-        /// The step that was being carried out, or would have been next.
-        step: StepId,
-        /// The steps that were taken back, in the order in which they were.
-        undone: Vec<StepId>,
-        /// Those that could not be: the machine is not as it was.
-        not_undone: Vec<NotUndone>,
-    },
-    /// A tear-down did all it could, and something is left.
-    #[error("{} of {} steps of the tear-down failed{}", failures.len(), applied.steps.len(), listed(failures))]
-    Incomplete {
-        /// What failed.
-        failures: Vec<Failure>,
-        /// Everything that was attempted.
-        applied: Applied,
-    },
-}
-
-fn told(undone: usize, not_undone: &[NotUndone]) -> String {
-    let mut text = match undone {
-        0 if not_undone.is_empty() => "nothing had to be taken back".to_owned(),
-        1 => "1 step was taken back".to_owned(),
-        many => format!("{many} steps were taken back"),
-    };
-    for left in not_undone {
-        text += &format!(
-            "\n  not taken back: step {}, {}: {}",
-            left.step, left.action, left.error
-        );
-    }
-    text
-}
-
-fn listed(failures: &[Failure]) -> String {
-    failures
-        .iter()
-        .map(|failure| {
-            format!(
-                "\n  step {}, {}: {}",
-                failure.step,
-                failure.action,
-                chain(&failure.error)
-            )
-        })
-        .collect()
-}
-
-/// An error and its sources on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text += ": ";
-        text += &source.to_string();
-        next = source.source();
-    }
-    text
-}
-
 /// Carries `plan` out with the first of `carriers` that knows each step.
 ///
 /// First every step is checked to have a carrier for its action and its postcondition; only then is anything written.
@@ -285,18 +160,20 @@ pub fn run(
     let mut applied = Applied::default();
     let mut failures = Vec::new();
     let mut begun: Vec<&Step> = Vec::new();
-    let mut next = 0;
+    let (mut next, mut announced) = (0, 0);
     while next < plan.steps.len() {
         if options.cancelled() {
-            let step = plan.steps[next].id;
-            let (undone, not_undone) = run.roll_back(&begun, "cancelled");
-            return Err(ApplyError::Cancelled {
-                step,
-                undone,
-                not_undone,
-            });
+            return Err(run.cancelled(plan.steps[next].id, &begun));
         }
-        let batch = batch(&plan.steps[next..], &carried_by[next..]);
+        if next == announced {
+            let window = &plan.steps[next..plan.steps.len().min(next + ANNOUNCED_AT_ONCE)];
+            announced += window.len();
+            // Giving functions back needs no way back, so a full disk does not hold them.
+            if let (Err(error), Mode::Apply) = (run.announce(window), options.mode) {
+                return Err(run.failed(&plan.steps[next], error.into(), &begun));
+            }
+        }
+        let batch = batch(&plan.steps[next..announced], &carried_by[next..announced]);
         let outcomes = run.carry_batch(batch, carried_by[next]);
         let mut failed: Option<(&Step, StepError)> = None;
         for (
@@ -333,28 +210,7 @@ pub fn run(
             applied.steps.push(report);
         }
         if let Some((step, source)) = failed {
-            // A command that was ended by Ctrl-C failed for that reason and no other.
-            let cancelled = options.cancelled() || matches!(source, StepError::Cancelled);
-            let why = if cancelled {
-                "cancelled".to_owned()
-            } else {
-                chain(&source)
-            };
-            let (undone, not_undone) = run.roll_back(&begun, &why);
-            if cancelled {
-                return Err(ApplyError::Cancelled {
-                    step: step.id,
-                    undone,
-                    not_undone,
-                });
-            }
-            return Err(ApplyError::RolledBack {
-                step: step.id,
-                action: step.action.to_string(),
-                source,
-                undone,
-                not_undone,
-            });
+            return Err(run.failed(step, source, &begun));
         }
         next += batch.len();
     }
@@ -476,10 +332,8 @@ struct Run<'a, 'c> {
 }
 
 impl Run<'_, '_> {
-    /// Records, carries out and reads back some independent steps. One answer for each, up to the first that failed
-    /// ([`Mode::Apply`]) or for all ([`Mode::TearDown`]).
-    fn carry_batch(&mut self, steps: &[Step], carrier: usize) -> Vec<Tried> {
-        let began = Instant::now();
+    /// Records that steps are about to be carried out.
+    fn announce(&mut self, steps: &[Step]) -> Result<(), JournalError> {
         let intents: Vec<Entry> = steps
             .iter()
             .map(|step| Entry::Intent {
@@ -488,16 +342,42 @@ impl Run<'_, '_> {
                 inverse: step.inverse.clone(),
             })
             .collect();
-        if let Err(error) = self.journal.record(&intents, true) {
-            if self.options.mode == Mode::Apply {
-                return vec![Tried {
-                    outcome: Err(error.into()),
-                    touched: false,
-                    took: began.elapsed(),
-                }];
-            }
-            // Giving functions back needs no way back: a full disk must not hold them.
+        self.journal.record(&intents, true)
+    }
+
+    /// Takes `begun` back because `step` failed.
+    fn failed(&mut self, step: &Step, source: StepError, begun: &[&Step]) -> ApplyError {
+        // A command that was ended by Ctrl-C failed for that reason and no other.
+        if self.options.cancelled() || matches!(source, StepError::Cancelled) {
+            return self.cancelled(step.id, begun);
         }
+        let (undone, not_undone) = self.roll_back(begun, &chain(&source));
+        ApplyError::RolledBack {
+            step: step.id,
+            action: step.action.to_string(),
+            source: Box::new(source),
+            undone,
+            not_undone,
+        }
+    }
+
+    /// Takes `begun` back because the user asked to stop; what was torn down stays so.
+    fn cancelled(&mut self, step: StepId, begun: &[&Step]) -> ApplyError {
+        let (undone, not_undone) = match self.options.mode {
+            Mode::Apply => self.roll_back(begun, "cancelled"),
+            Mode::TearDown => (Vec::new(), Vec::new()),
+        };
+        ApplyError::Cancelled {
+            step,
+            undone,
+            not_undone,
+        }
+    }
+
+    /// Carries out and reads back some independent steps. One answer for each, up to the first that failed
+    /// ([`Mode::Apply`]) or for all ([`Mode::TearDown`]).
+    fn carry_batch(&mut self, steps: &[Step], carrier: usize) -> Vec<Tried> {
+        let began = Instant::now();
         for step in steps {
             self.observer.started(step);
         }

@@ -17,6 +17,8 @@ use penstock_host::{Command, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
 use penstock_plan::{Action, Carry, Direction, Fact, Plan, Step, StepId};
 
+type Check = fn(&Path);
+
 const PF: &str = "0000:04:00.0";
 
 fn main() -> ExitCode {
@@ -25,7 +27,7 @@ fn main() -> ExitCode {
     if let Some(why) = &missing {
         eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
     }
-    let checks: [(&str, fn(&Path)); 3] = [
+    let checks: [(&str, Check); 3] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
         (
             "a_step_that_fails_leaves_all_as_before_in_netns",
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
 
 /// Runs `check` in new namespaces, with a tree whose `/sys/class/net` is the namespace's own and whose one PCI function
 /// has the interface `pf0`, one end of a cable.
-fn alone(check: fn(&Path)) {
+fn alone(check: Check) {
     let work = move || {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
         let none: Option<&str> = None;

@@ -19,14 +19,7 @@ pub trait Carry {
     /// Does several that do not need one another, each within `deadline`; a carrier that can do them side by side
     /// overrides this. The answers are in the order of `actions` and may be fewer: the rest was not attempted.
     fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
-        let mut answers = Vec::with_capacity(actions.len());
-        for action in actions {
-            answers.push(self.carry(action, deadline));
-            if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
-                break;
-            }
-        }
-        answers
+        one_by_one(self, actions, deadline)
     }
 
     /// Whether this carrier can look this kind of fact up.
@@ -34,6 +27,22 @@ pub trait Carry {
 
     /// Looks a fact up. `Ok(Err(seen))` says what is so instead.
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError>;
+}
+
+/// Does several actions one after the other, up to the first that fails for another reason than being unsupported.
+pub fn one_by_one<C: Carry + ?Sized>(
+    carrier: &mut C,
+    actions: &[&Action],
+    deadline: Duration,
+) -> Vec<Result<(), CarryError>> {
+    let mut answers = Vec::with_capacity(actions.len());
+    for action in actions {
+        answers.push(carrier.carry(action, deadline));
+        if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+            break;
+        }
+    }
+    answers
 }
 
 /// Why an action was not carried out, or a fact not looked up.

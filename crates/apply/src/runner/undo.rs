@@ -5,8 +5,8 @@ use std::time::Instant;
 use penstock_host::interrupt;
 use penstock_plan::{Action, Fact, Step, StepId};
 
-use super::{Run, chain};
-use crate::journal::Entry;
+use super::Run;
+use crate::{cause::chain, journal::Entry};
 
 /// A step that could not be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -148,15 +148,10 @@ fn device(
                 .map(|address| scene.name_of(address))
                 .ok_or_else(|| match &report.device {
                     Some(device) => Blind::Unknown(format!("{device} cannot be traced to a PCI function")),
-                    None => Blind::Absent(format!(
-                        "{} is a software interface{}",
-                        report.interface.name,
-                        report
-                            .kind
-                            .as_ref()
-                            .map(|kind| format!(" ({kind})"))
-                            .unwrap_or_default()
-                    )),
+                    None => match &report.kind {
+                        Some(kind) => Blind::Absent(format!("{} is a {kind}", report.interface.name)),
+                        None => Blind::Unknown("the kernel does not say which device it is".to_owned()),
+                    },
                 })
         });
     page.compare("device", wanted, seen);

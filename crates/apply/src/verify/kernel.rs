@@ -9,7 +9,7 @@ use penstock_host::{
 use penstock_model::{Bdf, VfIndex};
 
 use super::{Eyes, PfSight};
-use crate::runner::chain;
+use crate::cause::chain;
 
 /// Looks at the machine that Penstock runs on.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,8 @@ impl Eyes for KernelEyes {
         }
         .map_err(|error| chain(&error))?;
         let vfs = netlink.vfs(index).map_err(|error| chain(&error))?;
-        let switch_mode = netlink.switch_mode(index).map_err(|error| chain(&error))?;
+        // A kernel that cannot be asked for the mode reports none; what the VFs' attributes are was seen all the same.
+        let switch_mode = netlink.switch_mode(index).unwrap_or_default();
         Ok(PfSight { vfs, switch_mode })
     }
 

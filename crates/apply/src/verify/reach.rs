@@ -199,10 +199,10 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
         None => Vantage::Host,
     };
     let mut best_effort = BTreeSet::new();
-    if let Expectation::Isolated(barrier) = path.expectation {
-        if may_lack(scene, path, barrier) {
-            best_effort.insert("reach".to_owned());
-        }
+    if let Expectation::Isolated(barrier) = path.expectation
+        && may_lack(scene, path, barrier)
+    {
+        best_effort.insert("reach".to_owned());
     }
     let mut page = sheet.page(subject, vantage, &best_effort);
     let arrives = path.expectation == Expectation::Arrives;

@@ -13,7 +13,7 @@ use penstock_model::{
 };
 
 use super::{Eyes, GuestPlace, PfSight, sheet::Blind};
-use crate::runner::chain;
+use crate::cause::chain;
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -155,8 +155,10 @@ impl<'a> Scene<'a> {
             .filter_map(|report| report.device.clone())
             .collect();
         for device in devices {
-            let behind = device.parse().ok().or_else(|| eyes.function_of(&device));
-            self.behind.insert(device, behind);
+            // Looked up once: a device keeps its function.
+            self.behind
+                .entry(device)
+                .or_insert_with_key(|device| device.parse().ok().or_else(|| eyes.function_of(device)));
         }
     }
 

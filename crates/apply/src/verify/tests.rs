@@ -1,369 +1,13 @@
-use std::cell::RefCell;
-
-use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{
-    InterfaceAddress, LinkState, Mac, Outcome, TxRate, VlanId, VlanProtocol, VlanQos,
-    inventory::{Interface, PciIdentity, Pf, PresentVf, Sriov, Vf},
+    LinkState, Outcome, TxRate, VlanId, VlanQos,
     verdict::{Subject, Vantage},
 };
 
 use super::*;
 
-const PF_MAC: &str = "0c:c4:7a:9a:61:ea";
+mod world;
 
-const MODEL: &str = r#"
-nics:
-  NET0:
-    match: {mac: "0c:c4:7a:9a:61:ea"}
-    vfs: 5
-    loopback: true
-    mtu: 9000
-    interface: lan0
-    addresses: [10.0.0.1/24]
-guests:
-  a:
-    functions:
-      - {vf: NET0#0, address: 10.0.0.10/24}
-      - {vf: NET0#1, vlan: 100, mac: "02:00:00:00:00:01"}
-  b:
-    functions:
-      - {vf: NET0#2, addresses: [10.0.0.12/24, "fd00::12/64"]}
-      - {vf: NET0#3, vlan: 100, qos: 3, spoofchk: on, trust: off, max_tx_rate: 100, link_state: enable, mtu: 9000}
-"#;
-
-fn parse(text: &str) -> Model {
-    penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap()
-}
-
-fn bdf(text: &str) -> Bdf {
-    text.parse().unwrap()
-}
-
-fn mac(text: &str) -> Mac {
-    text.parse().unwrap()
-}
-
-fn index(n: u16) -> VfIndex {
-    VfIndex::new(n).unwrap()
-}
-
-fn vf_bdf(n: u16) -> Bdf {
-    bdf("04:00.0").of_vf(0x80, 2, n).unwrap()
-}
-
-fn vf_mac(n: u16) -> Mac {
-    if n == 1 {
-        mac("02:00:00:00:00:01")
-    } else {
-        Mac::derived(mac(PF_MAC), index(n))
-    }
-}
-
-/// A machine that verification looks at. Guests' interfaces are in `inside`, the host's under the empty name.
-struct World {
-    model: Model,
-    inventory: Inventory,
-    inside: BTreeMap<String, Vec<InterfaceReport>>,
-    stopped: BTreeSet<String>,
-    sight: PfSight,
-    /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
-    lost: BTreeSet<(&'static str, &'static str)>,
-    leaking: BTreeSet<(&'static str, &'static str)>,
-    blind: BTreeSet<Source>,
-    /// Interfaces inside guests named by their virtio device, as the real ones are.
-    virtio: bool,
-    tried: RefCell<usize>,
-}
-
-/// What can be looked at, each of which may fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    HostInterfaces,
-    VirtualFunctions,
-    PfSight,
-    Frames,
-    GuestInterfaces,
-    GuestNamespace,
-    Guest,
-}
-
-const SOURCES: [Source; 7] = [
-    Source::HostInterfaces,
-    Source::VirtualFunctions,
-    Source::PfSight,
-    Source::Frames,
-    Source::GuestInterfaces,
-    Source::GuestNamespace,
-    Source::Guest,
-];
-
-fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]) -> InterfaceReport {
-    InterfaceReport {
-        index: number,
-        interface: Interface {
-            name: name.parse().unwrap(),
-            mac,
-            mtu: if name == "lan0" || number == 13 {
-                9000
-            } else {
-                1500
-            },
-            up: true,
-            carrier: Some(true),
-            speed: Some(1000),
-            addresses: addresses
-                .iter()
-                .map(|text| text.parse::<InterfaceAddress>().unwrap())
-                .collect(),
-        },
-        permanent_mac: None,
-        device: Some(device.to_string()),
-        kind: None,
-        port_name: None,
-    }
-}
-
-fn state(n: u16) -> VfState {
-    let tagged = n == 1 || n == 3;
-    VfState {
-        mac: vf_mac(n),
-        vlan: VlanId::new(if tagged { 100 } else { 0 }).unwrap(),
-        qos: VlanQos::new(if n == 3 { 3 } else { 0 }).unwrap(),
-        vlan_proto: VlanProtocol::Dot1q,
-        spoofchk: Some(true),
-        trust: Some(false),
-        min_tx_rate: TxRate(0),
-        max_tx_rate: TxRate(if n == 3 { 100 } else { 0 }),
-        link_state: Some(if n == 3 {
-            LinkState::Enable
-        } else {
-            LinkState::Auto
-        }),
-    }
-}
-
-/// A machine that is just as [`MODEL`] wants it.
-fn world() -> World {
-    world_of(MODEL)
-}
-
-fn world_of(model: &str) -> World {
-    let vf = |n| Vf {
-        index: index(n),
-        bdf: vf_bdf(n),
-        present: Some(PresentVf {
-            driver: Some("igbvf".to_owned()),
-            ..PresentVf::default()
-        }),
-    };
-    let pf = Pf {
-        bdf: bdf("04:00.0"),
-        identity: PciIdentity::default(),
-        driver: Some("igb".to_owned()),
-        interface: None,
-        permanent_mac: Some(mac(PF_MAC)),
-        numa_node: None,
-        iommu_group: None,
-        sriov: Some(Sriov {
-            total_vfs: 7,
-            num_vfs: 5,
-            autoprobe: false,
-            first_vf_offset: 0x80,
-            vf_stride: 2,
-            vf_device: 0x10ca,
-            vfs: (0..5).map(vf).collect(),
-        }),
-        switch_mode: SwitchMode::Unreported,
-    };
-    let inside = [
-        (
-            "",
-            vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])],
-        ),
-        (
-            "a",
-            vec![
-                report(10, "eth0", vf_mac(0), vf_bdf(0), &["10.0.0.10/24", "fe80::1/64"]),
-                report(11, "eth1", vf_mac(1), vf_bdf(1), &[]),
-            ],
-        ),
-        (
-            "b",
-            vec![
-                report(12, "eth0", vf_mac(2), vf_bdf(2), &["10.0.0.12/24", "fd00::12/64"]),
-                report(13, "eth1", vf_mac(3), vf_bdf(3), &[]),
-            ],
-        ),
-    ];
-    World {
-        model: parse(model),
-        inventory: Inventory {
-            pfs: vec![pf],
-            ..Inventory::default()
-        },
-        inside: inside
-            .into_iter()
-            .map(|(name, reports)| (name.to_owned(), reports))
-            .collect(),
-        stopped: BTreeSet::new(),
-        sight: PfSight {
-            vfs: (0..5).map(|n| (index(n), state(n))).collect(),
-            switch_mode: SwitchMode::Unreported,
-        },
-        lost: BTreeSet::new(),
-        leaking: BTreeSet::new(),
-        blind: BTreeSet::new(),
-        virtio: false,
-        tried: RefCell::new(0),
-    }
-}
-
-struct Inside {
-    interfaces: Option<Vec<InterfaceReport>>,
-    namespace: bool,
-}
-
-impl Place for Inside {
-    fn describe(&self) -> String {
-        "inside a test".to_owned()
-    }
-
-    fn run(&self, _: &Command) -> Result<Output, PlaceError> {
-        Err(self.gone())
-    }
-
-    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
-        Err(self.gone())
-    }
-
-    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
-        self.interfaces.clone().ok_or_else(|| self.gone())
-    }
-
-    fn namespace(&self) -> Result<Option<u32>, PlaceError> {
-        if self.namespace {
-            Ok(Some(77))
-        } else {
-            Err(self.gone())
-        }
-    }
-}
-
-impl Inside {
-    fn gone(&self) -> PlaceError {
-        PlaceError::Gone {
-            place: self.describe(),
-            why: "it cannot be seen".to_owned(),
-        }
-    }
-}
-
-impl Eyes for &World {
-    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
-        self.unless_blind(Source::HostInterfaces, || self.inside[""].clone())
-    }
-
-    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
-        assert_eq!(pf, bdf("04:00.0"));
-        self.unless_blind(Source::VirtualFunctions, || {
-            (0..5).map(|n| (index(n), vf_bdf(n))).collect()
-        })
-    }
-
-    fn function_of(&mut self, device: &str) -> Option<Bdf> {
-        let number = device.strip_prefix("virtio")?.parse().ok()?;
-        Some(vf_bdf(number))
-    }
-
-    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String> {
-        assert_eq!((namespace, index), (None, 2));
-        self.unless_blind(Source::PfSight, || self.sight.clone())
-    }
-
-    fn reach(
-        &mut self,
-        endpoints: &[Endpoint],
-        pairs: &[(usize, usize)],
-        _: Duration,
-    ) -> Result<Vec<Reach>, String> {
-        *self.tried.borrow_mut() += pairs.len();
-        let tagged = ["NET0#1", "NET0#3"];
-        let frames = pairs.iter().map(|(from, to)| {
-            let (from, to) = (&endpoints[*from], &endpoints[*to]);
-            let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(&from.label[..], &to.label[..]));
-            let same = tagged.contains(&&from.label[..]) == tagged.contains(&&to.label[..]);
-            if (same && !pair(&self.lost)) || pair(&self.leaking) {
-                Reach::Arrived {
-                    after: Duration::from_millis(1),
-                }
-            } else {
-                Reach::NotArrived
-            }
-        });
-        self.unless_blind(Source::Frames, || frames.collect())
-    }
-}
-
-impl World {
-    fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
-        if self.blind.contains(&source) {
-            Err(format!("{source:?} cannot be seen"))
-        } else {
-            Ok(see())
-        }
-    }
-
-    fn verify(&self) -> Vec<Verdict> {
-        let places = self.model.guests.keys().map(|name| {
-            let place = if self.blind.contains(&Source::Guest) {
-                GuestPlace::Unseen("it is dark".to_owned())
-            } else if self.stopped.contains(name.as_str()) {
-                GuestPlace::NotRunning("it was never started".to_owned())
-            } else {
-                let mut interfaces = self.inside[name.as_str()].clone();
-                for (n, report) in interfaces.iter_mut().enumerate().filter(|_| self.virtio) {
-                    let base = if name.as_str() == "a" { 0 } else { 2 };
-                    report.device = Some(format!("virtio{}", base + n));
-                }
-                GuestPlace::Running(Box::new(Inside {
-                    interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
-                    namespace: !self.blind.contains(&Source::GuestNamespace),
-                }))
-            };
-            (name.clone(), place)
-        });
-        let nics = [("NET0".parse().unwrap(), bdf("04:00.0"))].into_iter().collect();
-        verify(
-            &self.model,
-            &self.inventory,
-            &nics,
-            &places.collect(),
-            &mut &*self,
-            Duration::ZERO,
-        )
-    }
-
-    /// The verdicts that are no pass, as `subject attribute: outcome`.
-    fn not_passed(&self) -> Vec<String> {
-        self.verify()
-            .into_iter()
-            .filter(|verdict| verdict.outcome != Outcome::Pass)
-            .map(|verdict| format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.outcome))
-            .collect()
-    }
-
-    fn interface(&mut self, place: &str, name: &str) -> &mut InterfaceReport {
-        let reports = self.inside.get_mut(place).unwrap();
-        reports
-            .iter_mut()
-            .find(|report| report.interface.name.as_str() == name)
-            .unwrap()
-    }
-
-    fn vf(&mut self, n: usize) -> &mut VfState {
-        &mut self.sight.vfs[n].1
-    }
-}
+use world::{MODEL, SOURCES, Source, World, mac, world, world_of};
 
 #[test]
 fn a_machine_that_is_as_the_model_wants_passes_whole() {
@@ -421,7 +65,8 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
 /// One thing set wrong, and the verdicts that must not pass for it.
 #[test]
 fn whatever_is_changed_behind_the_tools_back_fails() {
-    let changes: Vec<(&str, fn(&mut World), &[&str])> = vec![
+    type Change = (&'static str, fn(&mut World), &'static [&'static str]);
+    let changes: Vec<Change> = vec![
         (
             "MAC at the PF",
             |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"),
@@ -834,4 +479,58 @@ fn every_small_path_is_tried() {
     let world = world();
     world.verify();
     assert_eq!(*world.tried.borrow(), 5 * 4);
+}
+
+#[test]
+fn a_pf_that_a_container_owns_is_asked_inside_it() {
+    let owned = MODEL
+        .replace("    interface: lan0\n    addresses: [10.0.0.1/24]\n", "")
+        .replace(
+            "guests:\n",
+            "guests:\n  p:\n    functions: [{pf: NET0, address: 10.0.0.1/24}]\n",
+        );
+    let mut world = world_of(&owned);
+    let mut pf = world.inside.get_mut("").unwrap().remove(0);
+    pf.interface.name = "eth0".parse().unwrap();
+    world.inside.insert("p".to_owned(), vec![pf]);
+    world.pf_namespace = Some(77);
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+    let verdicts = world.verify();
+    let vlan = verdicts
+        .iter()
+        .find(|verdict| verdict.attribute == "vlan")
+        .unwrap();
+    assert_eq!(vlan.vantage, Vantage::Guest("p".parse().unwrap()));
+
+    world.interface("p", "eth0").interface.mtu = 1500;
+    world.vf(0).mac = mac("02:ff:ff:ff:ff:ff");
+    assert_eq!(world.not_passed(), ["NET0#0 mac: fail", "NET0 mtu: fail"]);
+
+    // While its owner does not run, nothing is known of what the PF's driver keeps.
+    world.stopped.insert("p".to_owned());
+    let verdicts = world.verify();
+    let vlan = verdicts
+        .iter()
+        .find(|verdict| verdict.attribute == "vlan")
+        .unwrap();
+    assert_eq!(vlan.outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_large_machine_is_sampled_and_says_so() {
+    let vfs = 80;
+    let mut model = format!("nics: {{NET0: {{vfs: {vfs}, loopback: on}}}}\nguests:\n  a:\n    functions:\n");
+    for n in 0..vfs {
+        model += &format!("      - NET0#{n}\n");
+    }
+    let world = world_of(&model);
+    let sampled = world
+        .verify()
+        .into_iter()
+        .find(|verdict| verdict.subject == Subject::Machine)
+        .unwrap();
+    assert_eq!(sampled.attribute, "reach");
+    assert!(sampled.wanted.contains("of the 6480 paths"), "{}", sampled.wanted);
+    // Most of these VFs do not exist in this world, so the sample was not tried whole.
+    assert_eq!(sampled.outcome, Outcome::Unknown);
 }

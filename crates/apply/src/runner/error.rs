@@ -1,0 +1,153 @@
+//! Why a step, or a plan, was not carried out.
+
+use std::time::Duration;
+
+use penstock_plan::{CarryError, StepId};
+use thiserror::Error;
+
+use super::{Applied, undo::NotUndone};
+use crate::{cause::chain, journal::JournalError};
+
+/// Why a step failed.
+#[derive(Debug, Error)]
+pub enum StepError {
+    /// It could not be carried out.
+    #[error(transparent)]
+    Carry(#[from] CarryError),
+    /// It was carried out, but its postcondition did not come true.
+    #[error("it was carried out, but after {} s it is not so that {fact}: {seen}", after.as_secs_f32())]
+    NotSo {
+        /// The postcondition.
+        fact: String,
+        /// What is so instead.
+        seen: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The journal could not be kept, so nothing was written.
+    #[error("it was not begun, because it could not be recorded")]
+    Journal(#[from] JournalError),
+    /// The user asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// A step that failed in a tear-down.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which.
+    pub step: StepId,
+    /// What it does, in words.
+    pub action: String,
+    /// Why it failed.
+    pub error: StepError,
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// No carrier knows a step's action. Nothing was written.
+    #[error("step {step} cannot be carried out here: {action}")]
+    NotCarried {
+        /// Which step.
+        step: StepId,
+        /// Its action, in words.
+        action: String,
+    },
+    /// No carrier can look a step's postcondition up. Nothing was written.
+    #[error("step {step} could not be proven here: {fact}")]
+    NotObserved {
+        /// Which step.
+        step: StepId,
+        /// Its postcondition, in words.
+        fact: String,
+    },
+    /// The journal could not be begun. Nothing was written.
+    #[error("nothing was changed, because it could not be recorded")]
+    Journal(#[source] JournalError),
+    /// A step failed; the steps before it were taken back.
+    #[error("step {step} failed ({action}); {}", told(undone.len(), not_undone))]
+    RolledBack {
+        /// Which step.
+        step: StepId,
+        /// What it does, in words.
+        action: String,
+        /// Why it failed.
+        #[source]
+        source: Box<StepError>,
+        /// The steps that were taken back, in the order in which they were.
+        undone: Vec<StepId>,
+        /// Those that could not be: the machine is not as it was.
+        not_undone: Vec<NotUndone>,
+    },
+    /// The user asked to stop; the steps before that were taken back.
+    #[error("cancelled at step {step}; {}", told(undone.len(), not_undone))]
+    Cancelled {
+        /// The step that was being carried out, or would have been next.
+        step: StepId,
+        /// The steps that were taken back, in the order in which they were.
+        undone: Vec<StepId>,
+        /// Those that could not be: the machine is not as it was.
+        not_undone: Vec<NotUndone>,
+    },
+    /// A tear-down did all it could, and something is left.
+    #[error("{} of {} steps of the tear-down failed{}", failures.len(), applied.steps.len(), listed(failures))]
+    Incomplete {
+        /// What failed.
+        failures: Vec<Failure>,
+        /// Everything that was attempted.
+        applied: Applied,
+    },
+}
+
+fn told(undone: usize, not_undone: &[NotUndone]) -> String {
+    let mut text = match undone {
+        0 if not_undone.is_empty() => "nothing was taken back".to_owned(),
+        1 => "1 step was taken back".to_owned(),
+        many => format!("{many} steps were taken back"),
+    };
+    for left in not_undone {
+        text += &format!(
+            "\n  not taken back: step {}, {}: {}",
+            left.step, left.action, left.error
+        );
+    }
+    text
+}
+
+fn listed(failures: &[Failure]) -> String {
+    failures
+        .iter()
+        .map(|failure| {
+            format!(
+                "\n  step {}, {}: {}",
+                failure.step,
+                failure.action,
+                chain(&failure.error)
+            )
+        })
+        .collect()
+}
+
+impl StepError {
+    /// What to do about it, when that is known.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            StepError::Carry(CarryError::Missing { hint, .. }) => Some(hint),
+            _ => None,
+        }
+    }
+}
+
+impl ApplyError {
+    /// What to do about it, when that is known.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            ApplyError::RolledBack { source, .. } => source.hint(),
+            ApplyError::Incomplete { failures, .. } => {
+                failures.iter().find_map(|failure| failure.error.hint())
+            }
+            _ => None,
+        }
+    }
+}
