@@ -230,28 +230,28 @@ fn large() -> String {
     text
 }
 
+/// Time that this thread has had a CPU; where the kernel does not tell, time by the wall. A busy machine is no reason
+/// for a test to fail.
+fn spent(since: Instant) -> Duration {
+    std::fs::read_to_string("/proc/thread-self/schedstat")
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .map_or_else(|| since.elapsed(), Duration::from_nanos)
+}
+
 #[test]
 fn a_large_model_is_read_fast() {
+    const RUNS: u32 = 20;
     let source = Source::new("large.yaml", large());
-    let times: Vec<Duration> = (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            let model =
-                parse(&source).unwrap_or_else(|messages| panic!("{}", messages.render(&source, false)));
-            let took = start.elapsed();
-            assert_eq!(
-                model
-                    .guests
-                    .values()
-                    .map(|guest| guest.functions.len())
-                    .sum::<usize>(),
-                510
-            );
-            took
-        })
-        .collect();
-    let best = times.iter().min().unwrap();
-    println!("{} bytes in {best:?}", source.text.len());
+    let since = Instant::now();
+    let before = spent(since);
+    for _ in 0..RUNS {
+        let model = parse(&source).unwrap_or_else(|messages| panic!("{}", messages.render(&source, false)));
+        let functions: usize = model.guests.values().map(|guest| guest.functions.len()).sum();
+        assert_eq!(functions, 510);
+    }
+    let each = (spent(since) - before) / RUNS;
+    println!("{} bytes in {each:?}", source.text.len());
     let limit = if cfg!(debug_assertions) { 500 } else { 20 };
-    assert!(*best < Duration::from_millis(limit), "{best:?}");
+    assert!(each < Duration::from_millis(limit), "{each:?}");
 }
