@@ -135,10 +135,19 @@ pub struct FileJournal {
 }
 
 impl FileJournal {
-    /// Opens the journal at `path` for appending, creating it.
+    /// Opens the journal at `path` for appending, creating it. A last line that was cut off is taken away first, so that
+    /// what follows does not become part of it.
     pub fn open(path: impl Into<PathBuf>) -> Result<FileJournal, JournalError> {
         let path = path.into();
         let file = files::append(&path)?;
+        let bytes = files::read(&path)?;
+        let whole = whole_lines(&bytes);
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(|source| JournalError::Write {
+                path: path.clone(),
+                source,
+            })?;
+        }
         Ok(FileJournal { path, file })
     }
 }
@@ -169,12 +178,17 @@ impl Journal for Vec<Entry> {
     }
 }
 
+/// How many bytes make whole lines.
+fn whole_lines(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1)
+}
+
 /// The entries of the journal at `path`. A last line that was cut off is left out: what it announced was not yet begun.
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
     let path = path.as_ref();
     let bytes = files::read(path)?;
     let mut entries = Vec::new();
-    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    let whole = whole_lines(&bytes);
     for (number, line) in bytes[..whole].split_inclusive(|b| *b == b'\n').enumerate() {
         let entry = serde_json::from_slice(line).map_err(|source| JournalError::Damaged {
             path: path.to_owned(),
@@ -233,6 +247,24 @@ mod tests {
             let lines = whole[..length].iter().filter(|b| **b == b'\n').count();
             assert_eq!(read, entries()[..lines], "cut at {length}");
         }
+    }
+
+    #[test]
+    fn a_journal_that_was_cut_off_is_continued_after_its_last_whole_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        FileJournal::open(&path)
+            .unwrap()
+            .record(&entries()[..2], true)
+            .unwrap();
+        let length = files::length(&path).unwrap() as usize;
+        let bytes = files::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..length - 3]).unwrap();
+        FileJournal::open(&path)
+            .unwrap()
+            .record(&entries()[1..], true)
+            .unwrap();
+        assert_eq!(read(&path).unwrap(), entries());
     }
 
     #[test]
