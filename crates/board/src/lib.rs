@@ -1,1 +1,37 @@
 //! A QEMU machine with SR-IOV devices: composition rules, image, boot, snapshot.
+//!
+//! - [`Design`]: from a model to devices, purely, and the rules of composition ([`rules`]).
+//! - [`Image`]: the Debian tree that every board runs, made once.
+//! - [`Board`]: one that runs. It is a [`Place`](penstock_host::Place) like any other.
+
+mod accelerator;
+mod board;
+mod cache;
+mod control;
+mod cpio;
+pub mod design;
+pub mod device;
+mod emulator;
+mod error;
+mod image;
+mod interfaces;
+mod kept;
+mod machine;
+mod place;
+mod progress;
+mod recipe;
+pub mod rules;
+mod saved;
+mod shell;
+
+pub use accelerator::Accelerator;
+pub use board::{Board, UpOptions};
+pub use cache::Cache;
+pub use design::{BoardNic, Design};
+pub use device::{Device, DeviceKind, Netdev};
+pub use emulator::Emulator;
+pub use error::BoardError;
+pub use image::Image;
+pub use kept::KeptBoard;
+pub use progress::Progress;
+pub use rules::CompositionError;

@@ -21,6 +21,7 @@ pub mod pci;
 pub mod place;
 pub mod process;
 pub mod root;
+pub mod running;
 pub mod scan;
 
 pub use here::Here;

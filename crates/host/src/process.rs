@@ -178,6 +178,20 @@ impl Command {
         })
     }
 
+    /// As [`start_logged`](Command::start_logged), but not killed when Penstock dies: for what
+    /// [`Background::leave`] may let live on.
+    pub fn start_to_stay(&self, log: File) -> Result<Background, ProcessError> {
+        let errors = log.try_clone().map_err(|e| self.start(e))?;
+        let child = self
+            .compose(Stdio::null(), log.into(), errors.into())
+            .spawn()
+            .map_err(|e| self.start(e))?;
+        Ok(Background {
+            command: self.to_string(),
+            child: Some(child),
+        })
+    }
+
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
         let mut command = process::Command::new(&self.program);
@@ -194,6 +208,12 @@ impl Command {
     }
 
     fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
+        let mut command = self.compose(stdin, stdout, stderr);
+        die_with_parent(&mut command);
+        command
+    }
+
+    fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
         let mut command = process::Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -204,7 +224,6 @@ impl Command {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        die_with_parent(&mut command);
         command
     }
 
@@ -395,6 +414,11 @@ impl Background {
             .and_then(|child| child.try_wait().ok().flatten())
     }
 
+    /// Lets it live on without Penstock.
+    pub fn leave(mut self) {
+        self.child = None;
+    }
+
     /// Asks it to end (SIGTERM) and waits for `patience`, then kills it.
     pub fn end(mut self, patience: Duration) {
         if let Some(mut child) = self.child.take() {
@@ -432,4 +456,9 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 fn executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
+}
+
+/// Whether Penstock runs as root.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
 }

@@ -1,0 +1,186 @@
+//! What executes the board's instructions: KVM when it has really booted once, else QEMU itself.
+//!
+//! That `/dev/kvm` exists and opens proves nothing: in some virtual machines a stock kernel then dies with "KVM
+//! internal error". So the image's kernel is booted once as far as its first file system, and the outcome is kept for
+//! this QEMU, this host kernel and this processor.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::files;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cache::Cache,
+    emulator::Emulator,
+    error::BoardError,
+    image::Image,
+    progress::{Listener, Progress},
+    recipe,
+};
+
+/// How long the first boot under KVM may take. Where KVM works it takes two seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// What the first file system's script says when it is only asked whether it runs.
+const PROBED: &str = "penstock: probe ready";
+
+/// What executes a board's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// The processor itself, through Linux's KVM.
+    Kvm,
+    /// QEMU's translation of one processor's code into another's, with a thread for each CPU of the board.
+    Tcg,
+}
+
+impl Accelerator {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+
+    /// The value of QEMU's `-accel`.
+    pub const fn argument(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg,thread=multi",
+        }
+    }
+}
+
+/// An accelerator, and why it and not another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The accelerator.
+    pub accelerator: Accelerator,
+    /// Why.
+    pub why: String,
+}
+
+impl Choice {
+    fn tcg(why: impl Into<String>) -> Choice {
+        Choice {
+            accelerator: Accelerator::Tcg,
+            why: why.into(),
+        }
+    }
+}
+
+/// Chooses, booting once under KVM when there is one that has not been tried.
+pub fn choose(
+    cache: &Cache,
+    emulator: &Emulator,
+    image: &Image,
+    listener: Listener<'_>,
+) -> Result<Choice, BoardError> {
+    if !files::exists("/dev/kvm") {
+        return Ok(Choice::tcg("this machine has no /dev/kvm"));
+    }
+    let key = key(emulator);
+    if let Some(choice) = remembered(cache).remove(&key) {
+        return Ok(choice);
+    }
+    listener(Progress::Phase("Trying whether KVM works here".to_owned()));
+    let choice = probe(cache, emulator, image)?;
+    remember(cache, key, &choice)?;
+    Ok(choice)
+}
+
+/// Notes that KVM, although it once booted, has failed now.
+pub fn forget_kvm(cache: &Cache, emulator: &Emulator, why: &str) -> Result<Choice, BoardError> {
+    let choice = Choice::tcg(format!("KVM failed: {why}"));
+    remember(cache, key(emulator), &choice)?;
+    Ok(choice)
+}
+
+/// The processor, as far as a saved board or an accelerator depends on it.
+pub fn processor() -> String {
+    let info = files::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let wanted = |line: &&str| line.starts_with("model name") || line.starts_with("flags");
+    info.lines().filter(wanted).take(2).collect::<Vec<_>>().join("\n")
+}
+
+fn key(emulator: &Emulator) -> String {
+    let kernel = files::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    recipe::hex_digest(format!("{}\n{kernel}\n{}", emulator.version(), processor()).as_bytes())
+}
+
+/// What is remembered; nothing when it cannot be read, for it can be found out again.
+fn remembered(cache: &Cache) -> BTreeMap<String, Choice> {
+    let bytes = files::read(cache.accelerators()).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+fn remember(cache: &Cache, key: String, choice: &Choice) -> Result<(), BoardError> {
+    let mut all = remembered(cache);
+    all.insert(key, choice.clone());
+    // A map of strings and plain enums always becomes JSON.
+    let bytes = serde_json::to_vec_pretty(&all).unwrap_or_default();
+    files::create_dir_all(cache.directory())?;
+    Ok(files::write_atomic(cache.accelerators(), bytes)?)
+}
+
+fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, BoardError> {
+    let log = cache
+        .directory()
+        .join(format!("kvm-probe-{}.log", std::process::id()));
+    files::remove_file(&log)?;
+    let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let mut process = emulator
+        .command()
+        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+        .args([
+            "-machine", "q35", "-accel", "kvm", "-cpu", "max", "-smp", "2", "-m", "512M",
+        ])
+        .args([
+            "-kernel",
+            &text(image.kernel()),
+            "-initrd",
+            &text(image.initramfs()),
+        ])
+        .args([
+            "-append",
+            "console=ttyS0 panic=-1 penstock.probe=1",
+            "-serial",
+            "stdio",
+        ])
+        .start_logged(files::append(&log)?)?;
+    let started = Instant::now();
+    let choice = loop {
+        let ended = process.ended().is_some();
+        let said = files::read(&log)?;
+        let said = String::from_utf8_lossy(&said);
+        let took = started.elapsed();
+        if said.contains(PROBED) {
+            break Choice {
+                accelerator: Accelerator::Kvm,
+                why: format!("a kernel booted under KVM in {:.1} s", took.as_secs_f32()),
+            };
+        }
+        if let Some(line) = said.lines().find(|line| line.contains("KVM internal error")) {
+            break Choice::tcg(format!(
+                "a kernel does not run under this machine's KVM: {}",
+                line.trim()
+            ));
+        }
+        if ended {
+            let last = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+            break Choice::tcg(format!("QEMU does not run under KVM here: {last}"));
+        }
+        if took > PATIENCE {
+            let limit = PATIENCE.as_secs();
+            break Choice::tcg(format!("a kernel did not boot under KVM within {limit} s"));
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    drop(process);
+    files::remove_file(&log)?;
+    Ok(choice)
+}

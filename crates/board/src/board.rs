@@ -1,0 +1,434 @@
+//! A board that runs.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use penstock_host::{Command, Place, files, interrupt, process::Background, running::Running};
+
+use crate::{
+    accelerator::{self, Accelerator, Choice},
+    cache::Cache,
+    design::Design,
+    emulator::Emulator,
+    error::BoardError,
+    image::Image,
+    kept::{self, KeptBoard},
+    machine::{self, Machine, READY, Run},
+    progress::{Listener, Progress},
+    saved::{self, Saved},
+    shell::{self, Shell},
+};
+
+/// How a board is to be brought up.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    /// Boot it even though one like it is saved.
+    pub cold: bool,
+    /// Save it when it is ready and none like it is saved.
+    pub save: bool,
+    /// The name under which it can stay after [`Board::detach`]. `None`: it ends with this process.
+    pub name: Option<String>,
+    /// How long a boot may take.
+    pub patience: Duration,
+}
+
+impl Default for UpOptions {
+    fn default() -> UpOptions {
+        UpOptions {
+            cold: false,
+            save: true,
+            name: None,
+            patience: Duration::from_secs(180),
+        }
+    }
+}
+
+/// How long a resume may take before it is given up for a boot.
+const RESUME_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the first connection may take.
+const SSH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running board. Dropped, it is ended and its files are removed, unless it was [detached](Board::detach).
+///
+/// The kernel ends it too when the thread that brought it up ends: keep that thread.
+#[derive(Debug)]
+pub struct Board {
+    kept: KeptBoard,
+    directory: PathBuf,
+    shell: Shell,
+    /// `None` when another Penstock started it, or when it is to stay.
+    process: Option<Background>,
+    timings: Vec<(&'static str, Duration)>,
+    warm: bool,
+}
+
+/// The directory of a board that is being brought up, removed unless that succeeds.
+struct Making {
+    directory: PathBuf,
+    kept: KeptBoard,
+    done: bool,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = files::remove_tree(&self.directory);
+        }
+    }
+}
+
+impl Board {
+    /// Brings a board up: resumes one like it where one is saved, else boots it, saves it, and lets it run on. It is
+    /// up when its first command has run over SSH.
+    pub fn up(
+        design: Design,
+        image: &Image,
+        cache: &Cache,
+        options: &UpOptions,
+        listener: Listener<'_>,
+    ) -> Result<Board, BoardError> {
+        let started = Instant::now();
+        Shell::check_tools()?;
+        let emulator = Emulator::find(image)?;
+        let mut choice = accelerator::choose(cache, &emulator, image, listener)?;
+        let mut timings = vec![("prepare", started.elapsed())];
+        saved::evict(cache)?;
+        loop {
+            let Choice { accelerator, why } = &choice;
+            listener(Progress::Note(format!(
+                "Accelerator: {} ({why})",
+                accelerator.name()
+            )));
+            let up = Up {
+                design: &design,
+                image,
+                cache,
+                options,
+                emulator: &emulator,
+                choice: &choice,
+            };
+            match up.attempt(&mut timings, listener) {
+                Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
+                    if choice.accelerator == Accelerator::Kvm =>
+                {
+                    choice = accelerator::forget_kvm(cache, &emulator, &error.to_string())?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A board that stayed, by name.
+    pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
+        let directory = kept::directory(cache, name)?;
+        let boards = kept::list(cache)?;
+        let found = boards.iter().find(|board| board.name == name);
+        let Some(kept) = found.cloned() else {
+            return Err(BoardError::NoSuchBoard {
+                name: name.to_owned(),
+                kept: boards.into_iter().map(|board| board.name).collect(),
+            });
+        };
+        Ok(Board {
+            shell: Shell::new(&directory, kept.port),
+            kept,
+            directory,
+            process: None,
+            timings: Vec::new(),
+            warm: false,
+        })
+    }
+
+    /// Ends a board that stayed.
+    pub fn drop_kept(cache: &Cache, name: &str) -> Result<(), BoardError> {
+        Board::attach(cache, name)?.down()
+    }
+
+    /// The boards that run.
+    pub fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
+        kept::list(cache)
+    }
+
+    /// Lets it run on when this process ends. Only for a board that was given a name.
+    pub fn detach(mut self) {
+        self.kept.owner = None;
+        // If this cannot be written, the board ends with this process after all.
+        if self.kept.write(&self.directory).is_ok() {
+            if let Some(process) = self.process.take() {
+                process.leave();
+            }
+        }
+    }
+
+    /// Ends it and removes its files.
+    pub fn down(mut self) -> Result<(), BoardError> {
+        self.process = None;
+        self.kept.end(&self.directory)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.kept.name
+    }
+
+    /// Its QEMU's version.
+    pub fn emulator_version(&self) -> &str {
+        &self.kept.emulator
+    }
+
+    /// What executes it, and why that and not another.
+    pub fn accelerator(&self) -> (&str, &str) {
+        (self.kept.choice.accelerator.name(), &self.kept.choice.why)
+    }
+
+    /// Whether it was resumed rather than booted.
+    pub fn is_warm(&self) -> bool {
+        self.warm
+    }
+
+    /// What each phase of bringing it up took, in order.
+    pub fn timings(&self) -> &[(&'static str, Duration)] {
+        &self.timings
+    }
+
+    /// Everything that its console has said, from the first byte; that of the saved board before it, for one that
+    /// was resumed.
+    pub fn serial_log(&self) -> String {
+        machine::serial_log(&self.directory)
+    }
+
+    /// The command that enters it, or runs `words` in it, on this terminal. The words are passed on as they are.
+    pub fn ssh_command(&self, words: &[String]) -> Command {
+        let ssh = self.shell.ssh();
+        if words.is_empty() {
+            return ssh;
+        }
+        ssh.arg("--").arg(
+            words
+                .iter()
+                .map(|word| shell::quoted(word))
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
+    }
+
+    /// The same words as a place would run them.
+    pub(crate) fn remote(&self, command: &Command) -> Command {
+        self.shell.remote(command)
+    }
+
+    /// Copies a file into it, with these permissions.
+    pub fn copy_in(&self, local: &Path, remote: &str, mode: u32) -> Result<(), BoardError> {
+        self.write(remote, &files::read(local)?, mode)
+    }
+
+    /// Writes a file in it whole or not at all, with these permissions.
+    pub fn write(&self, remote: &str, bytes: &[u8], mode: u32) -> Result<(), BoardError> {
+        let script = r#"cat >"$1.part" && chmod "$2" "$1.part" && mv "$1.part" "$1""#;
+        let command = Command::new("sh")
+            .args(["-c", script, "sh", remote, &format!("{mode:o}")])
+            .input(bytes)
+            .deadline(Duration::from_secs(300));
+        self.run(&command)?.succeeded()?;
+        Ok(())
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // A kept board of another Penstock, and a detached one, have no process here.
+        if self.process.take().is_some() {
+            let _ = self.kept.end(&self.directory);
+        }
+    }
+}
+
+/// What does not change between the attempts to bring a board up.
+struct Up<'a> {
+    design: &'a Design,
+    image: &'a Image,
+    cache: &'a Cache,
+    options: &'a UpOptions,
+    emulator: &'a Emulator,
+    choice: &'a Choice,
+}
+
+impl Up<'_> {
+    fn attempt(
+        &self,
+        timings: &mut Vec<(&'static str, Duration)>,
+        listener: Listener<'_>,
+    ) -> Result<Board, BoardError> {
+        let saved = Saved::place(
+            self.cache,
+            self.design,
+            self.image,
+            self.emulator,
+            self.choice.accelerator,
+        );
+        if !self.options.cold && saved.is_there() {
+            listener(Progress::Phase("Resuming the saved board".to_owned()));
+            let mut spent = timings.clone();
+            match self.resume(&saved, &mut spent) {
+                Ok(board) => return Ok(board),
+                Err(error @ BoardError::Interrupted { .. }) => return Err(error),
+                Err(error) => {
+                    listener(Progress::Note(format!(
+                        "The saved board did not resume ({error}); booting instead"
+                    )));
+                    saved.discard()?;
+                }
+            }
+        }
+        listener(Progress::Phase("Booting the board".to_owned()));
+        self.boot(&saved, timings, listener)
+    }
+
+    fn boot(
+        &self,
+        saved: &Saved,
+        timings: &mut Vec<(&'static str, Duration)>,
+        listener: Listener<'_>,
+    ) -> Result<Board, BoardError> {
+        let mut making = self.directory()?;
+        timed(timings, "keys", || Shell::make_keys(&making.directory))?;
+        let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
+        timed(timings, "boot", || {
+            machine.await_sign(READY, self.options.patience)
+        })?;
+        if !self.design.can_be_saved() {
+            let why = "The board has an NVMe controller, which QEMU cannot save: it boots anew each time";
+            listener(Progress::Note(why.to_owned()));
+        } else if self.options.save && !saved.is_there() {
+            // A board that cannot be saved is a board all the same.
+            let outcome = timed(timings, "save", || {
+                saved.save(&machine, &making.directory, Instant::now() + RESUME_PATIENCE)
+            });
+            if let Err(error) = outcome {
+                listener(Progress::Note(format!("The board could not be saved: {error}")));
+            }
+        }
+        self.enter(making, machine, timings, false)
+    }
+
+    fn resume(
+        &self,
+        saved: &Saved,
+        timings: &mut Vec<(&'static str, Duration)>,
+    ) -> Result<Board, BoardError> {
+        let mut making = self.directory()?;
+        saved.furnish(&making.directory)?;
+        let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
+        timed(timings, "resume", || {
+            saved.resume(&machine, Instant::now() + RESUME_PATIENCE)
+        })?;
+        self.enter(making, machine, timings, true)
+    }
+
+    /// A fresh directory for the board, with what is known of it.
+    fn directory(&self) -> Result<Making, BoardError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = self.options.name.clone().unwrap_or_else(|| {
+            format!(
+                "run-{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            )
+        });
+        let directory = kept::directory(self.cache, &name)?;
+        files::create_dir_all(self.cache.running())?;
+        files::set_mode(self.cache.running(), 0o700)?;
+        let runs = kept::list(self.cache)?.iter().any(|board| board.name == name);
+        if runs || KeptBoard::read(&directory).is_some() {
+            return Err(BoardError::Taken { name });
+        }
+        files::remove_tree(&directory)?;
+        files::create_dir_all(&directory)?;
+        files::set_mode(&directory, 0o700)?;
+        let making = Making {
+            kept: KeptBoard {
+                name,
+                port: 0,
+                qemu: None,
+                owner: Running::this(),
+                emulator: self.emulator.version().to_owned(),
+                choice: self.choice.clone(),
+            },
+            directory,
+            done: false,
+        };
+        making.kept.write(&making.directory)?;
+        Ok(making)
+    }
+
+    /// Starts QEMU, and writes down at once that it runs, so that it is found should this process die.
+    fn start(&self, making: &mut Making, resumes: bool) -> Result<Machine, BoardError> {
+        let run = Run {
+            design: self.design,
+            image: self.image,
+            emulator: self.emulator,
+            accelerator: self.choice.accelerator,
+            directory: &making.directory,
+            stays: self.options.name.is_some(),
+            resumes,
+        };
+        let machine = run.start()?;
+        making.kept.port = machine.port;
+        making.kept.qemu = Running::of(machine.process.id());
+        making.kept.write(&making.directory)?;
+        Ok(machine)
+    }
+
+    /// The first command over SSH; it also sets the clock, which stood still while the board was saved.
+    fn enter(
+        &self,
+        mut making: Making,
+        machine: Machine,
+        timings: &mut Vec<(&'static str, Duration)>,
+        warm: bool,
+    ) -> Result<Board, BoardError> {
+        making.done = true;
+        let mut board = Board {
+            kept: making.kept.clone(),
+            directory: making.directory.clone(),
+            shell: Shell::new(&making.directory, machine.port),
+            process: Some(machine.process),
+            timings: Vec::new(),
+            warm,
+        };
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
+        let hello = Command::new("date").args(["-s", &time]).deadline(SSH_PATIENCE);
+        let outcome = timed(timings, "ssh", || {
+            board
+                .remote(&hello)
+                .succeed()
+                .map_err(|error| BoardError::Unreachable {
+                    why: error.to_string(),
+                })
+        });
+        if outcome.is_err() && interrupt::pending() {
+            let doing = "entering the board";
+            return Err(BoardError::Interrupted { doing });
+        }
+        outcome?;
+        board.timings = timings.clone();
+        Ok(board)
+    }
+}
+
+fn timed<T>(
+    timings: &mut Vec<(&'static str, Duration)>,
+    name: &'static str,
+    act: impl FnOnce() -> Result<T, BoardError>,
+) -> Result<T, BoardError> {
+    let started = Instant::now();
+    let outcome = act();
+    timings.push((name, started.elapsed()));
+    outcome
+}

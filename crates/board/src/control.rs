@@ -1,0 +1,130 @@
+//! QEMU's control socket (QMP): one JSON object a line.
+
+use std::{
+    io::{BufRead, BufReader, ErrorKind, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::error::BoardError;
+
+/// A connection to a QEMU's control socket.
+#[derive(Debug)]
+pub struct Control {
+    reader: BufReader<UnixStream>,
+    deadline: Instant,
+}
+
+impl Control {
+    /// Connects and leaves the negotiation behind. Everything on this connection must be done by `deadline`.
+    pub fn connect(socket: &Path, deadline: Instant) -> Result<Control, BoardError> {
+        let failed = |source| BoardError::Socket {
+            attempt: "connect to QEMU's control socket",
+            source,
+        };
+        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let mut control = Control {
+            reader: BufReader::new(stream),
+            deadline,
+        };
+        control.next("greet", |message| message.get("QMP").is_some())?;
+        control.ask("negotiate", "qmp_capabilities", Value::Null)?;
+        Ok(control)
+    }
+
+    /// Has it report how a migration goes.
+    pub fn watch_migration(&mut self) -> Result<(), BoardError> {
+        let on = json!({"capabilities": [{"capability": "events", "state": true}]});
+        self.ask("report on migration", "migrate-set-capabilities", on)?;
+        Ok(())
+    }
+
+    /// Sends a command and gives what it returned.
+    pub fn ask(
+        &mut self,
+        attempt: &'static str,
+        command: &str,
+        arguments: Value,
+    ) -> Result<Value, BoardError> {
+        let mut message = json!({"execute": command});
+        if !arguments.is_null() {
+            message["arguments"] = arguments;
+        }
+        let line = format!("{message}\n");
+        let written = self.reader.get_mut().write_all(line.as_bytes());
+        written.map_err(|source| BoardError::Socket {
+            attempt: "write to QEMU's control socket",
+            source,
+        })?;
+        let answer = self.next(attempt, |message| {
+            message.get("return").is_some() || message.get("error").is_some()
+        })?;
+        match answer.get("error") {
+            None => Ok(answer["return"].clone()),
+            Some(error) => Err(BoardError::Control {
+                attempt,
+                why: error["desc"].as_str().unwrap_or("no reason given").to_owned(),
+            }),
+        }
+    }
+
+    /// Waits until a migration, outward or inward, has ended well.
+    pub fn await_migration(&mut self, attempt: &'static str) -> Result<(), BoardError> {
+        let ended = |message: &Value| {
+            message["event"] == "MIGRATION"
+                && matches!(
+                    message["data"]["status"].as_str(),
+                    Some("completed" | "failed" | "cancelled")
+                )
+        };
+        let event = self.next(attempt, ended)?;
+        if event["data"]["status"] == "completed" {
+            return Ok(());
+        }
+        let info = self.ask(attempt, "query-migrate", Value::Null)?;
+        Err(BoardError::Control {
+            attempt,
+            why: info["error-desc"].as_str().unwrap_or("it failed").to_owned(),
+        })
+    }
+
+    /// The next message that `wanted` picks; others are passed over.
+    fn next(&mut self, attempt: &'static str, wanted: impl Fn(&Value) -> bool) -> Result<Value, BoardError> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(BoardError::Control {
+                    attempt,
+                    why: "it gave no answer in time".to_owned(),
+                });
+            }
+            let failed = |source| BoardError::Socket {
+                attempt: "read from QEMU's control socket",
+                source,
+            };
+            let patience = Some(left.max(Duration::from_millis(1)));
+            self.reader.get_ref().set_read_timeout(patience).map_err(failed)?;
+            let mut line = String::new();
+            match self.reader.read_line(&mut line) {
+                Ok(0) => {
+                    return Err(BoardError::Control {
+                        attempt,
+                        why: "QEMU has ended".to_owned(),
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(failed(error)),
+            }
+            // QEMU writes one object a line; a line that is none is no answer to anything.
+            let message: Value = serde_json::from_str(&line).unwrap_or_default();
+            if wanted(&message) {
+                return Ok(message);
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
+
+use penstock_model::{
+    Bdf, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId, VfIndex,
+    inventory::Pf,
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    device::{Device, DeviceKind, Netdev, ROOT_BUS, VfLayout},
+    rules::{self, CompositionError},
+};
+
+/// The management NIC's address. The guest's start script knows its NIC by it.
+pub const MANAGEMENT_MAC: Mac = Mac::new([0x52, 0x54, 0x00, 0x70, 0x73, 0x00]);
+
+/// The most VFs of an emulated igb: the 82576 has eight, and Linux keeps one for itself.
+pub const IGB_VFS: u16 = 7;
+/// The most VFs of a composed virtio NIC: the functions of one bus but the PF's.
+pub const VIRTIO_VFS: u16 = 255;
+
+/// Beyond this many VFs, interrupt vectors become scarce: x86 has about 200 for each CPU.
+const MANY_VFS: u32 = 64;
+/// The first device number of the root bus that a root port takes; 2 is the disk, 3 the management NIC.
+const FIRST_PORT: u16 = 4 * 8;
+/// The function number at which the chipset's own devices begin (`1f.0`).
+const CHIPSET: u16 = 0x1f * 8;
+
+/// A NIC as a board has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardNic {
+    /// Its name in the model.
+    pub name: NicName,
+    /// Where the board's kernel finds its PF.
+    pub bdf: Bdf,
+    /// The PF's permanent address.
+    pub mac: Mac,
+    /// What stands for it.
+    pub emulation: Emulation,
+    /// How many VFs it can have.
+    pub total_vfs: u16,
+    /// The hub that its uplink, and for virtio all of its functions, are ports of.
+    pub hub: u32,
+}
+
+/// A board: what QEMU is told that a run does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Design {
+    /// The model's name of the machine.
+    pub machine: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory.
+    pub memory: ByteSize,
+    /// The NICs, in the model's order, which is also that of their buses.
+    pub nics: Vec<BoardNic>,
+    /// Back ends of the NICs' functions.
+    pub netdevs: Vec<Netdev>,
+    /// Devices in the order in which QEMU makes them.
+    pub devices: Vec<Device>,
+    /// Size in bytes of the NVMe namespace, when there is one.
+    pub nvme_namespace: Option<u64>,
+}
+
+impl Design {
+    /// The board for `model`.
+    ///
+    /// With an inventory, each NIC has the permanent MAC address and the number of VFs of the PF that the model's
+    /// `match` picks there. Without one, the address is that of `match`, or one derived from the NIC's name; the
+    /// number of VFs is what the model wants.
+    ///
+    /// An igb stands for a NIC of up to 7 wanted VFs, because its embedded switch and VF attributes are real; a
+    /// composed virtio NIC beyond, or where the model says so. virtio's functions share a hub, which floods.
+    pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<CompositionError>> {
+        let mut errors = Vec::new();
+        let found = match inventory {
+            Some(inventory) => pick(model, inventory, &mut errors),
+            None => vec![None; model.nics.len()],
+        };
+        let hubs = hubs(model, &mut errors);
+        let room = usize::from(CHIPSET - FIRST_PORT);
+        if model.nics.len() + 1 > room {
+            errors.push(CompositionError::TooManyNics {
+                wanted: model.nics.len(),
+                limit: room - 1,
+            });
+        }
+        let mut nics = Vec::new();
+        for (position, ((name, nic), pf)) in model.nics.iter().zip(found).enumerate() {
+            match board_nic(model, position, name, nic, pf, hubs[position]) {
+                Ok(nic) => nics.push(nic),
+                Err(error) => errors.push(error),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let design = assemble(model, nics);
+        let errors = design.check();
+        if errors.is_empty() {
+            Ok(design)
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Checks the rules of composition; empty when all hold.
+    pub fn check(&self) -> Vec<CompositionError> {
+        rules::check(self)
+    }
+
+    /// How many VFs the board has in all.
+    pub fn total_vfs(&self) -> u32 {
+        self.nics.iter().map(|nic| u32::from(nic.total_vfs)).sum()
+    }
+
+    /// Whether QEMU can save such a board: it cannot save an NVMe controller.
+    pub fn can_be_saved(&self) -> bool {
+        self.nvme_namespace.is_none()
+    }
+
+    /// Whether `device` is a PF or a VF.
+    pub(crate) fn has_sriov(&self, device: &Device) -> bool {
+        device.kind == DeviceKind::Igb
+            || device.pf.is_some()
+            || (device.properties.iter()).any(|(name, _)| *name == "sriov_max_vfs")
+            || (self.devices.iter()).any(|other| other.pf.as_deref() == Some(&device.id))
+    }
+
+    /// QEMU's arguments for all of this: machine, CPUs, memory, back ends and devices. Not among them is what a run
+    /// adds: accelerator, kernel, files, sockets, the management NIC's port.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = [
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-machine",
+            "q35,kernel-irqchip=split",
+            "-smp",
+        ]
+        .map(String::from)
+        .into();
+        arguments.push(self.cpus.to_string());
+        arguments.push("-m".to_owned());
+        arguments.push(format!("{}M", self.memory.0 >> 20));
+        if let Some(size) = self.nvme_namespace {
+            arguments.push("-blockdev".to_owned());
+            arguments.push(format!(
+                "driver=null-co,node-name=namespace0,size={size},read-zeroes=on"
+            ));
+        }
+        for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
+            arguments.push("-netdev".to_owned());
+            arguments.push(netdev.to_string());
+        }
+        for device in &self.devices {
+            arguments.push("-device".to_owned());
+            arguments.push(device.to_string());
+        }
+        arguments
+    }
+}
+
+/// The id of the management NIC's back end, which a run makes.
+pub const MANAGEMENT: &str = "mgmt";
+
+/// The PF of the inventory for each NIC. Those that are named by MAC or address come first, so that a NIC that
+/// matches anything does not take theirs.
+fn pick<'a>(
+    model: &Model,
+    inventory: &'a Inventory,
+    errors: &mut Vec<CompositionError>,
+) -> Vec<Option<&'a Pf>> {
+    let exact = |nic: &Nic| nic.matching.mac.is_some() || nic.matching.bdf.is_some();
+    let mut picked: Vec<Option<&Pf>> = vec![None; model.nics.len()];
+    for round in [true, false] {
+        for (position, (name, nic)) in model.nics.iter().enumerate() {
+            if exact(nic) != round {
+                continue;
+            }
+            let wanted = &nic.matching;
+            let free = |pf: &&Pf| !picked.iter().flatten().any(|taken| taken.bdf == pf.bdf);
+            let fits = |pf: &&Pf| {
+                wanted.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
+                    && wanted.bdf.is_none_or(|bdf| pf.bdf == bdf)
+                    && (wanted.driver.as_ref()).is_none_or(|driver| pf.driver.as_ref() == Some(driver))
+                    && pf.sriov.as_ref().is_some_and(|sriov| sriov.total_vfs >= nic.vfs)
+            };
+            let found = inventory.pfs.iter().filter(free).find(fits);
+            if found.is_none() {
+                let mut what = vec![format!("with {} VFs", nic.vfs)];
+                what.extend(wanted.mac.map(|mac| format!("with the MAC address {mac}")));
+                what.extend(wanted.bdf.map(|bdf| format!("at {bdf}")));
+                what.extend(
+                    (wanted.driver.as_ref()).map(|driver| format!("of the driver {driver} that is free")),
+                );
+                errors.push(CompositionError::NoSuchPf {
+                    nic: name.clone(),
+                    what: what.join(", "),
+                });
+            }
+            picked[position] = found;
+        }
+    }
+    picked
+}
+
+/// The hub of each NIC: NICs that a cable joins share one.
+fn hubs(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<u32> {
+    let mut hubs: Vec<u32> = (0..).take(model.nics.len()).collect();
+    for [a, b] in &model.board.cables {
+        let mut end = |nic: &NicName| {
+            let position = model.nics.get_index_of(nic);
+            if position.is_none() {
+                errors.push(CompositionError::CableToNowhere { nic: nic.clone() });
+            }
+            position
+        };
+        let (Some(first), Some(second)) = (end(a), end(b)) else {
+            continue;
+        };
+        if first == second {
+            errors.push(CompositionError::CableToItself { nic: a.clone() });
+        }
+        let (keep, join) = (hubs[first].min(hubs[second]), hubs[first].max(hubs[second]));
+        for hub in &mut hubs {
+            if *hub == join {
+                *hub = keep;
+            }
+        }
+    }
+    hubs
+}
+
+fn board_nic(
+    model: &Model,
+    position: usize,
+    name: &NicName,
+    nic: &Nic,
+    pf: Option<&Pf>,
+    hub: u32,
+) -> Result<BoardNic, CompositionError> {
+    let asked = model.board.emulation.get(name).copied();
+    let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS {
+        Emulation::Igb
+    } else {
+        Emulation::Virtio
+    });
+    let limit = match emulation {
+        Emulation::Igb => IGB_VFS,
+        Emulation::Virtio => VIRTIO_VFS,
+    };
+    if nic.vfs > limit {
+        return Err(CompositionError::TooManyVfs {
+            nic: name.clone(),
+            wanted: nic.vfs,
+            emulation,
+            limit,
+        });
+    }
+    let real = pf.and_then(|pf| pf.sriov.as_ref()).map(|sriov| sriov.total_vfs);
+    let total_vfs = match emulation {
+        Emulation::Igb => IGB_VFS,
+        // A PF without any VF would be no PF.
+        Emulation::Virtio => real.unwrap_or(nic.vfs).clamp(nic.vfs.max(1), VIRTIO_VFS),
+    };
+    let mac = (pf.and_then(|pf| pf.permanent_mac))
+        .or(nic.matching.mac)
+        .unwrap_or_else(|| derived_mac(name));
+    // Root ports are scanned in order and each has one bus below it: the first NIC is on bus 1.
+    let bus = u16::try_from(position + 1).unwrap_or(u16::MAX);
+    Ok(BoardNic {
+        name: name.clone(),
+        bdf: Bdf::new(0, RoutingId(bus << 8)),
+        mac,
+        emulation,
+        total_vfs,
+        hub,
+    })
+}
+
+/// The address of a NIC for which the model gives none: locally administered, of the SHA-256 of its name.
+fn derived_mac(name: &NicName) -> Mac {
+    let hash = Sha256::digest(format!("board NIC {name}"));
+    Mac::new([0x02, 0x70, 0x73, hash[0], hash[1], hash[2]])
+}
+
+fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
+    let vfs: u32 = nics.iter().map(|nic| u32::from(nic.total_vfs)).sum();
+    let many = vfs > MANY_VFS;
+    let mut design = Design {
+        machine: model.machine.clone(),
+        cpus: model.board.cpus.unwrap_or(if many { 4 } else { 2 }),
+        memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
+        nics: Vec::new(),
+        netdevs: vec![Netdev {
+            id: MANAGEMENT.to_owned(),
+            hub: 0,
+        }],
+        devices: Vec::new(),
+        nvme_namespace: None,
+    };
+    let devices = &mut design.devices;
+    devices.push(
+        Device::new("iommu", DeviceKind::Iommu)
+            .with("intremap", "on")
+            .with("device-iotlb", "on"),
+    );
+    devices.push(
+        Device::new("disk", DeviceKind::Disk)
+            .at(ROOT_BUS, 2 * 8)
+            .with("drive", "root"),
+    );
+    let mut management = Device::new("management", DeviceKind::VirtioNet).at(ROOT_BUS, 3 * 8);
+    management.netdev = Some(MANAGEMENT.to_owned());
+    management.mac = Some(MANAGEMENT_MAC);
+    devices.push(management);
+
+    for (position, nic) in (0u16..).zip(&nics) {
+        let port = format!("port{position}");
+        devices.push(root_port(&port, position));
+        match nic.emulation {
+            Emulation::Igb => {
+                let netdev = format!("{}-uplink", nic.name);
+                let mut igb = Device::new(nic.name.as_str(), DeviceKind::Igb).at(&port, 0);
+                igb.mac = Some(nic.mac);
+                igb.netdev = Some(netdev.clone());
+                devices.push(igb);
+                design.netdevs.push(Netdev {
+                    id: netdev,
+                    hub: nic.hub,
+                });
+            }
+            Emulation::Virtio => compose(model, nic, &port, many, devices, &mut design.netdevs),
+        }
+    }
+    if let Some(vfs) = model.board.nvme_vfs {
+        let position = u16::try_from(nics.len()).unwrap_or(u16::MAX);
+        nvme(vfs, position, devices);
+        design.nvme_namespace = Some(1 << 30);
+    }
+    design.nics = nics;
+    design
+}
+
+fn root_port(id: &str, position: u16) -> Device {
+    Device::new(id, DeviceKind::RootPort)
+        .at(ROOT_BUS, FIRST_PORT + position)
+        .with("chassis", position + 1)
+        .with("multifunction", "on")
+}
+
+/// A composed NIC: its VFs, then the PF that claims them.
+fn compose(
+    model: &Model,
+    nic: &BoardNic,
+    port: &str,
+    many: bool,
+    devices: &mut Vec<Device>,
+    netdevs: &mut Vec<Netdev>,
+) {
+    let function = |id: String, number: u16, mac: Mac, netdevs: &mut Vec<Netdev>| {
+        let netdev = format!("{id}-port");
+        netdevs.push(Netdev {
+            id: netdev.clone(),
+            hub: nic.hub,
+        });
+        let mut device = Device::new(id, DeviceKind::VirtioNet)
+            .at(port, number)
+            // One vector each for configuration, receive and transmit; of many functions, one for both queues.
+            .with("vectors", if many { 2 } else { 3 })
+            // Or the IOMMU would not stand between the function and memory, and no VM could be given it.
+            .with("iommu_platform", "on")
+            .with("ats", "on");
+        device.netdev = Some(netdev);
+        device.mac = Some(mac);
+        device
+    };
+    let wanted: Vec<Option<Mac>> = model.vfs(&nic.name).map(|(_, settings)| settings.mac).collect();
+    let layout = VfLayout::for_vfs(nic.total_vfs);
+    for index in 0..nic.total_vfs {
+        // `total_vfs` is at most 255, and the layout holds as many.
+        let (Some(number), Some(vf)) = (layout.function(index), VfIndex::new(index)) else {
+            break;
+        };
+        let mac = wanted.get(usize::from(index)).copied().flatten();
+        let mac = mac.unwrap_or_else(|| Mac::derived(nic.mac, vf));
+        let mut device = function(format!("{}.{index}", nic.name), number, mac, netdevs);
+        device.pf = Some(nic.name.to_string());
+        devices.push(device);
+    }
+    devices.push(function(nic.name.to_string(), 0, nic.mac, netdevs));
+}
+
+/// An NVMe controller with `vfs` VFs, and the flexible queues and vectors that they are given at run time
+/// (QEMU, `docs/system/devices/nvme.rst`).
+fn nvme(vfs: u16, position: u16, devices: &mut Vec<Device>) {
+    let port = format!("port{position}");
+    devices.push(root_port(&port, position));
+    devices.push(Device::new("nvme-subsystem", DeviceKind::NvmeSubsystem));
+    let (queues, vectors) = (2 * vfs, vfs);
+    let mut controller = Device::new("nvme", DeviceKind::Nvme)
+        .at(&port, 0)
+        .with("serial", "penstock0")
+        .with("subsys", "nvme-subsystem")
+        .with("max_ioqpairs", queues + 2)
+        .with("msix_qsize", vectors + 1);
+    if vfs > 0 {
+        controller = controller
+            .with("sriov_max_vfs", vfs)
+            .with("sriov_vq_flexible", queues)
+            .with("sriov_vi_flexible", vectors);
+    }
+    devices.push(controller);
+    devices.push(
+        Device::new("namespace", DeviceKind::NvmeNamespace)
+            .with("drive", "namespace0")
+            .with("bus", "nvme"),
+    );
+}
+
+/// Memory enough for the kernel and its tools, buffers of every function, and the guests.
+fn memory(model: &Model, vfs: u32) -> ByteSize {
+    let mib = |guest: &penstock_model::Guest| match guest.kind {
+        GuestKind::Vm => guest.memory.map_or(256, |memory| memory.0 >> 20) + 96,
+        // The model's limit is a limit, not a need.
+        GuestKind::Container => 24,
+    };
+    let guests: u64 = model.guests.values().map(mib).sum();
+    let needed = 768 + u64::from(vfs) * 4 + guests;
+    ByteSize(needed.div_ceil(256) * 256 << 20)
+}

@@ -1,0 +1,111 @@
+//! Which QEMU runs a board: the host's own when it is new enough, else the one that the image brings.
+
+use std::path::PathBuf;
+
+use penstock_host::{Command, process};
+
+use crate::{error::BoardError, image::Image};
+
+/// The oldest QEMU that will do: composed SR-IOV devices came with 10.0, and their VFs' memory works since 10.2.
+pub const NEEDED: (u32, u32) = (10, 2);
+
+/// QEMU's name.
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// A QEMU that is new enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulator {
+    version: String,
+    program: PathBuf,
+    /// Arguments that come before all others.
+    leading: Vec<String>,
+}
+
+impl Emulator {
+    /// The host's QEMU if it is new enough, else the image's.
+    pub fn find(image: &Image) -> Result<Emulator, BoardError> {
+        let mut found = Vec::new();
+        if let Some(program) = process::find(PROGRAM) {
+            let candidate = Emulator {
+                version: String::new(),
+                program,
+                leading: Vec::new(),
+            };
+            match candidate.tried() {
+                Ok(emulator) => return Ok(emulator),
+                Err(why) => found.push(why),
+            }
+        }
+        // Through the tree's own loader and libraries, so that it runs whatever this host's are.
+        let tree = image.file("qemu");
+        let own = |name: &str| tree.join(name).to_string_lossy().into_owned();
+        let candidate = Emulator {
+            version: String::new(),
+            program: tree.join("lib/ld-linux-x86-64.so.2"),
+            leading: vec![
+                "--library-path".to_owned(),
+                own("lib"),
+                own(PROGRAM),
+                "-L".to_owned(),
+                own("share"),
+            ],
+        };
+        candidate.tried().map_err(|why| {
+            found.push(why);
+            BoardError::Emulator {
+                found: found.join("; "),
+            }
+        })
+    }
+
+    /// Its version, as it says it.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The command that runs it.
+    pub fn command(&self) -> Command {
+        Command::new(&self.program).args(&self.leading)
+    }
+
+    fn tried(mut self) -> Result<Emulator, String> {
+        let at = self.program.display();
+        let output = self
+            .command()
+            .arg("--version")
+            .run()
+            .map_err(|error| error.to_string())?;
+        let text = output.text();
+        match parse_version(&text) {
+            Some((version, numbers)) if numbers >= NEEDED => {
+                self.version = version.to_owned();
+                Ok(self)
+            }
+            Some((version, _)) => Err(format!("{at} is {version}")),
+            None => Err(format!("{at} tells no version: {}", output.errors().trim())),
+        }
+    }
+}
+
+/// Reads the version out of `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)`.
+fn parse_version(text: &str) -> Option<(&str, (u32, u32))> {
+    let rest = text.lines().next()?.strip_prefix("QEMU emulator version ")?;
+    let version = rest.split_whitespace().next()?;
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((version, (numbers.next()??, numbers.next()??)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        let (version, old) = parse_version("QEMU emulator version 7.2.22 (Debian 1:7.2)\nCopyright").unwrap();
+        assert_eq!((version, old), ("7.2.22", (7, 2)));
+        assert!(old < NEEDED);
+        assert!(parse_version("QEMU emulator version 10.0.13").unwrap().1 < NEEDED);
+        assert!(parse_version("QEMU emulator version 11.1.3 (Debian)").unwrap().1 >= NEEDED);
+        assert!(parse_version("something else").is_none());
+    }
+}

@@ -1,0 +1,193 @@
+//! What can go wrong with images and boards, and what to do about it.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use penstock_host::{PlaceError, ProcessError, files::FileError};
+use thiserror::Error;
+
+/// Why there is no image, or no board. All of these mean that something needed is missing.
+#[derive(Debug, Error)]
+pub enum BoardError {
+    /// A program that makes or reaches a board is not installed.
+    #[error("{program} is needed to {purpose} and is not installed")]
+    Missing {
+        /// The program.
+        program: &'static str,
+        /// What for.
+        purpose: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// There is not enough room.
+    #[error("{} has {} MiB free, and {} MiB are needed to {purpose}", directory.display(), free >> 20, needed >> 20)]
+    NoSpace {
+        /// Where.
+        directory: PathBuf,
+        /// Bytes free.
+        free: u64,
+        /// Bytes needed.
+        needed: u64,
+        /// What for.
+        purpose: &'static str,
+    },
+    /// Packages could not be fetched.
+    #[error("the packages of the board image could not be fetched: {why}")]
+    Download {
+        /// The package manager's own words.
+        why: String,
+    },
+    /// The archive's signature could not be checked.
+    #[error("the signatures of the package archive could not be checked: {why}")]
+    Keyring {
+        /// The package manager's own words.
+        why: String,
+    },
+    /// The image could not be made.
+    #[error("the board image could not be made: {why}")]
+    Build {
+        /// The end of what the tool said.
+        why: String,
+    },
+    /// An image that is not what it was when it was made.
+    #[error("the board image {} is damaged: {what}", directory.display())]
+    Damaged {
+        /// Where.
+        directory: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// No emulator.
+    #[error("no QEMU {}.{} or newer was found: {found}", crate::emulator::NEEDED.0, crate::emulator::NEEDED.1)]
+    Emulator {
+        /// What was found, and where.
+        found: String,
+    },
+    /// The emulator ended at once.
+    #[error("QEMU ended before the board was up: {why}")]
+    EmulatorEnded {
+        /// What it said.
+        why: String,
+    },
+    /// No port for SSH.
+    #[error("no port of the loopback interface could be had for SSH: {why}")]
+    Port {
+        /// What was tried.
+        why: String,
+    },
+    /// The board did not become ready.
+    #[error("the board was not ready {} s after its start; its console ended with:\n{console}", after.as_secs())]
+    NotReady {
+        /// How long was waited.
+        after: Duration,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// SSH into the board failed.
+    #[error("the board cannot be reached over SSH: {why}")]
+    Unreachable {
+        /// What SSH said.
+        why: String,
+    },
+    /// QEMU's control socket said something else than expected.
+    #[error("QEMU did not {attempt}: {why}")]
+    Control {
+        /// What it was asked to do.
+        attempt: &'static str,
+        /// Its answer.
+        why: String,
+    },
+    /// No such board.
+    #[error("there is no board {name:?} that runs")]
+    NoSuchBoard {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        kept: Vec<String>,
+    },
+    /// A board of this name runs already.
+    #[error("a board {name:?} runs already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// A name that can be no directory.
+    #[error("{name:?} cannot name a board: letters, digits, '-', '_' and '.' can")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A board that would not end.
+    #[error("the QEMU of the board {name:?}, process {id}, could not be ended")]
+    Stuck {
+        /// The board.
+        name: String,
+        /// The process.
+        id: u32,
+    },
+    /// An interrupt came.
+    #[error("interrupted while {doing}")]
+    Interrupted {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// A file could not be read or written.
+    #[error("a board's files could not be handled")]
+    File(#[from] FileError),
+    /// A program failed.
+    #[error("a program that the board needs failed")]
+    Process(#[from] ProcessError),
+    /// A socket failed.
+    #[error("could not {attempt}")]
+    Socket {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something inside the board failed.
+    #[error("something inside the board failed")]
+    Place(#[from] PlaceError),
+}
+
+impl BoardError {
+    /// What to do about it, when that is known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            BoardError::Missing { package, .. } => {
+                return Some(format!(
+                    "on Debian it is in the package {package}: apt-get install {package}"
+                ));
+            }
+            BoardError::NoSuchBoard { kept, .. } if !kept.is_empty() => {
+                return Some(format!("these run: {}", kept.join(", ")));
+            }
+            BoardError::Taken { name } => {
+                return Some(format!(
+                    "drop it first with `penstock board down {name}`, or enter it with `penstock board ssh {name}`"
+                ));
+            }
+            BoardError::NoSpace { .. } => {
+                "free some space, or put the cache elsewhere with XDG_CACHE_HOME (the temporary directory with TMPDIR)"
+            }
+            BoardError::Download { .. } => {
+                "check the network and try again: nothing half-made is kept; another mirror of Debian can be named in \
+                 PENSTOCK_MIRROR"
+            }
+            BoardError::Keyring { .. } => {
+                "install or update the package debian-archive-keyring, which has the archive's keys"
+            }
+            BoardError::Damaged { .. } => "remove that directory; the image is then made anew",
+            BoardError::Emulator { .. } => {
+                "let Penstock make the board image, which brings one, or install a newer qemu-system-x86"
+            }
+            BoardError::Port { .. } => "end some program that listens on loopback ports, and try again",
+            BoardError::NotReady { .. } => {
+                "try again when the machine has less to do; with board.cpus and board.memory the model can ask for a \
+                 smaller board"
+            }
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}

@@ -1,0 +1,497 @@
+//! The board image: a Debian tree made once for each recipe, kept in the cache, shared by all boards.
+
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use penstock_host::{
+    Command, Output, ProcessError,
+    files::{self, Lock},
+    interrupt, process,
+};
+
+use crate::{
+    cache::Cache,
+    cpio::Archive,
+    error::BoardError,
+    progress::{Listener, Progress},
+    recipe,
+};
+
+/// The list of an image's files with their SHA-256, written last.
+const SUMS: &str = "SHA256SUMS";
+/// Room for the tree, its archive and the image.
+const NEEDED: u64 = 1500 << 20;
+/// How long the making of an image may take: a slow line downloads some 200 MB.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// An image in the cache, whole.
+#[derive(Clone, Debug)]
+pub struct Image {
+    digest: String,
+    directory: PathBuf,
+    sums: String,
+}
+
+impl Image {
+    /// The image of this version's recipe: from the cache, or made now. Of two Penstocks that make one, the second
+    /// waits for the first. Nothing half-made is ever under the image's name.
+    ///
+    /// The mirror is `PENSTOCK_MIRROR`, else the one that this host's apt uses for Debian, else mmdebstrap's default.
+    pub fn ensure(cache: &Cache, listener: Listener<'_>) -> Result<Image, BoardError> {
+        let digest = recipe::digest();
+        let directory = cache.images().join(&digest);
+        if let Some(image) = Image::open(&digest, &directory)? {
+            return Ok(image);
+        }
+        files::create_dir_all(cache.images())?;
+        let _lock = lock(&cache.images().join(format!("{digest}.lock")), listener)?;
+        if let Some(image) = Image::open(&digest, &directory)? {
+            return Ok(image);
+        }
+        check_tools()?;
+        let work = Work::new(cache.images().join(format!("{digest}.part")))?;
+        make(&work.0, listener)?;
+        files::rename(&work.0, &directory)?;
+        listener(Progress::Fraction(1.0));
+        Image::open(&digest, &directory)?.ok_or_else(|| BoardError::Damaged {
+            directory,
+            what: "it is not there although it was just made".to_owned(),
+        })
+    }
+
+    /// The digest of the recipe.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The digest of every file in it, packages' versions and all.
+    pub fn contents(&self) -> String {
+        recipe::hex_digest(self.sums.as_bytes())
+    }
+
+    /// Its packages with their versions, one a line.
+    pub fn packages(&self) -> Result<String, BoardError> {
+        Ok(files::read_to_string(self.file("packages"))?)
+    }
+
+    /// Reads every file again and compares it with what was made; takes about a second.
+    pub fn verify(&self) -> Result<(), BoardError> {
+        let output = Command::new("sha256sum")
+            .args(["--check", "--quiet", SUMS])
+            .current_dir(&self.directory)
+            .run()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(BoardError::Damaged {
+            directory: self.directory.clone(),
+            what: output.text().trim().replace('\n', ", "),
+        })
+    }
+
+    pub(crate) fn kernel(&self) -> PathBuf {
+        self.file("vmlinuz")
+    }
+
+    pub(crate) fn initramfs(&self) -> PathBuf {
+        self.file("initramfs.cpio")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.file("root.squashfs")
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The image in `directory`, if there is one; an error when files of it are gone.
+    fn open(digest: &str, directory: &Path) -> Result<Option<Image>, BoardError> {
+        let sums = match files::read_to_string(directory.join(SUMS)) {
+            Ok(sums) => sums,
+            Err(error) if error.is_missing() && !files::exists(directory) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let gone = sums
+            .lines()
+            .filter_map(|line| line.split_once("  "))
+            .find(|(_, name)| !files::length(directory.join(name)).is_ok_and(|length| length > 0));
+        if let Some((_, name)) = gone {
+            return Err(BoardError::Damaged {
+                directory: directory.to_owned(),
+                what: format!("{name} is gone or empty"),
+            });
+        }
+        Ok(Some(Image {
+            digest: digest.to_owned(),
+            directory: directory.to_owned(),
+            sums,
+        }))
+    }
+}
+
+/// A directory that is removed unless it was renamed to its final name.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(directory: PathBuf) -> Result<Work, BoardError> {
+        // Whoever left it was killed: its lock is ours now.
+        files::remove_tree(&directory)?;
+        files::create_dir_all(&directory)?;
+        Ok(Work(directory))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = files::remove_tree(&self.0);
+    }
+}
+
+fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
+    let mut told = false;
+    loop {
+        if let Some(lock) = Lock::try_exclusive(path)? {
+            return Ok(lock);
+        }
+        if !told {
+            listener(Progress::Phase(
+                "Waiting for another penstock that makes the board image".to_owned(),
+            ));
+            told = true;
+        }
+        let doing = "waiting for the board image";
+        if interrupt::pending() {
+            return Err(BoardError::Interrupted { doing });
+        }
+        // flock(2) has no event that can be waited for together with an interrupt.
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn check_tools() -> Result<(), BoardError> {
+    let purpose = "make the board image";
+    for (program, package) in [
+        ("mmdebstrap", "mmdebstrap"),
+        ("sqfstar", "squashfs-tools"),
+        ("sha256sum", "coreutils"),
+    ] {
+        if process::find(program).is_none() {
+            return Err(BoardError::Missing {
+                program,
+                purpose,
+                package,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_room(directory: &Path) -> Result<(), BoardError> {
+    let free = files::free_space(directory)?;
+    if free >= NEEDED {
+        return Ok(());
+    }
+    Err(BoardError::NoSpace {
+        directory: directory.to_owned(),
+        free,
+        needed: NEEDED,
+        purpose: "make the board image",
+    })
+}
+
+fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
+    check_room(work)?;
+    check_room(&std::env::temp_dir())?;
+    let given = work.join("in");
+    files::create_dir_all(&given)?;
+    files::write_atomic_mode(given.join("start"), recipe::START, 0o755)?;
+    files::write_atomic(given.join("inittab"), recipe::INITTAB)?;
+    files::write_atomic(given.join("sshd_config"), recipe::SSHD_CONFIG)?;
+    files::write_atomic(work.join("prepare"), recipe::PREPARE)?;
+    files::write_atomic(work.join("pins"), recipe::PINS)?;
+
+    install(work, listener)?;
+    listener(Progress::Phase("Packing the board's root file system".to_owned()));
+    listener(Progress::Fraction(0.93));
+    // lz4 unpacks fastest under software emulation, and packs in a second.
+    let pack = "exec sqfstar -quiet -no-progress -comp lz4 root.squashfs <root.tar";
+    run(Command::new("sh").args(["-c", pack]).current_dir(work))?;
+    files::remove_file(work.join("root.tar"))?;
+
+    let out = work.join("out");
+    files::write_atomic(work.join("initramfs.cpio"), initramfs(&out)?)?;
+    for name in ["vmlinuz", "qemu", "packages", "kernel"] {
+        files::rename(out.join(name), work.join(name))?;
+    }
+    for done in [
+        &out,
+        &given,
+        &work.join("prepare"),
+        &work.join("pins"),
+        &work.join("log"),
+    ] {
+        if done.is_dir() {
+            files::remove_tree(done)?;
+        } else {
+            files::remove_file(done)?;
+        }
+    }
+    listener(Progress::Fraction(0.98));
+    let sum = format!(
+        "find . -type f ! -name '{SUMS}*' -printf '%P\\n' | sort | xargs -d '\\n' sha256sum >{SUMS}.part"
+    );
+    run(Command::new("sh").args(["-c", &sum]).current_dir(work))?;
+    files::rename(work.join(format!("{SUMS}.part")), work.join(SUMS))?;
+    Ok(())
+}
+
+fn run(command: Command) -> Result<Output, BoardError> {
+    match command.deadline(PATIENCE).succeed() {
+        Err(ProcessError::Failed { errors, .. }) => Err(read_failure(&errors)),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// What mmdebstrap says when it comes to a phase, what that means, and how much is done by then.
+const PHASES: &[(&str, &str, f64)] = &[
+    (
+        "running apt-get update",
+        "Fetching the package lists of Debian",
+        0.02,
+    ),
+    ("downloading packages", "Downloading packages", 0.08),
+    ("extracting archives", "Unpacking the base system", 0.20),
+    ("installing essential", "Installing the base system", 0.25),
+    (
+        "installing remaining",
+        "Installing kernel, QEMU, LXC and tools",
+        0.38,
+    ),
+    ("chroot \"$1\" sh", "Unpacking drivers", 0.72),
+    ("creating tarball", "Archiving the tree", 0.85),
+];
+
+fn install(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
+    let log = work.join("log");
+    let mut child = debootstrap(work).start_logged(files::append(&log)?)?;
+    let mut reached = 0;
+    let status = loop {
+        let ended = child.ended();
+        let said = files::read(&log)?;
+        let said = String::from_utf8_lossy(&said);
+        while let Some((_, phase, done)) =
+            (PHASES.iter().skip(reached)).find(|(sign, ..)| said.contains(sign))
+        {
+            reached += 1;
+            listener(Progress::Phase((*phase).to_owned()));
+            listener(Progress::Fraction(*done));
+        }
+        if let Some(status) = ended {
+            break status;
+        }
+        if interrupt::pending() {
+            // SIGTERM lets it unmount and remove its tree.
+            child.end(Duration::from_secs(10));
+            return Err(BoardError::Interrupted {
+                doing: "making the board image",
+            });
+        }
+        thread::sleep(Duration::from_millis(100));
+    };
+    if status.success() {
+        return Ok(());
+    }
+    Err(read_failure(&String::from_utf8_lossy(&files::read(&log)?)))
+}
+
+fn debootstrap(work: &Path) -> Command {
+    let file = |name: &str| quoted(&work.join(name));
+    let root = process::is_root();
+    let mut command = Command::new("mmdebstrap")
+        // The kernel's own first file system is not used, and takes long to make.
+        .env("INITRD", "No")
+        .env("LC_ALL", "C.UTF-8")
+        .arg(if root { "--mode=root" } else { "--mode=unshare" })
+        .args(["--variant=minbase", "--architectures=amd64", "--format=tar"])
+        .arg("--aptopt=Apt::Install-Recommends \"false\"")
+        .arg("--aptopt=Acquire::Languages \"none\"")
+        .arg("--aptopt=Acquire::Retries \"3\"")
+        .args(
+            recipe::EXCLUDED
+                .iter()
+                .map(|path| format!("--dpkgopt=path-exclude={path}")),
+        )
+        .arg(format!("--include={}", recipe::PACKAGES.join(",")))
+        .arg(format!(
+            "--setup-hook=upload {} /etc/apt/preferences.d/penstock",
+            file("pins")
+        ))
+        // The backports are on the mirror that the release itself comes from.
+        .arg(format!(
+            "--setup-hook=grep -h -m 1 '^deb .* {suite} ' \"$1\"/etc/apt/sources.list | \
+             sed 's/ {suite} / {suite}-backports /' >\"$1\"/etc/apt/sources.list.d/backports.list",
+            suite = recipe::SUITE
+        ))
+        .arg("--customize-hook=mkdir -p \"$1\"/penstock")
+        .arg(format!("--customize-hook=copy-in {} /penstock", file("in")))
+        .arg(format!(
+            "--customize-hook=upload {} /penstock/prepare",
+            file("prepare")
+        ))
+        .arg("--customize-hook=chroot \"$1\" sh /penstock/prepare")
+        .arg(format!(
+            "--customize-hook=copy-out /penstock/out {}",
+            quoted(work)
+        ))
+        .arg("--customize-hook=rm -rf \"$1\"/penstock")
+        .arg(recipe::SUITE)
+        .arg(work.join("root.tar"));
+    if let Some(mirror) = mirror() {
+        command = command.arg(mirror);
+    }
+    command
+}
+
+/// A path as mmdebstrap's hooks read words: as a shell does.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
+}
+
+fn mirror() -> Option<String> {
+    if let Ok(mirror) = std::env::var("PENSTOCK_MIRROR") {
+        return Some(mirror).filter(|mirror| !mirror.is_empty());
+    }
+    let format = "$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)";
+    let targets = Command::new("apt-get")
+        .args(["indextargets", "--format", format])
+        .run()
+        .ok()?;
+    let text = targets.text();
+    let mut lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.find_map(|fields| match *fields {
+        // Suites like bookworm-security are on other mirrors; a release's own name has no hyphen.
+        ["Debian", codename, "main", uri] if !codename.contains('-') => Some(uri.to_owned()),
+        _ => None,
+    })
+}
+
+/// What a failed installation means.
+fn read_failure(said: &str) -> BoardError {
+    let telling = |signs: &[&str]| {
+        said.lines()
+            .find(|line| signs.iter().any(|sign| line.contains(sign)))
+            .map(|line| line.trim().to_owned())
+    };
+    if let Some(line) = telling(&["No space left on device", "You don't have enough free space"]) {
+        let directory = std::env::temp_dir();
+        return BoardError::NoSpace {
+            free: files::free_space(&directory).unwrap_or(0),
+            directory,
+            needed: NEEDED,
+            purpose: if line.contains("archives") {
+                "download packages"
+            } else {
+                "make the board image"
+            },
+        };
+    }
+    if let Some(why) = telling(&[
+        "NO_PUBKEY",
+        "is not signed",
+        "signatures were invalid",
+        "Missing key",
+    ]) {
+        return BoardError::Keyring { why };
+    }
+    let network = [
+        "Temporary failure resolving",
+        "Could not resolve",
+        "Could not connect",
+        "Connection failed",
+        "Connection timed out",
+        "Failed to fetch",
+        "Unable to fetch",
+        "Some index files failed to download",
+    ];
+    if let Some(why) = telling(&network) {
+        return BoardError::Download { why };
+    }
+    let lines: Vec<&str> = said.trim_end().lines().collect();
+    BoardError::Build {
+        why: lines[lines.len().saturating_sub(12)..].join("\n"),
+    }
+}
+
+/// The kernel's first file system: busybox, what reaches the disk, and the script that hands over to it.
+fn initramfs(out: &Path) -> Result<Vec<u8>, BoardError> {
+    let mut archive = Archive::default();
+    for directory in ["bin", "dev", "proc", "modules", "lower", "upper", "root"] {
+        archive.directory(directory);
+    }
+    archive.character_device("dev/console", 0o600, 5, 1);
+    archive.file("init", 0o755, recipe::INITRAMFS_INIT.as_bytes());
+    archive.file("bin/busybox", 0o755, &files::read(out.join("busybox"))?);
+    let order = files::read_to_string(out.join("modules.order"))?;
+    archive.file("modules.order", 0o644, order.as_bytes());
+    for module in order.lines() {
+        archive.file(
+            &format!("modules/{module}"),
+            0o644,
+            &files::read(out.join("modules").join(module))?,
+        );
+    }
+    Ok(archive.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_known_by_what_was_said() {
+        let cases = [
+            ("E: Could not resolve 'mirror'\n", "fetched"),
+            ("W: GPG error: NO_PUBKEY 6ED0E7B82643E131\n", "signatures"),
+            ("tar: write error: No space left on device\n", "free"),
+            ("E: something else\n", "could not be made: E: something else"),
+        ];
+        for (said, expected) in cases {
+            let message = read_failure(said).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_half_made_is_gone_when_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let part = directory.path().join("x.part");
+        let work = Work::new(part.clone()).unwrap();
+        assert!(part.exists());
+        drop(work);
+        assert!(!part.exists());
+    }
+
+    #[test]
+    fn an_image_with_a_file_gone_is_damaged_and_one_without_a_directory_is_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(
+            Image::open("x", &directory.path().join("none"))
+                .unwrap()
+                .is_none()
+        );
+        files::write_atomic(directory.path().join(SUMS), "00  vmlinuz\n").unwrap();
+        let error = Image::open("x", directory.path()).unwrap_err();
+        assert!(error.to_string().contains("vmlinuz is gone"), "{error}");
+    }
+}

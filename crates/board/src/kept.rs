@@ -1,0 +1,121 @@
+//! What is written down of a board that runs, so that another Penstock can find, enter and end it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use penstock_host::{files, running::Running};
+use serde::{Deserialize, Serialize};
+
+use crate::{accelerator::Choice, cache::Cache, error::BoardError, recipe};
+
+const FILE: &str = "board.json";
+/// The longest name that becomes a directory as it is; the paths of sockets must stay short.
+const LONGEST_NAME: usize = 20;
+
+/// A running board, as it is written in its directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptBoard {
+    /// Its name.
+    pub name: String,
+    /// The loopback port of its SSH server.
+    pub port: u16,
+    /// Its QEMU; `None` before that runs.
+    pub qemu: Option<Running>,
+    /// The Penstock that it is to end with; `None` when it stays.
+    pub owner: Option<Running>,
+    /// QEMU's version.
+    pub emulator: String,
+    /// What executes it, and why.
+    pub choice: Choice,
+}
+
+impl fmt::Display for KeptBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KeptBoard { name, port, .. } = self;
+        write!(
+            f,
+            "{name}: SSH on 127.0.0.1:{port}, QEMU {} ({})",
+            self.emulator,
+            self.choice.accelerator.name()
+        )?;
+        self.owner
+            .map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))
+    }
+}
+
+impl KeptBoard {
+    /// Whether its QEMU runs.
+    pub fn is_up(&self) -> bool {
+        self.qemu.is_some_and(|qemu| qemu.is_alive())
+    }
+
+    /// Reads what is written in `directory`; `None` when nothing is.
+    pub(crate) fn read(directory: &Path) -> Option<KeptBoard> {
+        serde_json::from_slice(&files::read(directory.join(FILE)).ok()?).ok()
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), BoardError> {
+        // Plain fields always become JSON.
+        let bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        Ok(files::write_atomic_mode(directory.join(FILE), bytes, 0o600)?)
+    }
+
+    /// Ends its QEMU, the very process and no other, and removes its directory.
+    pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
+        if let Some(qemu) = self.qemu {
+            if !qemu.kill(Duration::from_secs(10)) {
+                return Err(BoardError::Stuck {
+                    name: self.name.clone(),
+                    id: qemu.id,
+                });
+            }
+        }
+        Ok(files::remove_tree(directory)?)
+    }
+}
+
+/// The directory of the board `name`.
+pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.starts_with('.') || !name.bytes().all(good) {
+        return Err(BoardError::Name {
+            name: name.to_owned(),
+        });
+    }
+    let short = if name.len() <= LONGEST_NAME {
+        name.to_owned()
+    } else {
+        format!(
+            "{}~{}",
+            &name[..LONGEST_NAME - 8],
+            &recipe::hex_digest(name.as_bytes())[..7]
+        )
+    };
+    Ok(cache.running().join(short))
+}
+
+/// The boards that run, by name. Those whose QEMU is gone, and those whose Penstock is, are cleared away.
+pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
+    let names = match files::list(cache.running()) {
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
+        names => names?,
+    };
+    let mut boards = Vec::new();
+    for name in names {
+        let directory = cache.running().join(name);
+        let Some(board) = KeptBoard::read(&directory) else {
+            continue;
+        };
+        let orphaned = board.owner.is_some_and(|owner| !owner.is_alive());
+        let being_made = board.qemu.is_none() && board.owner.is_some();
+        if orphaned || (!board.is_up() && !being_made) {
+            board.end(&directory)?;
+        } else if board.is_up() {
+            boards.push(board);
+        }
+    }
+    Ok(boards)
+}

@@ -1,0 +1,260 @@
+//! One run of QEMU: what a run adds to a design, and waiting for what the board says on its console.
+
+use std::{
+    io::{ErrorKind, Read},
+    net::TcpListener,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Command,
+    files::{self, FileError},
+    interrupt,
+    process::Background,
+};
+
+use crate::{accelerator::Accelerator, design::Design, emulator::Emulator, error::BoardError, image::Image};
+
+/// What the board's start script says when all is up.
+pub const READY: &str = "penstock: board ready";
+/// Everything that the console said, from the first byte.
+pub const SERIAL_LOG: &str = "serial.log";
+const SERIAL_SOCKET: &str = "serial";
+const CONTROL_SOCKET: &str = "control";
+const EMULATOR_LOG: &str = "qemu.log";
+
+/// The board's kernel command line. The IOMMU is on, in pass-through for the board's own devices (requirement C6);
+/// mitigations only cost time where nothing real is to be protected.
+pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 panic=-1 intel_iommu=on iommu=pt mitigations=off";
+
+/// Everything that a run of QEMU needs.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The board.
+    pub design: &'a Design,
+    /// Its image.
+    pub image: &'a Image,
+    /// Its QEMU.
+    pub emulator: &'a Emulator,
+    /// What executes the guest's instructions.
+    pub accelerator: Accelerator,
+    /// Where its sockets, keys and logs are. QEMU's working directory.
+    pub directory: &'a Path,
+    /// Whether it may outlive Penstock.
+    pub stays: bool,
+    /// Whether it waits for a saved state instead of booting.
+    pub resumes: bool,
+}
+
+/// A QEMU that runs.
+#[derive(Debug)]
+pub struct Machine {
+    /// The process.
+    pub process: Background,
+    /// The loopback port of its SSH server.
+    pub port: u16,
+    directory: PathBuf,
+}
+
+impl Run<'_> {
+    /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server.
+    pub fn start(&self) -> Result<Machine, BoardError> {
+        let mut why = String::new();
+        // Between the moment that a port is found free and QEMU's taking it, another may: then another is tried.
+        for _ in 0..5 {
+            let port = free_port()?;
+            match self.start_on(port) {
+                Err(BoardError::EmulatorEnded { why: said }) if said.contains("host forwarding") => {
+                    why = said
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(BoardError::Port { why })
+    }
+
+    fn start_on(&self, port: u16) -> Result<Machine, BoardError> {
+        for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG] {
+            files::remove_file(self.directory.join(name))?;
+        }
+        let log = files::append(self.directory.join(EMULATOR_LOG))?;
+        let command = self.command(port);
+        let process = if self.stays {
+            command.start_to_stay(log)?
+        } else {
+            command.start_logged(log)?
+        };
+        let mut machine = Machine {
+            process,
+            port,
+            directory: self.directory.to_owned(),
+        };
+        machine.await_sockets(Instant::now() + Duration::from_secs(30))?;
+        Ok(machine)
+    }
+
+    /// The whole command line.
+    pub fn command(&self, port: u16) -> Command {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let mut command = self
+            .emulator
+            .command()
+            .args(["-name", "penstock"])
+            .args(["-accel", self.accelerator.argument(), "-cpu", "max"])
+            .args([
+                "-kernel",
+                &text(self.image.kernel()),
+                "-initrd",
+                &text(self.image.initramfs()),
+            ])
+            .args(["-append", KERNEL_COMMAND_LINE])
+            .args(["-chardev", &serial()])
+            .args(["-device", "isa-serial,id=console,chardev=console"])
+            .args(["-blockdev", &root_disk(&self.image.root())])
+            // `restrict`: the board reaches nothing outside; only the forwarded port leads in.
+            .args([
+                "-netdev",
+                &format!("user,id=mgmt,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
+            ])
+            .args(["-fw_cfg", "name=opt/penstock/host-key,file=host-key"])
+            .args(["-fw_cfg", "name=opt/penstock/client-key,file=client-key.pub"])
+            .args(["-qmp", &format!("unix:{CONTROL_SOCKET},server=on,wait=off")])
+            .args(self.design.arguments())
+            .current_dir(self.directory);
+        if self.design.nvme_namespace.is_some() {
+            command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
+        }
+        if self.resumes {
+            command = command.args(["-S", "-incoming", "defer"]);
+        }
+        command
+    }
+}
+
+fn serial() -> String {
+    format!("socket,id=console,path={SERIAL_SOCKET},server=on,wait=off,logfile={SERIAL_LOG},logappend=on")
+}
+
+fn root_disk(image: &Path) -> String {
+    // In QEMU's option syntax a comma is doubled.
+    let path = image.to_string_lossy().replace(',', ",,");
+    format!("driver=file,node-name=root,read-only=on,auto-read-only=off,filename={path}")
+}
+
+fn free_port() -> Result<u16, BoardError> {
+    let socket = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    socket
+        .map(|address| address.port())
+        .map_err(|error| BoardError::Port {
+            why: error.to_string(),
+        })
+}
+
+impl Machine {
+    /// QEMU's control socket.
+    pub fn control_socket(&self) -> PathBuf {
+        self.directory.join(CONTROL_SOCKET)
+    }
+
+    /// Waits until the console has said `sign`, or QEMU ended, or the deadline passed.
+    pub fn await_sign(&mut self, sign: &str, patience: Duration) -> Result<(), BoardError> {
+        let deadline = Instant::now() + patience;
+        let failed = |source| BoardError::Socket {
+            attempt: "read the board's console",
+            source,
+        };
+        let mut console = UnixStream::connect(self.directory.join(SERIAL_SOCKET)).map_err(failed)?;
+        // What was said before this connection is in the log.
+        let mut said = self.serial_log().into_bytes();
+        let mut buffer = [0; 4096];
+        loop {
+            if contains(&said, sign.as_bytes()) {
+                return Ok(());
+            }
+            if interrupt::pending() {
+                let doing = "booting the board";
+                return Err(BoardError::Interrupted { doing });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(BoardError::NotReady {
+                    after: patience,
+                    console: self.last_lines(),
+                });
+            }
+            // Short enough to notice an interrupt; what the board says comes as an event.
+            let wait = left.min(Duration::from_millis(200));
+            console.set_read_timeout(Some(wait)).map_err(failed)?;
+            match console.read(&mut buffer) {
+                Ok(0) => return Err(self.ended()),
+                Ok(count) => {
+                    said.extend_from_slice(&buffer[..count]);
+                    let surplus = said.len().saturating_sub(1 << 16);
+                    said.drain(..surplus);
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(self.ended()),
+            }
+        }
+    }
+
+    /// The console's text so far.
+    pub fn serial_log(&self) -> String {
+        serial_log(&self.directory)
+    }
+
+    /// Waits for the sockets to be there; QEMU makes them before it starts the guest.
+    fn await_sockets(&mut self, deadline: Instant) -> Result<(), BoardError> {
+        let sockets = [SERIAL_SOCKET, CONTROL_SOCKET].map(|name| self.directory.join(name));
+        while !sockets.iter().all(files::exists) {
+            if self.process.ended().is_some() {
+                return Err(self.ended());
+            }
+            if interrupt::pending() {
+                let doing = "starting QEMU";
+                return Err(BoardError::Interrupted { doing });
+            }
+            if Instant::now() > deadline {
+                let why = "it made no sockets".to_owned();
+                return Err(BoardError::EmulatorEnded { why });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Why QEMU ended, in its own words and the board's last ones.
+    fn ended(&mut self) -> BoardError {
+        let said = files::read(self.directory.join(EMULATOR_LOG)).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let telling: Vec<&str> = said.lines().filter(|line| !line.contains("warning:")).collect();
+        let mut why = telling.join("; ");
+        if why.is_empty() {
+            why = format!(
+                "it said nothing; the board's console ended with:\n{}",
+                self.last_lines()
+            );
+        }
+        BoardError::EmulatorEnded { why }
+    }
+
+    fn last_lines(&self) -> String {
+        let text = self.serial_log();
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+}
+
+/// The console's text of the board in `directory`, without carriage returns; empty when it has said nothing.
+pub fn serial_log(directory: &Path) -> String {
+    let bytes: Result<Vec<u8>, FileError> = files::read(directory.join(SERIAL_LOG));
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).replace('\r', "")
+}
+
+fn contains(text: &[u8], sign: &[u8]) -> bool {
+    text.windows(sign.len()).any(|window| window == sign)
+}

@@ -1,0 +1,127 @@
+//! What goes into a board image, and the digest by which it is cached.
+
+use sha2::{Digest, Sha256};
+
+/// Counts changes of how an image is made that are not in the texts below.
+const VERSION: u32 = 1;
+
+/// The Debian release.
+pub const SUITE: &str = "trixie";
+
+/// The packages; their dependencies come with them, what they recommend does not.
+pub const PACKAGES: &[&str] = &[
+    // The generic kernel: the cloud flavour has neither igb nor igbvf.
+    "linux-image-amd64",
+    "busybox-static",
+    "kmod",
+    "xz-utils",
+    "openssh-server",
+    "iproute2",
+    "ethtool",
+    "iputils-ping",
+    "pciutils",
+    "lxc",
+    "nvme-cli",
+    "iperf3",
+    "netperf",
+    "qemu-system-x86",
+];
+
+/// Which packages come from the backports, whose QEMU is new enough.
+pub const PINS: &str = "Package: src:qemu src:seabios\nPin: release n=trixie-backports\nPin-Priority: 900\n";
+
+/// What is left out of every package: what nobody reads on a board, and drivers of hardware that it has not.
+pub const EXCLUDED: &[&str] = &[
+    "/usr/share/man/*",
+    "/usr/share/doc/*",
+    "/usr/share/locale/*",
+    "/usr/share/info/*",
+    "/usr/share/bug/*",
+    "/usr/share/lintian/*",
+    "/usr/bin/qemu-system-i386",
+    "/usr/bin/qemu-system-x86_64-*",
+    "/usr/lib/modules/*/kernel/sound/*",
+    "/usr/lib/modules/*/kernel/drivers/ata/*",
+    "/usr/lib/modules/*/kernel/drivers/bluetooth/*",
+    "/usr/lib/modules/*/kernel/drivers/comedi/*",
+    "/usr/lib/modules/*/kernel/drivers/edac/*",
+    "/usr/lib/modules/*/kernel/drivers/gpu/*",
+    "/usr/lib/modules/*/kernel/drivers/hid/*",
+    "/usr/lib/modules/*/kernel/drivers/hwmon/*",
+    "/usr/lib/modules/*/kernel/drivers/iio/*",
+    "/usr/lib/modules/*/kernel/drivers/infiniband/*",
+    "/usr/lib/modules/*/kernel/drivers/input/*",
+    "/usr/lib/modules/*/kernel/drivers/isdn/*",
+    "/usr/lib/modules/*/kernel/drivers/md/*",
+    "/usr/lib/modules/*/kernel/drivers/media/*",
+    "/usr/lib/modules/*/kernel/drivers/mmc/*",
+    "/usr/lib/modules/*/kernel/drivers/mtd/*",
+    "/usr/lib/modules/*/kernel/drivers/net/wireless/*",
+    "/usr/lib/modules/*/kernel/drivers/pcmcia/*",
+    "/usr/lib/modules/*/kernel/drivers/scsi/*",
+    "/usr/lib/modules/*/kernel/drivers/staging/*",
+    "/usr/lib/modules/*/kernel/drivers/target/*",
+    "/usr/lib/modules/*/kernel/drivers/thunderbolt/*",
+    "/usr/lib/modules/*/kernel/drivers/usb/*",
+    "/usr/lib/modules/*/kernel/drivers/video/*",
+    "/usr/lib/modules/*/kernel/fs/afs/*",
+    "/usr/lib/modules/*/kernel/fs/bcachefs/*",
+    "/usr/lib/modules/*/kernel/fs/btrfs/*",
+    "/usr/lib/modules/*/kernel/fs/ceph/*",
+    "/usr/lib/modules/*/kernel/fs/f2fs/*",
+    "/usr/lib/modules/*/kernel/fs/gfs2/*",
+    "/usr/lib/modules/*/kernel/fs/jfs/*",
+    "/usr/lib/modules/*/kernel/fs/nfs/*",
+    "/usr/lib/modules/*/kernel/fs/nfsd/*",
+    "/usr/lib/modules/*/kernel/fs/nilfs2/*",
+    "/usr/lib/modules/*/kernel/fs/ntfs3/*",
+    "/usr/lib/modules/*/kernel/fs/ocfs2/*",
+    "/usr/lib/modules/*/kernel/fs/orangefs/*",
+    "/usr/lib/modules/*/kernel/fs/smb/*",
+    "/usr/lib/modules/*/kernel/fs/ubifs/*",
+    "/usr/lib/modules/*/kernel/fs/udf/*",
+    "/usr/lib/modules/*/kernel/fs/xfs/*",
+    "/usr/lib/modules/*/kernel/net/batman-adv/*",
+    "/usr/lib/modules/*/kernel/net/bluetooth/*",
+    "/usr/lib/modules/*/kernel/net/can/*",
+    "/usr/lib/modules/*/kernel/net/ceph/*",
+    "/usr/lib/modules/*/kernel/net/mac80211/*",
+    "/usr/lib/modules/*/kernel/net/nfc/*",
+    "/usr/lib/modules/*/kernel/net/rds/*",
+    "/usr/lib/modules/*/kernel/net/tipc/*",
+    "/usr/lib/modules/*/kernel/net/wireless/*",
+];
+
+/// The first process of the first file system.
+pub const INITRAMFS_INIT: &str = include_str!("../recipe/initramfs-init.sh");
+/// The first process of the root file system.
+pub const START: &str = include_str!("../recipe/start.sh");
+/// What the process that reaps the others is told.
+pub const INITTAB: &str = include_str!("../recipe/inittab");
+/// The SSH server's configuration.
+pub const SSHD_CONFIG: &str = include_str!("../recipe/sshd_config");
+/// What runs in the tree when its packages are installed.
+pub const PREPARE: &str = include_str!("../recipe/prepare.sh");
+
+/// The digest of the recipe: the name of an image in the cache. Which versions of the packages the archive had is not
+/// part of it; they are in the image's `packages`.
+pub fn digest() -> String {
+    let mut hash = Sha256::new();
+    let lists = [PACKAGES.join(" "), EXCLUDED.join(" ")];
+    let texts = [SUITE, PINS, INITRAMFS_INIT, START, INITTAB, SSHD_CONFIG, PREPARE];
+    hash.update(VERSION.to_le_bytes());
+    for text in lists.iter().map(String::as_str).chain(texts) {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    hex(&hash.finalize())
+}
+
+/// SHA-256 in lower-case hexadecimal.
+pub fn hex_digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,205 @@
+//! A board as it was when it had just become ready, so that the next one like it starts there.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use penstock_host::files;
+use serde_json::{Value, json};
+
+use crate::{
+    accelerator::{self, Accelerator},
+    cache::Cache,
+    control::Control,
+    design::Design,
+    emulator::Emulator,
+    error::BoardError,
+    image::Image,
+    machine::{KERNEL_COMMAND_LINE, Machine, SERIAL_LOG},
+    recipe,
+    shell::{KEYS, Shell},
+};
+
+/// Counts changes of what is saved.
+const VERSION: u32 = 1;
+/// How many are kept, newest first, and how much they may take together.
+const KEPT: usize = 4;
+const KEPT_BYTES: u64 = 2 << 30;
+
+const STATE: &str = "state";
+const USED: &str = "used";
+/// What is kept beside the machine's state. The guest's memory holds the host key, so the keys belong to the state.
+const BESIDE: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], SERIAL_LOG];
+
+/// Where a board of one kind is saved.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    directory: PathBuf,
+}
+
+impl Saved {
+    /// The place for boards of this design, image, QEMU, accelerator and processor: a state can only be resumed by
+    /// the same.
+    pub fn place(
+        cache: &Cache,
+        design: &Design,
+        image: &Image,
+        emulator: &Emulator,
+        accelerator: Accelerator,
+    ) -> Saved {
+        let processor = match accelerator {
+            Accelerator::Kvm => accelerator::processor(),
+            Accelerator::Tcg => String::new(),
+        };
+        let key = json!([
+            VERSION,
+            design.arguments(),
+            image.digest(),
+            image.contents(),
+            emulator.version(),
+            accelerator,
+            processor,
+            KERNEL_COMMAND_LINE,
+        ]);
+        let digest = recipe::hex_digest(key.to_string().as_bytes());
+        Saved {
+            directory: cache.saved().join(&digest[..32]),
+        }
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        files::exists(self.directory.join(STATE))
+    }
+
+    /// Puts the keys and the console's past into the directory of a board that is to resume.
+    pub fn furnish(&self, run: &Path) -> Result<(), BoardError> {
+        for name in BESIDE {
+            files::copy(self.directory.join(name), run.join(name))?;
+        }
+        Shell::pin_host_key(run)
+    }
+
+    /// Resumes in a QEMU that waits for it.
+    pub fn resume(&self, machine: &Machine, deadline: Instant) -> Result<(), BoardError> {
+        let mut control = Control::connect(&machine.control_socket(), deadline)?;
+        control.watch_migration()?;
+        let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
+        control.ask("resume the saved board", "migrate-incoming", from)?;
+        control.await_migration("resume the saved board")?;
+        control.ask("let the board run", "cont", Value::Null)?;
+        self.note_use()
+    }
+
+    /// Saves a board that has just become ready; it stands still meanwhile and runs on afterwards. Nothing half-saved
+    /// is ever in the place.
+    pub fn save(&self, machine: &Machine, run: &Path, deadline: Instant) -> Result<(), BoardError> {
+        let mut part = self.directory.clone().into_os_string();
+        part.push(format!(".part-{}", std::process::id()));
+        let part = Part(PathBuf::from(part));
+        files::create_dir_all(&part.0)?;
+        files::set_mode(&part.0, 0o700)?;
+        for name in BESIDE {
+            files::copy(run.join(name), part.0.join(name))?;
+            files::set_mode(part.0.join(name), 0o600)?;
+        }
+        let mut control = Control::connect(&machine.control_socket(), deadline)?;
+        control.watch_migration()?;
+        // By default it holds back for the sake of a network that is not there.
+        let fast = json!({"max-bandwidth": 1u64 << 40});
+        control.ask("save the board", "migrate-set-parameters", fast)?;
+        control.ask("stop the board", "stop", Value::Null)?;
+        let to = json!({"uri": format!("file:{}", part.0.join(STATE).display())});
+        let saved = control
+            .ask("save the board", "migrate", to)
+            .and_then(|_| control.await_migration("save the board"));
+        control.ask("let the board run", "cont", Value::Null)?;
+        saved?;
+        files::set_mode(part.0.join(STATE), 0o600)?;
+        let there = self.is_there();
+        if !there {
+            files::rename(&part.0, &self.directory)?;
+        }
+        self.note_use()
+    }
+
+    /// Removes it: it did not resume.
+    pub fn discard(&self) -> Result<(), BoardError> {
+        Ok(files::remove_tree(&self.directory)?)
+    }
+
+    fn note_use(&self) -> Result<(), BoardError> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        Ok(files::write_atomic(
+            self.directory.join(USED),
+            now.as_secs().to_string(),
+        )?)
+    }
+}
+
+/// A directory that is removed unless it was renamed.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = files::remove_tree(&self.0);
+    }
+}
+
+/// Removes saved boards past the newest four, or past 2 GiB, and what a killed Penstock left half-saved.
+pub fn evict(cache: &Cache) -> Result<(), BoardError> {
+    let names = match files::list(cache.saved()) {
+        Err(error) if error.is_missing() => return Ok(()),
+        names => names?,
+    };
+    let mut saved = Vec::new();
+    for name in names {
+        let directory = cache.saved().join(&name);
+        if let Some((_, maker)) = name.split_once(".part-") {
+            if !files::exists(format!("/proc/{maker}")) {
+                files::remove_tree(&directory)?;
+            }
+            continue;
+        }
+        let used = files::read_to_string(directory.join(USED)).unwrap_or_default();
+        let used: u64 = used.trim().parse().unwrap_or(0);
+        saved.push((used, files::length(directory.join(STATE)).unwrap_or(0), directory));
+    }
+    saved.sort();
+    let mut total = 0;
+    for (position, (_, bytes, directory)) in saved.iter().rev().enumerate() {
+        total += bytes;
+        if position >= KEPT || total > KEPT_BYTES {
+            files::remove_tree(directory)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_four_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path());
+        for (position, used) in [30, 10, 50, 20, 40, 60].into_iter().enumerate() {
+            let one = cache.saved().join(format!("board{position}"));
+            files::create_dir_all(&one).unwrap();
+            files::write_atomic(one.join(USED), used.to_string()).unwrap();
+            files::write_atomic(one.join(STATE), "state").unwrap();
+        }
+        // No process has the number 0.
+        files::create_dir_all(cache.saved().join("board9.part-0")).unwrap();
+        evict(&cache).unwrap();
+        assert_eq!(
+            files::list(cache.saved()).unwrap(),
+            ["board0", "board2", "board4", "board5"]
+        );
+        evict(&Cache::at(directory.path().join("none"))).unwrap();
+    }
+}

@@ -1,0 +1,319 @@
+//! Boards that really boot. They say why when they cannot run here, and are counted as ignored then.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use penstock_board::{Board, BoardError, Cache, Design, Image, Progress, UpOptions};
+use penstock_host::{Command, Place, files};
+use penstock_model::{Model, Source};
+
+type Outcome = Result<(), Failed>;
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
+    arguments.test_threads = Some(1);
+    let missing = if arguments.list { None } else { image().err() };
+    if let Some(reason) = &missing {
+        eprintln!("board tests are skipped: {reason}");
+    }
+    let trial =
+        |name: &str, test: fn() -> Outcome| Trial::test(name, test).with_ignored_flag(missing.is_some());
+    let trials = vec![
+        trial("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
+        trial("one_that_stays_is_found_and_ended_in_board", one_that_stays),
+        trial("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
+        trial("two_hundred_vfs_appear_in_board", two_hundred_vfs),
+        trial("nvme_with_sriov_boots_in_board", nvme),
+        trial("an_image_is_what_it_was_in_board", image_holds),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The user's cache, where `make test` has put the image.
+fn user_cache() -> PathBuf {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(home);
+    cache.unwrap_or_else(std::env::temp_dir).join("penstock")
+}
+
+fn image() -> Result<Image, String> {
+    let told = |progress: Progress| {
+        if let Progress::Phase(what) = progress {
+            eprintln!("{what}");
+        }
+    };
+    Image::ensure(&Cache::at(user_cache()), &mut { told }).map_err(|error| error.to_string())
+}
+
+/// A cache of the test's own, but for the images.
+fn cache(directory: &Path) -> Result<Cache, Failed> {
+    std::os::unix::fs::symlink(user_cache().join("images"), directory.join("images"))?;
+    Ok(Cache::at(directory))
+}
+
+fn model(text: &str) -> Model {
+    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good")
+}
+
+fn design(text: &str) -> Design {
+    Design::from_model(&model(text), None).expect("the test's board can be composed")
+}
+
+const TWO_NICS: &str = r#"
+nics:
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 7}
+  NET1: {match: {mac: "0c:c4:7a:9a:61:eb"}, vfs: 9}
+board: {cables: [[NET0, NET1]]}
+"#;
+
+fn up(design: Design, cache: &Cache, options: &UpOptions) -> Result<(Board, Vec<Progress>), Failed> {
+    let progress = RefCell::new(Vec::new());
+    let started = Instant::now();
+    let board = Board::up(design, &image()?, cache, options, &mut |p| {
+        progress.borrow_mut().push(p)
+    })
+    .map_err(|error| format!("{error}: {:?}", std::error::Error::source(&error)))?;
+    let kind = if board.is_warm() { "warm" } else { "cold" };
+    eprintln!(
+        "{kind} in {:.1} s: {:?}",
+        started.elapsed().as_secs_f32(),
+        board.timings()
+    );
+    Ok((board, progress.into_inner()))
+}
+
+fn inside(board: &Board, script: &str) -> Result<String, Failed> {
+    let output = board.run(
+        &Command::new("sh")
+            .args(["-ec", script])
+            .deadline(Duration::from_secs(60)),
+    )?;
+    Ok(output.succeeded()?.text())
+}
+
+fn expect_empty(cache: &Cache) -> Outcome {
+    match files::list(cache.running()) {
+        Ok(names) if !names.is_empty() => Err(format!("left over: {names:?}").into()),
+        _ => Ok(()),
+    }
+}
+
+fn it_boots_and_resumes() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let (board, notes) = up(design(TWO_NICS), &cache, &UpOptions::default())?;
+    assert!(!board.is_warm());
+    assert!(
+        notes
+            .iter()
+            .any(|p| matches!(p, Progress::Note(n) if n.starts_with("Accelerator: ")))
+    );
+    assert!(inside(&board, "uname -sr")?.starts_with("Linux 6."));
+    nics_are_right(&board)?;
+    assert!(
+        board.serial_log().contains("Linux version"),
+        "the log starts with the first byte"
+    );
+    assert!(
+        inside(&board, "ls /sys/kernel/iommu_groups | wc -l")?
+            .trim()
+            .parse::<u32>()?
+            > 3
+    );
+    board.down()?;
+    expect_empty(&cache)?;
+
+    let started = Instant::now();
+    let (board, _) = up(design(TWO_NICS), &cache, &UpOptions::default())?;
+    assert!(board.is_warm());
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "warm after {:?}",
+        started.elapsed()
+    );
+    assert!(board.serial_log().contains("Linux version"));
+    let clock: u64 = inside(&board, "date +%s")?.trim().parse()?;
+    let here = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)?
+        .as_secs();
+    assert!(
+        here.abs_diff(clock) < 3,
+        "the clock is {clock} and should be {here}"
+    );
+    nics_are_right(&board)?;
+
+    // What is written there is what was given, whatever the bytes.
+    let bytes: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
+    let started = Instant::now();
+    board.write("/root/a file", &bytes, 0o750)?;
+    eprintln!("3 MB copied in {:.2} s", started.elapsed().as_secs_f32());
+    assert_eq!(inside(&board, "stat -c '%a %s' '/root/a file'")?, "750 3000000\n");
+    assert_eq!(board.read("/root/a file", 300)?, &bytes[..300]);
+    let status = board.run(&Command::new("sh").args(["-c", "cat; exit 7"]).input("given"))?;
+    assert_eq!((status.status.code(), status.text().as_str()), (Some(7), "given"));
+    let started = Instant::now();
+    assert!(
+        board
+            .run(&Command::new("sleep").arg("60").deadline(Duration::from_secs(1)))
+            .is_err()
+    );
+    assert!(started.elapsed() < Duration::from_secs(5));
+
+    // There is no way out.
+    assert!(inside(&board, "ip route | grep default || timeout 2 ping -c 1 10.0.2.2").is_err());
+    drop(board);
+    expect_empty(&cache)
+}
+
+/// PFs and VFs as the design says, under the kernel's own drivers; VFs are made and given back.
+fn nics_are_right(board: &Board) -> Outcome {
+    let interfaces = board.interfaces()?;
+    let macs: Vec<(String, String)> = interfaces
+        .iter()
+        .filter(|report| report.interface.name.as_str() != "mgmt")
+        .map(|report| {
+            (
+                report.interface.mac.to_string(),
+                report.device.clone().unwrap_or_default(),
+            )
+        })
+        .collect();
+    let igb = ("0c:c4:7a:9a:61:ea".to_owned(), "0000:01:00.0".to_owned());
+    assert!(macs.contains(&igb), "{macs:?}");
+    assert!(macs.iter().any(|(mac, _)| mac == "0c:c4:7a:9a:61:eb"), "{macs:?}");
+    let script = "
+        cd /sys/bus/pci/devices
+        for pf in 0000:01:00.0/7 0000:02:00.0/9; do
+            bdf=${pf%/*} vfs=${pf#*/}
+            [ $(cat $bdf/sriov_totalvfs) = $vfs ]
+            echo $vfs >$bdf/sriov_numvfs
+            basename $(readlink $bdf/virtfn2)
+            ls -d $bdf/virtfn* | wc -l
+            echo 0 >$bdf/sriov_numvfs
+        done";
+    assert_eq!(inside(board, script)?, "0000:01:10.4\n7\n0000:02:10.4\n9\n");
+    Ok(())
+}
+
+fn one_that_stays() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let options = UpOptions {
+        name: Some("kept".to_owned()),
+        save: false,
+        ..UpOptions::default()
+    };
+    let (board, _) = up(design("nics: {NET0: {vfs: 2}}"), &cache, &options)?;
+    board.detach();
+    let listed = Board::list(&cache)?;
+    assert_eq!(
+        listed.iter().map(|board| board.name.as_str()).collect::<Vec<_>>(),
+        ["kept"]
+    );
+    let again = Board::up(
+        design("nics: {NET0: {vfs: 2}}"),
+        &image()?,
+        &cache,
+        &options,
+        &mut |_| {},
+    );
+    assert!(matches!(again, Err(BoardError::Taken { .. })));
+    let board = Board::attach(&cache, "kept")?;
+    assert_eq!(inside(&board, "hostname")?, "board\n");
+    let words = ["echo".to_owned(), "a  b".to_owned()];
+    assert_eq!(board.ssh_command(&words).succeed()?.text(), "a  b\n");
+    drop(board);
+    assert_eq!(
+        Board::list(&cache)?.len(),
+        1,
+        "looking at a board does not end it"
+    );
+    Board::drop_kept(&cache, "kept")?;
+    assert!(matches!(
+        Board::attach(&cache, "kept"),
+        Err(BoardError::NoSuchBoard { .. })
+    ));
+    assert!(!listed[0].is_up());
+    expect_empty(&cache)
+}
+
+fn damaged_state() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let small = || design("nics: {NET0: {vfs: 1}}");
+    up(small(), &cache, &UpOptions::default())?.0.down()?;
+    let saved = files::list(directory.path().join("boards"))?;
+    let [key] = &*saved else {
+        return Err(format!("saved: {saved:?}").into());
+    };
+    let state = directory.path().join("boards").join(key).join("state");
+    let whole = files::read(&state)?;
+    files::write_atomic(&state, &whole[..whole.len() / 2])?;
+    let (board, notes) = up(small(), &cache, &UpOptions::default())?;
+    assert!(!board.is_warm());
+    assert!(
+        notes
+            .iter()
+            .any(|p| matches!(p, Progress::Note(n) if n.contains("did not resume"))),
+        "{notes:?}"
+    );
+    assert_eq!(inside(&board, "hostname")?, "board\n");
+    board.down()?;
+    expect_empty(&cache)
+}
+
+fn two_hundred_vfs() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let options = UpOptions {
+        save: false,
+        ..UpOptions::default()
+    };
+    let (board, _) = up(design("nics: {NET0: {vfs: 200}}"), &cache, &options)?;
+    let script = "
+        cd /sys/bus/pci/devices/0000:01:00.0
+        echo 0 >sriov_drivers_autoprobe
+        echo 200 >sriov_numvfs
+        ls -d virtfn* | wc -l
+        for n in 0 64 65 199; do
+            vf=$(basename $(readlink virtfn$n))
+            echo $vf >/sys/bus/pci/drivers/virtio-pci/bind
+            ls /sys/bus/pci/devices/$vf/virtio*/net >/dev/null
+            echo $vf
+        done";
+    let expected = "200\n0000:01:00.1\n0000:01:08.1\n0000:01:08.2\n0000:01:19.0\n";
+    assert_eq!(inside(&board, script)?, expected);
+    board.down()?;
+    expect_empty(&cache)
+}
+
+fn nvme() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let text = "nics: {NET0: {vfs: 1}}\nboard: {nvme_vfs: 4}";
+    let (board, notes) = up(design(text), &cache, &UpOptions::default())?;
+    assert!(
+        notes
+            .iter()
+            .any(|p| matches!(p, Progress::Note(n) if n.contains("cannot save"))),
+        "{notes:?}"
+    );
+    let script = "ls /sys/class/nvme; cat /sys/class/nvme/nvme0/device/sriov_totalvfs";
+    assert_eq!(inside(&board, script)?, "nvme0\n4\n");
+    board.down()?;
+    expect_empty(&cache)
+}
+
+fn image_holds() -> Outcome {
+    let image = image()?;
+    image.verify()?;
+    assert!(image.packages()?.contains("linux-image-"));
+    Ok(())
+}
