@@ -51,11 +51,7 @@ impl HostCarrier {
     ///
     /// When no netlink socket can be made.
     pub fn new(root: Root) -> Result<HostCarrier, NetlinkError> {
-        Ok(HostCarrier {
-            root,
-            netlink: Netlink::open()?,
-            vfs: BTreeMap::new(),
-        })
+        Ok(HostCarrier { root, netlink: Netlink::open()?, vfs: BTreeMap::new() })
     }
 
     fn function(&self, bdf: Bdf) -> PciFunction {
@@ -70,10 +66,7 @@ impl HostCarrier {
         match &names[..] {
             [] => Ok(None),
             [name] => match self.index_of(name) {
-                Some(index) => Ok(Some(Found {
-                    name: name.clone(),
-                    index,
-                })),
+                Some(index) => Ok(Some(Found { name: name.clone(), index })),
                 // Renamed between the two looks.
                 None => self.find_by_netlink(function, &at),
             },
@@ -83,14 +76,9 @@ impl HostCarrier {
     }
 
     fn find_by_netlink(&mut self, function: Bdf, at: &str) -> Result<Option<Found>, CarryError> {
-        let reports = self
-            .netlink
-            .interfaces()
-            .map_err(|error| from_netlink(at, error))?;
-        Ok(interface_of(function, &reports, &self.root).map(|report| Found {
-            name: report.interface.name.to_string(),
-            index: report.index,
-        }))
+        let reports = self.netlink.interfaces().map_err(|error| from_netlink(at, error))?;
+        Ok(interface_of(function, &reports, &self.root)
+            .map(|report| Found { name: report.interface.name.to_string(), index: report.index }))
     }
 
     fn index_of(&self, name: &str) -> Option<u32> {
@@ -154,10 +142,9 @@ impl HostCarrier {
                 attempt: format!("{function} was bound to {driver} and should have a network interface"),
                 after: began.elapsed(),
             }),
-            Err(error) => Err(from_netlink(
-                &format!("could not wait for the interface of {function}"),
-                error,
-            )),
+            Err(error) => {
+                Err(from_netlink(&format!("could not wait for the interface of {function}"), error))
+            }
         }
     }
 
@@ -189,17 +176,13 @@ impl HostCarrier {
         let mut outcomes: Vec<Result<(), CarryError>> = thread::scope(|scope| {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
-            let mut outcomes: Vec<_> = first
-                .iter()
-                .map(|(function, driver)| bind(root, *function, *driver))
-                .collect();
+            let mut outcomes: Vec<_> =
+                first.iter().map(|(function, driver)| bind(root, *function, *driver)).collect();
             let threads: Vec<_> = rest
                 .chunks(share)
                 .map(|part| {
                     let work = move || -> Vec<_> {
-                        part.iter()
-                            .map(|(function, driver)| bind(root, *function, *driver))
-                            .collect()
+                        part.iter().map(|(function, driver)| bind(root, *function, *driver)).collect()
                     };
                     scope.spawn(work)
                 })
@@ -264,9 +247,7 @@ impl Carry for HostCarrier {
             Action::SetVfCount { pf, count } => {
                 let at = format!("the number of VFs of {pf} was not changed");
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
-                self.function(*pf)
-                    .set_vf_count(*count, false)
-                    .map_err(|error| from_pci(&at, error))
+                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_pci(&at, error))
             }
             Action::SetVfAttribute { pf, vf, attribute } => {
                 self.change(*pf, |netlink, index| netlink.set_vf(index, *vf, attribute))
@@ -279,15 +260,15 @@ impl Carry for HostCarrier {
             Action::SetMtu { function, mtu } => {
                 self.change(*function, |netlink, index| netlink.set_mtu(index, *mtu))
             }
-            Action::SetLink { function, direction } => self.change(*function, |netlink, index| {
-                netlink.set_up(index, *direction == Direction::Up)
-            }),
+            Action::SetLink { function, direction } => {
+                self.change(*function, |netlink, index| netlink.set_up(index, *direction == Direction::Up))
+            }
             Action::AddAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.add_address(index, *address))
             }
-            Action::RemoveAddress { function, address } => self.change(*function, |netlink, index| {
-                netlink.remove_address(index, *address)
-            }),
+            Action::RemoveAddress { function, address } => {
+                self.change(*function, |netlink, index| netlink.remove_address(index, *address))
+            }
             Action::SetSwitchMode { pf, mode } => {
                 self.change(*pf, |netlink, index| netlink.set_switch_mode(index, *mode))
             }
@@ -332,10 +313,7 @@ impl Carry for HostCarrier {
 }
 
 fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> CarryError {
-    CarryError::Failed {
-        attempt: attempt.to_owned(),
-        source: Box::new(source),
-    }
+    CarryError::Failed { attempt: attempt.to_owned(), source: Box::new(source) }
 }
 
 fn from_pci(attempt: &str, error: PciError) -> CarryError {
@@ -343,10 +321,9 @@ fn from_pci(attempt: &str, error: PciError) -> CarryError {
         return CarryError::Unsupported(error.to_string());
     }
     match error.hint().map(str::to_owned) {
-        Some(hint) => CarryError::Missing {
-            what: format!("{attempt}: {}", crate::cause::chain(&error)),
-            hint,
-        },
+        Some(hint) => {
+            CarryError::Missing { what: format!("{attempt}: {}", crate::cause::chain(&error)), hint }
+        }
         None => failed(attempt, error),
     }
 }
@@ -356,10 +333,9 @@ fn from_netlink(attempt: &str, error: NetlinkError) -> CarryError {
         return CarryError::Unsupported(error.to_string());
     }
     match error.hint().map(str::to_owned) {
-        Some(hint) => CarryError::Missing {
-            what: format!("{attempt}: {}", crate::cause::chain(&error)),
-            hint,
-        },
+        Some(hint) => {
+            CarryError::Missing { what: format!("{attempt}: {}", crate::cause::chain(&error)), hint }
+        }
         None => failed(attempt, error),
     }
 }

@@ -143,10 +143,8 @@ impl FileJournal {
         let bytes = files::read(&path)?;
         let whole = whole_lines(&bytes);
         if whole < bytes.len() {
-            file.set_len(whole as u64).map_err(|source| JournalError::Write {
-                path: path.clone(),
-                source,
-            })?;
+            file.set_len(whole as u64)
+                .map_err(|source| JournalError::Write { path: path.clone(), source })?;
         }
         Ok(FileJournal { path, file })
     }
@@ -163,10 +161,7 @@ impl Journal for FileJournal {
             file.write_all(&lines)?;
             if sync { file.sync_data() } else { Ok(()) }
         };
-        write(&mut self.file).map_err(|source| JournalError::Write {
-            path: self.path.clone(),
-            source,
-        })
+        write(&mut self.file).map_err(|source| JournalError::Write { path: self.path.clone(), source })
     }
 }
 
@@ -198,10 +193,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
         if let Entry::Begin { version, .. } = entry
             && version > JOURNAL_VERSION
         {
-            return Err(JournalError::Newer {
-                path: path.to_owned(),
-                version,
-            });
+            return Err(JournalError::Newer { path: path.to_owned(), version });
         }
         entries.push(entry);
     }
@@ -222,11 +214,7 @@ mod tests {
                 action: Action::SetVfCount { pf, count: 2 },
                 inverse: Some(Action::SetVfCount { pf, count: 0 }),
             },
-            Entry::Outcome {
-                step: StepId(1),
-                outcome: Ending::Done,
-                detail: None,
-            },
+            Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
             Entry::End { applied: true },
         ]
     }
@@ -253,17 +241,11 @@ mod tests {
     fn a_journal_that_was_cut_off_is_continued_after_its_last_whole_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        FileJournal::open(&path)
-            .unwrap()
-            .record(&entries()[..2], true)
-            .unwrap();
+        FileJournal::open(&path).unwrap().record(&entries()[..2], true).unwrap();
         let length = files::length(&path).unwrap() as usize;
         let bytes = files::read(&path).unwrap();
         std::fs::write(&path, &bytes[..length - 3]).unwrap();
-        FileJournal::open(&path)
-            .unwrap()
-            .record(&entries()[1..], true)
-            .unwrap();
+        FileJournal::open(&path).unwrap().record(&entries()[1..], true).unwrap();
         assert_eq!(read(&path).unwrap(), entries());
     }
 
@@ -271,16 +253,9 @@ mod tests {
     fn damage_in_the_middle_and_a_newer_version_are_told() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        files::write_atomic(
-            &path,
-            "{\"entry\":\"begin\",\"version\":1,\"steps\":1}\nnonsense\n",
-        )
-        .unwrap();
+        files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":1,\"steps\":1}\nnonsense\n").unwrap();
         assert!(matches!(read(&path), Err(JournalError::Damaged { line: 2, .. })));
         files::write_atomic(&path, "{\"entry\":\"begin\",\"version\":99,\"steps\":1}\n").unwrap();
-        assert!(matches!(
-            read(&path),
-            Err(JournalError::Newer { version: 99, .. })
-        ));
+        assert!(matches!(read(&path), Err(JournalError::Newer { version: 99, .. })));
     }
 }

@@ -119,9 +119,7 @@ pub struct Applied {
 impl Applied {
     /// The steps that the driver or device cannot do.
     pub fn unsupported(&self) -> impl Iterator<Item = &StepReport> {
-        self.steps
-            .iter()
-            .filter(|step| step.outcome == Ending::Unsupported)
+        self.steps.iter().filter(|step| step.outcome == Ending::Unsupported)
     }
 }
 
@@ -145,18 +143,10 @@ pub fn run(
 ) -> Result<Applied, ApplyError> {
     let began = Instant::now();
     let carried_by = assign(plan, carriers)?;
-    let begin = Entry::Begin {
-        version: JOURNAL_VERSION,
-        steps: plan.steps.len(),
-    };
+    let begin = Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() };
     journal.record(&[begin], true).map_err(ApplyError::Journal)?;
 
-    let mut run = Run {
-        carriers,
-        journal,
-        observer,
-        options,
-    };
+    let mut run = Run { carriers, journal, observer, options };
     let mut applied = Applied::default();
     let mut failures = Vec::new();
     let mut begun: Vec<&Step> = Vec::new();
@@ -176,21 +166,10 @@ pub fn run(
         let batch = batch(&plan.steps[next..announced], &carried_by[next..announced]);
         let outcomes = run.carry_batch(batch, carried_by[next]);
         let mut failed: Option<(&Step, StepError)> = None;
-        for (
-            step,
-            Tried {
-                outcome,
-                touched,
-                took,
-            },
-        ) in batch.iter().zip(outcomes)
-        {
+        for (step, Tried { outcome, touched, took }) in batch.iter().zip(outcomes) {
             let report = report(step, &outcome, took);
-            let entry = Entry::Outcome {
-                step: step.id,
-                outcome: report.outcome,
-                detail: report.detail.clone(),
-            };
+            let entry =
+                Entry::Outcome { step: step.id, outcome: report.outcome, detail: report.detail.clone() };
             // The intent is on disk, which is what safety needs; the next intent tells whether the disk is full.
             let _ = run.journal.record(&[entry], false);
             run.observer.finished(step, &report);
@@ -200,11 +179,9 @@ pub fn run(
             if let (Ending::Failed, Err(error)) = (report.outcome, outcome) {
                 match options.mode {
                     Mode::Apply => failed = failed.or(Some((step, error))),
-                    Mode::TearDown => failures.push(Failure {
-                        step: step.id,
-                        action: step.action.to_string(),
-                        error,
-                    }),
+                    Mode::TearDown => {
+                        failures.push(Failure { step: step.id, action: step.action.to_string(), error })
+                    }
                 }
             }
             applied.steps.push(report);
@@ -215,17 +192,11 @@ pub fn run(
         next += batch.len();
     }
 
-    let end = Entry::End {
-        applied: failures.is_empty(),
-    };
+    let end = Entry::End { applied: failures.is_empty() };
     // Everything that the plan wants is so and was read back; a full disk does not unmake that.
     let _ = run.journal.record(&[end], true);
     applied.seconds = began.elapsed().as_secs_f64();
-    if failures.is_empty() {
-        Ok(applied)
-    } else {
-        Err(ApplyError::Incomplete { failures, applied })
-    }
+    if failures.is_empty() { Ok(applied) } else { Err(ApplyError::Incomplete { failures, applied }) }
 }
 
 /// Which carrier carries each step, after making sure that there is one for its action, its postcondition and its
@@ -235,19 +206,11 @@ fn assign(plan: &Plan, carriers: &[&mut dyn Carry]) -> Result<Vec<usize>, ApplyE
     plan.steps
         .iter()
         .map(|step| {
-            if !carriers
-                .iter()
-                .any(|carrier| carrier.observes(&step.postcondition))
-            {
-                return Err(ApplyError::NotObserved {
-                    step: step.id,
-                    fact: step.postcondition.to_string(),
-                });
+            if !carriers.iter().any(|carrier| carrier.observes(&step.postcondition)) {
+                return Err(ApplyError::NotObserved { step: step.id, fact: step.postcondition.to_string() });
             }
-            let not_carried = |action: &Action| ApplyError::NotCarried {
-                step: step.id,
-                action: action.to_string(),
-            };
+            let not_carried =
+                |action: &Action| ApplyError::NotCarried { step: step.id, action: action.to_string() };
             if let Some(inverse) = &step.inverse {
                 carrier_of(inverse).ok_or_else(|| not_carried(inverse))?;
             }
@@ -265,9 +228,7 @@ fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
         .take_while(|n| {
             carried_by.get(*n) == first
                 && alike(&steps[*n])
-                && !steps[..*n]
-                    .iter()
-                    .any(|earlier| steps[*n].needs.contains(&earlier.id))
+                && !steps[..*n].iter().any(|earlier| steps[*n].needs.contains(&earlier.id))
         })
         .count();
     &steps[..length]
@@ -367,11 +328,7 @@ impl Run<'_, '_> {
             Mode::Apply => self.roll_back(begun, "cancelled"),
             Mode::TearDown => (Vec::new(), Vec::new()),
         };
-        ApplyError::Cancelled {
-            step,
-            undone,
-            not_undone,
-        }
+        ApplyError::Cancelled { step, undone, not_undone }
     }
 
     /// Carries out and reads back some independent steps. One answer for each, up to the first that failed
@@ -415,11 +372,7 @@ impl Run<'_, '_> {
                 };
                 stopped |= self.options.mode == Mode::Apply
                     && report(step, &outcome, Duration::ZERO).outcome == Ending::Failed;
-                Tried {
-                    outcome,
-                    touched,
-                    took: began.elapsed(),
-                }
+                Tried { outcome, touched, took: began.elapsed() }
             })
             .collect()
     }
@@ -444,11 +397,7 @@ impl Run<'_, '_> {
                 Some(Err(error)) => chain(&error),
             };
             if late {
-                return Err(StepError::NotSo {
-                    fact: fact.to_string(),
-                    seen,
-                    after: began.elapsed(),
-                });
+                return Err(StepError::NotSo { fact: fact.to_string(), seen, after: began.elapsed() });
             }
             if cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
                 return Err(StepError::Cancelled);
@@ -460,10 +409,7 @@ impl Run<'_, '_> {
 
     /// What the first carrier that can look a fact up says; `None` when there is none.
     fn look(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, CarryError>> {
-        self.carriers
-            .iter_mut()
-            .find(|carrier| carrier.observes(fact))
-            .map(|carrier| carrier.holds(fact))
+        self.carriers.iter_mut().find(|carrier| carrier.observes(fact)).map(|carrier| carrier.holds(fact))
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

@@ -29,10 +29,7 @@ fn main() -> ExitCode {
     }
     let checks: [(&str, Check); 3] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
-        (
-            "a_step_that_fails_leaves_all_as_before_in_netns",
-            a_failure_leaves_all_as_before,
-        ),
+        ("a_step_that_fails_leaves_all_as_before_in_netns", a_failure_leaves_all_as_before),
         ("an_interface_is_renamed_in_netns", an_interface_is_renamed),
     ];
     let trials = checks.into_iter().map(|(name, check)| {
@@ -57,14 +54,7 @@ fn alone(check: Check) {
         for directory in ["real", "sys/class"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
-        mount(
-            Some("sysfs"),
-            &root.join("real"),
-            Some("sysfs"),
-            MsFlags::MS_RDONLY,
-            none,
-        )
-        .unwrap();
+        mount(Some("sysfs"), &root.join("real"), Some("sysfs"), MsFlags::MS_RDONLY, none).unwrap();
         std::os::unix::fs::symlink(root.join("real/class/net"), root.join("sys/class/net")).unwrap();
         fs::create_dir_all(net(root).join("pf0")).unwrap();
         ip("link add pf0 type veth peer name peer");
@@ -79,11 +69,7 @@ fn net(root: &Path) -> std::path::PathBuf {
 }
 
 fn ip(line: &str) -> String {
-    Command::new("ip")
-        .args(line.split(' '))
-        .succeed()
-        .expect(line)
-        .text()
+    Command::new("ip").args(line.split(' ')).succeed().expect(line).text()
 }
 
 fn pf() -> Bdf {
@@ -95,31 +81,21 @@ fn mtu(bytes: u32) -> Mtu {
 }
 
 fn plan(steps: Vec<(Action, Option<Action>, Fact)>) -> Plan {
-    let steps = (1..)
-        .zip(steps)
-        .map(|(n, (action, inverse, postcondition))| Step {
-            id: StepId(n),
-            action,
-            reason: "a test".to_owned(),
-            needs: Vec::new(),
-            inverse,
-            postcondition,
-            best_effort: false,
-        });
-    Plan {
-        steps: steps.collect(),
-        ..Plan::default()
-    }
+    let steps = (1..).zip(steps).map(|(n, (action, inverse, postcondition))| Step {
+        id: StepId(n),
+        action,
+        reason: "a test".to_owned(),
+        needs: Vec::new(),
+        inverse,
+        postcondition,
+        best_effort: false,
+    });
+    Plan { steps: steps.collect(), ..Plan::default() }
 }
 
 fn steps() -> Vec<(Action, Option<Action>, Fact)> {
     let function = pf();
-    let before: Mac = ip("-br link show pf0")
-        .split_whitespace()
-        .nth(2)
-        .unwrap()
-        .parse()
-        .unwrap();
+    let before: Mac = ip("-br link show pf0").split_whitespace().nth(2).unwrap().parse().unwrap();
     let mac: Mac = "02:00:00:00:01:04".parse().unwrap();
     let address: InterfaceAddress = "10.20.31.204/24".parse().unwrap();
     let other: InterfaceAddress = "fd00::4/64".parse().unwrap();
@@ -131,95 +107,47 @@ fn steps() -> Vec<(Action, Option<Action>, Fact)> {
     let up = Direction::Up;
     vec![
         (
-            Action::SetMtu {
-                function,
-                mtu: mtu(9000),
-            },
-            Some(Action::SetMtu {
-                function,
-                mtu: mtu(1500),
-            }),
-            Fact::MtuIs {
-                function,
-                mtu: mtu(9000),
-            },
+            Action::SetMtu { function, mtu: mtu(9000) },
+            Some(Action::SetMtu { function, mtu: mtu(1500) }),
+            Fact::MtuIs { function, mtu: mtu(9000) },
         ),
         (
             Action::SetMac { function, mac },
-            Some(Action::SetMac {
-                function,
-                mac: before,
-            }),
+            Some(Action::SetMac { function, mac: before }),
             Fact::Mac { function, mac },
         ),
         (
-            Action::SetLink {
-                function,
-                direction: up,
-            },
-            Some(Action::SetLink {
-                function,
-                direction: Direction::Down,
-            }),
-            Fact::Link {
-                function,
-                direction: up,
-            },
+            Action::SetLink { function, direction: up },
+            Some(Action::SetLink { function, direction: Direction::Down }),
+            Fact::Link { function, direction: up },
         ),
         (add(address), remove(address), has(address)),
         (add(other), remove(other), has(other)),
         // A veth has no VFs: its driver says that it cannot.
         (
-            Action::SetVfAttribute {
-                pf: function,
-                vf,
-                attribute,
-            },
+            Action::SetVfAttribute { pf: function, vf, attribute },
             None,
-            Fact::VfAttribute {
-                pf: function,
-                vf,
-                attribute,
-            },
+            Fact::VfAttribute { pf: function, vf, attribute },
         ),
     ]
 }
 
 fn options() -> Options<'static> {
-    Options {
-        deadline: Duration::from_secs(5),
-        ..Options::default()
-    }
+    Options { deadline: Duration::from_secs(5), ..Options::default() }
 }
 
 fn steps_are_carried_out(root: &Path) {
     let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
-    let applied = run(
-        &plan(steps()),
-        &mut [&mut carrier],
-        &mut Vec::new(),
-        &mut (),
-        &options(),
-    )
-    .unwrap();
+    let applied = run(&plan(steps()), &mut [&mut carrier], &mut Vec::new(), &mut (), &options()).unwrap();
     let endings: Vec<Ending> = applied.steps.iter().map(|step| step.outcome).collect();
     assert_eq!(endings[..5], [Ending::Done; 5]);
     assert_eq!(endings[5..], [Ending::Unsupported], "{:?}", applied.steps[5]);
     let seen = ip("addr show pf0");
-    for expected in [
-        "mtu 9000",
-        "02:00:00:00:01:04",
-        "UP",
-        "inet 10.20.31.204/24",
-        "inet6 fd00::4/64",
-    ] {
+    for expected in ["mtu 9000", "02:00:00:00:01:04", "UP", "inet 10.20.31.204/24", "inet6 fd00::4/64"] {
         assert!(seen.contains(expected), "{expected} is not in {seen}");
     }
     // Each fact holds afterwards, and the opposite does not.
-    let removed = Fact::LacksAddress {
-        function: pf(),
-        address: "10.20.31.204/24".parse().unwrap(),
-    };
+    let removed = Fact::LacksAddress { function: pf(), address: "10.20.31.204/24".parse().unwrap() };
     assert!(carrier.holds(&removed).unwrap().is_err());
 }
 
@@ -232,21 +160,11 @@ fn a_failure_leaves_all_as_before(root: &Path) {
     let function: Bdf = "0000:09:00.0".parse().unwrap();
     let direction = Direction::Up;
     // There is no such function.
-    all.push((
-        Action::SetLink { function, direction },
-        None,
-        Fact::Link { function, direction },
-    ));
+    all.push((Action::SetLink { function, direction }, None, Fact::Link { function, direction }));
     let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
     let mut journal: Vec<Entry> = Vec::new();
     let outcome = run(&plan(all), &mut [&mut carrier], &mut journal, &mut (), &options());
-    let Err(ApplyError::RolledBack {
-        step,
-        undone,
-        not_undone,
-        ..
-    }) = outcome
-    else {
+    let Err(ApplyError::RolledBack { step, undone, not_undone, .. }) = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(step, StepId(7));
@@ -260,14 +178,9 @@ fn an_interface_is_renamed(root: &Path) {
     let function = pf();
     let to: InterfaceName = "lan0".parse().unwrap();
     let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
-    let fact = Fact::Name {
-        function,
-        name: to.clone(),
-    };
+    let fact = Fact::Name { function, name: to.clone() };
     assert_eq!(carrier.holds(&fact).unwrap(), Err("it is called pf0".to_owned()));
-    carrier
-        .carry(&Action::Rename { function, to }, Duration::from_secs(5))
-        .unwrap();
+    carrier.carry(&Action::Rename { function, to }, Duration::from_secs(5)).unwrap();
     assert!(ip("link show lan0").contains("lan0"));
     // In a real tree the kernel does this.
     fs::rename(net(root).join("pf0"), net(root).join("lan0")).unwrap();

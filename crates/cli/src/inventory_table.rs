@@ -34,17 +34,7 @@ fn nics(inventory: &Inventory, out: &mut String) {
         wrapped(out, "  ", "none: there is no Ethernet function on a PCI bus here");
         return;
     }
-    let header = [
-        "BDF",
-        "interface",
-        "driver",
-        "MAC",
-        "link",
-        "NUMA",
-        "IOMMU",
-        "VFs",
-        "switch",
-    ];
+    let header = ["BDF", "interface", "driver", "MAC", "link", "NUMA", "IOMMU", "VFs", "switch"];
     let rows = inventory.pfs.iter().map(|pf| {
         let interface = pf.interface.as_ref();
         [
@@ -81,17 +71,9 @@ fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
         if pf.permanent_mac.is_some_and(|mac| mac != interface.mac) {
             wrapped(out, "    ", &format!("present MAC {}", interface.mac));
         }
-        let addresses: Vec<_> = interface
-            .addresses
-            .iter()
-            .map(|address| address.to_string())
-            .collect();
+        let addresses: Vec<_> = interface.addresses.iter().map(|address| address.to_string()).collect();
         if !addresses.is_empty() {
-            wrapped(
-                out,
-                "    ",
-                &format!("MTU {}, {}", interface.mtu, addresses.join(", ")),
-            );
+            wrapped(out, "    ", &format!("MTU {}, {}", interface.mtu, addresses.join(", ")));
         }
     }
     group(inventory, pf.bdf, pf.iommu_group, out);
@@ -112,11 +94,7 @@ fn group(inventory: &Inventory, bdf: Bdf, group: Option<u32>, out: &mut String) 
         .map(Bdf::to_string)
         .collect();
     if !others.is_empty() {
-        wrapped(
-            out,
-            "    ",
-            &format!("shares IOMMU group {number} with {}", others.join(", ")),
-        );
+        wrapped(out, "    ", &format!("shares IOMMU group {number} with {}", others.join(", ")));
     }
 }
 
@@ -136,26 +114,16 @@ fn vfs(sriov: &Sriov, out: &mut String) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             continue;
         };
-        let is = if first.present.is_some() {
-            "without a driver"
-        } else {
-            "possible"
-        };
+        let is = if first.present.is_some() { "without a driver" } else { "possible" };
         let text = if run.len() == 1 {
             format!("VF {} {is}: {}", first.index, first.bdf)
         } else {
-            format!(
-                "VFs {}-{} {is}: {} to {}",
-                first.index, last.index, first.bdf, last.bdf
-            )
+            format!("VFs {}-{} {is}: {} to {}", first.index, last.index, first.bdf, last.bdf)
         };
         wrapped(out, "    ", &text);
     }
     let present = sriov.vfs.iter().filter_map(|vf| Some((vf, vf.present.as_ref()?)));
-    let rows: Vec<_> = present
-        .filter(|(vf, _)| tells(vf))
-        .map(|(vf, present)| vf_row(vf, present))
-        .collect();
+    let rows: Vec<_> = present.filter(|(vf, _)| tells(vf)).map(|(vf, present)| vf_row(vf, present)).collect();
     if !rows.is_empty() {
         let header = ["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"];
         for line in columns_in_use(&header, &rows) {
@@ -178,9 +146,8 @@ fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 8] {
         .map(|state| state.mac)
         .filter(|mac| !mac.is_zero())
         .or(interface.map(|interface| interface.mac));
-    let vlan = attributes
-        .filter(|state| state.vlan.get() != 0)
-        .map_or(NONE.into(), |state| state.vlan.to_string());
+    let vlan =
+        attributes.filter(|state| state.vlan.get() != 0).map_or(NONE.into(), |state| state.vlan.to_string());
     [
         vf.index.to_string(),
         vf.bdf.to_string(),
@@ -231,32 +198,19 @@ fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut St
 fn cpus(inventory: &Inventory, out: &mut String) {
     let cpus = &inventory.cpus;
     heading(out, "CPUs");
-    let model = if cpus.model.is_empty() {
-        "unknown model"
-    } else {
-        &cpus.model
-    };
+    let model = if cpus.model.is_empty() { "unknown model" } else { &cpus.model };
     let threads = cpus.online.0.len();
     let cores = match cpus.siblings.len() {
         0 => String::new(),
         cores => format!("{}, ", counted(cores, "core")),
     };
-    let text = format!(
-        "{}: {cores}{} ({})",
-        plain(model),
-        counted(threads, "thread"),
-        set(&cpus.online)
-    );
+    let text = format!("{}: {cores}{} ({})", plain(model), counted(threads, "thread"), set(&cpus.online));
     wrapped(out, "  ", &text);
     if !cpus.isolated.0.is_empty() {
         wrapped(out, "  ", &format!("isolated: {}", set(&cpus.isolated)));
     }
     if cpus.siblings.iter().any(|siblings| siblings.0.len() > 1) {
-        wrapped(
-            out,
-            "  ",
-            &format!("SMT siblings: {}", sets(cpus.siblings.iter())),
-        );
+        wrapped(out, "  ", &format!("SMT siblings: {}", sets(cpus.siblings.iter())));
     }
     if cpus.nodes.len() > 1 {
         for (node, members) in &cpus.nodes {
@@ -264,10 +218,7 @@ fn cpus(inventory: &Inventory, out: &mut String) {
         }
     }
     // Caches come sorted; a run of one level, kind and size is one line.
-    for run in cpus
-        .caches
-        .chunk_by(|a, b| (a.level, &a.kind, a.size) == (b.level, &b.kind, b.size))
-    {
+    for run in cpus.caches.chunk_by(|a, b| (a.level, &a.kind, a.size) == (b.level, &b.kind, b.size)) {
         wrapped(out, "  ", &caches(run, &cpus.siblings));
     }
 }
@@ -289,12 +240,7 @@ fn caches(run: &[Cache], siblings: &[CpuSet]) -> String {
     } else {
         format!("of {}", sets(run.iter().map(|cache| &cache.cpus)))
     };
-    format!(
-        "L{}{kind} cache: {} x {}, {who}",
-        first.level,
-        run.len(),
-        first.size
-    )
+    format!("L{}{kind} cache: {} x {}, {who}", first.level, run.len(), first.size)
 }
 
 fn memory(inventory: &Inventory, out: &mut String) {
@@ -303,22 +249,14 @@ fn memory(inventory: &Inventory, out: &mut String) {
         wrapped(out, "  ", "none: the kernel offers no sizes");
     }
     for pool in &inventory.huge_pages {
-        wrapped(
-            out,
-            "  ",
-            &format!("{}: {} free of {}", pool.size, pool.free, pool.total),
-        );
+        wrapped(out, "  ", &format!("{}: {} free of {}", pool.size, pool.free, pool.total));
     }
 }
 
 fn kernel(inventory: &Inventory, out: &mut String) {
     let kernel = &inventory.kernel;
     heading(out, "Kernel");
-    let kind = if kernel.realtime {
-        "real-time"
-    } else {
-        "not real-time"
-    };
+    let kind = if kernel.realtime { "real-time" } else { "not real-time" };
     wrapped(out, "  ", &format!("{} ({kind})", plain(&kernel.release)));
     wrapped(out, "  ", &plain(&kernel.command_line));
     let groups = inventory.iommu_groups.len();
@@ -332,11 +270,7 @@ fn kernel(inventory: &Inventory, out: &mut String) {
 /// What a function is, in words where the database has them and always in numbers.
 fn what(identity: &PciIdentity) -> String {
     let names = [&identity.vendor_name, &identity.device_name];
-    let mut text: String = names
-        .into_iter()
-        .flatten()
-        .map(|name| plain(name) + " ")
-        .collect();
+    let mut text: String = names.into_iter().flatten().map(|name| plain(name) + " ").collect();
     let _ = write!(text, "[{:04x}:{:04x}]", identity.ids.vendor, identity.ids.device);
     text
 }
@@ -363,9 +297,7 @@ const fn switch(mode: SwitchMode) -> &'static str {
 }
 
 fn count(sriov: Option<&Sriov>) -> String {
-    sriov.map_or("none".into(), |sriov| {
-        format!("{}/{}", sriov.num_vfs, sriov.total_vfs)
-    })
+    sriov.map_or("none".into(), |sriov| format!("{}/{}", sriov.num_vfs, sriov.total_vfs))
 }
 
 fn number(value: Option<u32>) -> String {
@@ -381,30 +313,16 @@ fn counted(number: usize, what: &str) -> String {
 }
 
 fn set(cpus: &CpuSet) -> String {
-    if cpus.0.is_empty() {
-        "none".into()
-    } else {
-        cpus.to_string()
-    }
+    if cpus.0.is_empty() { "none".into() } else { cpus.to_string() }
 }
 
 fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
-    all.map(|cpus| format!("{{{cpus}}}"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    all.map(|cpus| format!("{{{cpus}}}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Outside text without what could steer a terminal.
 fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn heading(out: &mut String, text: &str) {
@@ -497,10 +415,7 @@ fn pieces(word: &str, room: usize) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let end = rest
-            .char_indices()
-            .nth(room)
-            .map_or(rest.len(), |(position, _)| position);
+        let end = rest.char_indices().nth(room).map_or(rest.len(), |(position, _)| position);
         let (piece, after) = rest.split_at(end);
         rest = after;
         Some(piece)
@@ -541,10 +456,7 @@ mod tests {
                 assert_eq!(line, line.trim_end());
             }
         }
-        assert!(
-            seen >= 8 && wrong.is_empty(),
-            "{seen} inventories; wrong: {wrong:?}"
-        );
+        assert!(seen >= 8 && wrong.is_empty(), "{seen} inventories; wrong: {wrong:?}");
     }
 
     #[test]

@@ -1,2 +1,36 @@
 //! Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
-fn main() {}
+//!
+//! This binary puts the parts together: it alone knows them all, and decides their order. One file a verb in
+//! [`commands`]; [`arguments`] is what the user typed, [`settings`] what that and the environment come to.
+
+mod arguments;
+mod boards;
+mod commands;
+mod failure;
+mod inventory_table;
+mod machine;
+mod model_file;
+mod printer;
+mod rehearsal;
+mod run_directory;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{arguments::Arguments, failure::Status, printer::Printer, settings::Settings};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let settings = Settings::resolve(&arguments.common);
+    let mut printer = Printer::new(&settings);
+    let outcome = penstock_host::interrupt::catch()
+        .map_err(|error| failure::Failure::new(Status::Missing, error))
+        .and_then(|()| commands::run(arguments.verb, &settings, &mut printer));
+    let status = outcome.unwrap_or_else(|failure| {
+        printer.failure(&failure);
+        failure.status
+    });
+    ExitCode::from(status as u8)
+}

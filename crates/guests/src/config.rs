@@ -111,14 +111,8 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
         }
     }
     // The host's sockets lie in /run and /tmp, and sockets can be spoken to through an overlay.
-    set(
-        "lxc.mount.entry",
-        "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0",
-    );
-    set(
-        "lxc.mount.entry",
-        "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0",
-    );
+    set("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0");
+    set("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0");
     set("lxc.autodev", "1");
     set("lxc.pty.max", "64");
     set("lxc.tty.max", "0");
@@ -212,14 +206,9 @@ fn overlay(directory: &str) -> String {
 fn plain(path: &Path) -> Result<&str, ConfigError> {
     path.to_str()
         .filter(|text| {
-            text.starts_with('/')
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"/._+@-".contains(&b))
+            text.starts_with('/') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._+@-".contains(&b))
         })
-        .ok_or_else(|| ConfigError::State {
-            path: path.to_owned(),
-        })
+        .ok_or_else(|| ConfigError::State { path: path.to_owned() })
 }
 
 /// Checks that `root` can stand in LXC's configuration, where a line break would start a key of its own.
@@ -233,8 +222,5 @@ pub fn fit_root(root: &str) -> Result<&str, ConfigError> {
     } else {
         return Ok(root);
     };
-    Err(ConfigError::Root {
-        path: root.to_owned(),
-        why,
-    })
+    Err(ConfigError::Root { path: root.to_owned(), why })
 }

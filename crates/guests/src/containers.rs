@@ -64,19 +64,12 @@ impl Containers {
     /// The containers whose state lies in the directory `state`: by default `/run/penstock/guests`, whose contents go
     /// with the machine's power, as its containers do. `root` is where `/proc` and `/sys` are looked for.
     pub fn new(root: Root, state: PathBuf) -> Containers {
-        Containers {
-            interfaces: Interfaces::of(root.clone()),
-            state: State::new(state),
-            root,
-        }
+        Containers { interfaces: Interfaces::of(root.clone()), state: State::new(state), root }
     }
 
     /// The same with another way to tell a function's interface from others, for tests without SR-IOV.
     pub fn recognising(self, by: Arc<dyn Recognise>) -> Containers {
-        Containers {
-            interfaces: Interfaces::by(by),
-            ..self
-        }
+        Containers { interfaces: Interfaces::by(by), ..self }
     }
 
     /// The guests that are defined here, whether they run, and the functions that they own while they do.
@@ -119,12 +112,7 @@ impl Containers {
     /// The inside of a guest; `None` when it does not run or that cannot be told.
     pub fn place(&self, guest: &GuestName) -> Option<ContainerPlace> {
         let init = self.running(guest).ok().flatten()?;
-        Some(ContainerPlace::new(
-            self.root.clone(),
-            self.state.clone(),
-            guest.clone(),
-            init,
-        ))
+        Some(ContainerPlace::new(self.root.clone(), self.state.clone(), guest.clone(), init))
     }
 
     /// A shell inside a guest, for [`penstock_host::Command::run_attached`] on a person's terminal; `None` when the guest
@@ -187,9 +175,7 @@ impl Containers {
         self.prepare(&definition, &lent)?;
         let mut started = Started {
             boot: self.boot()?,
-            since: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: lent,
             init: None,
         };
@@ -208,10 +194,7 @@ impl Containers {
         let deadline = Instant::now() + patience;
         let _lock = self.state.lock(guest, patience)?;
         if let Some(init) = self.running(guest)? {
-            let idle = self
-                .state
-                .definition(guest)?
-                .is_some_and(|definition| definition.init.is_empty());
+            let idle = self.state.definition(guest)?.is_some_and(|definition| definition.init.is_empty());
             let grace = (patience / 2).min(if idle { IDLE_GRACE } else { GRACE });
             let asked = lxc::stop(&self.state, guest, grace);
             if init.runs(&self.root) {
@@ -252,17 +235,12 @@ impl Containers {
     /// What can be known to be wrong before anything is started.
     fn check(&self, definition: &GuestDefinition) -> Result<(), ContainerError> {
         if let Some(program) = lxc::missing() {
-            return Err(ContainerError::NoLxc {
-                program: program.to_owned(),
-            });
+            return Err(ContainerError::NoLxc { program: program.to_owned() });
         }
         if let Some(root) = &definition.root
             && !files::exists(format!("{root}/."))
         {
-            return Err(ContainerError::NoRoot {
-                guest: definition.guest.clone(),
-                path: root.clone(),
-            });
+            return Err(ContainerError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
         }
         limits::check(&self.root, definition)
     }
@@ -271,11 +249,9 @@ impl Containers {
     fn resolve(&self, definition: &GuestDefinition) -> Result<Vec<Lent>, ContainerError> {
         let reports = self.interfaces.on_host()?;
         let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
-            Some(found) => Ok(Lent {
-                function: owned.function,
-                name: found.interface.name,
-                mtu: found.interface.mtu,
-            }),
+            Some(found) => {
+                Ok(Lent { function: owned.function, name: found.interface.name, mtu: found.interface.mtu })
+            }
             None => Err(ContainerError::NoInterface {
                 guest: definition.guest.clone(),
                 function: owned.function,
@@ -291,10 +267,7 @@ impl Containers {
             lent.iter().find(|lent| lent.function == function).map(drop)
         };
         let guests = self.state.guests().unwrap_or_default();
-        let owner = guests
-            .iter()
-            .filter(|guest| *guest != wanting)
-            .find(|guest| has_it(guest).is_some());
+        let owner = guests.iter().filter(|guest| *guest != wanting).find(|guest| has_it(guest).is_some());
         match owner {
             Some(owner) => format!("guest {owner} has it"),
             None if !self.interfaces.exists(function) => "there is no such function".to_owned(),
@@ -318,11 +291,7 @@ impl Containers {
         for log in ["lxc.log", "console.log", "console.log.1"] {
             files::remove_file(self.state.file(guest, log))?;
         }
-        Ok(files::write_atomic_mode(
-            self.state.file(guest, "config"),
-            text,
-            0o600,
-        )?)
+        Ok(files::write_atomic_mode(self.state.file(guest, "config"), text, 0o600)?)
     }
 
     /// The AppArmor profile for a container; `None` where the kernel has no AppArmor and LXC would only complain.
@@ -341,10 +310,8 @@ impl Containers {
     fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Process, ContainerError> {
         let guest = &definition.guest;
         let init = config::init(definition);
-        let ended = || ContainerError::Ended {
-            init: init.join(" "),
-            log: lxc::last_words(&self.state, guest),
-        };
+        let ended =
+            || ContainerError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
         let patience = deadline.saturating_duration_since(Instant::now());
         lxc::start(&self.state, guest, &init, patience).map_err(|source| self.failed(guest, source))?;
         let found = lxc::init_of(&self.state, guest)
@@ -412,10 +379,7 @@ impl Containers {
     }
 
     fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> ContainerError {
-        ContainerError::Lxc {
-            log: lxc::last_words(&self.state, guest),
-            source,
-        }
+        ContainerError::Lxc { log: lxc::last_words(&self.state, guest), source }
     }
 
     fn boot(&self) -> Result<String, ContainerError> {
@@ -425,14 +389,12 @@ impl Containers {
 
     fn act(&self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
         let (attempt, outcome) = match action {
-            Action::DefineGuest(definition) => (
-                format!("define guest {}", definition.guest),
-                self.define(definition, deadline),
-            ),
-            Action::UndefineGuest { guest } => (
-                format!("remove the definition of guest {guest}"),
-                self.undefine(guest, deadline),
-            ),
+            Action::DefineGuest(definition) => {
+                (format!("define guest {}", definition.guest), self.define(definition, deadline))
+            }
+            Action::UndefineGuest { guest } => {
+                (format!("remove the definition of guest {guest}"), self.undefine(guest, deadline))
+            }
             Action::StartGuest { guest } => (format!("start guest {guest}"), self.start(guest, deadline)),
             Action::StopGuest { guest } => (format!("stop guest {guest}"), self.stop(guest, deadline)),
             other => return Err(CarryError::Unsupported(format!("containers do not do: {other}"))),
@@ -475,9 +437,7 @@ impl Carry for Containers {
             answers
         };
         let mut answers = thread::scope(|scope| {
-            let workers: Vec<_> = (0..SIDE_BY_SIDE.min(actions.len()))
-                .map(|_| scope.spawn(work))
-                .collect();
+            let workers: Vec<_> = (0..SIDE_BY_SIDE.min(actions.len())).map(|_| scope.spawn(work)).collect();
             let joined = workers.into_iter().map(|worker| match worker.join() {
                 Ok(answers) => answers,
                 Err(panic) => std::panic::resume_unwind(panic),

@@ -102,10 +102,7 @@ pub enum ContainerError {
         log: Vec<String>,
     },
     /// It runs, but an interface is not inside.
-    #[error(
-        "it runs, but the interface {interface} of function {function} is not inside{}",
-        said(log)
-    )]
+    #[error("it runs, but the interface {interface} of function {function} is not inside{}", said(log))]
     NotInside {
         /// The function.
         function: Bdf,
@@ -170,14 +167,8 @@ impl ContainerError {
                 | ContainerError::NoLimits { .. }
                 | ContainerError::NoInterface { .. },
                 Some(hint),
-            ) => CarryError::Missing {
-                what: format!("could not {attempt}: {self}"),
-                hint,
-            },
-            _ => CarryError::Failed {
-                attempt: format!("could not {attempt}"),
-                source: Box::new(self),
-            },
+            ) => CarryError::Missing { what: format!("could not {attempt}: {self}"), hint },
+            _ => CarryError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },
         }
     }
 }

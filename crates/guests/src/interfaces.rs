@@ -110,10 +110,7 @@ impl Interfaces {
         }
         if found.interface.name != lent.name {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
-            let taken = netlink
-                .interfaces()?
-                .iter()
-                .any(|other| other.interface.name == lent.name);
+            let taken = netlink.interfaces()?.iter().any(|other| other.interface.name == lent.name);
             if !taken {
                 netlink.rename(found.index, &lent.name)?;
             }

@@ -19,24 +19,16 @@ const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Refuses limits that this machine cannot hold, before anything is started.
 pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), ContainerError> {
-    let wanted = [
-        ("cpus", "cpu", definition.cpus.is_some()),
-        ("memory", "memory", definition.memory.is_some()),
-    ];
+    let wanted =
+        [("cpus", "cpu", definition.cpus.is_some()), ("memory", "memory", definition.memory.is_some())];
     for (what, controller, _) in wanted.into_iter().filter(|(.., wanted)| *wanted) {
-        let no_limits = |why: String| ContainerError::NoLimits {
-            guest: definition.guest.clone(),
-            what,
-            why,
-        };
+        let no_limits = |why: String| ContainerError::NoLimits { guest: definition.guest.clone(), what, why };
         // LXC passes cgroup v2 limits over in silence when version 1 is mounted beside it: only pure v2 will do.
         let path = root.path(format!("{MOUNT}/cgroup.controllers"));
         let controllers =
             files::read_to_string(&path).map_err(|_| no_limits(format!("{MOUNT} is not cgroup v2 alone")))?;
         if !controllers.split_whitespace().any(|name| name == controller) {
-            return Err(no_limits(format!(
-                "the kernel's cgroup v2 has no {controller} controller"
-            )));
+            return Err(no_limits(format!("the kernel's cgroup v2 has no {controller} controller")));
         }
     }
     Ok(())
@@ -51,14 +43,11 @@ pub fn verdicts(
     cpus: Option<u32>,
     memory: Option<u64>,
 ) -> Vec<Verdict> {
-    let group = init
-        .ok_or_else(|| "the guest does not run".to_owned())
-        .and_then(|pid| group_of(root, guest, pid));
+    let group =
+        init.ok_or_else(|| "the guest does not run".to_owned()).and_then(|pid| group_of(root, guest, pid));
     let read = |file: &str| {
         let path = group.clone()?.join(file);
-        files::read_to_string(&path)
-            .map(|text| text.trim().to_owned())
-            .map_err(|error| error.to_string())
+        files::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
     };
     let verdict = |attribute: &str, wanted: String, seen: Result<(String, bool), String>| {
         let (seen, outcome) = match seen {
@@ -79,9 +68,8 @@ pub fn verdicts(
     let mut verdicts = Vec::new();
     if let Some(cpus) = cpus {
         let seen = read("cpu.max").and_then(|text| {
-            let (quota, period) = text
-                .split_once(' ')
-                .ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
+            let (quota, period) =
+                text.split_once(' ').ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
             if quota == "max" {
                 return Ok(("no limit".to_owned(), false));
             }
@@ -89,11 +77,8 @@ pub fn verdicts(
             let (quota, period) = number(quota)
                 .zip(number(period))
                 .ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
-            let share = if quota % period == 0 {
-                (quota / period).to_string()
-            } else {
-                format!("{quota}/{period}")
-            };
+            let share =
+                if quota % period == 0 { (quota / period).to_string() } else { format!("{quota}/{period}") };
             Ok((share, quota == u64::from(cpus).saturating_mul(period)))
         });
         verdicts.push(verdict("cpus", cpus.to_string(), seen));
@@ -103,17 +88,11 @@ pub fn verdicts(
             if text == "max" {
                 return Ok(("no limit".to_owned(), false));
             }
-            let seen: u64 = text
-                .parse()
-                .map_err(|_| format!("memory.max makes no sense: {text:?}"))?;
+            let seen: u64 = text.parse().map_err(|_| format!("memory.max makes no sense: {text:?}"))?;
             let rounded = seen <= memory && memory - seen < LARGEST_PAGE;
             Ok((penstock_model::ByteSize(seen).to_string(), rounded))
         });
-        verdicts.push(verdict(
-            "memory",
-            penstock_model::ByteSize(memory).to_string(),
-            seen,
-        ));
+        verdicts.push(verdict("memory", penstock_model::ByteSize(memory).to_string(), seen));
     }
     verdicts
 }
@@ -123,10 +102,8 @@ pub fn verdicts(
 fn group_of(root: &Root, guest: &GuestName, pid: u32) -> Result<PathBuf, String> {
     let path = root.path(format!("/proc/{pid}/cgroup"));
     let text = files::read_to_string(path).map_err(|error| error.to_string())?;
-    let group = text
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .ok_or("the kernel has no cgroup v2")?;
+    let group =
+        text.lines().find_map(|line| line.strip_prefix("0::")).ok_or("the kernel has no cgroup v2")?;
     // LXC appends "-1" and so on when a group of that name is left over.
     let ours = format!("lxc.payload.{PREFIX}{guest}");
     let mut directory = root.path(MOUNT);
@@ -139,7 +116,5 @@ fn group_of(root: &Root, guest: &GuestName, pid: u32) -> Result<PathBuf, String>
             return Ok(directory);
         }
     }
-    Err(format!(
-        "its control group is {group:?} and not one that LXC made for it"
-    ))
+    Err(format!("its control group is {group:?} and not one that LXC made for it"))
 }

@@ -71,10 +71,8 @@ pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessE
     if !files::exists(state.file(guest, "config")) {
         return Ok(None);
     }
-    let output = command("lxc-info", state, guest)
-        .args(["-p", "-H"])
-        .deadline(Duration::from_secs(10))
-        .run()?;
+    let output =
+        command("lxc-info", state, guest).args(["-p", "-H"]).deadline(Duration::from_secs(10)).run()?;
     Ok(output.text().trim().parse().ok().filter(|pid| *pid > 0))
 }
 
@@ -108,9 +106,5 @@ fn text(path: &Path) -> String {
 
 /// What a container says must not steer the operator's terminal, nor fill it.
 fn printable(line: &str) -> String {
-    line.trim_end()
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .take(400)
-        .collect()
+    line.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(400).collect()
 }

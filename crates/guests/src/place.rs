@@ -24,12 +24,7 @@ pub struct ContainerPlace {
 
 impl ContainerPlace {
     pub(crate) fn new(root: Root, state: State, guest: GuestName, init: Process) -> ContainerPlace {
-        ContainerPlace {
-            root,
-            state,
-            guest,
-            init,
-        }
+        ContainerPlace { root, state, guest, init }
     }
 
     /// The guest.
@@ -67,9 +62,7 @@ impl ContainerPlace {
         attach = attach.arg("--");
         if let Some(directory) = command.directory() {
             // The shell is given everything as arguments, so that nothing has to be quoted.
-            attach = attach
-                .args(["/bin/sh", "-c", "cd -- \"$0\" && exec \"$@\""])
-                .arg(directory);
+            attach = attach.args(["/bin/sh", "-c", "cd -- \"$0\" && exec \"$@\""]).arg(directory);
         }
         attach
             .arg(command.program())
@@ -89,10 +82,7 @@ impl Place for ContainerPlace {
         let output = self.attached(command).run();
         // Its status means nothing when there was nowhere to run it.
         self.still_runs()?;
-        output.map_err(|source| PlaceError::Process {
-            place: self.describe(),
-            source,
-        })
+        output.map_err(|source| PlaceError::Process { place: self.describe(), source })
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
@@ -109,10 +99,7 @@ impl Place for ContainerPlace {
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
         let reports = Netlink::in_namespace_of(self.init.pid).and_then(|mut netlink| netlink.interfaces());
         self.still_runs()?;
-        reports.map_err(|error| PlaceError::Gone {
-            place: self.describe(),
-            why: chain(&error),
-        })
+        reports.map_err(|error| PlaceError::Gone { place: self.describe(), why: chain(&error) })
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
@@ -143,10 +130,8 @@ mod tests {
             "a".parse().unwrap(),
             Process { pid: 1, started: 1 },
         );
-        let command = Command::new("printf")
-            .args(["%s", "-n", "a b'c"])
-            .env("LC_ALL", "C x")
-            .current_dir("/tmp/d e");
+        let command =
+            Command::new("printf").args(["%s", "-n", "a b'c"]).env("LC_ALL", "C x").current_dir("/tmp/d e");
         let attached = place.attached(&command);
         let words: Vec<&OsStr> = attached.arguments().iter().map(OsString::as_os_str).collect();
         let wanted = [

@@ -163,10 +163,7 @@ impl State {
                 return Ok(lock);
             }
             if Instant::now() >= deadline {
-                return Err(ContainerError::Busy {
-                    guest: guest.clone(),
-                    after: patience,
-                });
+                return Err(ContainerError::Busy { guest: guest.clone(), after: patience });
             }
             // Polled, because a lock that is waited for in the kernel cannot be given up at a deadline.
             std::thread::sleep(Duration::from_millis(10));
@@ -185,10 +182,8 @@ fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, ContainerError>
 }
 
 fn write<T: Serialize>(path: PathBuf, value: &T) -> Result<(), ContainerError> {
-    let text = serde_json::to_string_pretty(value).map_err(|source| ContainerError::Garbled {
-        path: path.clone(),
-        source,
-    })?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|source| ContainerError::Garbled { path: path.clone(), source })?;
     // Readable for all: `status` needs no root.
     Ok(files::write_atomic(path, text)?)
 }

@@ -40,9 +40,7 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'stati
 
 #[track_caller]
 fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, text).unwrap();
     }
@@ -61,20 +59,12 @@ fn functions_come_with_names_addresses_and_mtu() {
         cpus: Some(2),
         memory: Some(256 << 20),
         functions: vec![
-            function(
-                "0000:04:10.0",
-                "eth0",
-                Some(9000),
-                &["10.20.31.204/24", "10.0.0.1/31", "10.0.0.9/32"],
-            ),
+            function("0000:04:10.0", "eth0", Some(9000), &["10.20.31.204/24", "10.0.0.1/31", "10.0.0.9/32"]),
             function("0000:04:10.2", "data", None, &["fd00::4/64"]),
         ],
         ..definition("linux-2")
     };
-    golden(
-        "functions.conf",
-        &render(&definition, &["ens1f0v0", "eth0"], Some("generated")),
-    );
+    golden("functions.conf", &render(&definition, &["ens1f0v0", "eth0"], Some("generated")));
 }
 
 #[test]
@@ -85,19 +75,13 @@ fn a_directory_with_an_init_of_its_own() {
         functions: vec![function("0000:04:10.0", "eth0", None, &[])],
         ..definition("linux-2")
     };
-    golden(
-        "directory.conf",
-        &render(&definition, &["ens1f0v0"], Some("unconfined")),
-    );
+    golden("directory.conf", &render(&definition, &["ens1f0v0"], Some("unconfined")));
 }
 
 #[test]
 fn a_path_cannot_smuggle_keys_in() {
     let refused = |root: &str| {
-        let definition = GuestDefinition {
-            root: Some(root.to_owned()),
-            ..definition("a")
-        };
+        let definition = GuestDefinition { root: Some(root.to_owned()), ..definition("a") };
         config::render(&Config {
             definition: &definition,
             interfaces: &[],
@@ -123,9 +107,7 @@ fn a_path_cannot_smuggle_keys_in() {
 #[test]
 fn the_default_first_process_is_idle() {
     assert_eq!(config::init(&definition("a"))[0], "/bin/sh");
-    let own = GuestDefinition {
-        init: vec!["/usr/bin/netserver".to_owned(), "-D".to_owned()],
-        ..definition("a")
-    };
+    let own =
+        GuestDefinition { init: vec!["/usr/bin/netserver".to_owned(), "-D".to_owned()], ..definition("a") };
     assert_eq!(config::init(&own), ["/usr/bin/netserver", "-D"]);
 }

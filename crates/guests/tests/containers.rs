@@ -34,10 +34,7 @@ fn main() -> ExitCode {
         eprintln!("containers are not tested here: {what}");
     }
     let tests: &[(&str, fn())] = &[
-        (
-            "a_function_goes_in_and_comes_back_in_netns",
-            goes_in_and_comes_back,
-        ),
+        ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("commands_and_files_inside_in_netns", commands_and_files_inside),
         ("two_at_once_reach_each_other_in_netns", two_at_once),
         ("twice_is_as_good_as_once_in_netns", twice_is_as_good_as_once),
@@ -126,30 +123,11 @@ impl Bench {
             let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
             functions.insert(bdf(end), mac.parse().unwrap());
         }
-        let by = Arc::new(ByMac {
-            functions,
-            exist: AtomicBool::new(true),
-        });
+        let by = Arc::new(ByMac { functions, exist: AtomicBool::new(true) });
         let containers = Containers::new(Root::system(), state.path().join("guests")).recognising(by.clone());
-        let bench = Bench {
-            number,
-            state,
-            by,
-            containers,
-        };
+        let bench = Bench { number, state, by, containers };
         let (a, b) = (bench.link(0), bench.link(1));
-        ip(&[
-            "link",
-            "add",
-            &a,
-            "address",
-            &bench.mac(0),
-            "type",
-            "veth",
-            "peer",
-            "name",
-            &b,
-        ]);
+        ip(&["link", "add", &a, "address", &bench.mac(0), "type", "veth", "peer", "name", &b]);
         ip(&["link", "set", &b, "address", &bench.mac(1)]);
         bench
     }
@@ -246,21 +224,14 @@ fn guest(name: &str) -> GuestName {
 #[track_caller]
 fn ip(arguments: &[&str]) {
     let output = Program::new("ip").args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "ip {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What a shell inside prints and how it ends.
 #[track_caller]
 fn shell(place: &impl Place, script: &str) -> (i32, String) {
     let output = place.run(&Command::new("sh").args(["-c", script])).unwrap();
-    (
-        output.status.code().unwrap_or(-1),
-        output.text() + &output.errors(),
-    )
+    (output.status.code().unwrap_or(-1), output.text() + &output.errors())
 }
 
 fn goes_in_and_comes_back() {
@@ -276,11 +247,7 @@ fn goes_in_and_comes_back() {
     assert_eq!(interface.mtu, 1400);
     assert!(interface.up);
     for address in &definition.functions[0].addresses {
-        assert!(
-            interface.addresses.contains(address),
-            "{address}: {:?}",
-            interface.addresses
-        );
+        assert!(interface.addresses.contains(address), "{address}: {:?}", interface.addresses);
     }
     let (_, brd) = shell(&place, "ip -4 -o address show eth0");
     assert!(brd.contains("brd 10.7.7.255"), "{brd}");
@@ -303,14 +270,8 @@ fn goes_in_and_comes_back() {
     assert!(!bench.runs(&definition));
     assert!(bench.containers.place(&definition.guest).is_none());
     assert!(matches!(place.interfaces(), Err(PlaceError::Gone { .. })));
-    assert!(matches!(
-        place.run(&Command::new("true")),
-        Err(PlaceError::Gone { .. })
-    ));
-    assert!(matches!(
-        place.read("/etc/passwd", 1),
-        Err(PlaceError::Gone { .. })
-    ));
+    assert!(matches!(place.run(&Command::new("true")), Err(PlaceError::Gone { .. })));
+    assert!(matches!(place.read("/etc/passwd", 1), Err(PlaceError::Gone { .. })));
 }
 
 fn commands_and_files_inside() {
@@ -342,11 +303,7 @@ fn commands_and_files_inside() {
     assert!(!environment.contains("CARGO"), "{environment}");
 
     let started = Instant::now();
-    let late = place.run(
-        &Command::new("sleep")
-            .arg("4711")
-            .deadline(Duration::from_millis(300)),
-    );
+    let late = place.run(&Command::new("sleep").arg("4711").deadline(Duration::from_millis(300)));
     assert!(matches!(late, Err(PlaceError::Process { .. })), "{late:?}");
     assert!(started.elapsed() < Duration::from_secs(3));
     // The kernel and the first process take a moment to clear a killed one away.
@@ -358,15 +315,9 @@ fn commands_and_files_inside() {
     while sleepers() != 1 && Instant::now() < until {}
     assert_eq!(sleepers(), 1, "only the idle process's own sleep is left");
 
-    assert_eq!(
-        shell(&place, "echo -n written > /etc/penstock-test && echo ok").1,
-        "ok\n"
-    );
+    assert_eq!(shell(&place, "echo -n written > /etc/penstock-test && echo ok").1, "ok\n");
     assert_eq!(place.read("/etc/penstock-test", 5).unwrap(), b"writt");
-    assert!(
-        !Path::new("/etc/penstock-test").exists(),
-        "the host's root is as it was"
-    );
+    assert!(!Path::new("/etc/penstock-test").exists(), "the host's root is as it was");
     let mtu = place.read("/sys/class/net/eth0/mtu", 100).unwrap();
     assert_eq!(mtu, b"1400\n");
     let Err(PlaceError::File { why, .. }) = place.read("/no/such", 1) else {
@@ -380,9 +331,8 @@ fn two_at_once() {
     let mut containers = bench.containers.clone();
     let definitions = [bench.guest("left-", 0), bench.guest("right-", 1)];
     let actions: Vec<Action> = definitions.iter().cloned().map(Action::DefineGuest).collect();
-    let starts = definitions.each_ref().map(|definition| Action::StartGuest {
-        guest: definition.guest.clone(),
-    });
+    let starts =
+        definitions.each_ref().map(|definition| Action::StartGuest { guest: definition.guest.clone() });
     for batch in [actions, starts.to_vec()] {
         let batch: Vec<&Action> = batch.iter().collect();
         let answers = containers.carry_all(&batch, PATIENCE);
@@ -390,18 +340,14 @@ fn two_at_once() {
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
     for definition in &definitions {
-        let fact = Fact::GuestRunning {
-            guest: definition.guest.clone(),
-            running: true,
-        };
+        let fact = Fact::GuestRunning { guest: definition.guest.clone(), running: true };
         assert_eq!(containers.holds(&fact).unwrap(), Ok(()));
     }
     let left = bench.containers.place(&definitions[0].guest).unwrap();
     let (status, said) = shell(&left, "ping -c 1 -W 2 10.7.7.2");
     assert_eq!(status, 0, "{said}");
-    let stops = definitions.each_ref().map(|definition| Action::StopGuest {
-        guest: definition.guest.clone(),
-    });
+    let stops =
+        definitions.each_ref().map(|definition| Action::StopGuest { guest: definition.guest.clone() });
     let stops: Vec<&Action> = stops.iter().collect();
     assert!(containers.carry_all(&stops, PATIENCE).iter().all(Result::is_ok));
     bench.is_back(0);
@@ -433,36 +379,24 @@ fn not_redefined() {
     let mut containers = bench.containers.clone();
     let definition = bench.guest("linux-", 0);
     bench.start(&definition);
-    let other = GuestDefinition {
-        functions: vec![],
-        ..definition.clone()
-    };
-    let undefine = Action::UndefineGuest {
-        guest: definition.guest.clone(),
-    };
+    let other = GuestDefinition { functions: vec![], ..definition.clone() };
+    let undefine = Action::UndefineGuest { guest: definition.guest.clone() };
     for action in [Action::DefineGuest(other), undefine] {
         let error = containers.carry(&action, PATIENCE).unwrap_err();
         let why = error.source().unwrap().to_string();
         assert!(why.contains("stop it first"), "{why}");
     }
-    containers
-        .carry(&Action::DefineGuest(definition), PATIENCE)
-        .unwrap();
+    containers.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
 }
 
 fn ends_at_once() {
     let bench = Bench::new();
     let definition = GuestDefinition {
-        init: ["sh", "-c", "echo no such database; exit 3"]
-            .map(str::to_owned)
-            .to_vec(),
+        init: ["sh", "-c", "echo no such database; exit 3"].map(str::to_owned).to_vec(),
         ..bench.guest("linux-", 0)
     };
     let said = bench.refused(&definition);
-    assert!(
-        said.contains("ended at once") && said.contains("console: no such database"),
-        "{said}"
-    );
+    assert!(said.contains("ended at once") && said.contains("console: no such database"), "{said}");
     bench.is_back(0);
 }
 
@@ -470,31 +404,20 @@ fn no_such_init() {
     let bench = Bench::new();
     // LXC gives nothing back when it cannot even run the first process, and a veth does not outlive its namespace.
     bench.by.exist.store(false, Ordering::Relaxed);
-    let definition = GuestDefinition {
-        init: vec!["/no/such/init".to_owned()],
-        ..bench.guest("linux-", 0)
-    };
+    let definition = GuestDefinition { init: vec!["/no/such/init".to_owned()], ..bench.guest("linux-", 0) };
     let said = bench.refused(&definition);
-    assert!(
-        said.contains("No such file or directory - Failed to exec \"/no/such/init\""),
-        "{said}"
-    );
+    assert!(said.contains("No such file or directory - Failed to exec \"/no/such/init\""), "{said}");
 }
 
 fn will_not_end() {
     let bench = Bench::new();
     let definition = GuestDefinition {
-        init: ["sh", "-c", "trap '' TERM PWR; while :; do sleep 1; done"]
-            .map(str::to_owned)
-            .to_vec(),
+        init: ["sh", "-c", "trap '' TERM PWR; while :; do sleep 1; done"].map(str::to_owned).to_vec(),
         ..bench.guest("linux-", 0)
     };
     bench.start(&definition);
     let asked = Instant::now();
-    bench
-        .containers
-        .stop(&definition.guest, Duration::from_secs(2))
-        .unwrap();
+    bench.containers.stop(&definition.guest, Duration::from_secs(2)).unwrap();
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     bench.is_back(0);
 }
@@ -522,47 +445,28 @@ fn small_root() -> tempfile::TempDir {
 fn root_directory() {
     let bench = Bench::new();
     let root = small_root();
-    let definition = GuestDefinition {
-        root: Some(root.path().to_str().unwrap().to_owned()),
-        ..bench.guest("linux-", 0)
-    };
+    let definition =
+        GuestDefinition { root: Some(root.path().to_str().unwrap().to_owned()), ..bench.guest("linux-", 0) };
     let place = bench.start(&definition);
     assert_eq!(place.interfaces().unwrap().len(), 1);
     assert_eq!(shell(&place, "echo kept > /etc/kept").0, 0);
     let asked = Instant::now();
     bench.stop(&definition);
-    assert!(
-        asked.elapsed() < Duration::from_millis(500),
-        "{:?}",
-        asked.elapsed()
-    );
+    assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
     bench.is_back(0);
-    assert_eq!(
-        fs::read_to_string(root.path().join("etc/kept")).unwrap(),
-        "kept\n"
-    );
+    assert_eq!(fs::read_to_string(root.path().join("etc/kept")).unwrap(), "kept\n");
 }
 
 fn no_root_directory() {
     let bench = Bench::new();
     let mut containers = bench.containers.clone();
-    let definition = GuestDefinition {
-        root: Some("/no/such/root".to_owned()),
-        ..bench.guest("linux-", 0)
-    };
-    let start = Action::StartGuest {
-        guest: definition.guest.clone(),
-    };
-    containers
-        .carry(&Action::DefineGuest(definition), PATIENCE)
-        .unwrap();
+    let definition = GuestDefinition { root: Some("/no/such/root".to_owned()), ..bench.guest("linux-", 0) };
+    let start = Action::StartGuest { guest: definition.guest.clone() };
+    containers.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
     let Err(CarryError::Missing { what, hint }) = containers.carry(&start, PATIENCE) else {
         panic!("there is no such directory");
     };
-    assert!(
-        what.contains("/no/such/root") && hint.contains("make the directory"),
-        "{what} {hint}"
-    );
+    assert!(what.contains("/no/such/root") && hint.contains("make the directory"), "{what} {hint}");
     assert!(bench.on_host(0).is_some());
 }
 
@@ -575,10 +479,7 @@ fn no_such_function() {
     let mut lost = bench.guest("third-", 1);
     lost.functions[0].function = "0000:09:00.0".parse().unwrap();
     let said = bench.refused(&lost);
-    assert!(
-        said.contains("0000:09:00.0") && said.contains("no such function"),
-        "{said}"
-    );
+    assert!(said.contains("0000:09:00.0") && said.contains("no such function"), "{said}");
 }
 
 fn hostile_links() {
@@ -627,36 +528,17 @@ fn may_not() {
     // What is too dangerous to try: include/uapi/linux/capability.h has the numbers.
     let (_, held) = shell(&place, "sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status");
     let held = u64::from_str_radix(held.trim(), 16).unwrap();
-    let lost = [
-        ("dac_read_search", 2),
-        ("sys_module", 16),
-        ("sys_rawio", 17),
-        ("sys_admin", 21),
-    ];
-    for (name, bit) in lost
-        .into_iter()
-        .chain([("sys_boot", 22), ("sys_time", 25), ("mknod", 27)])
-    {
+    let lost = [("dac_read_search", 2), ("sys_module", 16), ("sys_rawio", 17), ("sys_admin", 21)];
+    for (name, bit) in lost.into_iter().chain([("sys_boot", 22), ("sys_time", 25), ("mknod", 27)]) {
         assert_eq!(held >> bit & 1, 0, "{name}");
     }
-    for (name, bit) in [
-        ("net_admin", 12),
-        ("net_raw", 13),
-        ("ipc_lock", 14),
-        ("sys_nice", 23),
-    ] {
+    for (name, bit) in [("net_admin", 12), ("net_raw", 13), ("ipc_lock", 14), ("sys_nice", 23)] {
         assert_eq!(held >> bit & 1, 1, "{name} is what measurements need");
     }
-    assert_eq!(
-        shell(&place, "ls -A /root /home /tmp | grep -v ':$' | grep .").1,
-        ""
-    );
+    assert_eq!(shell(&place, "ls -A /root /home /tmp | grep -v ':$' | grep .").1, "");
     let (_, sockets) = shell(&place, "find /run -type s");
     assert_eq!(sockets, "", "the host's sockets are out of reach");
-    assert_eq!(
-        shell(&place, "ip link set eth0 mtu 1300 && echo x > /dev/null"),
-        (0, String::new())
-    );
+    assert_eq!(shell(&place, "ip link set eth0 mtu 1300 && echo x > /dev/null"), (0, String::new()));
 }
 
 fn meddled_with() {
@@ -678,16 +560,7 @@ fn name_taken() {
     let definition = bench.guest("linux-", 0);
     bench.start(&definition);
     let name = bench.link(0);
-    ip(&[
-        "link",
-        "add",
-        &name,
-        "type",
-        "veth",
-        "peer",
-        "name",
-        &format!("{name}p"),
-    ]);
+    ip(&["link", "add", &name, "type", "veth", "peer", "name", &format!("{name}p")]);
     bench.stop(&definition);
     let report = bench.on_host(0).expect("it is back under another name");
     assert_ne!(report.interface.name.as_str(), name);
@@ -702,18 +575,11 @@ fn lxc_dies() {
     let place = bench.start(&definition);
     let pid = place.namespace().unwrap().unwrap();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let monitor = status
-        .lines()
-        .find_map(|line| line.strip_prefix("PPid:"))
-        .unwrap();
+    let monitor = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
     let monitor: i32 = monitor.trim().parse().unwrap();
     assert!(monitor > 1, "the parent is LXC's own process");
     bench.by.exist.store(false, Ordering::Relaxed);
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(monitor),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(monitor), nix::sys::signal::Signal::SIGKILL).unwrap();
     bench.stop(&definition);
     assert!(!bench.runs(&definition));
     // Whoever adopted it may be slow to reap it.
@@ -726,18 +592,12 @@ fn penstock_dies() {
     let definition = bench.guest("linux-", 0);
     let pid = bench.start(&definition).namespace().unwrap();
     // As it is between LXC's start and the note of it.
-    let directory = bench
-        .state
-        .path()
-        .join(format!("guests/penstock-{}", definition.guest));
+    let directory = bench.state.path().join(format!("guests/penstock-{}", definition.guest));
     let path = directory.join("started.json");
     let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     started["init"] = serde_json::Value::Null;
     fs::write(&path, started.to_string()).unwrap();
-    let place = bench
-        .containers
-        .place(&definition.guest)
-        .expect("LXC is asked instead");
+    let place = bench.containers.place(&definition.guest).expect("LXC is asked instead");
     assert_eq!(place.namespace().unwrap(), pid);
     bench.stop(&definition);
     bench.is_back(0);
@@ -745,32 +605,20 @@ fn penstock_dies() {
 
 fn limits() {
     let bench = Bench::new();
-    let definition = GuestDefinition {
-        cpus: Some(1),
-        memory: Some(64 << 20),
-        ..bench.guest("linux-", 0)
-    };
+    let definition = GuestDefinition { cpus: Some(1), memory: Some(64 << 20), ..bench.guest("linux-", 0) };
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let controllers: Vec<&str> = controllers.split_whitespace().collect();
     if controllers.contains(&"cpu") && controllers.contains(&"memory") {
         bench.start(&definition);
         let verdicts =
-            bench
-                .containers
-                .limits_verdicts(&definition.guest, definition.cpus, definition.memory);
+            bench.containers.limits_verdicts(&definition.guest, definition.cpus, definition.memory);
         assert_eq!(verdicts.len(), 2);
-        assert!(
-            verdicts.iter().all(|verdict| verdict.outcome == Outcome::Pass),
-            "{verdicts:?}"
-        );
+        assert!(verdicts.iter().all(|verdict| verdict.outcome == Outcome::Pass), "{verdicts:?}");
         let wrong = bench.containers.limits_verdicts(&definition.guest, Some(2), None);
         assert_eq!(wrong[0].outcome, Outcome::Fail);
     } else {
         let said = bench.refused(&definition);
-        assert!(
-            said.contains("cpus limit") && said.contains("cgroup v2"),
-            "{said}"
-        );
+        assert!(said.contains("cpus limit") && said.contains("cgroup v2"), "{said}");
         assert!(bench.on_host(0).is_some());
     }
 }
@@ -794,8 +642,5 @@ fn nothing_is_left() {
     assert_eq!(left, [format!("{}.lock", definition.guest)]);
     let monitors = Program::new("ps").args(["ax", "-o", "args"]).output().unwrap();
     let monitors = String::from_utf8_lossy(&monitors.stdout).into_owned();
-    assert!(
-        !monitors.contains(bench.state.path().to_str().unwrap()),
-        "{monitors}"
-    );
+    assert!(!monitors.contains(bench.state.path().to_str().unwrap()), "{monitors}");
 }

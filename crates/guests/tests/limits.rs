@@ -64,17 +64,9 @@ fn limits_that_hold() {
     let machine = Machine::new();
     machine.put(&format!("{GROUP}/cpu.max"), "200000 100000\n");
     machine.put(&format!("{GROUP}/memory.max"), "268435456\n");
-    let wanted = [
-        row("cpus", "2", Outcome::Pass),
-        row("memory", "256MiB", Outcome::Pass),
-    ];
+    let wanted = [row("cpus", "2", Outcome::Pass), row("memory", "256MiB", Outcome::Pass)];
     assert_eq!(machine.seen(), wanted);
-    assert!(
-        machine
-            .containers()
-            .limits_verdicts(&guest(), None, None)
-            .is_empty()
-    );
+    assert!(machine.containers().limits_verdicts(&guest(), None, None).is_empty());
 }
 
 #[test]
@@ -82,17 +74,11 @@ fn limits_that_are_otherwise() {
     let machine = Machine::new();
     machine.put(&format!("{GROUP}/cpu.max"), "150000 100000\n");
     machine.put(&format!("{GROUP}/memory.max"), "max\n");
-    let wanted = [
-        row("cpus", "150000/100000", Outcome::Fail),
-        row("memory", "no limit", Outcome::Fail),
-    ];
+    let wanted = [row("cpus", "150000/100000", Outcome::Fail), row("memory", "no limit", Outcome::Fail)];
     assert_eq!(machine.seen(), wanted);
     machine.put(&format!("{GROUP}/cpu.max"), "max 100000\n");
     machine.put(&format!("{GROUP}/memory.max"), "134217728\n");
-    let wanted = [
-        row("cpus", "no limit", Outcome::Fail),
-        row("memory", "128MiB", Outcome::Fail),
-    ];
+    let wanted = [row("cpus", "no limit", Outcome::Fail), row("memory", "128MiB", Outcome::Fail)];
     assert_eq!(machine.seen(), wanted);
 }
 
@@ -106,12 +92,7 @@ fn what_cannot_be_seen_is_unknown() {
     }
     // In somebody else's group, even one that a hostile guest named.
     machine.put(&format!("{GROUP}/cpu.max"), "200000 100000\n");
-    for group in [
-        "0::/user.slice",
-        "1:cpu:/lxc.payload.penstock-a",
-        "0::/../lxc.payload.penstock-a-1",
-        "",
-    ] {
+    for group in ["0::/user.slice", "1:cpu:/lxc.payload.penstock-a", "0::/../lxc.payload.penstock-a-1", ""] {
         machine.put("proc/42/cgroup", group);
         assert_eq!(machine.seen()[0].2, Outcome::Unknown, "{group:?}");
     }
@@ -129,10 +110,7 @@ fn another_process_with_the_number_is_not_the_guest() {
         String::new(),
     ] {
         machine.put("proc/42/stat", &stat);
-        assert!(
-            !machine.containers().found().unwrap()[&guest()].running,
-            "{stat:?}"
-        );
+        assert!(!machine.containers().found().unwrap()[&guest()].running, "{stat:?}");
     }
 }
 

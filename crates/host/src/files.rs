@@ -40,11 +40,7 @@ impl FileError {
 pub type Result<T> = std::result::Result<T, FileError>;
 
 fn on<T>(attempt: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T> {
-    outcome.map_err(|source| FileError {
-        attempt,
-        path: path.to_owned(),
-        source,
-    })
+    outcome.map_err(|source| FileError { attempt, path: path.to_owned(), source })
 }
 
 /// The whole of a text file.
@@ -62,11 +58,7 @@ pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bo
     let path = path.as_ref();
     let mut bytes = Vec::new();
     let file = on("read", path, File::open(path))?;
-    on(
-        "read",
-        path,
-        io::Read::read_to_end(&mut io::Read::take(file, limit as u64 + 1), &mut bytes),
-    )?;
+    on("read", path, io::Read::read_to_end(&mut io::Read::take(file, limit as u64 + 1), &mut bytes))?;
     let more = bytes.len() > limit;
     bytes.truncate(limit);
     Ok((bytes, more))
@@ -109,12 +101,7 @@ pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<
 /// Writes a kernel attribute or an existing file in one `write` call; never creates it.
 pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
     let path = path.as_ref();
-    let write = || {
-        OpenOptions::new()
-            .write(true)
-            .open(path)?
-            .write_all(value.as_bytes())
-    };
+    let write = || OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes());
     on("write", path, write())
 }
 
@@ -130,21 +117,12 @@ pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: 
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
     let write = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&part)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&part)?;
         file.write_all(bytes.as_ref())?;
         file.sync_all()?;
         fs::rename(&part, path)
     };
-    on(
-        "write",
-        path,
-        write().inspect_err(|_| drop(fs::remove_file(&part))),
-    )
+    on("write", path, write().inspect_err(|_| drop(fs::remove_file(&part))))
 }
 
 /// Creates a directory and its parents; already there is success.
@@ -163,13 +141,7 @@ pub fn remove_tree(path: impl AsRef<Path>) -> Result<()> {
 }
 
 fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
-    outcome.or_else(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            Ok(())
-        } else {
-            Err(error)
-        }
-    })
+    outcome.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 /// Renames within one file system.
@@ -184,11 +156,7 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
 
 /// Sets a file's permission bits.
 pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
-    on(
-        "set the permissions of",
-        path.as_ref(),
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)),
-    )
+    on("set the permissions of", path.as_ref(), fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
 }
 
 /// Whether something is there, after symbolic links.
@@ -205,9 +173,7 @@ pub fn length(path: impl AsRef<Path>) -> Result<u64> {
 pub fn list(path: impl AsRef<Path>) -> Result<Vec<String>> {
     let path = path.as_ref();
     let names = || -> io::Result<Vec<String>> {
-        fs::read_dir(path)?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     };
     let mut names = on("list", path, names())?;
     names.sort();
@@ -226,11 +192,7 @@ pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
 
 /// Opens a file for appending, creating it.
 pub fn append(path: impl AsRef<Path>) -> Result<File> {
-    on(
-        "open",
-        path.as_ref(),
-        OpenOptions::new().append(true).create(true).open(&path),
-    )
+    on("open", path.as_ref(), OpenOptions::new().append(true).create(true).open(&path))
 }
 
 /// Bytes free for an ordinary user on the file system that holds `path`.
@@ -253,21 +215,13 @@ impl Lock {
     /// Takes the lock on `path`, waiting for whoever holds it.
     pub fn exclusive(path: impl AsRef<Path>) -> Result<Lock> {
         let path = path.as_ref();
-        let missing = || FileError {
-            attempt: "lock",
-            path: path.to_owned(),
-            source: io::Error::other("it is held"),
-        };
+        let missing =
+            || FileError { attempt: "lock", path: path.to_owned(), source: io::Error::other("it is held") };
         Lock::take(path, FlockArg::LockExclusive)?.ok_or_else(missing)
     }
 
     fn take(path: &Path, how: FlockArg) -> Result<Option<Lock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = on("open the lock", path, file)?;
         match Flock::lock(file, how) {
             Ok(lock) => Ok(Some(Lock(lock))),

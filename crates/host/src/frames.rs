@@ -125,20 +125,13 @@ pub fn reach(
 ) -> Result<Vec<Reach>, FramesError> {
     for (pair, (from, to)) in pairs.iter().enumerate() {
         if let Some(endpoint) = [*from, *to].into_iter().find(|e| *e >= endpoints.len()) {
-            return Err(FramesError::NoSuchEndpoint {
-                pair,
-                endpoint,
-                count: endpoints.len(),
-            });
+            return Err(FramesError::NoSuchEndpoint { pair, endpoint, count: endpoints.len() });
         }
     }
     let mut nonce = [0; NONCE];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut nonce))
-        .map_err(|source| FramesError::System {
-            attempt: "draw a random number",
-            source,
-        })?;
+        .map_err(|source| FramesError::System { attempt: "draw a random number", source })?;
     let sockets = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let mut run = Run {
         endpoints,
@@ -162,9 +155,7 @@ struct State {
 impl State {
     fn outcome(self) -> Reach {
         match (self.sent, self.arrived, self.failed) {
-            (Some(sent), Some(arrived), _) => Reach::Arrived {
-                after: arrived - sent,
-            },
+            (Some(sent), Some(arrived), _) => Reach::Arrived { after: arrived - sent },
             (None, _, Some(errno)) => Reach::SendFailed(errno.desc().to_owned()),
             _ => Reach::NotArrived,
         }
@@ -190,11 +181,7 @@ impl Run<'_> {
             let end = (round > 0).then_some(deadline);
             self.send_round(end)?;
             deadline = deadline.max(Instant::now() + if round == 0 { slot * 2 } else { Duration::ZERO });
-            let next = if round + 1 == ROUNDS {
-                deadline
-            } else {
-                (Instant::now() + slot).min(deadline)
-            };
+            let next = if round + 1 == ROUNDS { deadline } else { (Instant::now() + slot).min(deadline) };
             while self.open > 0 && Instant::now() < next {
                 self.take_in(next)?;
             }
@@ -213,12 +200,7 @@ impl Run<'_> {
                 continue;
             }
             let (from, to) = self.pairs[number];
-            let frame = frame(
-                self.endpoints[from].mac,
-                self.endpoints[to].mac,
-                &self.nonce,
-                number as u32,
-            );
+            let frame = frame(self.endpoints[from].mac, self.endpoints[to].mac, &self.nonce, number as u32);
             let before = Instant::now();
             match send(self.sockets[from].as_raw_fd(), &frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => {
@@ -245,18 +227,12 @@ impl Run<'_> {
             false => PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX),
         };
         let ready: Vec<usize> = {
-            let mut polled: Vec<PollFd<'_>> = self
-                .sockets
-                .iter()
-                .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
-                .collect();
+            let mut polled: Vec<PollFd<'_>> =
+                self.sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
             match poll(&mut polled, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => {
-                    return Err(FramesError::System {
-                        attempt: "wait for frames",
-                        source: errno.into(),
-                    });
+                    return Err(FramesError::System { attempt: "wait for frames", source: errno.into() });
                 }
             }
             let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
@@ -313,10 +289,7 @@ fn pair_of(bytes: &[u8], nonce: &[u8; NONCE]) -> Option<u32> {
 
 fn open(endpoint: &Endpoint) -> Result<OwnedFd, FramesError> {
     within(endpoint.namespace, || open_here(endpoint.interface))
-        .map_err(|source| FramesError::Namespace {
-            label: endpoint.label.clone(),
-            source,
-        })?
+        .map_err(|source| FramesError::Namespace { label: endpoint.label.clone(), source })?
         .map_err(|(attempt, errno)| FramesError::Socket {
             attempt,
             label: endpoint.label.clone(),

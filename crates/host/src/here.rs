@@ -26,10 +26,7 @@ impl Here {
         }
         Err(PlaceError::Gone {
             place: self.describe(),
-            why: format!(
-                "the tree under {} has no kernel to ask",
-                self.root.path("/").display()
-            ),
+            why: format!("the tree under {} has no kernel to ask", self.root.path("/").display()),
         })
     }
 }
@@ -41,10 +38,7 @@ impl Place for Here {
 
     fn run(&self, command: &Command) -> Result<Output, PlaceError> {
         self.needs_kernel()?;
-        command.run().map_err(|source| PlaceError::Process {
-            place: self.describe(),
-            source,
-        })
+        command.run().map_err(|source| PlaceError::Process { place: self.describe(), source })
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
@@ -62,10 +56,7 @@ impl Place for Here {
         self.needs_kernel()?;
         Netlink::open()
             .and_then(|mut netlink| netlink.interfaces())
-            .map_err(|source| PlaceError::Interfaces {
-                place: self.describe(),
-                source,
-            })
+            .map_err(|source| PlaceError::Interfaces { place: self.describe(), source })
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {

@@ -32,10 +32,7 @@ pub struct PciFunction {
 impl PciFunction {
     /// The function at `bdf` of the machine under `root`; it need not exist.
     pub fn new(root: &Root, bdf: Bdf) -> PciFunction {
-        PciFunction {
-            root: root.clone(),
-            bdf,
-        }
+        PciFunction { root: root.clone(), bdf }
     }
 
     /// Its address.
@@ -219,11 +216,7 @@ impl PciFunction {
         // Some drivers create fewer than asked for and call it success.
         match self.vf_count()? {
             now if now == count => Ok(()),
-            now => Err(PciError::VfCount {
-                function: self.bdf,
-                wanted: count,
-                now,
-            }),
+            now => Err(PciError::VfCount { function: self.bdf, wanted: count, now }),
         }
     }
 
@@ -265,11 +258,8 @@ impl PciFunction {
 
     /// Sets whether drivers bind to new VFs by themselves.
     pub fn set_autoprobe(&self, on: bool) -> Result<(), PciError> {
-        let attempt = format!(
-            "turn driver autoprobe of the VFs of {} {}",
-            self.bdf,
-            if on { "on" } else { "off" }
-        );
+        let attempt =
+            format!("turn driver autoprobe of the VFs of {} {}", self.bdf, if on { "on" } else { "off" });
         self.write(&attempt, "sriov_drivers_autoprobe", if on { "1" } else { "0" })
     }
 
@@ -353,10 +343,9 @@ impl PciFunction {
         let path = self.directory().join(name);
         match files::read_to_string(&path) {
             Ok(text) => Ok(text.trim().to_owned()),
-            Err(error) if error.is_missing() && self.exists() => Err(PciError::Unsupported {
-                attempt: format!("read {name} of {}", self.bdf),
-                path,
-            }),
+            Err(error) if error.is_missing() && self.exists() => {
+                Err(PciError::Unsupported { attempt: format!("read {name} of {}", self.bdf), path })
+            }
             Err(error) if error.is_missing() => Err(PciError::Missing { function: self.bdf }),
             Err(error) => Err(error.into()),
         }
@@ -364,10 +353,9 @@ impl PciFunction {
 
     fn optional_number(&self, name: &str) -> Result<Option<u16>, PciError> {
         match self.read(name) {
-            Ok(text) => text.parse().map(Some).map_err(|_| PciError::Odd {
-                path: self.directory().join(name),
-                text,
-            }),
+            Ok(text) => {
+                text.parse().map(Some).map_err(|_| PciError::Odd { path: self.directory().join(name), text })
+            }
             Err(PciError::Unsupported { .. } | PciError::Missing { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -382,10 +370,7 @@ fn write_to(attempt: &str, path: &Path, value: &str) -> Result<(), PciError> {
     files::write_attribute(path, value).map_err(|error| {
         // ENOENT is also what some attributes answer: then the file is there.
         if error.is_missing() && !files::exists(path) {
-            return PciError::Unsupported {
-                attempt: attempt.to_owned(),
-                path: path.to_owned(),
-            };
+            return PciError::Unsupported { attempt: attempt.to_owned(), path: path.to_owned() };
         }
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         PciError::Refused {
@@ -404,17 +389,11 @@ fn write_to(attempt: &str, path: &Path, value: &str) -> Result<(), PciError> {
 /// the PF for their device too. They are passed over; of several others, the one with the lowest index counts.
 pub fn interface_of(function: Bdf, reports: &[InterfaceReport], root: &Root) -> Option<InterfaceReport> {
     // A function that cannot be listed may still be known by its address alone.
-    let names = PciFunction::new(root, function)
-        .device_names()
-        .unwrap_or_else(|_| vec![function.to_string()]);
+    let names =
+        PciFunction::new(root, function).device_names().unwrap_or_else(|_| vec![function.to_string()]);
     reports
         .iter()
-        .filter(|report| {
-            report
-                .device
-                .as_ref()
-                .is_some_and(|device| names.contains(device))
-        })
+        .filter(|report| report.device.as_ref().is_some_and(|device| names.contains(device)))
         .filter(|report| !report.port_name.as_deref().is_some_and(is_representor))
         .min_by_key(|report| report.index)
         .cloned()
@@ -507,10 +486,9 @@ impl PciError {
     pub fn is_unsupported(&self) -> bool {
         match self {
             PciError::Unsupported { .. } => true,
-            PciError::Refused { source, .. } => matches!(
-                source.raw_os_error().map(Errno::from_raw),
-                Some(Errno::EOPNOTSUPP | Errno::ENOTTY)
-            ),
+            PciError::Refused { source, .. } => {
+                matches!(source.raw_os_error().map(Errno::from_raw), Some(Errno::EOPNOTSUPP | Errno::ENOTTY))
+            }
             _ => false,
         }
     }

@@ -57,15 +57,13 @@ impl Command {
 
     /// More arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Command {
-        self.arguments
-            .extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
     /// An environment variable.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Command {
-        self.environment
-            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -133,11 +131,8 @@ impl Command {
         let bytes = self.input.clone();
         // A program that exits without reading its input breaks the pipe; its status tells what happened.
         let feed = thread::spawn(move || input.map(|mut input| input.write_all(&bytes)));
-        let ended = wait_until(
-            &mut child,
-            self.deadline.map(|deadline| started + deadline),
-            interrupt::pending,
-        );
+        let ended =
+            wait_until(&mut child, self.deadline.map(|deadline| started + deadline), interrupt::pending);
         let Some(status) = ended.map_err(|e| self.start(e))? else {
             let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
             let _ = child.wait();
@@ -150,13 +145,7 @@ impl Command {
         let _ = feed.join();
         let (stdout, cut_out) = stdout.join().unwrap_or_default();
         let (stderr, cut_err) = stderr.join().unwrap_or_default();
-        Ok(Output {
-            command: self.to_string(),
-            status,
-            stdout,
-            stderr,
-            truncated: cut_out || cut_err,
-        })
+        Ok(Output { command: self.to_string(), status, stdout, stderr, truncated: cut_out || cut_err })
     }
 
     /// Runs it to its end; any status other than 0 is an error that carries what it wrote to standard error.
@@ -168,43 +157,29 @@ impl Command {
     /// and by the kernel when Penstock dies.
     pub fn start_logged(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
-        let child = self
-            .prepare(Stdio::null(), log.into(), errors.into())
-            .spawn()
-            .map_err(|e| self.start(e))?;
-        Ok(Background {
-            command: self.to_string(),
-            child: Some(child),
-        })
+        let child =
+            self.prepare(Stdio::null(), log.into(), errors.into()).spawn().map_err(|e| self.start(e))?;
+        Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
     /// As [`start_logged`](Command::start_logged), but not killed when Penstock dies: for what
     /// [`Background::leave`] may let live on.
     pub fn start_to_stay(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
-        let child = self
-            .compose(Stdio::null(), log.into(), errors.into())
-            .spawn()
-            .map_err(|e| self.start(e))?;
-        Ok(Background {
-            command: self.to_string(),
-            child: Some(child),
-        })
+        let child =
+            self.compose(Stdio::null(), log.into(), errors.into()).spawn().map_err(|e| self.start(e))?;
+        Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
         let mut command = process::Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .envs(self.environment.iter().map(|(n, v)| (n, v)));
+        command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
         let status = command.status().map_err(|e| self.start(e))?;
-        Ok(status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+        Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
     }
 
     fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
@@ -215,9 +190,7 @@ impl Command {
 
     fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
         let mut command = process::Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .envs(self.environment.iter().map(|(n, v)| (n, v)));
+        command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         // Its own process group: Ctrl-C reaches Penstock alone, which then ends its children in order.
         command.process_group(0);
@@ -229,14 +202,9 @@ impl Command {
 
     fn start(&self, source: io::Error) -> ProcessError {
         if source.kind() == io::ErrorKind::NotFound {
-            ProcessError::NotInstalled {
-                program: self.program.to_string_lossy().into_owned(),
-            }
+            ProcessError::NotInstalled { program: self.program.to_string_lossy().into_owned() }
         } else {
-            ProcessError::Start {
-                command: self.to_string(),
-                source,
-            }
+            ProcessError::Start { command: self.to_string(), source }
         }
     }
 }
@@ -281,10 +249,7 @@ impl std::fmt::Display for Command {
     /// The command as a shell would need it, near enough for a person to repeat it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plain = |text: &str| {
-            !text.is_empty()
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_./=:,@+%".contains(&b))
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,@+%".contains(&b))
         };
         for (position, word) in std::iter::once(&self.program).chain(&self.arguments).enumerate() {
             let word = word.to_string_lossy();
@@ -330,18 +295,10 @@ impl Output {
         if self.status.success() {
             return Ok(self);
         }
-        let errors = if self.stderr.is_empty() {
-            self.text()
-        } else {
-            self.errors()
-        };
+        let errors = if self.stderr.is_empty() { self.text() } else { self.errors() };
         let lines: Vec<&str> = errors.trim_end().lines().collect();
         let tail = lines[lines.len().saturating_sub(20)..].join("\n");
-        Err(ProcessError::Failed {
-            command: self.command,
-            status: self.status.to_string(),
-            errors: tail,
-        })
+        Err(ProcessError::Failed { command: self.command, status: self.status.to_string(), errors: tail })
     }
 }
 
@@ -409,9 +366,7 @@ impl Background {
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<process::ExitStatus> {
-        self.child
-            .as_mut()
-            .and_then(|child| child.try_wait().ok().flatten())
+        self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
     /// Lets it live on without Penstock.
@@ -423,10 +378,7 @@ impl Background {
     pub fn end(mut self, patience: Duration) {
         if let Some(mut child) = self.child.take() {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            if !matches!(
-                wait_until(&mut child, Some(Instant::now() + patience), || false),
-                Ok(Some(_))
-            ) {
+            if !matches!(wait_until(&mut child, Some(Instant::now() + patience), || false), Ok(Some(_))) {
                 let _ = child.kill();
                 let _ = child.wait();
             }

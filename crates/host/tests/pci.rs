@@ -87,9 +87,7 @@ impl Tree {
 fn vfs_and_their_pf_are_found() {
     let tree = Tree::new();
     let vfs = tree.function(PF).virtual_functions().unwrap();
-    let [(index, address)] = vfs[..] else {
-        panic!("{vfs:?}")
-    };
+    let [(index, address)] = vfs[..] else { panic!("{vfs:?}") };
     assert_eq!((index.get(), address), (2, bdf(VF)));
     assert_eq!(tree.function(VF).physical_function().unwrap(), Some(bdf(PF)));
     assert_eq!(tree.function(PF).physical_function().unwrap(), None);
@@ -99,10 +97,7 @@ fn vfs_and_their_pf_are_found() {
     assert!(!tree.function("0000:05:00.0").exists());
     assert_eq!(tree.function(VF).driver_override().unwrap(), None);
     tree.write(VF, "driver_override", "vfio-pci\n");
-    assert_eq!(
-        tree.function(VF).driver_override().unwrap().as_deref(),
-        Some("vfio-pci")
-    );
+    assert_eq!(tree.function(VF).driver_override().unwrap().as_deref(), Some("vfio-pci"));
 }
 
 #[test]
@@ -116,10 +111,7 @@ fn interfaces_are_found_below_a_virtio_device_too() {
     assert_eq!(tree.function(VF).interface_names().unwrap(), ["eth3"]);
     assert_eq!(tree.function(VF).device_names().unwrap(), [VF, "virtio12"]);
     // One that is not there still goes by its address.
-    assert_eq!(
-        tree.function("0000:05:00.0").device_names().unwrap(),
-        ["0000:05:00.0"]
-    );
+    assert_eq!(tree.function("0000:05:00.0").device_names().unwrap(), ["0000:05:00.0"]);
 }
 
 fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> InterfaceReport {
@@ -170,16 +162,8 @@ fn a_number_of_vfs_is_written_once() {
     assert_eq!(tree.read(&Tree::of(PF, "sriov_numvfs")).trim_end(), "7");
     pf.set_vf_count(7, false).unwrap();
     let error = pf.set_vf_count(3, false).unwrap_err();
-    assert!(
-        matches!(&error, PciError::Refused { value, .. } if value == "3"),
-        "{error}"
-    );
-    assert!(
-        error
-            .to_string()
-            .contains("change the VFs of 0000:04:00.1 from 7 to 3"),
-        "{error}"
-    );
+    assert!(matches!(&error, PciError::Refused { value, .. } if value == "3"), "{error}");
+    assert!(error.to_string().contains("change the VFs of 0000:04:00.1 from 7 to 3"), "{error}");
     assert!(error.hint().unwrap().contains("through 0"));
     assert_eq!(pf.vf_count().unwrap(), 7, "nothing was written");
     pf.set_vf_count(0, false).unwrap();
@@ -217,12 +201,7 @@ fn autoprobe_is_read_and_written() {
     assert!(pf.autoprobe().unwrap());
     pf.set_autoprobe(false).unwrap();
     assert!(!pf.autoprobe().unwrap());
-    assert!(
-        tree.function(VF)
-            .set_autoprobe(false)
-            .unwrap_err()
-            .is_unsupported()
-    );
+    assert!(tree.function(VF).set_autoprobe(false).unwrap_err().is_unsupported());
 }
 
 #[test]
@@ -231,26 +210,15 @@ fn a_function_that_cannot_be_reset_says_so() {
     tree.function(PF).reset().unwrap();
     assert_eq!(tree.read(&Tree::of(PF, "reset")), "1");
     let error = tree.function(VF).reset().unwrap_err();
-    assert!(
-        error.is_unsupported() && error.to_string().contains("reset 0000:04:10.5"),
-        "{error}"
-    );
+    assert!(error.is_unsupported() && error.to_string().contains("reset 0000:04:10.5"), "{error}");
 }
 
 #[test]
 fn a_driver_that_is_not_loaded_is_named() {
     let tree = Tree::new();
     let error = tree.function(VF).set_driver(Some("igbvf")).unwrap_err();
-    let PciError::NotBound {
-        driver, why, hint, ..
-    } = &error
-    else {
-        panic!("{error}")
-    };
-    assert_eq!(
-        (driver.as_str(), why.as_str()),
-        ("igbvf", "the driver is not loaded")
-    );
+    let PciError::NotBound { driver, why, hint, .. } = &error else { panic!("{error}") };
+    assert_eq!((driver.as_str(), why.as_str()), ("igbvf", "the driver is not loaded"));
     assert_eq!(hint.as_deref(), Some("load it: modprobe igbvf"));
 }
 
@@ -274,11 +242,7 @@ fn a_driver_that_does_not_take_the_function_leaves_no_override() {
     assert!(matches!(error, PciError::NotBound { .. }), "{error}");
     assert!(error.hint().unwrap().contains("IOMMU"));
     assert_eq!(tree.read("sys/bus/pci/drivers_probe"), VF);
-    assert_eq!(
-        tree.read("sys/bus/pci/drivers/vfio-pci/bind"),
-        VF,
-        "asked for the reason"
-    );
+    assert_eq!(tree.read("sys/bus/pci/drivers/vfio-pci/bind"), VF, "asked for the reason");
     assert!(tree.override_cleared(), "nothing is left to block another driver");
 }
 
@@ -293,11 +257,7 @@ fn a_bound_driver_keeps_its_override_only_for_pass_through() {
         assert_eq!(vf.driver().unwrap().as_deref(), Some(driver));
         vf.set_driver(Some(driver)).unwrap();
         assert_eq!(tree.override_cleared(), !kept);
-        assert_eq!(
-            tree.read(&format!("sys/bus/pci/drivers/{driver}/unbind")),
-            "",
-            "it was left alone"
-        );
+        assert_eq!(tree.read(&format!("sys/bus/pci/drivers/{driver}/unbind")), "", "it was left alone");
     }
 }
 

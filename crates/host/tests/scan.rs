@@ -29,11 +29,7 @@ fn expect(name: &str, inventory: &Inventory) -> Result<(), String> {
     let differs = kept.lines().zip(text.lines()).position(|(a, b)| a != b);
     match differs {
         None if kept == text => Ok(()),
-        line => Err(format!(
-            "{}: differs from line {:?} on",
-            path.display(),
-            line.map(|line| line + 1)
-        )),
+        line => Err(format!("{}: differs from line {:?} on", path.display(), line.map(|line| line + 1))),
     }
 }
 
@@ -41,10 +37,8 @@ fn expect(name: &str, inventory: &Inventory) -> Result<(), String> {
 fn every_recorded_machine_is_read_as_it_always_was() {
     let machines = sysfs::machines();
     assert!(machines.len() >= 7, "{machines:?}");
-    let wrong: Vec<String> = machines
-        .iter()
-        .filter_map(|machine| expect(machine, &scanned(machine)).err())
-        .collect();
+    let wrong: Vec<String> =
+        machines.iter().filter_map(|machine| expect(machine, &scanned(machine)).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -64,10 +58,7 @@ fn vf_2_of_the_published_x550_would_be_at_04_10_5() {
 fn an_older_kernels_vfs_are_found_through_the_capability() {
     let inventory = scanned("82576-seven-vfs");
     let sriov = inventory.pfs[0].sriov.as_ref().unwrap();
-    assert_eq!(
-        (sriov.first_vf_offset, sriov.vf_stride, sriov.vf_device),
-        (384, 2, 0x10ca)
-    );
+    assert_eq!((sriov.first_vf_offset, sriov.vf_stride, sriov.vf_device), (384, 2, 0x10ca));
     let vfio = sriov.vfs[3].present.as_ref().unwrap();
     assert_eq!(sriov.vfs[3].bdf.to_string(), "0000:02:10.6");
     assert_eq!(vfio.driver.as_deref(), Some("vfio-pci"));
@@ -80,14 +71,7 @@ fn a_machine_without_pci_says_so() {
     let tree = tempfile::tempdir().unwrap();
     let inventory = scan(&Root::at(tree.path()), None);
     assert!(inventory.pfs.is_empty());
-    assert!(
-        inventory
-            .unknown
-            .iter()
-            .any(|text| text.contains("has no PCI bus")),
-        "{:?}",
-        inventory.unknown
-    );
+    assert!(inventory.unknown.iter().any(|text| text.contains("has no PCI bus")), "{:?}", inventory.unknown);
 }
 
 #[test]
@@ -153,9 +137,7 @@ impl Links for Kernel {
             max_tx_rate: TxRate(1000),
             link_state: Some(LinkState::Auto),
         };
-        Ok([0, 1, 8]
-            .map(|number| (VfIndex::new(number).unwrap(), state(number)))
-            .into())
+        Ok([0, 1, 8].map(|number| (VfIndex::new(number).unwrap(), state(number))).into())
     }
 
     fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
@@ -171,30 +153,17 @@ fn netlink_adds_what_sysfs_does_not_know() {
     let tree = sysfs::machine("82599-two-port");
     let inventory = scan(&Root::at(tree.path()), Some(&mut Kernel { vfs: true }));
     expect("82599-two-port-with-netlink", &inventory).unwrap();
-    let [first, second] = &inventory.pfs[..] else {
-        panic!()
-    };
+    let [first, second] = &inventory.pfs[..] else { panic!() };
     assert_eq!(first.permanent_mac.unwrap().to_string(), "90:e2:ba:00:00:01");
     assert_eq!(first.interface.as_ref().unwrap().speed, Some(10_000));
-    assert_eq!(
-        (first.switch_mode, second.switch_mode),
-        (SwitchMode::Veb, SwitchMode::Switchdev)
-    );
+    assert_eq!((first.switch_mode, second.switch_mode), (SwitchMode::Veb, SwitchMode::Switchdev));
     let attributes = |number: usize| {
         let vfs = &first.sriov.as_ref().unwrap().vfs;
         vfs[number].present.as_ref().unwrap().attributes.is_some()
     };
     assert!(attributes(0) && attributes(1) && !attributes(2));
-    for said in [
-        "could not list the VFs",
-        "reports VF 8",
-        "enp4s0f0v1 of 0000:04:10.2",
-    ] {
-        assert!(
-            inventory.unknown.iter().any(|text| text.contains(said)),
-            "{said}: {:#?}",
-            inventory.unknown
-        );
+    for said in ["could not list the VFs", "reports VF 8", "enp4s0f0v1 of 0000:04:10.2"] {
+        assert!(inventory.unknown.iter().any(|text| text.contains(said)), "{said}: {:#?}", inventory.unknown);
     }
 }
 
@@ -212,9 +181,7 @@ fn what_is_asked_in_vain_is_said_once() {
 #[test]
 fn no_contents_break_a_scan() {
     let tree = sysfs::machine("x550-two-port");
-    let function = tree
-        .path()
-        .join("sys/devices/pci0000:00/0000:00:02.2/0000:04:00.1");
+    let function = tree.path().join("sys/devices/pci0000:00/0000:00:02.2/0000:04:00.1");
     let root = Root::at(tree.path());
     let attribute = prop::sample::select(vec![
         "config",
@@ -305,9 +272,5 @@ fn no_shape_breaks_a_scan() {
             Ok(())
         })
         .unwrap();
-    assert!(
-        planted.get() >= 10,
-        "only {} of 64 trees could be planted",
-        planted.get()
-    );
+    assert!(planted.get() >= 10, "only {} of 64 trees could be planted", planted.get());
 }

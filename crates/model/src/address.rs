@@ -52,9 +52,7 @@ impl FromStr for InterfaceAddress {
     type Err = ParseAddressError;
 
     fn from_str(text: &str) -> Result<InterfaceAddress, ParseAddressError> {
-        text.parse()
-            .map(InterfaceAddress)
-            .map_err(|_| ParseAddressError(text.to_owned()))
+        text.parse().map(InterfaceAddress).map_err(|_| ParseAddressError(text.to_owned()))
     }
 }
 

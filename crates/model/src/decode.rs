@@ -104,14 +104,8 @@ struct Fault {
 
 #[derive(Debug)]
 enum Kind {
-    UnknownKey {
-        key: String,
-        known: &'static [&'static str],
-    },
-    UnknownWord {
-        word: String,
-        known: &'static [&'static str],
-    },
+    UnknownKey { key: String, known: &'static [&'static str] },
+    UnknownWord { word: String, known: &'static [&'static str] },
     Bool(String),
     Message(String),
     Spoiled,
@@ -141,11 +135,7 @@ impl Kind {
             Kind::Spoiled => (String::new(), None),
         };
         let hint = hint.or_else(|| known_trap(&path, &message));
-        Diagnostic {
-            place,
-            hint,
-            ..Diagnostic::error(path, message)
-        }
+        Diagnostic { place, hint, ..Diagnostic::error(path, message) }
     }
 }
 
@@ -179,14 +169,9 @@ fn known_trap(path: &Path, message: &str) -> Option<String> {
 fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
     let hump = |key: &str| {
         let bytes = key.as_bytes();
-        bytes
-            .windows(2)
-            .any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
+        bytes.windows(2).any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
     };
-    known
-        .iter()
-        .copied()
-        .filter(move |key| !key.contains('-') && !hump(key))
+    known.iter().copied().filter(move |key| !key.contains('-') && !hump(key))
 }
 
 fn suggest(key: &str, known: &'static [&'static str]) -> String {
@@ -197,10 +182,7 @@ fn suggest(key: &str, known: &'static [&'static str]) -> String {
 }
 
 fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    words
-        .map(|word| format!("`{word}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// The one word of `known` that `text` is a slip of the pen for; none when two are as near.
@@ -228,11 +210,7 @@ pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) 
 
 impl Fault {
     fn new(kind: Kind) -> Fault {
-        Fault {
-            kind,
-            path: Vec::new(),
-            at_key: false,
-        }
+        Fault { kind, path: Vec::new(), at_key: false }
     }
 
     fn message(message: impl Into<String>) -> Fault {
@@ -259,10 +237,7 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!(
-            "here stands {}, but it should be {expected}",
-            found_words(found)
-        ))
+        Fault::message(format!("here stands {}, but it should be {expected}", found_words(found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
@@ -275,23 +250,15 @@ impl de::Error for Fault {
     }
 
     fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!(
-            "here stands a list of {length}, but it should be {expected}"
-        ))
+        Fault::message(format!("here stands a list of {length}, but it should be {expected}"))
     }
 
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Fault {
-        Fault::new(Kind::UnknownKey {
-            key: key.to_owned(),
-            known,
-        })
+        Fault::new(Kind::UnknownKey { key: key.to_owned(), known })
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Fault {
-        Fault::new(Kind::UnknownWord {
-            word: word.to_owned(),
-            known,
-        })
+        Fault::new(Kind::UnknownWord { word: word.to_owned(), known })
     }
 
     fn duplicate_field(key: &'static str) -> Fault {
@@ -424,10 +391,9 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            Value::Sequence(items) if items.len() != length => Err(de::Error::invalid_length(
-                items.len(),
-                &format!("a list of {length}").as_str(),
-            )),
+            Value::Sequence(items) if items.len() != length => {
+                Err(de::Error::invalid_length(items.len(), &format!("a list of {length}").as_str()))
+            }
             Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
             _ => self.wrong(&format!("a list of {length}").as_str()),
         }
@@ -489,9 +455,7 @@ impl<'a> de::SeqAccess<'a> for Items<'a> {
         };
         let index = self.at;
         self.at += 1;
-        seed.deserialize(Reader(item))
-            .map(Some)
-            .map_err(|fault| fault.under(index))
+        seed.deserialize(Reader(item)).map(Some).map_err(|fault| fault.under(index))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -511,12 +475,12 @@ impl<'a> de::MapAccess<'a> for Keys<'a> {
         let Some(entry) = self.entries.get(self.at) else {
             return Ok(None);
         };
-        seed.deserialize(IntoDeserializer::<Fault>::into_deserializer(entry.key.as_str()))
-            .map(Some)
-            .map_err(|mut fault| {
+        seed.deserialize(IntoDeserializer::<Fault>::into_deserializer(entry.key.as_str())).map(Some).map_err(
+            |mut fault| {
                 fault.at_key = true;
                 fault.under(&entry.key)
-            })
+            },
+        )
     }
 
     fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Fault> {
@@ -524,7 +488,6 @@ impl<'a> de::MapAccess<'a> for Keys<'a> {
             return Err(Fault::message("a value was asked for where no key is"));
         };
         self.at += 1;
-        seed.deserialize(Reader(&entry.value))
-            .map_err(|fault| fault.under(&entry.key))
+        seed.deserialize(Reader(&entry.value)).map_err(|fault| fault.under(&entry.key))
     }
 }

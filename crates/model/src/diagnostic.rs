@@ -14,10 +14,7 @@ pub struct Source {
 impl Source {
     /// A source called `name`.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
-        Source {
-            name: name.into(),
-            text: text.into(),
-        }
+        Source { name: name.into(), text: text.into() }
     }
 
     /// A source called `name` from a file's bytes. When they are not UTF-8, the message tells the line and the offset
@@ -140,10 +137,7 @@ impl Diagnostic {
 
     /// A warning about the value at `path`.
     pub fn warning(path: Path, message: impl Into<String>) -> Diagnostic {
-        Diagnostic {
-            severity: Severity::Warning,
-            ..Diagnostic::error(path, message)
-        }
+        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(path, message) }
     }
 
     /// The same, with what to do about it.
@@ -170,11 +164,7 @@ impl Diagnostic {
     /// The same, showing the value at `path` too.
     #[must_use]
     pub fn with_related(mut self, path: Path, label: impl Into<String>) -> Diagnostic {
-        self.related = Some(Box::new(Related {
-            path,
-            place: Place::Value,
-            label: label.into(),
-        }));
+        self.related = Some(Box::new(Related { path, place: Place::Value, label: label.into() }));
         self
     }
 }
@@ -196,9 +186,7 @@ pub struct Diagnostics(pub Vec<Diagnostic>);
 impl Diagnostics {
     /// Whether one of the messages is an error.
     pub fn has_errors(&self) -> bool {
-        self.0
-            .iter()
-            .any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }
 

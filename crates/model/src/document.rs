@@ -85,11 +85,7 @@ pub(crate) struct NicDocument {
 ///   functions: [NET0#0, {vf: NET1#4, vlan: 100, address: 10.20.31.204/24}]
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a guest: a mapping like {functions: [NET0#0]}"
-)]
+#[serde(deny_unknown_fields, default, expecting = "a guest: a mapping like {functions: [NET0#0]}")]
 #[schemars(rename = "Guest")]
 pub(crate) struct GuestDocument {
     /// `vm` or `container`. Default: container.
@@ -166,11 +162,7 @@ impl<'de> Deserialize<'de> for FunctionEntry {
 /// {vf: NET1#4, mac: "02:00:00:00:01:04", vlan: 100, address: 10.20.31.204/24}
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a function like {vf: NET0#3, vlan: 100}"
-)]
+#[serde(deny_unknown_fields, default, expecting = "a function like {vf: NET0#3, vlan: 100}")]
 #[schemars(rename = "Function")]
 pub(crate) struct FunctionDocument {
     /// The VF, like `NET0#3`. Either this or `pf` must be given.
@@ -242,11 +234,7 @@ impl FunctionDocument {
 ///   emulation: {NET0: virtio}
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a board: a mapping like {cables: [[NET0, NET1]]}"
-)]
+#[serde(deny_unknown_fields, default, expecting = "a board: a mapping like {cables: [[NET0, NET1]]}")]
 #[schemars(rename = "Board")]
 pub(crate) struct BoardDocument {
     /// Pairs of NICs whose uplinks are joined. Default: none.
@@ -300,17 +288,11 @@ where
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany<T>, E> {
                 let one = text.parse().map_err(E::custom)?;
-                Ok(OneOrMany {
-                    values: vec![one],
-                    list: false,
-                })
+                Ok(OneOrMany { values: vec![one], list: false })
             }
 
             fn visit_unit<E: de::Error>(self) -> Result<OneOrMany<T>, E> {
-                Ok(OneOrMany {
-                    values: Vec::new(),
-                    list: true,
-                })
+                Ok(OneOrMany { values: Vec::new(), list: true })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<OneOrMany<T>, A::Error> {

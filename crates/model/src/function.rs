@@ -36,18 +36,13 @@ impl FromStr for FunctionName {
     type Err = ParseFunctionError;
 
     fn from_str(text: &str) -> Result<FunctionName, ParseFunctionError> {
-        let fail = |why: Option<String>| ParseFunctionError {
-            text: text.to_owned(),
-            why,
-        };
+        let fail = |why: Option<String>| ParseFunctionError { text: text.to_owned(), why };
         let (nic, vf) =
             match text.split_once('#') {
                 None => (text, None),
                 Some((nic, index)) => {
                     let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
-                    let index = digits
-                        .then(|| index.parse().ok().and_then(VfIndex::new))
-                        .flatten();
+                    let index = digits.then(|| index.parse().ok().and_then(VfIndex::new)).flatten();
                     (
                         nic,
                         Some(index.ok_or_else(|| {
@@ -56,9 +51,7 @@ impl FromStr for FunctionName {
                     )
                 }
             };
-        let nic = nic
-            .parse()
-            .map_err(|error: crate::names::NameError| fail(Some(error.to_string())))?;
+        let nic = nic.parse().map_err(|error: crate::names::NameError| fail(Some(error.to_string())))?;
         Ok(FunctionName { nic, vf })
     }
 }

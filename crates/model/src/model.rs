@@ -50,11 +50,7 @@ pub struct Nic {
 /// How a NIC's device is recognised. All that is given must hold; with nothing given, any PF matches that has room
 /// for the VFs and that no other NIC claims more exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a mapping like {mac: 0c:c4:7a:9a:61:ea}"
-)]
+#[serde(deny_unknown_fields, default, expecting = "a mapping like {mac: 0c:c4:7a:9a:61:ea}")]
 pub struct NicMatch {
     /// The PF's permanent MAC address. Survives renumbering; prefer it.
     pub mac: Option<Mac>,
@@ -152,11 +148,7 @@ impl Model {
     /// The guest that owns `function`, and how.
     pub fn owner(&self, function: &FunctionName) -> Option<(&GuestName, &Function)> {
         self.guests.iter().find_map(|(name, guest)| {
-            guest
-                .functions
-                .iter()
-                .find(|owned| owned.name == *function)
-                .map(|owned| (name, owned))
+            guest.functions.iter().find(|owned| owned.name == *function).map(|owned| (name, owned))
         })
     }
 

@@ -99,10 +99,7 @@ fn word(text: &str) -> Option<&'static str> {
         Some("it is longer than 48 characters")
     } else if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         Some("it must start with a letter or a digit")
-    } else if !text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    {
+    } else if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
         Some("only letters, digits, '-', '_' and '.' may stand in it")
     } else {
         None

@@ -29,11 +29,8 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
     sort(&mut messages, &root);
     if more {
         messages.push(
-            Diagnostic::error(
-                Path::default(),
-                format!("there is more than these {}", check::MAX_MESSAGES),
-            )
-            .with_hint("mend these first"),
+            Diagnostic::error(Path::default(), format!("there is more than these {}", check::MAX_MESSAGES))
+                .with_hint("mend these first"),
         );
     }
     match model {
@@ -45,7 +42,6 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
 /// Puts messages in the file's order; those about the file as a whole come last.
 fn sort(messages: &mut [Diagnostic], root: &Node) {
     messages.sort_by_cached_key(|message| {
-        root.locate(&message.path, &message.place)
-            .map_or(usize::MAX, |bytes| bytes.start)
+        root.locate(&message.path, &message.place).map_or(usize::MAX, |bytes| bytes.start)
     });
 }

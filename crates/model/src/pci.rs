@@ -71,14 +71,7 @@ impl Bdf {
 
 impl fmt::Display for Bdf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:04x}:{:02x}:{:02x}.{}",
-            self.domain,
-            self.bus(),
-            self.device(),
-            self.function()
-        )
+        write!(f, "{:04x}:{:02x}:{:02x}.{}", self.domain, self.bus(), self.device(), self.function())
     }
 }
 
@@ -115,10 +108,7 @@ impl FromStr for Bdf {
             return Err(fail());
         }
         let function = hex(function, 1..=1, 7)?;
-        Ok(Bdf {
-            domain,
-            id: RoutingId((bus << 8 | device << 3 | function) as u16),
-        })
+        Ok(Bdf { domain, id: RoutingId((bus << 8 | device << 3 | function) as u16) })
     }
 }
 
@@ -166,17 +156,9 @@ mod tests {
 
     #[test]
     fn text_that_is_no_address_is_refused() {
-        for text in [
-            "",
-            "04:00",
-            "04:00.8",
-            "04:20.0",
-            "1:2:3:4.0",
-            "+4:00.0",
-            "0000:04:00.",
-            "zz:00.0",
-            "00:4:00.0",
-        ] {
+        for text in
+            ["", "04:00", "04:00.8", "04:20.0", "1:2:3:4.0", "+4:00.0", "0000:04:00.", "zz:00.0", "00:4:00.0"]
+        {
             assert!(text.parse::<Bdf>().is_err(), "{text:?}");
         }
     }

@@ -8,13 +8,8 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-const UNITS: [(&str, u64); 5] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
+const UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,13 +65,7 @@ impl FromStr for CpuSet {
 
     fn from_str(text: &str) -> Result<CpuSet, ParseCpuSetError> {
         let fail = || ParseCpuSetError(text.to_owned());
-        let number = |field: &str| {
-            field
-                .parse::<u32>()
-                .ok()
-                .filter(|cpu| *cpu <= MAX_CPU)
-                .ok_or_else(fail)
-        };
+        let number = |field: &str| field.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU).ok_or_else(fail);
         let mut cpus = BTreeSet::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -122,11 +111,7 @@ pub struct Mtu(#[schemars(range(min = 68, max = 65535))] u32);
 impl Mtu {
     /// The MTU `bytes`; `None` when it is out of range.
     pub const fn new(bytes: u32) -> Option<Mtu> {
-        if bytes >= 68 && bytes <= 65_535 {
-            Some(Mtu(bytes))
-        } else {
-            None
-        }
+        if bytes >= 68 && bytes <= 65_535 { Some(Mtu(bytes)) } else { None }
     }
 
     /// The number of bytes.

@@ -29,12 +29,8 @@ impl Diagnostics {
     /// colours if `color`. A path that leads nowhere in the file shows the longest part of it that does.
     pub fn render(&self, source: &Source, color: bool) -> String {
         let root = tree::read(&source.text).ok().map(|(root, _)| root);
-        let page = Page {
-            source,
-            root: root.as_ref(),
-            lines: line_starts(&source.text),
-            paint: Paint { color },
-        };
+        let page =
+            Page { source, root: root.as_ref(), lines: line_starts(&source.text), paint: Paint { color } };
         let mut out = String::new();
         for (n, diagnostic) in self.0.iter().enumerate() {
             if n > 0 {
@@ -48,9 +44,7 @@ impl Diagnostics {
 
 /// The byte at which each line starts.
 fn line_starts(text: &str) -> Vec<usize> {
-    std::iter::once(0)
-        .chain(text.match_indices('\n').map(|(at, _)| at + 1))
-        .collect()
+    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
 }
 
 struct Page<'a> {
@@ -123,12 +117,7 @@ impl Page<'_> {
         if let Some(hint) = &diagnostic.hint {
             let mut lines = hint.lines();
             let first = lines.next().unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "{margin} {} {} {first}",
-                paint.gutter("="),
-                paint.help("help:")
-            );
+            let _ = writeln!(out, "{margin} {} {} {first}", paint.gutter("="), paint.help("help:"));
             for line in lines {
                 let _ = writeln!(out, "{margin}         {line}");
             }
@@ -167,13 +156,7 @@ impl Page<'_> {
             let (after, _) = head(after, room.saturating_sub(width));
             shown.push_str(&after);
         }
-        Excerpt {
-            line,
-            column,
-            text: shown.trim_end().to_owned(),
-            indent,
-            width,
-        }
+        Excerpt { line, column, text: shown.trim_end().to_owned(), indent, width }
     }
 }
 
@@ -244,11 +227,7 @@ struct Paint {
 
 impl Paint {
     fn with(&self, code: &str, text: &str) -> String {
-        if self.color {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     fn error(&self, text: &str) -> String {

@@ -99,11 +99,9 @@ impl Node {
                     .iter()
                     .find(|entry| entry.key == *segment)
                     .map(|entry| (Some(&entry.key_span), &entry.value)),
-                Value::Sequence(items) => segment
-                    .parse::<usize>()
-                    .ok()
-                    .and_then(|index| items.get(index))
-                    .map(|item| (None, item)),
+                Value::Sequence(items) => {
+                    segment.parse::<usize>().ok().and_then(|index| items.get(index)).map(|item| (None, item))
+                }
                 _ => None,
             };
             let Some((key, child)) = next else {
@@ -236,11 +234,7 @@ struct Open {
 
 enum Content {
     Sequence(Vec<Node>),
-    Mapping {
-        entries: Vec<Entry>,
-        places: HashMap<String, usize>,
-        key: Option<(String, Range<usize>)>,
-    },
+    Mapping { entries: Vec<Entry>, places: HashMap<String, usize>, key: Option<(String, Range<usize>)> },
 }
 
 impl Builder {
@@ -280,10 +274,7 @@ impl Builder {
                 let Some(node) = self.anchors.get(&anchor) else {
                     return Err(wrong(span, "this alias stands inside what it stands for"));
                 };
-                let node = Node {
-                    span: span.clone(),
-                    value: node.value.clone(),
-                };
+                let node = Node { span: span.clone(), value: node.value.clone() };
                 self.spend(node.cost(), &span)?;
                 if self.open.len() + node.depth() > MAX_DEPTH {
                     return Err(too_deep(span));
@@ -291,30 +282,16 @@ impl Builder {
                 self.place(node)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.spend(
-                    Cost {
-                        nodes: 1,
-                        text: text.len(),
-                    },
-                    &span,
-                )?;
-                let word = tag
-                    .as_deref()
-                    .map(|tag| core_type(tag, &span))
-                    .transpose()?
-                    .flatten()
-                    == Some("str");
+                self.spend(Cost { nodes: 1, text: text.len() }, &span)?;
+                let word =
+                    tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?.flatten() == Some("str");
                 if self.key_is_due() {
                     return self.key(text.into_owned(), span);
                 }
                 let null = style == ScalarStyle::Plain
                     && !word
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let value = if null {
-                    Value::Null
-                } else {
-                    Value::Scalar(text.into_owned())
-                };
+                let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
                 self.finish(Node { span, value }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
@@ -326,11 +303,7 @@ impl Builder {
                 self.enter(
                     span,
                     anchor,
-                    Content::Mapping {
-                        entries: Vec::new(),
-                        places: HashMap::new(),
-                        key: None,
-                    },
+                    Content::Mapping { entries: Vec::new(), places: HashMap::new(), key: None },
                 )
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -377,11 +350,7 @@ impl Builder {
         if self.open.len() == MAX_DEPTH {
             return Err(too_deep(span));
         }
-        self.open.push(Open {
-            start: span.start,
-            anchor,
-            content,
-        });
+        self.open.push(Open { start: span.start, anchor, content });
         Ok(())
     }
 
@@ -413,24 +382,14 @@ impl Builder {
                     return Ok(());
                 }
                 places.insert(key.clone(), entries.len());
-                entries.push(Entry {
-                    key,
-                    key_span,
-                    value: node,
-                });
+                entries.push(Entry { key, key_span, value: node });
             }
         }
         Ok(())
     }
 
     fn key_is_due(&self) -> bool {
-        matches!(
-            self.open.last(),
-            Some(Open {
-                content: Content::Mapping { key: None, .. },
-                ..
-            })
-        )
+        matches!(self.open.last(), Some(Open { content: Content::Mapping { key: None, .. }, .. }))
     }
 
     fn key(&mut self, text: String, span: Range<usize>) -> Result<(), Diagnostic> {
@@ -456,18 +415,12 @@ fn too_deep(span: Range<usize>) -> Diagnostic {
 /// The name of a core type (YAML 1.2.2, section 10.3) that a tag gives.
 fn core_type<'a>(tag: &'a Tag, span: &Range<usize>) -> Result<Option<&'a str>, Diagnostic> {
     let known = tag.is_yaml_core_schema()
-        && matches!(
-            tag.suffix.as_str(),
-            "str" | "int" | "bool" | "null" | "float" | "map" | "seq"
-        );
+        && matches!(tag.suffix.as_str(), "str" | "int" | "bool" | "null" | "float" | "map" | "seq");
     if known {
         Ok(Some(&tag.suffix))
     } else {
-        Err(wrong(
-            span.clone(),
-            format!("the tag {} means nothing here", shown(&tag.to_string())),
-        )
-        .with_hint("a model needs no tags: remove it"))
+        Err(wrong(span.clone(), format!("the tag {} means nothing here", shown(&tag.to_string())))
+            .with_hint("a model needs no tags: remove it"))
     }
 }
 
@@ -482,10 +435,6 @@ pub(crate) fn shown(text: &str) -> String {
             out.push(c);
         }
     }
-    out.push_str(if text.chars().nth(LONGEST).is_some() {
-        "...`"
-    } else {
-        "`"
-    });
+    out.push_str(if text.chars().nth(LONGEST).is_some() { "...`" } else { "`" });
     out
 }

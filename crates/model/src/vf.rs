@@ -20,11 +20,7 @@ impl VfIndex {
 
     /// The index `index`; `None` past [`VfIndex::MAX`].
     pub const fn new(index: u16) -> Option<VfIndex> {
-        if index <= VfIndex::MAX {
-            Some(VfIndex(index))
-        } else {
-            None
-        }
+        if index <= VfIndex::MAX { Some(VfIndex(index)) } else { None }
     }
 
     /// The number.
@@ -167,11 +163,7 @@ impl fmt::Display for TxRate {
 /// What a model may ask of a VF at its PF. Every field is optional: what is left out is left as the driver has it
 /// (the MAC alone is always set, derived if need be; see [`Mac::derived`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "VF attributes: a mapping like {vlan: 100}"
-)]
+#[serde(deny_unknown_fields, default, expecting = "VF attributes: a mapping like {vlan: 100}")]
 pub struct VfSettings {
     /// The VF's MAC address.
     #[serde(alias = "mac-address")]

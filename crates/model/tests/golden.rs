@@ -43,10 +43,7 @@ fn every_file_is_answered_as_it_was() {
         cases += 1;
     }
     assert!(cases > 40, "only {cases} cases were found");
-    assert!(
-        wrong.is_empty(),
-        "these are not as expected; they are now:\n{wrong}"
-    );
+    assert!(wrong.is_empty(), "these are not as expected; they are now:\n{wrong}");
 }
 
 #[test]

@@ -103,9 +103,8 @@ fn large_hostile_files_are_answered_in_bounded_time() {
     };
     let many: Vec<String> = (0..18_000).map(|n| format!("  N{n}: {{}}\n")).collect();
     let unknown: Vec<String> = (0..30_000).map(|n| format!("M{n}#0")).collect();
-    let waits: Vec<String> = (0..18_000)
-        .map(|n| format!("  g{n}: {{after: [g{}]}}\n", (n + 1) % 18_000))
-        .collect();
+    let waits: Vec<String> =
+        (0..18_000).map(|n| format!("  g{n}: {{after: [g{}]}}\n", (n + 1) % 18_000)).collect();
     let cases = [
         ("brackets", full_of("[")),
         ("braces", full_of("{")),
@@ -124,54 +123,23 @@ fn large_hostile_files_are_answered_in_bounded_time() {
         ("block", format!("a: |\n{}", full_of(" x\n"))),
         ("one line list", format!("nics: [{}]", full_of("a,"))),
         ("duplicate keys", format!("nics: {{{}}}", full_of("a: 1,"))),
-        (
-            "deep block",
-            (0..1400)
-                .map(|n| format!("{}a:\n", " ".repeat(n % 1400)))
-                .collect(),
-        ),
+        ("deep block", (0..1400).map(|n| format!("{}a:\n", " ".repeat(n % 1400))).collect()),
         (
             "one function",
-            format!(
-                "nics: {{A: }}\nguests: {{g: {{functions: [{}]}}}}",
-                &full_of("A,")[..160_000]
-            ),
+            format!("nics: {{A: }}\nguests: {{g: {{functions: [{}]}}}}", &full_of("A,")[..160_000]),
         ),
-        (
-            "vfs of many nics",
-            nics("{match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 16384}"),
-        ),
+        ("vfs of many nics", nics("{match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 16384}")),
         ("wrong nics", nics("{vfs: x}")),
         (
             "unknown nics",
-            format!(
-                "nics:\n{}guests: {{g: {{functions: [{}]}}}}",
-                many.concat(),
-                unknown.join(",")
-            ),
+            format!("nics:\n{}guests: {{g: {{functions: [{}]}}}}", many.concat(), unknown.join(",")),
         ),
-        (
-            "a long cycle",
-            format!("nics: {{A: }}\nguests:\n{}", waits.concat()),
-        ),
-        (
-            "best effort",
-            format!(
-                "nics: {{A: {{best_effort: [{}]}}}}",
-                &full_of("link_stat,")[..900_000]
-            ),
-        ),
-        (
-            "aliases of text",
-            format!("a: &a {}\nb: [{}]", "x".repeat(500_000), "*a,".repeat(100_000)),
-        ),
+        ("a long cycle", format!("nics: {{A: }}\nguests:\n{}", waits.concat())),
+        ("best effort", format!("nics: {{A: {{best_effort: [{}]}}}}", &full_of("link_stat,")[..900_000])),
+        ("aliases of text", format!("a: &a {}\nb: [{}]", "x".repeat(500_000), "*a,".repeat(100_000))),
         (
             "nested anchors",
-            format!(
-                "{}{}",
-                (0..30).map(|n| format!("&a{n} [")).collect::<String>(),
-                full_of("a,")
-            ),
+            format!("{}{}", (0..30).map(|n| format!("&a{n} [")).collect::<String>(), full_of("a,")),
         ),
     ];
     for (name, text) in cases {
@@ -183,10 +151,7 @@ fn large_hostile_files_are_answered_in_bounded_time() {
         let shown = result.unwrap_err();
         assert!(shown.len() < 300_000, "{name}: {} bytes of messages", shown.len());
         assert!(took < LIMIT, "{name} took {took:?}");
-        println!(
-            "{name:<20} {took:>10.1?}  {}",
-            shown.lines().next().unwrap_or_default()
-        );
+        println!("{name:<20} {took:>10.1?}  {}", shown.lines().next().unwrap_or_default());
     }
 }
 
@@ -195,10 +160,7 @@ fn ten_megabytes_are_refused_at_once() {
     let start = Instant::now();
     let text = "# padding\n".repeat(1 << 20);
     let shown = answer(text.as_bytes()).unwrap_err();
-    assert!(
-        shown.contains("the file has 10485760 bytes, and a model has at most 1048576"),
-        "{shown}"
-    );
+    assert!(shown.contains("the file has 10485760 bytes, and a model has at most 1048576"), "{shown}");
     let shown = parse(&Source::new("m.yaml", text)).unwrap_err().to_string();
     assert!(shown.contains("10485760 bytes"), "{shown}");
     assert!(start.elapsed() < Duration::from_secs(2));

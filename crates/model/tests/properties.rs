@@ -113,9 +113,8 @@ proptest! {
 #[test]
 fn all_the_derived_macs_of_a_pf_differ() {
     let pf = Mac::new([0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea]);
-    let all: HashSet<Mac> = (0..=VfIndex::MAX)
-        .map(|index| Mac::derived(pf, VfIndex::new(index).unwrap()))
-        .collect();
+    let all: HashSet<Mac> =
+        (0..=VfIndex::MAX).map(|index| Mac::derived(pf, VfIndex::new(index).unwrap())).collect();
     assert_eq!(all.len(), usize::from(VfIndex::MAX) + 1);
 }
 

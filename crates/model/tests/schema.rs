@@ -11,12 +11,7 @@ fn keys(name: &str) -> Vec<String> {
         _ => &schema["$defs"][name],
     };
     assert_eq!(object["additionalProperties"], Value::Bool(false), "{name}");
-    object["properties"]
-        .as_object()
-        .unwrap()
-        .keys()
-        .cloned()
-        .collect()
+    object["properties"].as_object().unwrap().keys().cloned().collect()
 }
 
 /// The answer to a file with `key` in a place where the schema has the keys of `name`.
@@ -38,34 +33,16 @@ fn messages(name: &str, key: &str) -> String {
 #[test]
 fn every_key_of_the_schema_is_read_and_described() {
     let schema = schema();
-    for name in [
-        "Model",
-        "Nic",
-        "NicMatch",
-        "VfSettings",
-        "Guest",
-        "Function",
-        "Board",
-    ] {
+    for name in ["Model", "Nic", "NicMatch", "VfSettings", "Guest", "Function", "Board"] {
         let keys = keys(name);
         assert!(keys.len() >= 3, "{name}: {keys:?}");
         for key in keys {
             let seen = messages(name, &key);
             assert!(!seen.contains("unknown key"), "{name}.{key}: {seen}");
-            let object = if name == "Model" {
-                &schema
-            } else {
-                &schema["$defs"][name]
-            };
-            assert!(
-                object["properties"][&key]["description"].is_string(),
-                "{name}.{key} has no description"
-            );
+            let object = if name == "Model" { &schema } else { &schema["$defs"][name] };
+            assert!(object["properties"][&key]["description"].is_string(), "{name}.{key} has no description");
         }
-        assert!(
-            messages(name, "nonsense").contains("unknown key `nonsense`"),
-            "{name}"
-        );
+        assert!(messages(name, "nonsense").contains("unknown key `nonsense`"), "{name}");
     }
 }
 
@@ -73,20 +50,11 @@ fn every_key_of_the_schema_is_read_and_described() {
 fn every_key_that_a_message_offers_is_in_the_schema() {
     for name in ["Model", "Nic", "Guest", "Function", "Board"] {
         let seen = messages(name, "nonsense");
-        let offered = seen
-            .split("what may stand here: ")
-            .nth(1)
-            .unwrap()
-            .lines()
-            .next()
-            .unwrap();
+        let offered = seen.split("what may stand here: ").nth(1).unwrap().lines().next().unwrap();
         let keys = keys(name);
         for key in offered.split(", ").map(|key| key.trim_matches('`')) {
             // `name` is what other tools call `interface`.
-            assert!(
-                keys.iter().any(|known| known == key) || key == "name",
-                "{name}.{key}"
-            );
+            assert!(keys.iter().any(|known| known == key) || key == "name", "{name}.{key}");
         }
     }
 }
@@ -102,10 +70,7 @@ fn a_path_from_elsewhere_is_found_and_shown_in_colour_if_asked() {
         "error: too many\n  --> m.yaml:3:10\n   |\n 3 |     vfs: 9\n   |          ^\n   = help: fewer\n"
     );
     assert!(messages.render(&source, true).contains("\x1b[1;31merror\x1b[0m"));
-    let beyond = Diagnostics(vec![Diagnostic::warning(
-        Path::of(["nics", "NET0", "mtu", "7"]),
-        "?",
-    )]);
+    let beyond = Diagnostics(vec![Diagnostic::warning(Path::of(["nics", "NET0", "mtu", "7"]), "?")]);
     assert_eq!(
         beyond.render(&source, false),
         "warning: ?\n  --> m.yaml:2:3\n   |\n 2 |   NET0:\n   |   ^^^^\n"
@@ -115,12 +80,9 @@ fn a_path_from_elsewhere_is_found_and_shown_in_colour_if_asked() {
 
 #[test]
 fn a_name_comes_from_the_file_when_there_is_none() {
-    for (file, name) in [
-        ("/a/b/xeon-d.yaml", "xeon-d"),
-        ("plain", "plain"),
-        ("-", "machine"),
-        ("a b.yaml", "machine"),
-    ] {
+    for (file, name) in
+        [("/a/b/xeon-d.yaml", "xeon-d"), ("plain", "plain"), ("-", "machine"), ("a b.yaml", "machine")]
+    {
         let model = parse(&Source::new(file, "nics: {A: }\n")).unwrap();
         assert_eq!(model.machine, name, "{file}");
     }

@@ -18,11 +18,7 @@ pub enum Action {
     /// Write `sriov_numvfs` of the PF. Linux only takes 0 to N and N to 0 (`drivers/pci/pci-sysfs.c`).
     SetVfCount { pf: Bdf, count: u16 },
     /// Set one attribute of a VF through its PF's interface (`IFLA_VFINFO_LIST`).
-    SetVfAttribute {
-        pf: Bdf,
-        vf: VfIndex,
-        attribute: VfAttribute,
-    },
+    SetVfAttribute { pf: Bdf, vf: VfIndex, attribute: VfAttribute },
     /// Bind a driver to a function that has none: `driver_override`, then `drivers_probe`; or unbind with `None`.
     SetDriver { function: Bdf, driver: Option<String> },
     /// Set the MAC address of a function's own interface (`IFLA_ADDRESS`): for drivers whose PF cannot set it.
@@ -34,15 +30,9 @@ pub enum Action {
     /// Bring a function's interface up or down.
     SetLink { function: Bdf, direction: Direction },
     /// Add an IP address to a function's interface.
-    AddAddress {
-        function: Bdf,
-        address: InterfaceAddress,
-    },
+    AddAddress { function: Bdf, address: InterfaceAddress },
     /// Remove an IP address from a function's interface.
-    RemoveAddress {
-        function: Bdf,
-        address: InterfaceAddress,
-    },
+    RemoveAddress { function: Bdf, address: InterfaceAddress },
     /// Set the mode of the embedded switch (`IFLA_BRIDGE_MODE`).
     SetSwitchMode { pf: Bdf, mode: SwitchMode },
     /// Reset a function (`reset` in its PCI directory): nothing of one guest reaches the next.
@@ -103,25 +93,13 @@ impl fmt::Display for Action {
             Action::SetAutoprobe { pf, on: set } => write!(f, "{pf}: driver autoprobe {}", on(set)),
             Action::SetVfCount { pf, count } => write!(f, "{pf}: {count} VFs"),
             Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{pf} vf {vf}: {attribute}"),
-            Action::SetDriver {
-                function,
-                driver: Some(driver),
-            } => write!(f, "{function}: bind {driver}"),
-            Action::SetDriver {
-                function,
-                driver: None,
-            } => write!(f, "{function}: unbind its driver"),
+            Action::SetDriver { function, driver: Some(driver) } => write!(f, "{function}: bind {driver}"),
+            Action::SetDriver { function, driver: None } => write!(f, "{function}: unbind its driver"),
             Action::SetMac { function, mac } => write!(f, "{function}: interface address {mac}"),
             Action::Rename { function, to } => write!(f, "{function}: call its interface {to}"),
             Action::SetMtu { function, mtu } => write!(f, "{function}: MTU {mtu}"),
-            Action::SetLink {
-                function,
-                direction: Direction::Up,
-            } => write!(f, "{function}: bring up"),
-            Action::SetLink {
-                function,
-                direction: Direction::Down,
-            } => write!(f, "{function}: bring down"),
+            Action::SetLink { function, direction: Direction::Up } => write!(f, "{function}: bring up"),
+            Action::SetLink { function, direction: Direction::Down } => write!(f, "{function}: bring down"),
             Action::AddAddress { function, address } => write!(f, "{function}: add address {address}"),
             Action::RemoveAddress { function, address } => write!(f, "{function}: remove address {address}"),
             Action::SetSwitchMode { pf, mode } => write!(f, "{pf}: embedded switch mode {mode:?}"),

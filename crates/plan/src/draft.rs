@@ -44,14 +44,7 @@ impl Sketch {
         makes: Made,
         reason: String,
     ) -> Sketch {
-        Sketch {
-            action,
-            reason,
-            needs,
-            makes,
-            inverse,
-            best_effort: false,
-        }
+        Sketch { action, reason, needs, makes, inverse, best_effort: false }
     }
 
     /// The same step, which may turn out unsupported if `best_effort`.
@@ -71,13 +64,8 @@ impl Draft {
     /// Adds a step.
     pub fn push(&mut self, sketch: Sketch) {
         let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
-        let needs: BTreeSet<StepId> = sketch
-            .needs
-            .iter()
-            .filter_map(|need| self.made.get(need))
-            .flatten()
-            .copied()
-            .collect();
+        let needs: BTreeSet<StepId> =
+            sketch.needs.iter().filter_map(|need| self.made.get(need)).flatten().copied().collect();
         // Attributes of one VF do not depend on each other, so all of them count; of the rest the last step tells.
         let parallel = matches!(sketch.makes, Made::Attributes(_));
         let steps = self.made.entry(sketch.makes).or_default();
@@ -117,18 +105,9 @@ pub fn outcome(action: &Action) -> Fact {
         Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
         Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
         Action::ResetFunction { function } => Fact::Reset { function },
-        Action::DefineGuest(definition) => Fact::GuestDefined {
-            guest: definition.guest,
-            defined: true,
-        },
-        Action::UndefineGuest { guest } => Fact::GuestDefined {
-            guest,
-            defined: false,
-        },
+        Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
+        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
         Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-        Action::StopGuest { guest } => Fact::GuestRunning {
-            guest,
-            running: false,
-        },
+        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
     }
 }

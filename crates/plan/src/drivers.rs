@@ -18,13 +18,7 @@ pub struct PfDriver {
 }
 
 const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bool) -> PfDriver {
-    PfDriver {
-        name,
-        vf_driver,
-        sets_vf_attributes: true,
-        sets_switch_mode,
-        up_before_vfs: false,
-    }
+    PfDriver { name, vf_driver, sets_vf_attributes: true, sets_switch_mode, up_before_vfs: false }
 }
 
 /// Each row follows the `net_device_ops` and the PCI id tables of the files named beside it (Linux 6.12).
@@ -42,17 +36,11 @@ const KNOWN: [PfDriver; 9] = [
     // drivers/net/ethernet/mellanox/mlx5/core/main.c, en_main.c
     usual("mlx5_core", "mlx5_core", true),
     // drivers/net/ethernet/broadcom/bnxt/bnxt.c; bnxt_sriov.c, bnxt_sriov_configure wants the interface up
-    PfDriver {
-        up_before_vfs: true,
-        ..usual("bnxt_en", "bnxt_en", true)
-    },
+    PfDriver { up_before_vfs: true, ..usual("bnxt_en", "bnxt_en", true) },
     // drivers/net/ethernet/emulex/benet/be_main.c
     usual("be2net", "be2net", true),
     // drivers/virtio/virtio_pci_common.c, drivers/net/virtio_net.c: no ndo_set_vf_* at all
-    PfDriver {
-        sets_vf_attributes: false,
-        ..usual("virtio-pci", "virtio-pci", false)
-    },
+    PfDriver { sets_vf_attributes: false, ..usual("virtio-pci", "virtio-pci", false) },
 ];
 
 /// What is known of the PF driver `name`.

@@ -19,11 +19,7 @@ pub enum Fact {
     /// `sriov_numvfs` is so, and that many `virtfnN` exist.
     VfCount { pf: Bdf, count: u16 },
     /// The PF's driver reports the attribute so.
-    VfAttribute {
-        pf: Bdf,
-        vf: VfIndex,
-        attribute: VfAttribute,
-    },
+    VfAttribute { pf: Bdf, vf: VfIndex, attribute: VfAttribute },
     /// The function is bound to this driver and, for a network driver, has an interface; or is bound to none.
     Driver { function: Bdf, driver: Option<String> },
     /// The function's interface has this MAC address.
@@ -35,15 +31,9 @@ pub enum Fact {
     /// The function's interface is administratively up or down.
     Link { function: Bdf, direction: Direction },
     /// The function's interface has this address.
-    HasAddress {
-        function: Bdf,
-        address: InterfaceAddress,
-    },
+    HasAddress { function: Bdf, address: InterfaceAddress },
     /// The function's interface lacks this address.
-    LacksAddress {
-        function: Bdf,
-        address: InterfaceAddress,
-    },
+    LacksAddress { function: Bdf, address: InterfaceAddress },
     /// The embedded switch is in this mode.
     Switch { pf: Bdf, mode: SwitchMode },
     /// The function was reset; nothing lasting shows it.
@@ -58,32 +48,22 @@ impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = |set: &bool| if *set { "" } else { "not " };
         match self {
-            Fact::Autoprobe { pf, on } => write!(
-                f,
-                "driver autoprobe of {pf} is {}",
-                if *on { "on" } else { "off" }
-            ),
+            Fact::Autoprobe { pf, on } => {
+                write!(f, "driver autoprobe of {pf} is {}", if *on { "on" } else { "off" })
+            }
             Fact::VfCount { pf, count } => write!(f, "{pf} has {count} VFs"),
             Fact::VfAttribute { pf, vf, attribute } => write!(f, "{pf} reports vf {vf} with {attribute}"),
-            Fact::Driver {
-                function,
-                driver: Some(driver),
-            } => write!(f, "{function} is bound to {driver}"),
-            Fact::Driver {
-                function,
-                driver: None,
-            } => write!(f, "{function} has no driver"),
+            Fact::Driver { function, driver: Some(driver) } => write!(f, "{function} is bound to {driver}"),
+            Fact::Driver { function, driver: None } => write!(f, "{function} has no driver"),
             Fact::Mac { function, mac } => write!(f, "the interface of {function} has the address {mac}"),
             Fact::Name { function, name } => write!(f, "the interface of {function} is called {name}"),
             Fact::MtuIs { function, mtu } => write!(f, "the interface of {function} has MTU {mtu}"),
-            Fact::Link {
-                function,
-                direction: Direction::Up,
-            } => write!(f, "the interface of {function} is up"),
-            Fact::Link {
-                function,
-                direction: Direction::Down,
-            } => write!(f, "the interface of {function} is down"),
+            Fact::Link { function, direction: Direction::Up } => {
+                write!(f, "the interface of {function} is up")
+            }
+            Fact::Link { function, direction: Direction::Down } => {
+                write!(f, "the interface of {function} is down")
+            }
             Fact::HasAddress { function, address } => write!(f, "the interface of {function} has {address}"),
             Fact::LacksAddress { function, address } => {
                 write!(f, "the interface of {function} lacks {address}")

@@ -34,15 +34,10 @@ pub fn guest_steps<'a>(
     name: &'a GuestName,
     guest: &'a Guest,
 ) {
-    let functions: Vec<_> = guest
-        .functions
-        .iter()
-        .filter_map(|function| place(planner, nics, function))
-        .collect();
-    let addresses: Vec<Bdf> = functions
-        .iter()
-        .map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf))
-        .collect();
+    let functions: Vec<_> =
+        guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
+    let addresses: Vec<Bdf> =
+        functions.iter().map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf)).collect();
     if planner.runs(name) {
         running(planner, name, &addresses);
         return;
@@ -52,10 +47,7 @@ pub fn guest_steps<'a>(
         if let Some(user) = planner.user(*bdf) {
             free = false;
             planner.refuse(
-                format!(
-                    "{} is to go to {name}, but guest {user} runs with it",
-                    function.name
-                ),
+                format!("{} is to go to {name}, but guest {user} runs with it", function.name),
                 format!("stop it first: penstock stop {user}"),
             );
         }
@@ -89,12 +81,8 @@ pub fn guest_steps<'a>(
 
 /// A guest that runs is left alone, if it runs with what the model gives it.
 fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf]) {
-    let found = planner
-        .inventory
-        .guests
-        .get(name)
-        .map(|found| found.functions.as_slice())
-        .unwrap_or_default();
+    let found =
+        planner.inventory.guests.get(name).map(|found| found.functions.as_slice()).unwrap_or_default();
     let set = |functions: &[Bdf]| functions.iter().copied().collect::<HashSet<_>>();
     if set(found) == set(wanted) {
         planner.note(format!("guest {name} runs already and is left alone"));
@@ -104,11 +92,7 @@ fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf]) {
             some => some.iter().map(Bdf::to_string).collect::<Vec<_>>().join(", "),
         };
         planner.refuse(
-            format!(
-                "guest {name} runs with {}, but the model gives it {}",
-                texts(found),
-                texts(wanted)
-            ),
+            format!("guest {name} runs with {}, but the model gives it {}", texts(found), texts(wanted)),
             format!("stop it first: penstock stop {name}"),
         );
     }
@@ -116,11 +100,7 @@ fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf]) {
 
 /// Moving a PF's interface takes the links of its VFs down for a moment; whoever runs with them should know.
 fn disturbed(planner: &mut Planner<'_>, nic: &WantedNic<'_>, name: &GuestName) {
-    let mut users: Vec<&GuestName> = nic
-        .vfs
-        .iter()
-        .filter_map(|vf| planner.user(vf.found.bdf))
-        .collect();
+    let mut users: Vec<&GuestName> = nic.vfs.iter().filter_map(|vf| planner.user(vf.found.bdf)).collect();
     users.sort();
     users.dedup();
     for user in users {
@@ -156,10 +136,7 @@ fn bind(
         return;
     }
     let Some(mac) = vf.settings.mac else {
-        planner.note(format!(
-            "the MAC of {} is not known, so that of {who} is left as it is",
-            nic.name
-        ));
+        planner.note(format!("the MAC of {} is not known, so that of {who} is left as it is", nic.name));
         return;
     };
     if interface.is_some_and(|interface| interface.mac == mac) {
@@ -169,16 +146,10 @@ fn bind(
     planner.draft.push(
         Sketch::new(
             Action::SetMac { function: bdf, mac },
-            interface.map(|interface| Action::SetMac {
-                function: bdf,
-                mac: interface.mac,
-            }),
+            interface.map(|interface| Action::SetMac { function: bdf, mac: interface.mac }),
             vec![Made::Driver(bdf)],
             Made::Interface(bdf),
-            format!(
-                "{who} belongs to {name}, and driver {} cannot set its MAC at the PF",
-                driver.name
-            ),
+            format!("{who} belongs to {name}, and driver {} cannot set its MAC at the PF", driver.name),
         )
         .best_effort(vf.best_effort.contains("mac")),
     );
@@ -210,16 +181,8 @@ pub fn define(name: &GuestName, guest: &Guest, addresses: &[Bdf]) -> GuestDefini
 }
 
 fn list(guest: &Guest) -> String {
-    let names: Vec<String> = guest
-        .functions
-        .iter()
-        .map(|function| function.name.to_string())
-        .collect();
-    if names.is_empty() {
-        "no function".to_owned()
-    } else {
-        names.join(", ")
-    }
+    let names: Vec<String> = guest.functions.iter().map(|function| function.name.to_string()).collect();
+    if names.is_empty() { "no function".to_owned() } else { names.join(", ") }
 }
 
 fn start(
@@ -231,16 +194,11 @@ fn start(
 ) {
     let mut needs = vec![Made::Defined(name.clone())];
     needs.extend(
-        addresses
-            .iter()
-            .flat_map(|bdf| [Made::Driver(*bdf), Made::Attributes(*bdf), Made::Interface(*bdf)]),
+        addresses.iter().flat_map(|bdf| [Made::Driver(*bdf), Made::Attributes(*bdf), Made::Interface(*bdf)]),
     );
     needs.extend(guest.after.iter().cloned().map(Made::Running));
     needs.extend(
-        functions
-            .iter()
-            .filter_map(|(nic, _)| nic.owner)
-            .map(|(owner, _)| Made::Running(owner.clone())),
+        functions.iter().filter_map(|(nic, _)| nic.owner).map(|(owner, _)| Made::Running(owner.clone())),
     );
     let after: Vec<&str> = guest.after.iter().map(GuestName::as_str).collect();
     let why = if after.is_empty() {

@@ -67,10 +67,7 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             Some(Action::SetVfCount { pf, count: 0 }),
             needs(),
             Made::Vfs(pf),
-            format!(
-                "{name} is to have {wanted} VF{}",
-                if wanted == 1 { "" } else { "s" }
-            ),
+            format!("{name} is to have {wanted} VF{}", if wanted == 1 { "" } else { "s" }),
         ));
     }
 }
@@ -81,10 +78,7 @@ fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
     if let Some(guest) = planner.user(nic.pf.bdf) {
         used = true;
         planner.refuse(
-            format!(
-                "the number of VFs of {} would change while guest {guest} runs with its PF",
-                nic.name
-            ),
+            format!("the number of VFs of {} would change while guest {guest} runs with its PF", nic.name),
             format!("stop it first: penstock stop {guest}"),
         );
     }
@@ -158,14 +152,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::Rename {
-                function: pf,
-                to: wanted.clone(),
-            },
-            Some(Action::Rename {
-                function: pf,
-                to: found.name.clone(),
-            }),
+            Action::Rename { function: pf, to: wanted.clone() },
+            Some(Action::Rename { function: pf, to: found.name.clone() }),
             format!("{name}'s interface {} is to be called {wanted}", found.name),
             best_effort("interface"),
         );
@@ -187,10 +175,7 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             planner,
             pf,
             Action::SetMac { function: pf, mac },
-            Some(Action::SetMac {
-                function: pf,
-                mac: found.mac,
-            }),
+            Some(Action::SetMac { function: pf, mac: found.mac }),
             format!("{guest} owns {name} with this MAC"),
             function.best_effort.contains("mac"),
         );
@@ -202,35 +187,18 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::AddAddress {
-                function: pf,
-                address: *address,
-            },
-            Some(Action::RemoveAddress {
-                function: pf,
-                address: *address,
-            }),
+            Action::AddAddress { function: pf, address: *address },
+            Some(Action::RemoveAddress { function: pf, address: *address }),
             format!("{name} had it before it was taken down"),
             false,
         );
     }
-    for address in nic
-        .nic
-        .addresses
-        .iter()
-        .filter(|address| !found.addresses.contains(address))
-    {
+    for address in nic.nic.addresses.iter().filter(|address| !found.addresses.contains(address)) {
         step(
             planner,
             pf,
-            Action::AddAddress {
-                function: pf,
-                address: *address,
-            },
-            Some(Action::RemoveAddress {
-                function: pf,
-                address: *address,
-            }),
+            Action::AddAddress { function: pf, address: *address },
+            Some(Action::RemoveAddress { function: pf, address: *address }),
             format!("{name} is to have it on the host"),
             best_effort("addresses"),
         );
@@ -244,11 +212,7 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
         return true;
     };
     let holder = planner.inventory.pfs.iter().find_map(|other| {
-        let own = other
-            .interface
-            .as_ref()
-            .filter(|own| own.name == *wanted)
-            .map(|_| other.bdf);
+        let own = other.interface.as_ref().filter(|own| own.name == *wanted).map(|_| other.bdf);
         let of_vf = || {
             other.sriov.iter().flat_map(|sriov| &sriov.vfs).find_map(|vf| {
                 let interface = vf.present.as_ref()?.interface.as_ref()?;
@@ -266,11 +230,7 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
         return false;
     }
     let mut free = true;
-    let guests: Vec<_> = nic
-        .vfs
-        .iter()
-        .filter_map(|vf| planner.user(vf.found.bdf))
-        .collect();
+    let guests: Vec<_> = nic.vfs.iter().filter_map(|vf| planner.user(vf.found.bdf)).collect();
     for guest in guests.into_iter().filter(|_| found.up) {
         free = false;
         planner.refuse(
@@ -292,35 +252,16 @@ fn take_down(
     why: &str,
 ) -> Vec<InterfaceAddress> {
     let pf = nic.pf.bdf;
-    let dropped: Vec<_> = found
-        .addresses
-        .iter()
-        .copied()
-        .filter(|address| address.ip().is_ipv6())
-        .collect();
-    let dropped: Vec<_> = dropped
-        .into_iter()
-        .filter(|address| !link_local(*address))
-        .collect();
+    let dropped: Vec<_> = found.addresses.iter().copied().filter(|address| address.ip().is_ipv6()).collect();
+    let dropped: Vec<_> = dropped.into_iter().filter(|address| !link_local(*address)).collect();
     for address in &dropped {
-        remove_address(
-            planner,
-            pf,
-            *address,
-            "Linux drops IPv6 addresses of an interface that goes down",
-        );
+        remove_address(planner, pf, *address, "Linux drops IPv6 addresses of an interface that goes down");
     }
     step(
         planner,
         pf,
-        Action::SetLink {
-            function: pf,
-            direction: Direction::Down,
-        },
-        Some(Action::SetLink {
-            function: pf,
-            direction: Direction::Up,
-        }),
+        Action::SetLink { function: pf, direction: Direction::Down },
+        Some(Action::SetLink { function: pf, direction: Direction::Up }),
         why.to_owned(),
         false,
     );
@@ -330,42 +271,19 @@ fn take_down(
 /// Takes from a PF's interface what does not survive its move into a guest: its addresses and being up.
 pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface, guest: &str) {
     let pf = nic.pf.bdf;
-    let addresses: Vec<_> = found
-        .addresses
-        .iter()
-        .copied()
-        .filter(|address| !link_local(*address))
-        .collect();
+    let addresses: Vec<_> = found.addresses.iter().copied().filter(|address| !link_local(*address)).collect();
     for address in addresses {
-        remove_address(
-            planner,
-            pf,
-            address,
-            &format!("it does not go with the interface into {guest}"),
-        );
+        remove_address(planner, pf, address, &format!("it does not go with the interface into {guest}"));
     }
     // All that is set through the PF comes before it leaves, and on the way back after it has come back.
     let mut needs = vec![Made::Vfs(pf), Made::Interface(pf)];
-    needs.extend(
-        nic.vfs
-            .iter()
-            .flat_map(|vf| [Made::Attributes(vf.found.bdf), Made::Driver(vf.found.bdf)]),
-    );
+    needs.extend(nic.vfs.iter().flat_map(|vf| [Made::Attributes(vf.found.bdf), Made::Driver(vf.found.bdf)]));
     planner.draft.push(Sketch::new(
-        Action::SetLink {
-            function: pf,
-            direction: Direction::Down,
-        },
-        Some(Action::SetLink {
-            function: pf,
-            direction: Direction::Up,
-        }),
+        Action::SetLink { function: pf, direction: Direction::Down },
+        Some(Action::SetLink { function: pf, direction: Direction::Up }),
         needs,
         Made::Interface(pf),
-        format!(
-            "{}'s interface goes into {guest}, and Linux takes it down on the way",
-            nic.name
-        ),
+        format!("{}'s interface goes into {guest}, and Linux takes it down on the way", nic.name),
     ));
 }
 
@@ -374,14 +292,8 @@ pub fn bring_up(planner: &mut Planner<'_>, pf: Bdf, why: String) {
     step(
         planner,
         pf,
-        Action::SetLink {
-            function: pf,
-            direction: Direction::Up,
-        },
-        Some(Action::SetLink {
-            function: pf,
-            direction: Direction::Down,
-        }),
+        Action::SetLink { function: pf, direction: Direction::Up },
+        Some(Action::SetLink { function: pf, direction: Direction::Down }),
         why,
         false,
     );
@@ -391,14 +303,8 @@ fn remove_address(planner: &mut Planner<'_>, pf: Bdf, address: InterfaceAddress,
     step(
         planner,
         pf,
-        Action::RemoveAddress {
-            function: pf,
-            address,
-        },
-        Some(Action::AddAddress {
-            function: pf,
-            address,
-        }),
+        Action::RemoveAddress { function: pf, address },
+        Some(Action::AddAddress { function: pf, address }),
         why.to_owned(),
         false,
     );
@@ -414,11 +320,7 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     if planner.user(pf).is_some() {
         return;
     }
-    let mode = if loopback {
-        SwitchMode::Veb
-    } else {
-        SwitchMode::Vepa
-    };
+    let mode = if loopback { SwitchMode::Veb } else { SwitchMode::Vepa };
     let set = if loopback { "on" } else { "off" };
     let driver = nic.pf.driver.as_deref().unwrap_or("none");
     let inverse = match nic.pf.switch_mode {
@@ -473,19 +375,10 @@ fn step(
 pub fn back_up(planner: &mut Planner<'_>, nic: &WantedNic<'_>, guest: &penstock_model::GuestName) {
     let function = nic.pf.bdf;
     planner.draft.push(Sketch::new(
-        Action::SetLink {
-            function,
-            direction: Direction::Up,
-        },
-        Some(Action::SetLink {
-            function,
-            direction: Direction::Down,
-        }),
+        Action::SetLink { function, direction: Direction::Up },
+        Some(Action::SetLink { function, direction: Direction::Down }),
         vec![Made::Running(guest.clone())],
         Made::Interface(function),
-        format!(
-            "{}'s interface comes back from {guest} down, and its VFs need it up",
-            nic.name
-        ),
+        format!("{}'s interface comes back from {guest} down, and its VFs need it up", nic.name),
     ));
 }

@@ -12,11 +12,7 @@ pub fn start_order(model: &Model) -> Vec<usize> {
     let mut owns_pf = vec![false; count];
     let mut pf_owner: HashMap<&NicName, usize> = HashMap::new();
     for (index, guest) in model.guests.values().enumerate() {
-        for function in guest
-            .functions
-            .iter()
-            .filter(|function| function.name.vf.is_none())
-        {
+        for function in guest.functions.iter().filter(|function| function.name.vf.is_none()) {
             owns_pf[index] = true;
             pf_owner.insert(&function.name.nic, index);
         }
@@ -27,11 +23,7 @@ pub fn start_order(model: &Model) -> Vec<usize> {
     let mut needs = vec![0_usize; count];
     let mut prefers = vec![0_usize; count];
     for (index, guest) in model.guests.values().enumerate() {
-        for before in guest
-            .after
-            .iter()
-            .filter_map(|name| model.guests.get_index_of(name))
-        {
+        for before in guest.after.iter().filter_map(|name| model.guests.get_index_of(name)) {
             needed_by[before].push(index);
             needs[index] += 1;
         }
@@ -71,9 +63,7 @@ pub fn with_dependents<'a>(model: &'a Model, chosen: &[GuestName]) -> HashSet<&'
             dependents.entry(before).or_default().push(name);
         }
     }
-    closure(model, chosen, |name| {
-        dependents.get(name).cloned().unwrap_or_default()
-    })
+    closure(model, chosen, |name| dependents.get(name).cloned().unwrap_or_default())
 }
 
 fn closure<'a>(
@@ -84,11 +74,8 @@ fn closure<'a>(
     if chosen.is_empty() {
         return model.guests.keys().collect();
     }
-    let mut open: Vec<&GuestName> = chosen
-        .iter()
-        .filter_map(|name| model.guests.get_key_value(name))
-        .map(|(name, _)| name)
-        .collect();
+    let mut open: Vec<&GuestName> =
+        chosen.iter().filter_map(|name| model.guests.get_key_value(name)).map(|(name, _)| name).collect();
     let mut seen = HashSet::new();
     while let Some(name) = open.pop() {
         if seen.insert(name) {

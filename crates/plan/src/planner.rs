@@ -66,10 +66,7 @@ impl<'a> Planner<'a> {
 
     /// Whether a guest of this name runs.
     pub fn runs(&self, guest: &GuestName) -> bool {
-        self.inventory
-            .guests
-            .get(guest)
-            .is_some_and(|found| found.running)
+        self.inventory.guests.get(guest).is_some_and(|found| found.running)
     }
 
     /// The driver that a VF has at this point of the plan.
@@ -101,11 +98,7 @@ impl<'a> Planner<'a> {
         if !self.refusals.is_empty() {
             return Err(PlanError::Refused(self.refusals));
         }
-        Ok(Plan {
-            nics: self.resolved,
-            steps: self.draft.finish(),
-            notes: self.notes,
-        })
+        Ok(Plan { nics: self.resolved, steps: self.draft.finish(), notes: self.notes })
     }
 }
 
@@ -120,11 +113,7 @@ pub fn runnable<'m>(
             way_round: format!("give {name} `kind: container`"),
         })
         .collect();
-    if vms.is_empty() {
-        Ok(())
-    } else {
-        Err(PlanError::Unsupported(vms))
-    }
+    if vms.is_empty() { Ok(()) } else { Err(PlanError::Unsupported(vms)) }
 }
 
 /// VFs of one NIC in few words: `NET0#0 to #5, #7`.

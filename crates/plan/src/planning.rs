@@ -23,11 +23,9 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let (mut planner, nics) = Planner::new(model, inventory)?;
     runnable(model.guests.iter())?;
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
-    nics.iter()
-        .for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
-    for (name, guest) in order::start_order(model)
-        .into_iter()
-        .filter_map(|index| model.guests.get_index(index))
+    nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
+    for (name, guest) in
+        order::start_order(model).into_iter().filter_map(|index| model.guests.get_index(index))
     {
         guest::guest_steps(&mut planner, &nics, name, guest);
     }
@@ -55,10 +53,7 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
         if nic.remakes() {
             let present = nic.sriov().map_or(0, |sriov| sriov.num_vfs);
             planner.refuse(
-                format!(
-                    "{} has {present} VFs, and the model wants {}",
-                    nic.name, nic.nic.vfs
-                ),
+                format!("{} has {present} VFs, and the model wants {}", nic.name, nic.nic.vfs),
                 "make them first: penstock apply".to_owned(),
             );
             continue;
@@ -66,9 +61,8 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
         nic::interface_steps(&mut planner, nic);
         vfs::attribute_steps(&mut planner, nic, |vf| starts(vf.owner));
     }
-    for (name, guest) in order::start_order(model)
-        .into_iter()
-        .filter_map(|index| model.guests.get_index(index))
+    for (name, guest) in
+        order::start_order(model).into_iter().filter_map(|index| model.guests.get_index(index))
     {
         if starting.contains(name) {
             guest::guest_steps(&mut planner, &nics, name, guest);
@@ -87,10 +81,8 @@ pub fn stop(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resul
     known(model, chosen)?;
     let (mut planner, nics) = Planner::new(model, inventory)?;
     let stopping = order::with_dependents(model, chosen);
-    for (name, guest) in order::start_order(model)
-        .into_iter()
-        .rev()
-        .filter_map(|index| model.guests.get_index(index))
+    for (name, guest) in
+        order::start_order(model).into_iter().rev().filter_map(|index| model.guests.get_index(index))
     {
         if !stopping.contains(name) {
             continue;
@@ -121,16 +113,10 @@ fn known(model: &Model, chosen: &[GuestName]) -> Result<(), PlanError> {
 
 /// Says which guests are here that the model does not have.
 fn strangers(planner: &mut Planner<'_>) {
-    let names: Vec<&GuestName> = planner
-        .inventory
-        .guests
-        .keys()
-        .filter(|name| !planner.model.guests.contains_key(*name))
-        .collect();
+    let names: Vec<&GuestName> =
+        planner.inventory.guests.keys().filter(|name| !planner.model.guests.contains_key(*name)).collect();
     for name in names {
-        planner.note(format!(
-            "guest {name} is defined here but not in the model; it is left alone"
-        ));
+        planner.note(format!("guest {name} is defined here but not in the model; it is left alone"));
     }
 }
 
@@ -140,27 +126,18 @@ pub fn undo(plan: &Plan) -> Plan {
     // In a finished plan ids are positions, so that the search above is for damaged ones only.
     let place = |id: StepId| {
         let guess = (id.0 as usize).wrapping_sub(1);
-        if plan.steps.get(guess).is_some_and(|step| step.id == id) {
-            Some(guess)
-        } else {
-            position(id)
-        }
+        if plan.steps.get(guess).is_some_and(|step| step.id == id) { Some(guess) } else { position(id) }
     };
     let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); plan.steps.len()];
     for (at, step) in plan.steps.iter().enumerate() {
-        step.needs
-            .iter()
-            .filter_map(|need| place(*need))
-            .for_each(|need| needed_by[need].push(at));
+        step.needs.iter().filter_map(|need| place(*need)).for_each(|need| needed_by[need].push(at));
     }
     // For each step: what must be taken back before what it needed is; its own inverse, or those of its dependents.
     let mut before: Vec<BTreeSet<StepId>> = vec![BTreeSet::new(); plan.steps.len()];
     let mut steps: Vec<Step> = Vec::new();
     for (at, step) in plan.steps.iter().enumerate().rev() {
-        let needs: BTreeSet<StepId> = needed_by[at]
-            .iter()
-            .flat_map(|dependent| before[*dependent].iter().copied())
-            .collect();
+        let needs: BTreeSet<StepId> =
+            needed_by[at].iter().flat_map(|dependent| before[*dependent].iter().copied()).collect();
         let Some(action) = step.inverse.clone() else {
             before[at] = needs;
             continue;
@@ -178,24 +155,12 @@ pub fn undo(plan: &Plan) -> Plan {
         });
     }
     let mut notes = Vec::new();
-    let kept: HashSet<StepId> = plan
-        .steps
-        .iter()
-        .filter(|step| step.inverse.is_none())
-        .map(|step| step.id)
-        .collect();
+    let kept: HashSet<StepId> =
+        plan.steps.iter().filter(|step| step.inverse.is_none()).map(|step| step.id).collect();
     if !kept.is_empty() {
-        notes.push(format!(
-            "{} of {} steps need no way back or have none",
-            kept.len(),
-            plan.steps.len()
-        ));
+        notes.push(format!("{} of {} steps need no way back or have none", kept.len(), plan.steps.len()));
     }
-    Plan {
-        nics: plan.nics.clone(),
-        steps,
-        notes,
-    }
+    Plan { nics: plan.nics.clone(), steps, notes }
 }
 
 /// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.

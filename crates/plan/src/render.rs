@@ -45,11 +45,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Step, width: usize) -> fmt::Res
     }
     writeln!(f, "{:indent$}then:  {}", "", step.postcondition)?;
     if step.best_effort {
-        writeln!(
-            f,
-            "{:indent$}best effort: passed over where the driver cannot",
-            ""
-        )?;
+        writeln!(f, "{:indent$}best effort: passed over where the driver cannot", "")?;
     }
     Ok(())
 }

@@ -59,9 +59,8 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
         })
         .collect();
     let mut taken: HashMap<Bdf, usize> = HashMap::new();
-    let without: Vec<usize> = (0..open.len())
-        .filter(|index| !augment(*index, &candidates, &mut taken, &mut Vec::new()))
-        .collect();
+    let without: Vec<usize> =
+        (0..open.len()).filter(|index| !augment(*index, &candidates, &mut taken, &mut Vec::new())).collect();
     owners.extend(taken.into_iter().map(|(bdf, index)| (bdf, open[index].0)));
     for (name, nic) in without.into_iter().map(|index| open[index]) {
         messages.push(nothing_left(name, nic, &pfs, &owners));
@@ -69,11 +68,7 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
 
     if messages.is_empty() {
         let by_name: HashMap<&NicName, Bdf> = owners.into_iter().map(|(bdf, name)| (name, bdf)).collect();
-        Ok(model
-            .nics
-            .keys()
-            .map(|name| (name.clone(), by_name[name]))
-            .collect())
+        Ok(model.nics.keys().map(|name| (name.clone(), by_name[name])).collect())
     } else {
         let position = |message: &Diagnostic| {
             let nic = message.path.0.get(1).map(String::as_str).unwrap_or_default();
@@ -142,21 +137,14 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
     let Some(sriov) = &pf.sriov else {
         return Err(vec![error(
             at(name, "vfs"),
-            format!(
-                "{name} is to have {} VFs, but {} has no SR-IOV",
-                nic.vfs,
-                describe(pf)
-            ),
+            format!("{name} is to have {} VFs, but {} has no SR-IOV", nic.vfs, describe(pf)),
             Some("match a PF with SR-IOV, or turn it on in the firmware's settings".to_owned()),
         )]);
     };
     let most = room(pf);
     let device = describe(pf);
     let limit = if most < sriov.total_vfs {
-        format!(
-            "{device} has PCI addresses for {most} of its {} VFs",
-            sriov.total_vfs
-        )
+        format!("{device} has PCI addresses for {most} of its {} VFs", sriov.total_vfs)
     } else {
         format!("{device} has at most {most}")
     };
@@ -164,19 +152,14 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
         .guests
         .iter()
         .flat_map(|(guest, owner)| {
-            owner
-                .functions
-                .iter()
-                .enumerate()
-                .map(move |(at, function)| (guest, at, &function.name))
+            owner.functions.iter().enumerate().map(move |(at, function)| (guest, at, &function.name))
         })
         .filter(|(.., function)| function.nic == *name && function.vf.is_some_and(|vf| vf.get() >= most))
         .map(|(guest, position, function)| {
             error(
                 Path::of(["guests", guest.as_str(), "functions"]).join(position),
                 format!("there is no {function}: {limit}"),
-                most.checked_sub(1)
-                    .map(|last| format!("use {name}#0 to {name}#{last}")),
+                most.checked_sub(1).map(|last| format!("use {name}#0 to {name}#{last}")),
             )
         })
         .collect();
@@ -192,11 +175,7 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
 
 /// Why a NIC that leaves a choice got no PF.
 fn nothing_left(name: &NicName, nic: &Nic, pfs: &[&Pf], owners: &HashMap<Bdf, &NicName>) -> Diagnostic {
-    let alike: Vec<&Pf> = pfs
-        .iter()
-        .copied()
-        .filter(|pf| matches(&nic.matching, pf, false))
-        .collect();
+    let alike: Vec<&Pf> = pfs.iter().copied().filter(|pf| matches(&nic.matching, pf, false)).collect();
     let what = match &nic.matching.driver {
         Some(driver) => format!("PF with driver {driver}"),
         None => "PF".to_owned(),
@@ -210,11 +189,7 @@ fn nothing_left(name: &NicName, nic: &Nic, pfs: &[&Pf], owners: &HashMap<Bdf, &N
         let most = alike.iter().map(|pf| room(pf)).max().unwrap_or(0);
         format!("{name} is to have {vfs}, but no {what} can have more than {most}")
     } else {
-        let room = if nic.vfs > 0 {
-            format!(" with room for {vfs}")
-        } else {
-            String::new()
-        };
+        let room = if nic.vfs > 0 { format!(" with room for {vfs}") } else { String::new() };
         let claims: Vec<String> = alike
             .iter()
             .filter_map(|pf| owners.get(&pf.bdf).map(|owner| format!("{owner} is {}", pf.bdf)))
@@ -249,18 +224,14 @@ fn matches(matching: &NicMatch, pf: &Pf, known: bool) -> bool {
     let NicMatch { mac, bdf, driver } = matching;
     mac.is_none_or(|mac| pf.permanent_mac.map_or(known, |seen| seen == mac))
         && bdf.is_none_or(|bdf| pf.bdf == bdf)
-        && driver
-            .as_ref()
-            .is_none_or(|driver| pf.driver.as_ref() == Some(driver))
+        && driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver))
 }
 
 /// How many VFs a PF can have: what its driver allows, as far as there are PCI addresses for them.
 fn room(pf: &Pf) -> u16 {
-    pf.sriov.as_ref().map_or(0, |sriov| {
-        sriov
-            .total_vfs
-            .min(u16::try_from(sriov.vfs.len()).unwrap_or(u16::MAX))
-    })
+    pf.sriov
+        .as_ref()
+        .map_or(0, |sriov| sriov.total_vfs.min(u16::try_from(sriov.vfs.len()).unwrap_or(u16::MAX)))
 }
 
 fn count(vfs: u16) -> String {
@@ -285,9 +256,7 @@ fn words(matching: &NicMatch) -> String {
 
 fn describe(pf: &Pf) -> String {
     let driver = pf.driver.as_deref().unwrap_or("none");
-    let mac = pf
-        .permanent_mac
-        .map_or_else(|| "unknown".to_owned(), |mac: Mac| mac.to_string());
+    let mac = pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac: Mac| mac.to_string());
     format!("{} (MAC {mac}, driver {driver})", pf.bdf)
 }
 
@@ -295,14 +264,10 @@ fn describe(pf: &Pf) -> String {
 fn nearest(matching: &NicMatch, pfs: &[&Pf]) -> String {
     let distance = |pf: &&Pf| {
         let apart = |wanted: Option<String>, seen: Option<String>| {
-            wanted.map_or(0, |wanted| {
-                strsim::levenshtein(&wanted, &seen.unwrap_or_default())
-            })
+            wanted.map_or(0, |wanted| strsim::levenshtein(&wanted, &seen.unwrap_or_default()))
         };
-        apart(
-            matching.mac.map(|mac| mac.to_string()),
-            pf.permanent_mac.map(|mac| mac.to_string()),
-        ) + apart(matching.bdf.map(|bdf| bdf.to_string()), Some(pf.bdf.to_string()))
+        apart(matching.mac.map(|mac| mac.to_string()), pf.permanent_mac.map(|mac| mac.to_string()))
+            + apart(matching.bdf.map(|bdf| bdf.to_string()), Some(pf.bdf.to_string()))
             + apart(matching.driver.clone(), pf.driver.clone())
     };
     let mut near = pfs.to_vec();

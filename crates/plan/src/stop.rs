@@ -25,10 +25,8 @@ pub fn stop_steps(
         return;
     };
     if found.running {
-        let mut needs: Vec<Made> = dependents
-            .iter()
-            .map(|dependent| Made::Running((*dependent).clone()))
-            .collect();
+        let mut needs: Vec<Made> =
+            dependents.iter().map(|dependent| Made::Running((*dependent).clone())).collect();
         // A PF's VFs are given back before the PF, so that on the way back they find it up again.
         let pfs = nics.iter().filter(|nic| found.functions.contains(&nic.pf.bdf));
         let vfs = pfs.flat_map(|nic| &nic.vfs).map(|vf| vf.found.bdf);
@@ -43,12 +41,7 @@ pub fn stop_steps(
     } else {
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
-    for function in owned(
-        planner,
-        nics,
-        guest,
-        found.running.then_some(&found.functions[..]),
-    ) {
+    for function in owned(planner, nics, guest, found.running.then_some(&found.functions[..])) {
         give_back(planner, nics, name, &function);
     }
     let addresses: Vec<Bdf> = guest
@@ -83,10 +76,7 @@ fn owned(
     guest: &Guest,
     running: Option<&[Bdf]>,
 ) -> Vec<Owned> {
-    let of_model = guest
-        .functions
-        .iter()
-        .filter_map(|function| place(planner, nics, function));
+    let of_model = guest.functions.iter().filter_map(|function| place(planner, nics, function));
     let of_model = of_model.map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf));
     let addresses: Vec<Bdf> = match running {
         Some(functions) => functions.to_vec(),
@@ -104,19 +94,9 @@ fn owned(
                 Some((index, Some(vf.index), vf.present.as_ref()?.driver.clone()))
             });
             match found {
-                Some((nic, vf, driver)) => Some(Owned {
-                    bdf,
-                    nic: Some(nic),
-                    vf,
-                    driver,
-                }),
+                Some((nic, vf, driver)) => Some(Owned { bdf, nic: Some(nic), vf, driver }),
                 // A running guest has it although no NIC of the model does: it is given back all the same.
-                None if running.is_some() => Some(Owned {
-                    bdf,
-                    nic: None,
-                    vf: None,
-                    driver: None,
-                }),
+                None if running.is_some() => Some(Owned { bdf, nic: None, vf: None, driver: None }),
                 None => None,
             }
         })
@@ -126,9 +106,7 @@ fn owned(
 fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName, owned: &Owned) {
     let function = owned.bdf;
     let Some(nic) = owned.nic.map(|index| &nics[index]) else {
-        planner.note(format!(
-            "{function} comes back from {name} as it is: it is on no NIC of the model"
-        ));
+        planner.note(format!("{function} comes back from {name} as it is: it is on no NIC of the model"));
         return;
     };
     let needs = || vec![Made::Running(name.clone()), Made::Driver(function)];
@@ -141,14 +119,8 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let who = vf_name(nic.name, index);
     if let Some(driver) = &owned.driver {
         planner.draft.push(Sketch::new(
-            Action::SetDriver {
-                function,
-                driver: None,
-            },
-            Some(Action::SetDriver {
-                function,
-                driver: Some(driver.clone()),
-            }),
+            Action::SetDriver { function, driver: None },
+            Some(Action::SetDriver { function, driver: Some(driver.clone()) }),
             needs(),
             Made::Driver(function),
             format!("{who} comes back from {name}; a function is reset without a driver"),

@@ -25,10 +25,8 @@ pub fn attribute_steps(
     if nic.driver.is_none_or(|driver| !driver.sets_vf_attributes) {
         unsupported(planner, nic, vfs);
     } else if let Some(guest) = planner.user(nic.pf.bdf) {
-        let left: Vec<VfIndex> = vfs
-            .filter(|vf| planner.user(vf.found.bdf).is_none())
-            .map(|vf| vf.index)
-            .collect();
+        let left: Vec<VfIndex> =
+            vfs.filter(|vf| planner.user(vf.found.bdf).is_none()).map(|vf| vf.index).collect();
         if !left.is_empty() {
             planner.note(format!(
                 "{guest} runs with {}: attributes of {} are neither read nor set",
@@ -59,10 +57,7 @@ fn unsupported<'v>(
     }
     let driver = nic.pf.driver.as_deref().unwrap_or("none");
     for (word, indices) in lacking {
-        planner.note(format!(
-            "driver {driver} cannot set {word}: {}",
-            vf_list(nic.name, &indices)
-        ));
+        planner.note(format!("driver {driver} cannot set {word}: {}", vf_list(nic.name, &indices)));
     }
 }
 
@@ -91,13 +86,7 @@ fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
     }
     let driver = planner.bound(nic, vf).map(str::to_owned);
     if let Some(driver) = &driver {
-        unbind(
-            planner,
-            nic,
-            vf,
-            driver,
-            format!("a bound {driver} would not see what is set for {who}"),
-        );
+        unbind(planner, nic, vf, driver, format!("a bound {driver} would not see what is set for {who}"));
     }
     for attribute in missing {
         let why = match (vf.owner, attribute, vf.derived) {
@@ -106,10 +95,7 @@ fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
             }
             (Some(guest), ..) => format!("{who} belongs to {guest}"),
             (None, VfAttribute::Mac(_), true) => {
-                format!(
-                    "{who} belongs to no guest; its MAC is derived from {}'s",
-                    nic.name
-                )
+                format!("{who} belongs to no guest; its MAC is derived from {}'s", nic.name)
             }
             (None, ..) => format!("{who} belongs to no guest; {} says so for all its VFs", nic.name),
         };
@@ -117,16 +103,8 @@ fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
         let inverse = state.and_then(|state| reported(state, &attribute));
         planner.draft.push(
             Sketch::new(
-                Action::SetVfAttribute {
-                    pf,
-                    vf: index,
-                    attribute,
-                },
-                inverse.map(|attribute| Action::SetVfAttribute {
-                    pf,
-                    vf: index,
-                    attribute,
-                }),
+                Action::SetVfAttribute { pf, vf: index, attribute },
+                inverse.map(|attribute| Action::SetVfAttribute { pf, vf: index, attribute }),
                 vec![Made::Vfs(pf), Made::Interface(pf), Made::Driver(vf.found.bdf)],
                 Made::Attributes(vf.found.bdf),
                 why,
@@ -135,21 +113,13 @@ fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
         );
     }
     if let (Some(driver), None) = (driver, vf.owner) {
-        bind(
-            planner,
-            nic,
-            vf,
-            &driver,
-            format!("{who} had it before; no guest owns it"),
-        );
+        bind(planner, nic, vf, &driver, format!("{who} had it before; no guest owns it"));
     }
 }
 
 /// Whether a VF that a guest is to own was bound before its MAC was set, so that its interface has another.
 fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
-    let seen = present
-        .and_then(|present| present.interface.as_ref())
-        .map(|interface| interface.mac);
+    let seen = present.and_then(|present| present.interface.as_ref()).map(|interface| interface.mac);
     vf.owner.is_some() && seen.is_some() && seen != vf.settings.mac
 }
 
@@ -157,17 +127,14 @@ fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
 fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
     match kind {
         VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
-        VfAttribute::Vlan { .. } => Some(VfAttribute::Vlan {
-            id: state.vlan,
-            qos: state.qos,
-            protocol: state.vlan_proto,
-        }),
+        VfAttribute::Vlan { .. } => {
+            Some(VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto })
+        }
         VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
         VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
-        VfAttribute::Rate { .. } => Some(VfAttribute::Rate {
-            min: state.min_tx_rate,
-            max: state.max_tx_rate,
-        }),
+        VfAttribute::Rate { .. } => {
+            Some(VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate })
+        }
         VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
     }
 }
@@ -176,14 +143,8 @@ fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
 pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let function = vf.found.bdf;
     planner.draft.push(Sketch::new(
-        Action::SetDriver {
-            function,
-            driver: None,
-        },
-        Some(Action::SetDriver {
-            function,
-            driver: Some(driver.to_owned()),
-        }),
+        Action::SetDriver { function, driver: None },
+        Some(Action::SetDriver { function, driver: Some(driver.to_owned()) }),
         vec![Made::Vfs(nic.pf.bdf), Made::Driver(function)],
         Made::Driver(function),
         why,
@@ -194,12 +155,8 @@ pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>,
 /// Gives a VF without a driver one.
 pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let (function, pf) = (vf.found.bdf, nic.pf.bdf);
-    let mut needs = vec![
-        Made::Vfs(pf),
-        Made::Interface(pf),
-        Made::Attributes(function),
-        Made::Driver(function),
-    ];
+    let mut needs =
+        vec![Made::Vfs(pf), Made::Interface(pf), Made::Attributes(function), Made::Driver(function)];
     // A VF driver wants its PF up: by then, that may be inside a guest.
     needs.extend(
         nic.owner
@@ -207,14 +164,8 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
             .map(|(guest, _)| Made::Running(guest.clone())),
     );
     planner.draft.push(Sketch::new(
-        Action::SetDriver {
-            function,
-            driver: Some(driver.to_owned()),
-        },
-        Some(Action::SetDriver {
-            function,
-            driver: None,
-        }),
+        Action::SetDriver { function, driver: Some(driver.to_owned()) },
+        Some(Action::SetDriver { function, driver: None }),
         needs,
         Made::Driver(function),
         why,

@@ -50,31 +50,21 @@ impl WantedNic<'_> {
 
     /// What is known of a VF that is left in being; `None` when it is made anew.
     pub fn present<'v>(&self, vf: &WantedVf<'v>) -> Option<&'v PresentVf> {
-        if self.remakes() {
-            None
-        } else {
-            vf.found.present.as_ref()
-        }
+        if self.remakes() { None } else { vf.found.present.as_ref() }
     }
 }
 
 impl WantedVf<'_> {
     /// Whether the model lets `attribute` be unsupported: all the words by which it was asked for are best effort.
     pub fn may_fail(&self, attribute: &VfAttribute) -> bool {
-        words(attribute, &self.settings)
-            .iter()
-            .all(|word| self.best_effort.contains(*word))
+        words(attribute, &self.settings).iter().all(|word| self.best_effort.contains(*word))
     }
 }
 
 /// The model's words for what one attribute carries, as far as they were used.
 pub fn words(attribute: &VfAttribute, settings: &VfSettings) -> Vec<&'static str> {
     let used = |words: &[(&'static str, bool)]| {
-        words
-            .iter()
-            .filter(|(_, asked)| *asked)
-            .map(|(word, _)| *word)
-            .collect()
+        words.iter().filter(|(_, asked)| *asked).map(|(word, _)| *word).collect()
     };
     match attribute {
         VfAttribute::Mac(_) => vec!["mac"],
@@ -113,11 +103,7 @@ pub fn wanted<'a>(
         if driver.is_none() && nic.vfs > 0 {
             messages.push(unknown_driver(name, pf));
         }
-        let vfs = pf
-            .sriov
-            .iter()
-            .flat_map(|sriov| &sriov.vfs)
-            .take(usize::from(nic.vfs));
+        let vfs = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).take(usize::from(nic.vfs));
         let vfs = vfs
             .map(|found| WantedVf {
                 index: found.index,
@@ -128,14 +114,7 @@ pub fn wanted<'a>(
                 best_effort: &nic.best_effort,
             })
             .collect();
-        all.push(WantedNic {
-            name,
-            nic,
-            pf,
-            driver,
-            owner: None,
-            vfs,
-        });
+        all.push(WantedNic { name, nic, pf, driver, owner: None, vfs });
     }
 
     // Where each function's owner names it, for messages.
@@ -160,12 +139,7 @@ pub fn wanted<'a>(
         }
     }
     let place = |nic: usize, vf: Option<VfIndex>| {
-        let of_nic = || {
-            Path::of([
-                "nics",
-                model.nics.get_index(nic).map_or("", |(name, _)| name.as_str()),
-            ])
-        };
+        let of_nic = || Path::of(["nics", model.nics.get_index(nic).map_or("", |(name, _)| name.as_str())]);
         places.get(&(nic, vf)).cloned().unwrap_or_else(of_nic)
     };
     for (position, nic) in all.iter_mut().enumerate() {
@@ -173,11 +147,7 @@ pub fn wanted<'a>(
         derive(nic, seen, |vf| place(position, vf), &mut messages);
     }
     collisions(&all, place, &mut messages);
-    if messages.is_empty() {
-        Ok(all)
-    } else {
-        Err(Diagnostics(messages))
-    }
+    if messages.is_empty() { Ok(all) } else { Err(Diagnostics(messages)) }
 }
 
 fn unknown_driver(name: &NicName, pf: &Pf) -> Diagnostic {
@@ -186,10 +156,7 @@ fn unknown_driver(name: &NicName, pf: &Pf) -> Diagnostic {
     match &pf.driver {
         Some(driver) => error(
             path,
-            format!(
-                "{name} is {} with driver {driver}, whose VF driver is not known",
-                pf.bdf
-            ),
+            format!("{name} is {} with driver {driver}, whose VF driver is not known", pf.bdf),
             Some(format!("the PF drivers known are {}", known.join(", "))),
         ),
         None => error(
@@ -227,9 +194,7 @@ fn derive(
     };
     for vf in &mut nic.vfs {
         vf.derived = vf.settings.mac.is_none();
-        vf.settings
-            .mac
-            .get_or_insert_with(|| Mac::derived(pf_mac, vf.index));
+        vf.settings.mac.get_or_insert_with(|| Mac::derived(pf_mac, vf.index));
     }
 }
 

@@ -80,8 +80,5 @@ fn every_folder_is_planned_as_it_was() {
         cases += 1;
     }
     assert!(cases > 18, "only {cases} cases were found");
-    assert!(
-        wrong.is_empty(),
-        "these are not as expected; they are now:\n{wrong}"
-    );
+    assert!(wrong.is_empty(), "these are not as expected; they are now:\n{wrong}");
 }

@@ -185,10 +185,7 @@ impl StepOutcome {
 
     /// Whether a step that went so lets the run hold.
     pub const fn holds(self) -> bool {
-        matches!(
-            self,
-            StepOutcome::Done | StepOutcome::Already | StepOutcome::Unsupported
-        )
+        matches!(self, StepOutcome::Done | StepOutcome::Already | StepOutcome::Unsupported)
     }
 }
 

@@ -67,11 +67,7 @@ impl fmt::Display for Counts {
             write!(f, "{separator}{count} {word}")?;
             separator = ", ";
         }
-        if separator.is_empty() {
-            f.write_str("none")
-        } else {
-            Ok(())
-        }
+        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
     }
 }
 
@@ -136,12 +132,9 @@ pub(crate) fn of(evidence: &Evidence) -> Vec<Group<'_>> {
             verdicts: worst_subject_first(verdicts),
         })
         .collect();
-    let nic_place: HashMap<_, _> = (evidence.machine.nics.iter().map(|nic| &nic.name))
-        .zip(0..)
-        .collect();
-    let guest_place: HashMap<_, _> = (evidence.machine.guests.iter().map(|guest| &guest.name))
-        .zip(0..)
-        .collect();
+    let nic_place: HashMap<_, _> = (evidence.machine.nics.iter().map(|nic| &nic.name)).zip(0..).collect();
+    let guest_place: HashMap<_, _> =
+        (evidence.machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect();
     groups.sort_by_cached_key(|group| {
         let place = match &group.name {
             GroupName::Machine => (0, 0),

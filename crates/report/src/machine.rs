@@ -129,12 +129,7 @@ impl Machine {
     pub fn owners(&self) -> HashMap<&FunctionName, &GuestName> {
         self.guests
             .iter()
-            .flat_map(|guest| {
-                guest
-                    .functions
-                    .iter()
-                    .map(move |owned| (&owned.function, &guest.name))
-            })
+            .flat_map(|guest| guest.functions.iter().map(move |owned| (&owned.function, &guest.name)))
             .collect()
     }
 }
@@ -169,15 +164,7 @@ fn nic(model: &Model, inventory: &Inventory, name: &NicName, bdf: Option<Bdf>, e
             }
         })
         .collect();
-    MachineNic {
-        name: name.clone(),
-        bdf,
-        mac,
-        driver,
-        emulated_by,
-        loopback: wanted.loopback,
-        vfs,
-    }
+    MachineNic { name: name.clone(), bdf, mac, driver, emulated_by, loopback: wanted.loopback, vfs }
 }
 
 /// The word for a guest's kind.
@@ -215,10 +202,7 @@ mod tests {
             let names: Vec<FunctionName> = names.iter().map(|name| name.parse().unwrap()).collect();
             ranges(&names)
         };
-        assert_eq!(
-            of(&["NET0#2", "NET0#0", "NET0#1", "NET0", "NET1#3"]),
-            "NET0, NET0#0-2, NET1#3"
-        );
+        assert_eq!(of(&["NET0#2", "NET0#0", "NET0#1", "NET0", "NET1#3"]), "NET0, NET0#0-2, NET1#3");
         assert_eq!(of(&["NET0#4", "NET0#5"]), "NET0#4, NET0#5");
         assert_eq!(of(&[]), "");
     }

@@ -29,10 +29,7 @@ fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     writeln!(to, "# {}\n", plain(&machine.name))?;
     writeln!(to, "**{}**\n", plain(&sentence(evidence)))?;
     if machine.emulated {
-        writeln!(
-            to,
-            "The machine is emulated: what it shows of speed is worth nothing outside it.\n"
-        )?;
+        writeln!(to, "The machine is emulated: what it shows of speed is worth nothing outside it.\n")?;
     }
     for note in &evidence.notes {
         writeln!(to, "> {}\n", plain(note))?;
@@ -74,10 +71,7 @@ fn verdicts(to: &mut String, groups: &[Group<'_>]) -> fmt::Result {
     if groups.is_empty() {
         return writeln!(to, "Nothing was verified.\n");
     }
-    writeln!(
-        to,
-        "| about | pass | fail | unsupported | unknown |\n|---|--:|--:|--:|--:|"
-    )?;
+    writeln!(to, "| about | pass | fail | unsupported | unknown |\n|---|--:|--:|--:|--:|")?;
     for group in groups {
         let counts = group.counts;
         writeln!(
@@ -98,10 +92,7 @@ fn verdicts(to: &mut String, groups: &[Group<'_>]) -> fmt::Result {
         return Ok(());
     }
     writeln!(to, "### What does not hold\n")?;
-    writeln!(
-        to,
-        "| subject | attribute | from | wanted | seen | outcome |\n|---|---|---|---|---|---|"
-    )?;
+    writeln!(to, "| subject | attribute | from | wanted | seen | outcome |\n|---|---|---|---|---|---|")?;
     for verdict in bad.iter().take(MOST_ROWS) {
         writeln!(
             to,
@@ -129,10 +120,7 @@ fn paths(to: &mut String, evidence: &Evidence) -> fmt::Result {
         to,
         "From the row to the column: ✓ arrives as wanted, · isolated as wanted, ✗ should arrive and does"
     )?;
-    writeln!(
-        to,
-        "not, ! arrives and should not, ? could not be seen, – unsupported.\n"
-    )?;
+    writeln!(to, "not, ! arrives and should not, ? could not be seen, – unsupported.\n")?;
     write!(to, "| |")?;
     for end in &matrix.ends {
         write!(to, " {} |", plain(&end.name))?;
@@ -153,15 +141,9 @@ fn steps(to: &mut String, evidence: &Evidence) -> fmt::Result {
         return Ok(());
     }
     writeln!(to, "## Steps of the plan\n")?;
-    writeln!(
-        to,
-        "| step | what | why | time | outcome |\n|--:|---|---|--:|---|"
-    )?;
+    writeln!(to, "| step | what | why | time | outcome |\n|--:|---|---|--:|---|")?;
     for step in &evidence.steps {
-        let detail = step
-            .detail
-            .as_deref()
-            .map(|detail| format!(": {}", plain(detail)));
+        let detail = step.detail.as_deref().map(|detail| format!(": {}", plain(detail)));
         writeln!(
             to,
             "| {} | {} | {} | {} | {}{} |",
@@ -185,11 +167,7 @@ fn phases(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for phase in &evidence.phases {
         writeln!(to, "| {} | {} |", plain(&phase.name), seconds::text(phase.took))?;
     }
-    writeln!(
-        to,
-        "| **whole run** | **{}** |\n",
-        seconds::text(evidence.run.took)
-    )
+    writeln!(to, "| **whole run** | **{}** |\n", seconds::text(evidence.run.took))
 }
 
 fn provenance(to: &mut String, evidence: &Evidence) -> fmt::Result {

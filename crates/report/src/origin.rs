@@ -5,13 +5,10 @@ use crate::{Evidence, printable::one_line, seconds};
 /// What a run was and was made with, as names and values; what is not known is left out.
 pub(crate) fn rows(evidence: &Evidence) -> Vec<(&'static str, String)> {
     let (run, versions, hashes) = (&evidence.run, &evidence.versions, &evidence.hashes);
-    let accelerator = versions
-        .accelerator
-        .as_ref()
-        .map(|chosen| match chosen.why.as_str() {
-            "" => chosen.name.clone(),
-            why => format!("{}: {why}", chosen.name),
-        });
+    let accelerator = versions.accelerator.as_ref().map(|chosen| match chosen.why.as_str() {
+        "" => chosen.name.clone(),
+        why => format!("{}: {why}", chosen.name),
+    });
     let penstock = match &versions.commit {
         Some(commit) => format!("{} ({commit})", versions.penstock),
         None => versions.penstock.clone(),

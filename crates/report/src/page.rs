@@ -37,10 +37,7 @@ const TEMPLATES: [(&str, &str); 9] = [
     ("machine.html", include_str!("../templates/machine.html")),
     ("picture.html", include_str!("../templates/picture.html")),
     ("attributes.html", include_str!("../templates/attributes.html")),
-    (
-        "reachability.html",
-        include_str!("../templates/reachability.html"),
-    ),
+    ("reachability.html", include_str!("../templates/reachability.html")),
     ("course.html", include_str!("../templates/course.html")),
     ("origin.html", include_str!("../templates/origin.html")),
 ];
@@ -119,11 +116,7 @@ impl Mark {
             Outcome::Unsupported => ("–", "unsupported"),
             Outcome::Unknown => ("?", "unknown"),
         };
-        Mark {
-            symbol,
-            word,
-            class: word,
-        }
+        Mark { symbol, word, class: word }
     }
 }
 
@@ -261,11 +254,7 @@ impl Page {
                 .take(MOST_CALLED_OUT)
                 .map(step_row)
                 .collect(),
-            called_out: bad
-                .iter()
-                .take(MOST_CALLED_OUT)
-                .map(|verdict| row(verdict))
-                .collect(),
+            called_out: bad.iter().take(MOST_CALLED_OUT).map(|verdict| row(verdict)).collect(),
             not_called_out: bad.len().saturating_sub(MOST_CALLED_OUT),
             notes: evidence.notes.iter().map(|note| one_line(note)).collect(),
             facts: facts(evidence),
@@ -283,10 +272,7 @@ impl Page {
             origin: origin::rows(evidence),
             model_name: one_line(&evidence.model.name),
             model_text: printable(&evidence.model.text).into_owned(),
-            serial_log: evidence
-                .serial_log
-                .as_deref()
-                .map(|log| printable(log).into_owned()),
+            serial_log: evidence.serial_log.as_deref().map(|log| printable(log).into_owned()),
         }
     }
 }
@@ -327,25 +313,10 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
         allowed => format!("{allowed} of them allowed by the model"),
     };
     vec![
-        tally(
-            Outcome::Pass,
-            counts.pass,
-            counts.pass > 0,
-            "seen, as the model says",
-        ),
+        tally(Outcome::Pass, counts.pass, counts.pass > 0, "seen, as the model says"),
         tally(Outcome::Fail, counts.fail, counts.fail > 0, "seen, and otherwise"),
-        tally(
-            Outcome::Unsupported,
-            counts.unsupported,
-            counts.unsupported > counts.allowed,
-            &allowed,
-        ),
-        tally(
-            Outcome::Unknown,
-            counts.unknown,
-            counts.unknown > 0,
-            "could not be seen",
-        ),
+        tally(Outcome::Unsupported, counts.unsupported, counts.unsupported > counts.allowed, &allowed),
+        tally(Outcome::Unknown, counts.unknown, counts.unknown > 0, "could not be seen"),
     ]
 }
 
@@ -389,20 +360,13 @@ fn owned(evidence: &Evidence) -> Vec<OwnedRow> {
 fn guests(evidence: &Evidence) -> Vec<GuestKey> {
     let guests = evidence.machine.guests.iter().enumerate();
     guests
-        .map(|(index, guest)| GuestKey {
-            name: guest.name.to_string(),
-            colour: picture::colour(index),
-        })
+        .map(|(index, guest)| GuestKey { name: guest.name.to_string(), colour: picture::colour(index) })
         .collect()
 }
 
 fn group_view(evidence: &Evidence, group: &Group<'_>) -> GroupView {
     let guest = match &group.name {
-        GroupName::Guest(name) => evidence
-            .machine
-            .guests
-            .iter()
-            .position(|guest| guest.name == *name),
+        GroupName::Guest(name) => evidence.machine.guests.iter().position(|guest| guest.name == *name),
         _ => None,
     };
     let mut subjects: Vec<SubjectRows> = Vec::new();
@@ -416,10 +380,7 @@ fn group_view(evidence: &Evidence, group: &Group<'_>) -> GroupView {
         let name = subject(&verdict.subject);
         match subjects.last_mut() {
             Some(last) if last.subject == name => last.rows.push(row(verdict)),
-            _ => subjects.push(SubjectRows {
-                subject: name,
-                rows: vec![row(verdict)],
-            }),
+            _ => subjects.push(SubjectRows { subject: name, rows: vec![row(verdict)] }),
         }
     }
     let shown: usize = subjects.iter().map(|subject| subject.rows.len()).sum();
@@ -454,12 +415,7 @@ fn reach_view(evidence: &Evidence) -> Option<Reach> {
             .iter()
             .map(|cell| {
                 let (symbol, class, words) = cell.mark();
-                ReachCell {
-                    symbol,
-                    class,
-                    words,
-                    count: cell.total(),
-                }
+                ReachCell { symbol, class, words, count: cell.total() }
             })
             .collect(),
     });
@@ -481,12 +437,7 @@ fn reach_view(evidence: &Evidence) -> Option<Reach> {
                 owner: owner(end.guest),
             })
             .collect(),
-        wrong: matrix
-            .wrong
-            .iter()
-            .take(MOST_WRONG_PATHS)
-            .map(|verdict| row(verdict))
-            .collect(),
+        wrong: matrix.wrong.iter().take(MOST_WRONG_PATHS).map(|verdict| row(verdict)).collect(),
         wrong_left_out: matrix.wrong.len().saturating_sub(MOST_WRONG_PATHS),
     })
 }
@@ -506,11 +457,8 @@ fn steps(evidence: &Evidence) -> Option<Steps> {
         .map(step_row)
         .collect();
     let bad = evidence.steps.iter().filter(|step| !step.outcome.holds()).count();
-    let total: Duration = evidence
-        .steps
-        .iter()
-        .filter_map(|step| step.took)
-        .fold(Duration::ZERO, Duration::saturating_add);
+    let total: Duration =
+        evidence.steps.iter().filter_map(|step| step.took).fold(Duration::ZERO, Duration::saturating_add);
     let went = match bad {
         0 => "all went through".to_owned(),
         bad => format!("{bad} did not go through"),
@@ -536,11 +484,7 @@ fn step_row(step: &StepRecord) -> StepRow {
         what: one_line(&step.what),
         why: one_line(&step.why),
         time: step.took.map(seconds::text).unwrap_or_default(),
-        mark: Mark {
-            symbol,
-            word: step.outcome.word(),
-            class,
-        },
+        mark: Mark { symbol, word: step.outcome.word(), class },
         detail: step.detail.as_deref().map(one_line).unwrap_or_default(),
     }
 }
@@ -549,11 +493,7 @@ fn times(evidence: &Evidence) -> Option<Times> {
     if evidence.phases.is_empty() {
         return None;
     }
-    let sum = evidence
-        .phases
-        .iter()
-        .map(|phase| phase.took)
-        .fold(Duration::ZERO, Duration::saturating_add);
+    let sum = evidence.phases.iter().map(|phase| phase.took).fold(Duration::ZERO, Duration::saturating_add);
     // Phases may overlap the clock's end by a little; the longer of both is the whole.
     let whole = sum.max(evidence.run.took);
     let rest = whole.saturating_sub(sum);
@@ -574,16 +514,10 @@ fn times(evidence: &Evidence) -> Option<Times> {
         before = before.saturating_add(took);
         bar
     };
-    let mut bars: Vec<Bar> = evidence
-        .phases
-        .iter()
-        .map(|phase| bar(one_line(&phase.name), phase.took, false))
-        .collect();
+    let mut bars: Vec<Bar> =
+        evidence.phases.iter().map(|phase| bar(one_line(&phase.name), phase.took, false)).collect();
     if percent(rest) >= 1.0 {
         bars.push(bar("everything else".to_owned(), rest, true));
     }
-    Some(Times {
-        total: seconds::text(whole),
-        bars,
-    })
+    Some(Times { total: seconds::text(whole), bars })
 }

@@ -160,21 +160,14 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     }
     let owners = Owners {
         of: machine.owners(),
-        place: (machine.guests.iter().map(|guest| &guest.name))
-            .zip(0..)
-            .collect(),
+        place: (machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect(),
     };
     let owned: usize = machine.guests.iter().map(|guest| guest.functions.len()).sum();
     let slots: usize = machine.nics.iter().map(|nic| nic.vfs.len() + 1).sum();
     let dense =
         slots.max(owned) > MOST_SLOTS || machine.nics.iter().any(|nic| nic.vfs.len() > MOST_SLOTS_OF_NIC);
 
-    let mut picture = Picture {
-        width: WIDTH,
-        dense,
-        about: about(machine),
-        ..Picture::default()
-    };
+    let mut picture = Picture { width: WIDTH, dense, about: about(machine), ..Picture::default() };
     let mut y = 2;
     for nic in &machine.nics {
         let drawn = nic_box(nic, machine, &owners, dense, y);
@@ -191,21 +184,13 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     }
     picture.more_guests = machine.guests.len() - picture.guests.len();
     picture.more_y = y + 14;
-    let guests_end = if picture.more_guests > 0 {
-        y + 28
-    } else {
-        y.saturating_sub(gap)
-    };
+    let guests_end = if picture.more_guests > 0 { y + 28 } else { y.saturating_sub(gap) };
 
     // The shorter column stands in the middle of the longer one.
     let height = nics_end.max(guests_end);
     picture.shift((height - nics_end) / 2, (height - guests_end) / 2);
     picture.height = height + 2;
-    picture.wires = if dense {
-        dense_wires(machine, &picture)
-    } else {
-        wires(machine, &picture)
-    };
+    picture.wires = if dense { dense_wires(machine, &picture) } else { wires(machine, &picture) };
     picture.cables = cables(machine, &picture);
     Some(picture)
 }
@@ -253,35 +238,20 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
         1 => "1 VF".to_owned(),
         count => format!("{count} VFs"),
     };
-    let loopback = nic
-        .loopback
-        .map(|on| if on { "loopback on" } else { "loopback off" });
-    let detail: Vec<String> = [
-        nic.mac.map(|mac| mac.to_string()),
-        Some(count),
-        loopback.map(str::to_owned),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let loopback = nic.loopback.map(|on| if on { "loopback on" } else { "loopback off" });
+    let detail: Vec<String> = [nic.mac.map(|mac| mac.to_string()), Some(count), loopback.map(str::to_owned)]
+        .into_iter()
+        .flatten()
+        .collect();
     let bdf = nic.bdf.map(|bdf| format!(" at {bdf}")).unwrap_or_default();
     let cabled: Vec<String> = machine
         .cables
         .iter()
-        .filter_map(|[a, b]| {
-            if *a == nic.name {
-                Some(b)
-            } else {
-                (*b == nic.name).then_some(a)
-            }
-        })
+        .filter_map(|[a, b]| if *a == nic.name { Some(b) } else { (*b == nic.name).then_some(a) })
         .map(|other| format!(", cable to {other}"))
         .collect();
     let title = format!("{}{bdf}, {}{}", nic.name, detail.join(", "), cabled.concat());
-    let function = |vf| FunctionName {
-        nic: nic.name.clone(),
-        vf,
-    };
+    let function = |vf| FunctionName { nic: nic.name.clone(), vf };
     let top = y + HEADER;
     let mut drawn = NicBox {
         x: NIC_LEFT,
@@ -297,11 +267,8 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
     };
     // Every function, with what is to be said of it.
     let pf = (function(None), "PF".to_owned(), nic.bdf, nic.mac);
-    let all = std::iter::once(pf).chain(
-        nic.vfs
-            .iter()
-            .map(|vf| (function(Some(vf.index)), format!("#{}", vf.index), vf.bdf, vf.mac)),
-    );
+    let all = std::iter::once(pf)
+        .chain(nic.vfs.iter().map(|vf| (function(Some(vf.index)), format!("#{}", vf.index), vf.bdf, vf.mac)));
     for (place, (name, label, bdf, mac)) in all.enumerate() {
         let owner = owners.get(&name);
         let whose = match &owner {
@@ -319,10 +286,7 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
             title.push_str(&format!(", {mac}"));
             detail.push(mac.to_string());
         }
-        let colour = owner
-            .as_ref()
-            .map(|(_, index)| colour(*index))
-            .unwrap_or_default();
+        let colour = owner.as_ref().map(|(_, index)| colour(*index)).unwrap_or_default();
         drawn.slots.push(if !dense {
             let free = if name.vf.is_none() { "host" } else { "free" };
             Slot {
@@ -345,11 +309,7 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
             };
             let y = top + row * (CELL_HEIGHT + 3);
             if column == 0 {
-                drawn.labels.push(Label {
-                    x: NIC_LEFT + 40,
-                    y: y + 13,
-                    text: label,
-                });
+                drawn.labels.push(Label { x: NIC_LEFT + 40, y: y + 13, text: label });
             }
             Slot {
                 x: NIC_LEFT + 48 + column * (CELL_WIDTH),
@@ -432,10 +392,7 @@ fn guest_box(guest: &MachineGuest, index: usize, dense: bool, y: usize) -> Guest
 /// A line from (x, y) to (x, y), level at both ends.
 fn curve(from: (usize, usize), to: (usize, usize)) -> String {
     let middle = (from.0 + to.0) / 2;
-    format!(
-        "M{} {}C{middle} {} {middle} {} {} {}",
-        from.0, from.1, from.1, to.1, to.0, to.1
-    )
+    format!("M{} {}C{middle} {} {middle} {} {} {}", from.0, from.1, from.1, to.1, to.0, to.1)
 }
 
 /// A line from each owned function to its interface.
@@ -444,10 +401,7 @@ fn wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
     for (nic, drawn) in machine.nics.iter().zip(&picture.nics) {
         let names = std::iter::once(None).chain(nic.vfs.iter().map(|vf| Some(vf.index)));
         for (vf, slot) in names.zip(&drawn.slots) {
-            let function = FunctionName {
-                nic: nic.name.clone(),
-                vf,
-            };
+            let function = FunctionName { nic: nic.name.clone(), vf };
             ports.insert(function, (slot.x + slot.width, slot.y + slot.height / 2));
         }
     }
@@ -479,14 +433,7 @@ fn dense_wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
             .iter()
             .zip(&picture.guests)
             .map(|(guest, drawn)| {
-                (
-                    drawn,
-                    guest
-                        .functions
-                        .iter()
-                        .filter(|owned| owned.function.nic == nic.name)
-                        .count(),
-                )
+                (drawn, guest.functions.iter().filter(|owned| owned.function.nic == nic.name).count())
             })
             .filter(|(_, count)| *count > 0)
             .collect();
@@ -505,13 +452,9 @@ fn dense_wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
 
 /// A bracket on the left of the NICs for each cable, each in its own lane as long as there is room.
 fn cables(machine: &Machine, picture: &Picture) -> Vec<Cable> {
-    let place: BTreeMap<&NicName, &NicBox> = (machine.nics.iter().map(|nic| &nic.name))
-        .zip(&picture.nics)
-        .collect();
-    let ends = machine
-        .cables
-        .iter()
-        .filter_map(|[a, b]| Some((a, b, *place.get(a)?, *place.get(b)?)));
+    let place: BTreeMap<&NicName, &NicBox> =
+        (machine.nics.iter().map(|nic| &nic.name)).zip(&picture.nics).collect();
+    let ends = machine.cables.iter().filter_map(|[a, b]| Some((a, b, *place.get(a)?, *place.get(b)?)));
     ends.filter(|(a, b, ..)| a != b)
         .enumerate()
         .map(|(lane, (a, b, from, to))| {

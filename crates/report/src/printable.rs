@@ -22,10 +22,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
                 }
                 Some(']') => {
                     // An operating-system command: up to BEL or ST, never over the end of the line.
-                    while chars
-                        .next_if(|c| !matches!(c, '\u{7}' | '\u{1b}' | '\n'))
-                        .is_some()
-                    {}
+                    while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}' | '\n')).is_some() {}
                     chars.next_if_eq(&'\u{7}');
                 }
                 // The two-character sequences, ST among them.
@@ -69,10 +66,7 @@ mod tests {
 
     #[test]
     fn escape_sequences_and_control_characters_go() {
-        assert_eq!(
-            printable("\u{1b}[1;31mred\u{1b}[0m\r\nplain\tx\u{0}"),
-            "red\nplain\tx"
-        );
+        assert_eq!(printable("\u{1b}[1;31mred\u{1b}[0m\r\nplain\tx\u{0}"), "red\nplain\tx");
         assert_eq!(printable("\u{1b}]0;title\u{7}after"), "after");
         assert_eq!(printable("\u{1b}]0;never ends\nafter"), "\nafter");
         assert_eq!(printable("a\u{202e}b"), "ab");

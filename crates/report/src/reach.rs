@@ -110,9 +110,8 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     if paths.is_empty() {
         return None;
     }
-    let guests: HashMap<&GuestName, usize> = (evidence.machine.guests.iter().map(|guest| &guest.name))
-        .zip(0..)
-        .collect();
+    let guests: HashMap<&GuestName, usize> =
+        (evidence.machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect();
     let owners = evidence.machine.owners();
     let owner = |function: &FunctionName| owners.get(function).and_then(|guest| guests.get(guest)).copied();
 
@@ -122,20 +121,14 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     functions.sort_by_cached_key(|function| (owner(function).unwrap_or(usize::MAX), *function));
 
     let end = |level: Level, function: &FunctionName| match level {
-        Level::Function => End {
-            name: function.to_string(),
-            guest: owner(function),
-        },
+        Level::Function => End { name: function.to_string(), guest: owner(function) },
         Level::Guest => End {
             name: owner(function)
                 .and_then(|index| evidence.machine.guests.get(index))
                 .map_or_else(|| "host".to_owned(), |guest| guest.name.to_string()),
             guest: owner(function),
         },
-        Level::Nic => End {
-            name: function.nic.to_string(),
-            guest: None,
-        },
+        Level::Nic => End { name: function.nic.to_string(), guest: None },
     };
     let ends_at = |level: Level| {
         let mut ends: Vec<End> = functions.iter().map(|function| end(level, function)).collect();
@@ -152,9 +145,7 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         .unwrap_or_else(|| (Level::Nic, ends_at(Level::Nic)));
 
     let place: HashMap<(&str, Option<usize>), usize> =
-        (ends.iter().map(|end| (end.name.as_str(), end.guest)))
-            .zip(0..)
-            .collect();
+        (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
     let place_of: HashMap<&FunctionName, usize> = functions
         .iter()
         .filter_map(|function| {
@@ -172,11 +163,7 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         level,
         ends,
         cells,
-        wrong: paths
-            .iter()
-            .map(|(_, _, verdict)| *verdict)
-            .filter(|verdict| !verdict.holds())
-            .collect(),
+        wrong: paths.iter().map(|(_, _, verdict)| *verdict).filter(|verdict| !verdict.holds()).collect(),
         total: paths.len(),
     })
 }

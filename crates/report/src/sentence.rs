@@ -5,11 +5,7 @@ use crate::{Evidence, StepOutcome};
 /// "Holds: 142 of 142 attributes seen as the model says." or what keeps it from that.
 pub fn sentence(evidence: &Evidence) -> String {
     let counts = evidence.counts();
-    let seen = format!(
-        "{} of {} attributes seen as the model says",
-        counts.pass,
-        counts.total()
-    );
+    let seen = format!("{} of {} attributes seen as the model says", counts.pass, counts.total());
     if evidence.holds() {
         return match counts.allowed {
             0 => format!("Holds: {seen}."),
@@ -17,18 +13,10 @@ pub fn sentence(evidence: &Evidence) -> String {
         };
     }
     let mut why = Vec::new();
-    if let Some(step) = evidence
-        .steps
-        .iter()
-        .find(|step| step.outcome == StepOutcome::Failed)
-    {
+    if let Some(step) = evidence.steps.iter().find(|step| step.outcome == StepOutcome::Failed) {
         why.push(format!("step {} of the plan failed", step.id));
     } else if let Some(step) = evidence.steps.iter().find(|step| !step.outcome.holds()) {
-        why.push(format!(
-            "step {} of the plan was {}",
-            step.id,
-            step.outcome.word()
-        ));
+        why.push(format!("step {} of the plan was {}", step.id, step.outcome.word()));
     }
     if counts.fail > 0 {
         why.push(format!("{} failed", counts.fail));

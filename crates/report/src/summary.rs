@@ -16,27 +16,15 @@ pub fn summary(evidence: &Evidence) -> String {
     let mut lines = vec![format!(
         "{}{}",
         one_line(&evidence.machine.name),
-        if evidence.machine.emulated {
-            " (emulated)"
-        } else {
-            ""
-        }
+        if evidence.machine.emulated { " (emulated)" } else { "" }
     )];
     lines.push(sentence(evidence));
 
     let groups = evidence.groups();
     // One line is kept for the groups that have none.
-    let shown = if groups.len() > MOST_GROUPS {
-        MOST_GROUPS - 1
-    } else {
-        groups.len()
-    };
-    let width = groups
-        .iter()
-        .take(shown)
-        .map(|group| group.name.to_string().chars().count())
-        .max()
-        .unwrap_or(0);
+    let shown = if groups.len() > MOST_GROUPS { MOST_GROUPS - 1 } else { groups.len() };
+    let width =
+        groups.iter().take(shown).map(|group| group.name.to_string().chars().count()).max().unwrap_or(0);
     for group in groups.iter().take(shown) {
         let name = group.name.to_string();
         lines.push(format!("  {name:width$}  {}", group.counts));
@@ -54,24 +42,12 @@ pub fn summary(evidence: &Evidence) -> String {
         .iter()
         .filter(|step| step.outcome == StepOutcome::Failed)
         .map(|step| {
-            let detail = step
-                .detail
-                .as_deref()
-                .map(|detail| format!(": {}", one_line(detail)));
-            format!(
-                "step {} failed: {}{}",
-                step.id,
-                one_line(&step.what),
-                detail.unwrap_or_default()
-            )
+            let detail = step.detail.as_deref().map(|detail| format!(": {}", one_line(detail)));
+            format!("step {} failed: {}{}", step.id, one_line(&step.what), detail.unwrap_or_default())
         })
         .collect();
     bad.extend(
-        groups
-            .iter()
-            .flat_map(|group| &group.verdicts)
-            .filter(|verdict| !verdict.holds())
-            .map(|v| line(v)),
+        groups.iter().flat_map(|group| &group.verdicts).filter(|verdict| !verdict.holds()).map(|v| line(v)),
     );
     let room = MOST_LINES - lines.len() - evidence.notes.len().min(1);
     if bad.len() > room {

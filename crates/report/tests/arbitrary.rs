@@ -26,10 +26,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn function() -> impl Strategy<Value = FunctionName> {
-    ("[A-Za-z0-9][A-Za-z0-9._-]{0,47}|NET[01]", option::of(0u16..300)).prop_map(|(nic, vf)| FunctionName {
-        nic: nic.parse().unwrap(),
-        vf: vf.and_then(VfIndex::new),
-    })
+    ("[A-Za-z0-9][A-Za-z0-9._-]{0,47}|NET[01]", option::of(0u16..300))
+        .prop_map(|(nic, vf)| FunctionName { nic: nic.parse().unwrap(), vf: vf.and_then(VfIndex::new) })
 }
 
 fn took() -> impl Strategy<Value = Duration> {
@@ -58,11 +56,7 @@ fn nic() -> impl Strategy<Value = MachineNic> {
             loopback,
             // Gaps and repeated names are for the picture to survive.
             vfs: (0..vfs)
-                .map(|index| MachineVf {
-                    index: VfIndex::new(index).unwrap(),
-                    bdf: None,
-                    mac: None,
-                })
+                .map(|index| MachineVf { index: VfIndex::new(index).unwrap(), bdf: None, mac: None })
                 .collect(),
         })
 }
@@ -74,16 +68,13 @@ fn guest() -> impl Strategy<Value = MachineGuest> {
             interface: interface.parse().unwrap(),
             addresses: "fd00::4/64".parse().into_iter().collect(),
         });
-    (
-        "[A-Za-z0-9][A-Za-z0-9._-]{0,47}",
-        any::<bool>(),
-        vec(owned, 0..12),
-    )
-        .prop_map(|(name, vm, functions)| MachineGuest {
+    ("[A-Za-z0-9][A-Za-z0-9._-]{0,47}", any::<bool>(), vec(owned, 0..12)).prop_map(|(name, vm, functions)| {
+        MachineGuest {
             name: name.parse().unwrap(),
             kind: if vm { GuestKind::Vm } else { GuestKind::Container },
             functions,
-        })
+        }
+    })
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
@@ -100,79 +91,37 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Outcome::Unsupported),
         Just(Outcome::Unknown)
     ];
-    (
-        subject,
-        text(),
-        any::<bool>(),
-        text(),
-        text(),
-        outcome,
-        any::<bool>(),
+    (subject, text(), any::<bool>(), text(), text(), outcome, any::<bool>()).prop_map(
+        |(subject, attribute, inside, wanted, seen, outcome, best_effort)| Verdict {
+            subject,
+            attribute,
+            vantage: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
+            wanted,
+            seen,
+            outcome,
+            best_effort,
+        },
     )
-        .prop_map(
-            |(subject, attribute, inside, wanted, seen, outcome, best_effort)| Verdict {
-                subject,
-                attribute,
-                vantage: if inside {
-                    Vantage::Guest("g".parse().unwrap())
-                } else {
-                    Vantage::Host
-                },
-                wanted,
-                seen,
-                outcome,
-                best_effort,
-            },
-        )
 }
 
 fn step() -> impl Strategy<Value = StepRecord> {
     use StepOutcome::{Already, Done, Failed, Skipped, Undone, Unsupported};
     let outcome = prop::sample::select(vec![Done, Already, Unsupported, Skipped, Undone, Failed]);
-    (
-        any::<u32>(),
-        text(),
-        text(),
-        option::of(took()),
-        outcome,
-        option::of(text()),
+    (any::<u32>(), text(), text(), option::of(took()), outcome, option::of(text())).prop_map(
+        |(id, what, why, took, outcome, detail)| StepRecord { id, what, why, took, outcome, detail },
     )
-        .prop_map(|(id, what, why, took, outcome, detail)| StepRecord {
-            id,
-            what,
-            why,
-            took,
-            outcome,
-            detail,
-        })
 }
 
 fn evidence() -> impl Strategy<Value = Evidence> {
-    let machine = (
-        text(),
-        any::<bool>(),
-        vec(nic(), 0..4),
-        vec(guest(), 0..60),
-        vec((0usize..4, 0usize..4), 0..12),
-    )
-        .prop_map(|(name, emulated, nics, guests, cables)| {
-            let name_of = |place: usize| nics.get(place).map(|nic: &MachineNic| nic.name.clone());
-            let cables = cables
-                .into_iter()
-                .filter_map(|(a, b)| Some([name_of(a)?, name_of(b)?]))
-                .collect();
-            Machine {
-                name,
-                emulated,
-                cables,
-                nics,
-                guests,
-            }
-        });
-    let phases = vec(
-        (text(), took()).prop_map(|(name, took)| Phase { name, took }),
-        0..6,
-    );
+    let machine =
+        (text(), any::<bool>(), vec(nic(), 0..4), vec(guest(), 0..60), vec((0usize..4, 0usize..4), 0..12))
+            .prop_map(|(name, emulated, nics, guests, cables)| {
+                let name_of = |place: usize| nics.get(place).map(|nic: &MachineNic| nic.name.clone());
+                let cables =
+                    cables.into_iter().filter_map(|(a, b)| Some([name_of(a)?, name_of(b)?])).collect();
+                Machine { name, emulated, cables, nics, guests }
+            });
+    let phases = vec((text(), took()).prop_map(|(name, took)| Phase { name, took }), 0..6);
     (
         machine,
         vec(verdict(), 0..80),
@@ -183,22 +132,13 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         any::<Option<u8>>(),
         took(),
     )
-        .prop_map(
-            |(machine, verdicts, steps, phases, notes, serial_log, exit, took)| {
-                let mut evidence = Evidence {
-                    machine,
-                    verdicts,
-                    steps,
-                    phases,
-                    notes,
-                    serial_log,
-                    ..runs::small()
-                };
-                evidence.run.exit = exit;
-                evidence.run.took = took;
-                evidence
-            },
-        )
+        .prop_map(|(machine, verdicts, steps, phases, notes, serial_log, exit, took)| {
+            let mut evidence =
+                Evidence { machine, verdicts, steps, phases, notes, serial_log, ..runs::small() };
+            evidence.run.exit = exit;
+            evidence.run.took = took;
+            evidence
+        })
 }
 
 proptest! {

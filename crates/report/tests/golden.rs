@@ -1,8 +1,5 @@
 //! What the renderings look like, kept as files: `UPDATE_GOLDEN=1 cargo test -p penstock-report` writes them anew.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test reads and writes its golden files"
-)]
+#![allow(clippy::disallowed_methods, reason = "a test reads and writes its golden files")]
 
 mod runs;
 
@@ -12,9 +9,7 @@ use penstock_report::{Evidence, html, markdown, summary};
 
 /// Compares with the golden file, and leaves what was made beside the build for people to look at.
 fn check(name: &str, made: &str) {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&golden, made).unwrap();
     }
@@ -22,16 +17,8 @@ fn check(name: &str, made: &str) {
     if kept != made {
         let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::write(&place, made).unwrap();
-        let line = kept
-            .lines()
-            .zip(made.lines())
-            .take_while(|(kept, made)| kept == made)
-            .count()
-            + 1;
-        panic!(
-            "{name} differs from line {line} on; what was made is in {}",
-            place.display()
-        );
+        let line = kept.lines().zip(made.lines()).take_while(|(kept, made)| kept == made).count() + 1;
+        panic!("{name} differs from line {line} on; what was made is in {}", place.display());
     }
 }
 

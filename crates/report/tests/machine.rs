@@ -57,13 +57,8 @@ fn a_machine_is_what_the_model_wants_and_the_inventory_knows() {
 
     let machine = Machine::of(&model, &inventory, &nics, true);
     assert_eq!(machine.name, "pair");
-    let [net0, net1] = machine.nics.as_slice() else {
-        panic!("{:?}", machine.nics)
-    };
-    assert_eq!(
-        (net0.bdf, net0.mac, net0.driver.as_deref()),
-        (Some(pf), Some(mac), Some("igb"))
-    );
+    let [net0, net1] = machine.nics.as_slice() else { panic!("{:?}", machine.nics) };
+    assert_eq!((net0.bdf, net0.mac, net0.driver.as_deref()), (Some(pf), Some(mac), Some("igb")));
     assert_eq!(net0.emulated_by.as_deref(), Some("igb"));
     assert_eq!(net0.vfs.len(), 3);
     // The published board: VF 2 of the PF at 04:00.1 is 04:10.5.

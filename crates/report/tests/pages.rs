@@ -1,8 +1,5 @@
 //! What must be true of a page and of its neighbours whatever the run.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test leaves its pages for people to look at"
-)]
+#![allow(clippy::disallowed_methods, reason = "a test leaves its pages for people to look at")]
 
 mod runs;
 
@@ -18,11 +15,7 @@ use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence
 /// Renders the page and leaves it beside the build, to be opened in a browser.
 fn page(name: &str, evidence: &Evidence) -> String {
     let page = html(evidence);
-    fs::write(
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html")),
-        &page,
-    )
-    .unwrap();
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html")), &page).unwrap();
     page
 }
 
@@ -63,20 +56,12 @@ fn a_run_that_does_not_hold_shows_each_failure_first() {
 fn no_page_asks_for_anything_outside() {
     for evidence in [runs::small(), runs::xeon_d_failing(), runs::many()] {
         let page = html(&evidence);
-        for forbidden in [
-            "http:", "https:", "src=", "url(", "@import", "<script", "<iframe", "//cdn",
-        ] {
+        for forbidden in ["http:", "https:", "src=", "url(", "@import", "<script", "<iframe", "//cdn"] {
             assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
         }
-        let targets = page
-            .split("href=\"")
-            .skip(1)
-            .map(|rest| rest.split('"').next().unwrap());
+        let targets = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
         for target in targets {
-            assert!(
-                target.starts_with('#') || target == "data:,",
-                "the page links to {target:?}"
-            );
+            assert!(target.starts_with('#') || target == "data:,", "the page links to {target:?}");
         }
     }
 }
@@ -152,21 +137,14 @@ fn what_others_wrote_stays_text() {
 
 #[test]
 fn newer_evidence_is_refused_and_unknown_fields_are_passed_over() {
-    let newer = runs::small()
-        .json()
-        .replacen("\"version\": 1", "\"version\": 2", 1);
+    let newer = runs::small().json().replacen("\"version\": 1", "\"version\": 2", 1);
     let error = Evidence::from_json(&newer).unwrap_err();
     assert!(matches!(error, ReadError::Newer { found: 2 }), "{error}");
     assert!(error.to_string().contains("newer Penstock"));
 
-    let more = runs::small()
-        .json()
-        .replacen("\"version\": 1", "\"version\": 1, \"later\": [1]", 1);
+    let more = runs::small().json().replacen("\"version\": 1", "\"version\": 1, \"later\": [1]", 1);
     assert_eq!(Evidence::from_json(&more).unwrap(), runs::small());
-    assert_eq!(
-        Evidence::from_json("{\"version\": 1}").unwrap(),
-        Evidence::default()
-    );
+    assert_eq!(Evidence::from_json("{\"version\": 1}").unwrap(), Evidence::default());
     assert!(matches!(Evidence::from_json("{}"), Err(ReadError::Form(_))));
     assert!(matches!(Evidence::from_json("no"), Err(ReadError::Form(_))));
     assert!(Evidence::from_json("{\"version\": 1, \"run\": {\"seconds\": -1}}").is_err());
@@ -176,10 +154,7 @@ fn newer_evidence_is_refused_and_unknown_fields_are_passed_over() {
 fn nothing_seen_is_not_a_success() {
     let mut evidence = runs::small();
     assert!(evidence.holds());
-    assert_eq!(
-        sentence(&evidence),
-        "Holds: 8 of 8 attributes seen as the model says."
-    );
+    assert_eq!(sentence(&evidence), "Holds: 8 of 8 attributes seen as the model says.");
 
     evidence.run.exit = Some(130);
     assert!(!evidence.holds());

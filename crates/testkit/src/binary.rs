@@ -9,8 +9,12 @@ use std::{
 
 /// The optimised, static binary: `$PENSTOCK_BINARY`, or what `make build` leaves. `None` when it was not built.
 pub fn path() -> Option<PathBuf> {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/x86_64-unknown-linux-gnu/release/penstock");
-    env::var_os("PENSTOCK_BINARY").map(PathBuf::from).or_else(|| Some(built.into())).filter(|path| path.is_file())
+    let built =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/x86_64-unknown-linux-gnu/release/penstock");
+    env::var_os("PENSTOCK_BINARY")
+        .map(PathBuf::from)
+        .or_else(|| Some(built.into()))
+        .filter(|path| path.is_file())
 }
 
 /// The command `penstock` in `directory`, not yet started.

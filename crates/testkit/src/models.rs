@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use penstock_model::{
     Bdf, Inventory, Mac, VfIndex,
-    inventory::{Pf, Sriov, SwitchMode, Vf},
+    inventory::{Interface, Pf, Sriov, SwitchMode, Vf},
     pci::RoutingId,
 };
 
@@ -12,7 +12,8 @@ use penstock_model::{
 pub fn dealt_out(nics: u16, vfs: u16, guests: u16) -> String {
     let mut text = "machine: large\nnics:\n".to_owned();
     for nic in 0..nics {
-        let _ = writeln!(text, "  NET{nic}: {{match: {{mac: \"{}\"}}, vfs: {vfs}, loopback: true}}", pf_mac(nic));
+        let _ =
+            writeln!(text, "  NET{nic}: {{match: {{mac: \"{}\"}}, vfs: {vfs}, loopback: true}}", pf_mac(nic));
     }
     text.push_str("guests:\n");
     for guest in 0..guests {
@@ -24,7 +25,12 @@ pub fn dealt_out(nics: u16, vfs: u16, guests: u16) -> String {
         let mut dealt = 0;
         for slot in (guest..nics * vfs).step_by(usize::from(guests)) {
             let (nic, vf) = (slot / vfs, slot % vfs);
-            let _ = writeln!(text, "      - {{vf: NET{nic}#{vf}, interface: net{dealt}, address: 10.{nic}.{}.{}/16}}", vf / 200, vf % 200 + 1);
+            let _ = writeln!(
+                text,
+                "      - {{vf: NET{nic}#{vf}, interface: net{dealt}, address: 10.{nic}.{}.{}/16}}",
+                vf / 200,
+                vf % 200 + 1
+            );
             dealt += 1;
         }
     }
@@ -48,7 +54,15 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
             bdf,
             identity: Default::default(),
             driver: Some("ixgbe".to_owned()),
-            interface: None,
+            interface: Some(Interface {
+                name: format!("ens{nic}").parse().expect("a short name"),
+                mac: pf_mac(nic),
+                mtu: 1500,
+                up: false,
+                carrier: None,
+                speed: None,
+                addresses: Vec::new(),
+            }),
             permanent_mac: Some(pf_mac(nic)),
             numa_node: None,
             iommu_group: None,

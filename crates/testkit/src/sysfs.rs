@@ -96,10 +96,7 @@ pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
         }
     };
     for (path, entry) in &entries {
-        put(path, entry).map_err(|error| PlantError {
-            line: 0,
-            why: format!("{path}: {error}"),
-        })?;
+        put(path, entry).map_err(|error| PlantError { line: 0, why: format!("{path}: {error}") })?;
     }
     Ok(())
 }
@@ -110,10 +107,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Entry>, PlantError> {
     let mut directory = String::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        let fail = |why: String| PlantError {
-            line: number + 1,
-            why,
-        };
+        let fail = |why: String| PlantError { line: number + 1, why };
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
@@ -139,9 +133,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Entry>, PlantError> {
         } else if let Some(name) = line.strip_suffix('/') {
             (name, Entry::Directory)
         } else {
-            return Err(fail(format!(
-                "{line:?} is neither a file, a link nor a directory"
-            )));
+            return Err(fail(format!("{line:?} is neither a file, a link nor a directory")));
         };
         let path = absolute(&directory, name).map_err(fail)?;
         if let Entry::Link(target) = &entry {
@@ -158,10 +150,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Entry>, PlantError> {
         parents.any(|parent| links.contains(parent))
     });
     match below {
-        Some(path) => Err(PlantError {
-            line: 0,
-            why: format!("/{path} lies below a link"),
-        }),
+        Some(path) => Err(PlantError { line: 0, why: format!("/{path} lies below a link") }),
         None => Ok(entries),
     }
 }
@@ -176,11 +165,7 @@ fn absolute(directory: &str, name: &str) -> Result<String, String> {
     let odd = path
         .split('/')
         .any(|part| matches!(part, "" | "." | "..") || part.contains('\0') || part.len() > 255);
-    if odd {
-        Err(format!("{path:?} is no path of a tree"))
-    } else {
-        Ok(path)
-    }
+    if odd { Err(format!("{path:?} is no path of a tree")) } else { Ok(path) }
 }
 
 /// Refuses a link that leads out of the tree.
@@ -205,9 +190,7 @@ fn within(path: &str, target: &str) -> Result<(), String> {
 fn sparse(text: &str) -> Result<Vec<u8>, String> {
     let mut words = text.split_whitespace();
     let length = words.next().and_then(|word| word.parse().ok());
-    let length = length
-        .filter(|length| *length <= MAX_FILE)
-        .ok_or("the length comes first")?;
+    let length = length.filter(|length| *length <= MAX_FILE).ok_or("the length comes first")?;
     let mut bytes = vec![0; length];
     let mut at = 0usize;
     for word in words {
@@ -221,9 +204,7 @@ fn sparse(text: &str) -> Result<Vec<u8>, String> {
                 .filter(|digits| digits.len() == 2)
                 .and_then(|digits| u8::from_str_radix(digits, 16).ok())
                 .ok_or_else(|| format!("{word:?} is not in hexadecimal"))?;
-            *bytes
-                .get_mut(at)
-                .ok_or_else(|| format!("{at:#x} is past the length"))? = byte;
+            *bytes.get_mut(at).ok_or_else(|| format!("{at:#x} is past the length"))? = byte;
             at += 1;
         }
     }
@@ -278,15 +259,9 @@ mod tests {
     #[test]
     fn nothing_is_planted_outside() {
         let directory = tempfile::tempdir().unwrap();
-        for text in [
-            "/a -> ../b",
-            "/a -> /etc",
-            "/../a = 1",
-            "/a/./b = 1",
-            "/l -> d\n/l/f = 1",
-            "f = 1",
-            "/a",
-        ] {
+        for text in
+            ["/a -> ../b", "/a -> /etc", "/../a = 1", "/a/./b = 1", "/l -> d\n/l/f = 1", "f = 1", "/a"]
+        {
             assert!(plant(text, directory.path()).is_err(), "{text:?}");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -35,7 +35,9 @@ fn the_crates_arrows_point_the_way_the_design_draws_them() {
         let name = package["name"].as_str().unwrap().strip_prefix("penstock-").unwrap();
         let may = allowed.get(name).unwrap_or_else(|| panic!("crate {name} has no arrows"));
         for dependency in package["dependencies"].as_array().unwrap() {
-            let Some(on) = dependency["name"].as_str().unwrap().strip_prefix("penstock-") else { continue };
+            let Some(on) = dependency["name"].as_str().unwrap().strip_prefix("penstock-") else {
+                continue;
+            };
             let for_tests = dependency["kind"] == "dev" && on == "testkit";
             assert!(for_tests || may.contains(&on), "crate {name} must not use {on}");
         }

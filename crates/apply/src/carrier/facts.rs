@@ -15,30 +15,22 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
     match fact {
         Fact::Autoprobe { pf, on } => {
             let at = format!("could not read driver autoprobe of {pf}");
-            let seen = carrier
-                .function(*pf)
-                .autoprobe()
-                .map_err(|error| from_pci(&at, error))?;
-            Ok(same(seen == *on, || {
-                format!("it is {}", if seen { "on" } else { "off" })
-            }))
+            let seen = carrier.function(*pf).autoprobe().map_err(|error| from_pci(&at, error))?;
+            Ok(same(seen == *on, || format!("it is {}", if seen { "on" } else { "off" })))
         }
         Fact::VfCount { pf, count } => vf_count(carrier, *pf, *count),
         Fact::VfAttribute { pf, vf, attribute } => vf_attribute(carrier, *pf, *vf, attribute),
         Fact::Driver { function, driver } => driver_is(carrier, *function, driver.as_deref()),
-        Fact::Mac { function, mac } => attribute(carrier, *function, "address", |seen| {
-            seen.eq_ignore_ascii_case(&mac.to_string())
-        }),
+        Fact::Mac { function, mac } => {
+            attribute(carrier, *function, "address", |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
+        }
         Fact::MtuIs { function, mtu } => attribute(carrier, *function, "mtu", |seen| seen == mtu.to_string()),
         Fact::Name { function, name } => Ok(with_interface(carrier, *function, |_, found| {
-            same(found.name == name.as_str(), || {
-                format!("it is called {}", found.name)
-            })
+            same(found.name == name.as_str(), || format!("it is called {}", found.name))
         })?),
-        Fact::Link {
-            function,
-            direction: Direction::Down,
-        } if carrier.find(*function)?.is_none() => Ok(Ok(())),
+        Fact::Link { function, direction: Direction::Down } if carrier.find(*function)?.is_none() => {
+            Ok(Ok(()))
+        }
         Fact::Link { function, direction } => {
             let wanted = *direction == Direction::Up;
             attribute(carrier, *function, "flags", |seen| {
@@ -111,10 +103,7 @@ fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryErr
     }
     let at = format!("could not count the VFs of {pf}");
     let says = function.vf_count().map_err(|error| from_pci(&at, error))?;
-    let exist = function
-        .virtual_functions()
-        .map_err(|error| from_pci(&at, error))?
-        .len();
+    let exist = function.virtual_functions().map_err(|error| from_pci(&at, error))?.len();
     Ok(same(says == count && exist == usize::from(count), || {
         format!("sriov_numvfs is {says} and {exist} exist")
     }))
@@ -122,10 +111,7 @@ fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryErr
 
 fn driver_is(carrier: &mut HostCarrier, function: Bdf, driver: Option<&str>) -> Result<Seen, CarryError> {
     let at = format!("could not read the driver of {function}");
-    let bound = carrier
-        .function(function)
-        .driver()
-        .map_err(|error| from_pci(&at, error))?;
+    let bound = carrier.function(function).driver().map_err(|error| from_pci(&at, error))?;
     if bound.as_deref() != driver {
         return Ok(Err(match bound {
             Some(bound) => format!("it is bound to {bound}"),
@@ -147,14 +133,9 @@ fn addresses(
 ) -> Result<(bool, String), CarryError> {
     let found = carrier.interface(function)?;
     let at = format!("could not list the addresses of {}", found.name);
-    let reports = carrier
-        .netlink
-        .interfaces()
-        .map_err(|error| from_netlink(&at, error))?;
+    let reports = carrier.netlink.interfaces().map_err(|error| from_netlink(&at, error))?;
     let report = reports.iter().find(|report| report.index == found.index);
-    let addresses = report
-        .map(|report| &report.interface.addresses[..])
-        .unwrap_or_default();
+    let addresses = report.map(|report| &report.interface.addresses[..]).unwrap_or_default();
     let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let seen = match listed[..] {
         [] => "it has no address".to_owned(),
@@ -177,10 +158,7 @@ fn vf_attribute(
     }
     let found = carrier.interface(pf)?;
     let at = format!("could not list the VFs of {} ({pf})", found.name);
-    let vfs = carrier
-        .netlink
-        .vfs(found.index)
-        .map_err(|error| from_netlink(&at, error))?;
+    let vfs = carrier.netlink.vfs(found.index).map_err(|error| from_netlink(&at, error))?;
     let seen = judge(&vfs, vf, attribute);
     carrier.vfs.insert(pf, vfs);
     seen
@@ -188,9 +166,7 @@ fn vf_attribute(
 
 pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, CarryError> {
     if vfs.is_empty() {
-        return Err(CarryError::Unsupported(
-            "the driver took it, but reports nothing of its VFs".to_owned(),
-        ));
+        return Err(CarryError::Unsupported("the driver took it, but reports nothing of its VFs".to_owned()));
     }
     let Some((_, state)) = vfs.iter().find(|(index, _)| *index == vf) else {
         return Ok(Err(format!("the driver reports no VF {vf}")));
@@ -208,10 +184,9 @@ pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -
         }),
         VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
         VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
-        VfAttribute::Rate { .. } => Some(VfAttribute::Rate {
-            min: state.min_tx_rate,
-            max: state.max_tx_rate,
-        }),
+        VfAttribute::Rate { .. } => {
+            Some(VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate })
+        }
         VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
     };
     match seen {

@@ -26,21 +26,14 @@ impl Tree {
         ] {
             fs::write(tree.device(file), text).unwrap();
         }
-        for (file, text) in [
-            ("ifindex", "7\n"),
-            ("address", "0c:c4:7a:9a:61:ea\n"),
-            ("mtu", "1500\n"),
-            ("flags", "0x1003\n"),
-        ] {
+        for (file, text) in
+            [("ifindex", "7\n"), ("address", "0c:c4:7a:9a:61:ea\n"), ("mtu", "1500\n"), ("flags", "0x1003\n")]
+        {
             fs::write(tree.path(&format!("sys/class/net/lan0/{file}")), text).unwrap();
         }
         symlink("../0000:04:10.0", tree.device("0000:04:00.0/virtfn0")).unwrap();
         symlink("../0000:04:10.2", tree.device("0000:04:00.0/virtfn1")).unwrap();
-        symlink(
-            "../../../bus/pci/drivers/vfio-pci",
-            tree.device("0000:04:10.0/driver"),
-        )
-        .unwrap();
+        symlink("../../../bus/pci/drivers/vfio-pci", tree.device("0000:04:10.0/driver")).unwrap();
         tree
     }
 
@@ -69,22 +62,10 @@ fn bdf(text: &str) -> Bdf {
 fn facts_are_what_the_files_say() {
     let tree = Tree::new();
     let pf = bdf(PF);
-    let mtu = |bytes| Fact::MtuIs {
-        function: pf,
-        mtu: Mtu::new(bytes).unwrap(),
-    };
-    let mac = |text: &str| Fact::Mac {
-        function: pf,
-        mac: text.parse().unwrap(),
-    };
-    let name = |text: &str| Fact::Name {
-        function: pf,
-        name: text.parse().unwrap(),
-    };
-    let link = |direction| Fact::Link {
-        function: pf,
-        direction,
-    };
+    let mtu = |bytes| Fact::MtuIs { function: pf, mtu: Mtu::new(bytes).unwrap() };
+    let mac = |text: &str| Fact::Mac { function: pf, mac: text.parse().unwrap() };
+    let name = |text: &str| Fact::Name { function: pf, name: text.parse().unwrap() };
+    let link = |direction| Fact::Link { function: pf, direction };
     let driver = |function: &str, driver: Option<&str>| Fact::Driver {
         function: bdf(function),
         driver: driver.map(str::to_owned),
@@ -115,28 +96,15 @@ fn facts_are_what_the_files_say() {
 fn a_count_whose_vfs_do_not_exist_is_not_so() {
     let tree = Tree::new();
     fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
-    let seen = tree
-        .carrier()
-        .holds(&Fact::VfCount {
-            pf: bdf(PF),
-            count: 2,
-        })
-        .unwrap();
+    let seen = tree.carrier().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
     assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist".to_owned()));
 }
 
 #[test]
 fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
     let tree = Tree::new();
-    symlink(
-        "../../../bus/pci/drivers/igbvf",
-        tree.device("0000:04:10.2/driver"),
-    )
-    .unwrap();
-    let fact = Fact::Driver {
-        function: bdf("0000:04:10.2"),
-        driver: Some("igbvf".to_owned()),
-    };
+    symlink("../../../bus/pci/drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    let fact = Fact::Driver { function: bdf("0000:04:10.2"), driver: Some("igbvf".to_owned()) };
     assert!(!tree.holds(fact.clone()));
     // virtio keeps the interface one directory further down.
     fs::create_dir_all(tree.device("0000:04:10.2/virtio3/net/eth3")).unwrap();
@@ -152,55 +120,19 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     for (fact, so) in [
         (Fact::VfCount { pf: gone, count: 0 }, true),
         (Fact::VfCount { pf: gone, count: 2 }, false),
-        (
-            Fact::Driver {
-                function: gone,
-                driver: None,
-            },
-            true,
-        ),
-        (
-            Fact::Driver {
-                function: gone,
-                driver: Some("igb".to_owned()),
-            },
-            false,
-        ),
-        (
-            Fact::Link {
-                function: gone,
-                direction: Direction::Down,
-            },
-            true,
-        ),
-        (
-            Fact::Link {
-                function: gone,
-                direction: Direction::Up,
-            },
-            false,
-        ),
-        (
-            Fact::LacksAddress {
-                function: gone,
-                address: "10.0.0.1/24".parse().unwrap(),
-            },
-            true,
-        ),
+        (Fact::Driver { function: gone, driver: None }, true),
+        (Fact::Driver { function: gone, driver: Some("igb".to_owned()) }, false),
+        (Fact::Link { function: gone, direction: Direction::Down }, true),
+        (Fact::Link { function: gone, direction: Direction::Up }, false),
+        (Fact::LacksAddress { function: gone, address: "10.0.0.1/24".parse().unwrap() }, true),
     ] {
         assert_eq!(tree.holds(fact.clone()), so, "{fact}");
     }
     // Nor is giving back what is gone an error.
     let second = Duration::from_secs(1);
-    let unbind = Action::SetDriver {
-        function: gone,
-        driver: None,
-    };
+    let unbind = Action::SetDriver { function: gone, driver: None };
     tree.carrier().carry(&unbind, second).unwrap();
-    let bind = Action::SetDriver {
-        function: gone,
-        driver: Some("igbvf".to_owned()),
-    };
+    let bind = Action::SetDriver { function: gone, driver: Some("igbvf".to_owned()) };
     assert!(tree.carrier().carry(&bind, second).is_err());
 }
 
@@ -208,15 +140,9 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
 fn a_kernel_without_the_knob_is_unsupported() {
     let tree = Tree::new();
     let second = Duration::from_secs(1);
-    let off = Action::SetAutoprobe {
-        pf: bdf(PF),
-        on: false,
-    };
+    let off = Action::SetAutoprobe { pf: bdf(PF), on: false };
     tree.carrier().carry(&off, second).unwrap();
-    assert!(tree.holds(Fact::Autoprobe {
-        pf: bdf(PF),
-        on: false
-    }));
+    assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: false }));
     fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe")).unwrap();
     let outcome = tree.carrier().carry(&off, second);
     assert!(matches!(outcome, Err(CarryError::Unsupported(_))), "{outcome:?}");
@@ -225,16 +151,10 @@ fn a_kernel_without_the_knob_is_unsupported() {
 #[test]
 fn a_function_without_an_interface_fails_in_words() {
     let tree = Tree::new();
-    let up = Action::SetLink {
-        function: bdf("0000:04:10.2"),
-        direction: Direction::Up,
-    };
+    let up = Action::SetLink { function: bdf("0000:04:10.2"), direction: Direction::Up };
     let error = tree.carrier().carry(&up, Duration::from_secs(1)).unwrap_err();
     let text = crate::cause::chain(&error);
-    assert_eq!(
-        text,
-        "0000:04:10.2 cannot be changed: it has no network interface on the host"
-    );
+    assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
 }
 
 #[test]
@@ -251,9 +171,7 @@ fn many_functions_are_bound_side_by_side_and_answered_in_order() {
             driver: (!there.contains(&n)).then(|| "vfio-pci".to_owned()),
         })
         .collect();
-    let outcomes = tree
-        .carrier()
-        .carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
+    let outcomes = tree.carrier().carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
     let worked: Vec<usize> = (0..outcomes.len()).filter(|n| outcomes[*n].is_ok()).collect();
     assert_eq!((outcomes.len(), &worked[..]), (11, &there[..]));
 }
@@ -279,16 +197,10 @@ fn attributes_are_compared_with_what_the_driver_reports() {
         link_state: Some(LinkState::Auto),
     };
     let vfs = [(vf, state)];
-    let rate = |max| VfAttribute::Rate {
-        min: TxRate(0),
-        max: TxRate(max),
-    };
+    let rate = |max| VfAttribute::Rate { min: TxRate(0), max: TxRate(max) };
     for (attribute, so) in [
         (VfAttribute::Mac(mac), Some(true)),
-        (
-            VfAttribute::Mac("02:00:00:00:00:02".parse().unwrap()),
-            Some(false),
-        ),
+        (VfAttribute::Mac("02:00:00:00:00:02".parse().unwrap()), Some(false)),
         (vlan(100, 3, VlanProtocol::Dot1q), Some(true)),
         (vlan(100, 0, VlanProtocol::Dot1q), Some(false)),
         (vlan(100, 3, VlanProtocol::Dot1ad), Some(false)),
@@ -310,12 +222,6 @@ fn attributes_are_compared_with_what_the_driver_reports() {
     }
     // virtio reports no VF at all; another driver not this one.
     let mac = VfAttribute::Mac(mac);
-    assert!(matches!(
-        facts::judge(&[], vf, &mac),
-        Err(CarryError::Unsupported(_))
-    ));
-    assert!(matches!(
-        facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac),
-        Ok(Err(_))
-    ));
+    assert!(matches!(facts::judge(&[], vf, &mac), Err(CarryError::Unsupported(_))));
+    assert!(matches!(facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac), Ok(Err(_))));
 }

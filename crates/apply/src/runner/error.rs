@@ -107,10 +107,7 @@ fn told(undone: usize, not_undone: &[NotUndone]) -> String {
         many => format!("{many} steps were taken back"),
     };
     for left in not_undone {
-        text += &format!(
-            "\n  not taken back: step {}, {}: {}",
-            left.step, left.action, left.error
-        );
+        text += &format!("\n  not taken back: step {}, {}: {}", left.step, left.action, left.error);
     }
     text
 }
@@ -118,14 +115,7 @@ fn told(undone: usize, not_undone: &[NotUndone]) -> String {
 fn listed(failures: &[Failure]) -> String {
     failures
         .iter()
-        .map(|failure| {
-            format!(
-                "\n  step {}, {}: {}",
-                failure.step,
-                failure.action,
-                chain(&failure.error)
-            )
-        })
+        .map(|failure| format!("\n  step {}, {}: {}", failure.step, failure.action, chain(&failure.error)))
         .collect()
 }
 

@@ -109,25 +109,11 @@ fn mac(vf: u16, mac: &str) -> Action {
 /// Autoprobe off, 2 VFs, a MAC for each, MTU, up.
 fn plan() -> Plan {
     let pf = bdf("04:00.0");
-    let mtu = |bytes| Action::SetMtu {
-        function: pf,
-        mtu: Mtu::new(bytes).unwrap(),
-    };
-    let link = |direction| Action::SetLink {
-        function: pf,
-        direction,
-    };
+    let mtu = |bytes| Action::SetMtu { function: pf, mtu: Mtu::new(bytes).unwrap() };
+    let link = |direction| Action::SetLink { function: pf, direction };
     let steps: [(Action, Action, &[u32]); 6] = [
-        (
-            Action::SetAutoprobe { pf, on: false },
-            Action::SetAutoprobe { pf, on: true },
-            &[],
-        ),
-        (
-            Action::SetVfCount { pf, count: 2 },
-            Action::SetVfCount { pf, count: 0 },
-            &[1],
-        ),
+        (Action::SetAutoprobe { pf, on: false }, Action::SetAutoprobe { pf, on: true }, &[]),
+        (Action::SetVfCount { pf, count: 2 }, Action::SetVfCount { pf, count: 0 }, &[1]),
         (mac(0, "02:00:00:00:00:01"), mac(0, "00:00:00:00:00:00"), &[2]),
         (mac(1, "02:00:00:00:00:02"), mac(1, "00:00:00:00:00:00"), &[2]),
         (mtu(9000), mtu(1500), &[]),
@@ -145,23 +131,13 @@ fn plan() -> Plan {
             best_effort: false,
         })
         .collect();
-    Plan {
-        steps,
-        ..Plan::default()
-    }
+    Plan { steps, ..Plan::default() }
 }
 
 /// The world before, as the inverses of [`plan`] leave it.
 fn before() -> World {
-    let state = plan()
-        .steps
-        .iter()
-        .filter_map(|step| step.inverse.as_ref().map(set))
-        .collect();
-    World {
-        state,
-        ..World::default()
-    }
+    let state = plan().steps.iter().filter_map(|step| step.inverse.as_ref().map(set)).collect();
+    World { state, ..World::default() }
 }
 
 fn after() -> BTreeMap<String, String> {
@@ -169,10 +145,7 @@ fn after() -> BTreeMap<String, String> {
 }
 
 fn quick() -> Options<'static> {
-    Options {
-        deadline: Duration::from_millis(20),
-        ..Options::default()
-    }
+    Options { deadline: Duration::from_millis(20), ..Options::default() }
 }
 
 fn go(world: &mut World, options: &Options<'_>) -> (Result<Applied, ApplyError>, Vec<Entry>) {
@@ -249,19 +222,11 @@ fn a_rollback_goes_on_past_what_it_cannot_take_back() {
         panic!("{outcome:?}");
     };
     assert!(error.to_string().contains("not taken back: step 4"), "{error}");
-    let ApplyError::RolledBack {
-        undone, not_undone, ..
-    } = error
-    else {
-        unreachable!()
-    };
+    let ApplyError::RolledBack { undone, not_undone, .. } = error else { unreachable!() };
     assert_eq!(undone, [5, 3, 2, 1].map(StepId));
     assert_eq!(not_undone.len(), 1);
     let mut expected = before().state;
-    expected.insert(
-        "mac 0000:04:00.0 1".to_owned(),
-        "mac 02:00:00:00:00:02".to_owned(),
-    );
+    expected.insert("mac 0000:04:00.0 1".to_owned(), "mac 02:00:00:00:00:02".to_owned());
     assert_eq!(world.state, expected);
 }
 
@@ -283,10 +248,7 @@ fn what_later_steps_stand_on_must_be_supported() {
         let mut world = before();
         world.trouble.insert(k, Trouble::Unsupported);
         let (outcome, _) = go(&mut world, &quick());
-        assert!(
-            matches!(outcome, Err(ApplyError::RolledBack { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })), "{outcome:?}");
         assert_eq!(world.state, before().state);
     }
 }
@@ -311,15 +273,9 @@ fn a_cancelled_run_takes_back_what_it_did() {
         let flag: &'static AtomicBool = Box::leak(Box::default());
         let mut world = before();
         world.cancel_after = Some((k, flag));
-        let options = Options {
-            cancel: Some(flag),
-            ..quick()
-        };
+        let options = Options { cancel: Some(flag), ..quick() };
         let (outcome, _) = go(&mut world, &options);
-        assert!(
-            matches!(outcome, Err(ApplyError::Cancelled { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(ApplyError::Cancelled { .. })), "{outcome:?}");
         assert_eq!(world.state, before().state);
     }
 }
@@ -327,28 +283,17 @@ fn a_cancelled_run_takes_back_what_it_did() {
 #[test]
 fn a_step_that_nobody_carries_is_refused_before_the_first_write() {
     let mut plan = plan();
-    plan.steps[5].action = Action::StartGuest {
-        guest: "a".parse().unwrap(),
-    };
+    plan.steps[5].action = Action::StartGuest { guest: "a".parse().unwrap() };
     let mut world = before();
     let mut journal = Vec::new();
     let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
-    assert!(matches!(
-        outcome,
-        Err(ApplyError::NotCarried { step: StepId(6), .. })
-    ));
+    assert!(matches!(outcome, Err(ApplyError::NotCarried { step: StepId(6), .. })));
     assert_eq!((world.carried, journal.len()), (0, 0));
 
     plan.steps[5].action = plan.steps[4].action.clone();
-    plan.steps[5].postcondition = Fact::GuestRunning {
-        guest: "a".parse().unwrap(),
-        running: true,
-    };
+    plan.steps[5].postcondition = Fact::GuestRunning { guest: "a".parse().unwrap(), running: true };
     let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
-    assert!(matches!(
-        outcome,
-        Err(ApplyError::NotObserved { step: StepId(6), .. })
-    ));
+    assert!(matches!(outcome, Err(ApplyError::NotObserved { step: StepId(6), .. })));
     assert_eq!((world.carried, journal.len()), (0, 0));
 }
 
@@ -394,10 +339,7 @@ fn a_full_disk_stops_before_the_write_that_it_could_not_record() {
     }
     let mut world = before();
     let outcome = run(&long, &mut [&mut world], &mut Full(2 + 64), &mut (), &quick());
-    assert!(
-        matches!(outcome, Err(ApplyError::RolledBack { step: StepId(65), .. })),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { step: StepId(65), .. })), "{outcome:?}");
     assert_eq!(world.state, before().state);
 }
 
@@ -408,10 +350,7 @@ fn a_tear_down_goes_on_and_says_what_is_left() {
     // What was torn down already is success, even when doing it again fails.
     world.state.extend([set(&plan().steps[4].action)]);
     world.trouble.insert(4, Trouble::Fails);
-    let options = Options {
-        mode: Mode::TearDown,
-        ..quick()
-    };
+    let options = Options { mode: Mode::TearDown, ..quick() };
     let (outcome, journal) = go(&mut world, &options);
     let Err(ApplyError::Incomplete { failures, applied }) = outcome else {
         panic!("{outcome:?}");
@@ -428,11 +367,7 @@ fn a_cancelled_tear_down_stops_and_takes_nothing_back() {
     let flag: &'static AtomicBool = Box::leak(Box::default());
     let mut world = before();
     world.cancel_after = Some((2, flag));
-    let options = Options {
-        mode: Mode::TearDown,
-        cancel: Some(flag),
-        ..quick()
-    };
+    let options = Options { mode: Mode::TearDown, cancel: Some(flag), ..quick() };
     let (outcome, _) = go(&mut world, &options);
     let Err(ApplyError::Cancelled { step, undone, .. }) = outcome else {
         panic!("{outcome:?}");
@@ -461,9 +396,8 @@ fn what_to_do_about_a_failure_is_told_apart_from_it() {
 fn independent_steps_of_one_kind_make_a_batch_and_no_others_do() {
     let plan = plan();
     let carried_by = [0; 6];
-    let lengths: Vec<usize> = (0..6)
-        .map(|from| batch(&plan.steps[from..], &carried_by[from..]).len())
-        .collect();
+    let lengths: Vec<usize> =
+        (0..6).map(|from| batch(&plan.steps[from..], &carried_by[from..]).len()).collect();
     assert_eq!(lengths, [1, 1, 2, 1, 1, 1]);
 
     let mut chained = plan.clone();

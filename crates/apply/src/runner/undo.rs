@@ -28,27 +28,19 @@ impl Run<'_, '_> {
         self.observer.rolling_back(begun.len(), why);
         for step in begun.iter().rev() {
             let Some(inverse) = &step.inverse else { continue };
-            let undo = Entry::Undo {
-                step: step.id,
-                action: inverse.clone(),
-            };
+            let undo = Entry::Undo { step: step.id, action: inverse.clone() };
             // The way back goes on when the disk is full: the intents that it needs were written before.
             let _ = self.journal.record(&[undo], true);
             let outcome = self.undo(inverse);
             let error = outcome.err();
-            let entry = Entry::Undone {
-                step: step.id,
-                error: error.clone(),
-            };
+            let entry = Entry::Undone { step: step.id, error: error.clone() };
             let _ = self.journal.record(&[entry], false);
             self.observer.undone(step, error.as_deref());
             match error {
                 None => undone.push(step.id),
-                Some(error) => not_undone.push(NotUndone {
-                    step: step.id,
-                    action: inverse.to_string(),
-                    error,
-                }),
+                Some(error) => {
+                    not_undone.push(NotUndone { step: step.id, action: inverse.to_string(), error })
+                }
             }
         }
         let _ = self.journal.record(&[Entry::End { applied: false }], true);
@@ -66,17 +58,12 @@ impl Run<'_, '_> {
             .ok_or_else(|| "nothing here can carry it out".to_owned())?;
         if let Err(error) = carrier.carry(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
-            return if self.already(&fact) {
-                Ok(())
-            } else {
-                Err(chain(&error))
-            };
+            return if self.already(&fact) { Ok(()) } else { Err(chain(&error)) };
         }
         if !self.carriers.iter().any(|carrier| carrier.observes(&fact)) {
             return Ok(());
         }
-        self.prove(&fact, deadline.saturating_sub(began.elapsed()), None)
-            .map_err(|error| chain(&error))
+        self.prove(&fact, deadline.saturating_sub(began.elapsed()), None).map_err(|error| chain(&error))
     }
 }
 
@@ -95,18 +82,9 @@ pub(super) fn fact_after(action: &Action) -> Fact {
         Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
         Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
         Action::ResetFunction { function } => Fact::Reset { function },
-        Action::DefineGuest(definition) => Fact::GuestDefined {
-            guest: definition.guest,
-            defined: true,
-        },
-        Action::UndefineGuest { guest } => Fact::GuestDefined {
-            guest,
-            defined: false,
-        },
+        Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
+        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
         Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-        Action::StopGuest { guest } => Fact::GuestRunning {
-            guest,
-            running: false,
-        },
+        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
     }
 }

@@ -63,25 +63,15 @@ impl Network {
     pub fn of(model: &Model) -> Network {
         let mut ports = BTreeMap::new();
         for (number, nic) in model.nics.keys().enumerate() {
-            let pf = FunctionName {
-                nic: nic.clone(),
-                vf: None,
-            };
-            let port = |vlan, disabled| Port {
-                nic: number,
-                vlan,
-                disabled,
-            };
+            let pf = FunctionName { nic: nic.clone(), vf: None };
+            let port = |vlan, disabled| Port { nic: number, vlan, disabled };
             ports.insert(pf, port(None, false));
             for (index, settings) in model.vfs(nic) {
                 let vlan = settings
                     .vlan
                     .filter(|id| id.get() != 0)
                     .map(|id| (settings.vlan_proto.unwrap_or_default(), id));
-                let vf = FunctionName {
-                    nic: nic.clone(),
-                    vf: Some(index),
-                };
+                let vf = FunctionName { nic: nic.clone(), vf: Some(index) };
                 ports.insert(vf, port(vlan, settings.link_state == Some(LinkState::Disable)));
             }
         }
@@ -131,12 +121,8 @@ impl Network {
 fn joined(model: &Model) -> Vec<usize> {
     let mut least: Vec<usize> = (0..model.nics.len()).collect();
     let number = |nic: &NicName| model.nics.get_index_of(nic);
-    let cables: Vec<(usize, usize)> = model
-        .board
-        .cables
-        .iter()
-        .filter_map(|[a, b]| Some((number(a)?, number(b)?)))
-        .collect();
+    let cables: Vec<(usize, usize)> =
+        model.board.cables.iter().filter_map(|[a, b]| Some((number(a)?, number(b)?))).collect();
     // One pass settles one more cable of a chain at the least.
     for _ in 0..cables.len() {
         for &(a, b) in &cables {
@@ -185,20 +171,8 @@ mod tests {
             ("A#0", "A#2", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
             ("A", "A#2", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
             ("A#2", "A#4", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
-            (
-                "A#0",
-                "A#5",
-                Isolated(LinkDisabled),
-                Isolated(LinkDisabled),
-                Isolated(LinkDisabled),
-            ),
-            (
-                "A#5",
-                "A#0",
-                Isolated(LinkDisabled),
-                Isolated(LinkDisabled),
-                Isolated(LinkDisabled),
-            ),
+            ("A#0", "A#5", Isolated(LinkDisabled), Isolated(LinkDisabled), Isolated(LinkDisabled)),
+            ("A#5", "A#0", Isolated(LinkDisabled), Isolated(LinkDisabled), Isolated(LinkDisabled)),
             // Over the cable: the embedded switch's loopback does not matter.
             ("A#0", "B#0", Arrives, Arrives, NotJudged),
             ("A", "B", Arrives, Arrives, NotJudged),
@@ -207,13 +181,7 @@ mod tests {
             ("A#2", "B#3", Isolated(Vlan), Isolated(Vlan), NotJudged),
             ("A#4", "B#2", Isolated(Vlan), Isolated(Vlan), NotJudged),
             ("A#0", "B#2", Isolated(Vlan), Isolated(Vlan), NotJudged),
-            (
-                "A#0",
-                "B#5",
-                Isolated(LinkDisabled),
-                Isolated(LinkDisabled),
-                NotJudged,
-            ),
+            ("A#0", "B#5", Isolated(LinkDisabled), Isolated(LinkDisabled), NotJudged),
             // No cable.
             ("A#0", "C#0", Isolated(NotCabled), Isolated(NotCabled), NotJudged),
             ("A", "C", Isolated(NotCabled), Isolated(NotCabled), NotJudged),
@@ -223,11 +191,7 @@ mod tests {
         ] {
             assert_eq!(expected(&on, from, to), with_on, "{from} -> {to}, loopback on");
             assert_eq!(expected(&off, from, to), with_off, "{from} -> {to}, loopback off");
-            assert_eq!(
-                expected(&silent, from, to),
-                with_silent,
-                "{from} -> {to}, nothing said"
-            );
+            assert_eq!(expected(&silent, from, to), with_silent, "{from} -> {to}, nothing said");
         }
     }
 
@@ -239,11 +203,7 @@ mod tests {
         let functions = ["A", "A#0", "A#1", "A#2", "B", "B#0", "B#1", "B#2"];
         for from in functions {
             for to in functions {
-                assert_eq!(
-                    expected(model, from, to),
-                    expected(model, to, from),
-                    "{from} {to}"
-                );
+                assert_eq!(expected(model, from, to), expected(model, to, from), "{from} {to}");
             }
         }
     }

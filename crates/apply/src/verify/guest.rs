@@ -43,10 +43,7 @@ fn driver(scene: &Scene<'_>, function: &Function, kind: GuestKind, page: &mut Pa
             .and_then(|vf| vf.present.as_ref()?.driver.as_deref()),
     };
     let (wanted, right) = match kind {
-        GuestKind::Container => (
-            "a network driver",
-            seen.is_some_and(|driver| !is_pass_through(driver)),
-        ),
+        GuestKind::Container => ("a network driver", seen.is_some_and(|driver| !is_pass_through(driver))),
         GuestKind::Vm => ("a pass-through driver", seen.is_some_and(is_pass_through)),
     };
     let outcome = if right { Outcome::Pass } else { Outcome::Fail };
@@ -88,11 +85,7 @@ fn inside(scene: &Scene<'_>, guest: &GuestName, function: &Function, reached: bo
         let seen = report.as_ref().map(|report| report.interface.mac);
         page.compare("mac", wanted, seen.map_err(Clone::clone));
     }
-    let of_nic = || {
-        scene.model.nics[&function.name.nic]
-            .mtu
-            .filter(|_| function.name.vf.is_none())
-    };
+    let of_nic = || scene.model.nics[&function.name.nic].mtu.filter(|_| function.name.vf.is_none());
     let needed = Needed {
         mtu: function.mtu.or_else(of_nic),
         up: true,
@@ -109,18 +102,10 @@ fn interface_called<'s>(
     function: &Function,
 ) -> Result<&'s InterfaceReport, Blind> {
     let home = scene.inside(guest).map_err(|dark| Blind::Unknown(dark.why()))?;
-    let interfaces = home
-        .interfaces
-        .as_ref()
-        .map_err(|why| Blind::Unknown(why.clone()))?;
-    let named = interfaces
-        .iter()
-        .find(|report| report.interface.name == function.interface);
+    let interfaces = home.interfaces.as_ref().map_err(|why| Blind::Unknown(why.clone()))?;
+    let named = interfaces.iter().find(|report| report.interface.name == function.interface);
     named.ok_or_else(|| {
-        let names: Vec<&str> = interfaces
-            .iter()
-            .map(|report| report.interface.name.as_str())
-            .collect();
+        let names: Vec<&str> = interfaces.iter().map(|report| report.interface.name.as_str()).collect();
         Blind::Absent(match names[..] {
             [] => "there is no interface".to_owned(),
             _ => format!("there is only {}", names.join(", ")),
@@ -139,21 +124,15 @@ fn device(
         Ok(address) => scene.name_of(address),
         Err(blind) => return page.blind("device", &function.name, blind),
     };
-    let seen = report
-        .as_ref()
-        .map_err(|blind| (*blind).clone())
-        .and_then(|report| {
-            scene
-                .behind(report)
-                .map(|address| scene.name_of(address))
-                .ok_or_else(|| match &report.device {
-                    Some(device) => Blind::Unknown(format!("{device} cannot be traced to a PCI function")),
-                    None => match &report.kind {
-                        Some(kind) => Blind::Absent(format!("{} is a {kind}", report.interface.name)),
-                        None => Blind::Unknown("the kernel does not say which device it is".to_owned()),
-                    },
-                })
-        });
+    let seen = report.as_ref().map_err(|blind| (*blind).clone()).and_then(|report| {
+        scene.behind(report).map(|address| scene.name_of(address)).ok_or_else(|| match &report.device {
+            Some(device) => Blind::Unknown(format!("{device} cannot be traced to a PCI function")),
+            None => match &report.kind {
+                Some(kind) => Blind::Absent(format!("{} is a {kind}", report.interface.name)),
+                None => Blind::Unknown("the kernel does not say which device it is".to_owned()),
+            },
+        })
+    });
     page.compare("device", wanted, seen);
 }
 
@@ -173,11 +152,7 @@ pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: 
         page.compare("mtu", mtu.get(), look().map(|interface| interface.mtu));
     }
     if needed.up {
-        page.compare(
-            "up",
-            "up",
-            look().map(|interface| if interface.up { "up" } else { "down" }),
-        );
+        page.compare("up", "up", look().map(|interface| if interface.up { "up" } else { "down" }));
     }
     if needed.carrier {
         let seen = look().and_then(|interface| match interface.carrier {
@@ -195,11 +170,7 @@ pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: 
             }
             Ok(interface) => {
                 let seen: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
-                let seen = if seen.is_empty() {
-                    "none".to_owned()
-                } else {
-                    seen.join(", ")
-                };
+                let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
                 page.put("addresses", address, seen, Outcome::Fail);
             }
             Err(blind) => page.blind("addresses", address, blind),

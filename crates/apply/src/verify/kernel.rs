@@ -26,15 +26,11 @@ impl KernelEyes {
 
 impl Eyes for KernelEyes {
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
-        Here::new(self.root.clone())
-            .interfaces()
-            .map_err(|error| chain(&error))
+        Here::new(self.root.clone()).interfaces().map_err(|error| chain(&error))
     }
 
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
-        PciFunction::new(&self.root, pf)
-            .virtual_functions()
-            .map_err(|error| chain(&error))
+        PciFunction::new(&self.root, pf).virtual_functions().map_err(|error| chain(&error))
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {

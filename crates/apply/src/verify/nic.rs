@@ -42,11 +42,7 @@ fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
         matching.driver.as_ref().map(|driver| format!("driver {driver}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let wanted = if parts.is_empty() {
-        "a PF".to_owned()
-    } else {
-        format!("a PF with {}", parts.join(", "))
-    };
+    let wanted = if parts.is_empty() { "a PF".to_owned() } else { format!("a PF with {}", parts.join(", ")) };
     let Some(pf) = scene.pf(name) else {
         page.put("match", wanted, "there is no such PF", Outcome::Fail);
         return false;
@@ -54,22 +50,13 @@ fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
     let seen = format!(
         "{} with MAC {}, driver {}",
         pf.bdf,
-        pf.permanent_mac
-            .map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
+        pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
         pf.driver.as_deref().unwrap_or("none")
     );
     let alike = matching.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
         && matching.bdf.is_none_or(|bdf| pf.bdf == bdf)
-        && matching
-            .driver
-            .as_ref()
-            .is_none_or(|driver| pf.driver.as_ref() == Some(driver));
-    page.put(
-        "match",
-        wanted,
-        seen,
-        if alike { Outcome::Pass } else { Outcome::Fail },
-    );
+        && matching.driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver));
+    page.put("match", wanted, seen, if alike { Outcome::Pass } else { Outcome::Fail });
     true
 }
 
@@ -120,10 +107,7 @@ fn virtual_function(
     settings: &VfSettings,
     sheet: &mut Sheet,
 ) {
-    let function = FunctionName {
-        nic: nic.clone(),
-        vf: Some(index),
-    };
+    let function = FunctionName { nic: nic.clone(), vf: Some(index) };
     let owner = scene.model.owner(&function);
     let best_effort = match owner {
         Some((_, owned)) => &owned.best_effort,
@@ -143,10 +127,7 @@ fn virtual_function(
 pub fn state<'s>(scene: &'s Scene<'_>, nic: &NicName, index: VfIndex) -> Result<&'s VfState, Blind> {
     let sight = scene.sight(nic).map_err(Blind::Unknown)?;
     if sight.vfs.is_empty() {
-        let driver = scene
-            .pf(nic)
-            .and_then(|pf| pf.driver.as_deref())
-            .unwrap_or("none");
+        let driver = scene.pf(nic).and_then(|pf| pf.driver.as_deref()).unwrap_or("none");
         return Err(match scene.vf_count(nic) {
             Ok(0) => Blind::Absent("there is no such VF".to_owned()),
             _ => Blind::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),

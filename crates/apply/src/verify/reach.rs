@@ -21,11 +21,7 @@ const ISOLATION_WATCH: Duration = Duration::from_millis(1000);
 
 /// The functions that frames are sent between: PFs that carry something, and VFs that a guest owns.
 pub fn functions(model: &Model) -> BTreeSet<FunctionName> {
-    let pfs = model
-        .nics
-        .iter()
-        .filter(|(_, nic)| nic.vfs > 0)
-        .map(|(name, _)| pf_of(name));
+    let pfs = model.nics.iter().filter(|(_, nic)| nic.vfs > 0).map(|(name, _)| pf_of(name));
     let owned = model.guests.values().flat_map(|guest| &guest.functions);
     pfs.chain(owned.map(|function| function.name.clone())).collect()
 }
@@ -85,17 +81,8 @@ pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Du
             paths.tried.len(),
             paths.judged
         );
-        let outcome = if seen == paths.tried.len() {
-            Outcome::Pass
-        } else {
-            Outcome::Unknown
-        };
-        page.put(
-            "reach",
-            wanted,
-            format!("{seen} of {} paths were tried", paths.judged),
-            outcome,
-        );
+        let outcome = if seen == paths.tried.len() { Outcome::Pass } else { Outcome::Unknown };
+        page.put("reach", wanted, format!("{seen} of {} paths were tried", paths.judged), outcome);
     }
 }
 
@@ -106,11 +93,7 @@ fn send(
     eyes: &mut dyn Eyes,
     patience: Duration,
 ) -> Vec<Result<Reach, String>> {
-    let names: BTreeSet<&FunctionName> = paths
-        .tried
-        .iter()
-        .flat_map(|path| [&path.from, &path.to])
-        .collect();
+    let names: BTreeSet<&FunctionName> = paths.tried.iter().flat_map(|path| [&path.from, &path.to]).collect();
     let names: Vec<&FunctionName> = names.into_iter().collect();
     let mut endpoints = Vec::new();
     let positions: Vec<Result<usize, String>> = names
@@ -146,16 +129,9 @@ fn send(
         if pairs.is_empty() {
             continue;
         }
-        let patience = if arriving {
-            patience
-        } else {
-            patience.min(ISOLATION_WATCH)
-        };
+        let patience = if arriving { patience } else { patience.min(ISOLATION_WATCH) };
         match eyes.reach(&endpoints, &pairs, patience) {
-            Ok(reached) => whose
-                .into_iter()
-                .zip(reached)
-                .for_each(|(at, reach)| outcomes[at] = Ok(reach)),
+            Ok(reached) => whose.into_iter().zip(reached).for_each(|(at, reach)| outcomes[at] = Ok(reach)),
             Err(why) => whose.into_iter().for_each(|at| outcomes[at] = Err(why.clone())),
         }
     }
@@ -164,21 +140,13 @@ fn send(
 
 /// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
 fn endpoint(scene: &Scene<'_>, function: &FunctionName) -> Result<Endpoint, String> {
-    let home = scene
-        .home(function)
-        .map_err(|dark| format!("{function}: {}", dark.why()))?;
-    let namespace = home
-        .namespace
-        .clone()
-        .map_err(|why| format!("{function}: {why}"))?;
+    let home = scene.home(function).map_err(|dark| format!("{function}: {}", dark.why()))?;
+    let namespace = home.namespace.clone().map_err(|why| format!("{function}: {why}"))?;
     let report = scene.interface(function).map_err(|blind| match blind {
         Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why) => format!("{function}: {why}"),
     })?;
     if !report.interface.up {
-        return Err(format!(
-            "{function}: its interface {} is down",
-            report.interface.name
-        ));
+        return Err(format!("{function}: its interface {} is down", report.interface.name));
     }
     Ok(Endpoint {
         label: function.to_string(),
@@ -189,10 +157,7 @@ fn endpoint(scene: &Scene<'_>, function: &FunctionName) -> Result<Endpoint, Stri
 }
 
 fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, sheet: &mut Sheet) {
-    let subject = Subject::Path {
-        from: path.from.clone(),
-        to: path.to.clone(),
-    };
+    let subject = Subject::Path { from: path.from.clone(), to: path.to.clone() };
     // The receiver is the witness.
     let vantage = match scene.model.owner(&path.to) {
         Some((guest, _)) => Vantage::Guest(guest.clone()),
@@ -223,12 +188,7 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
             page.put("reach", wanted, ISOLATED, Outcome::Pass);
         }
         (_, Ok(Reach::SendFailed(why))) => {
-            page.put(
-                "reach",
-                wanted,
-                format!("nothing could be sent: {why}"),
-                Outcome::Unknown,
-            );
+            page.put("reach", wanted, format!("nothing could be sent: {why}"), Outcome::Unknown);
         }
         (Expectation::Isolated(barrier), Ok(Reach::Arrived { .. })) => match lacking(scene, path, barrier) {
             Some(why) => page.put("reach", wanted, format!("{ARRIVES}: {why}"), Outcome::Unsupported),
@@ -249,10 +209,7 @@ fn makers<'p>(scene: &Scene<'_>, path: &'p Path, barrier: Barrier) -> Vec<&'p Fu
             Barrier::LoopbackOff | Barrier::NotCabled => true,
         }
     };
-    [&path.from, &path.to]
-        .into_iter()
-        .filter(|function| makes(function))
-        .collect()
+    [&path.from, &path.to].into_iter().filter(|function| makes(function)).collect()
 }
 
 /// Whether the model says of every maker of the barrier that its attribute may be unsupported.
@@ -282,10 +239,9 @@ fn lacking(scene: &Scene<'_>, path: &Path, barrier: Barrier) -> Option<String> {
             makers(scene, path, barrier).into_iter().find_map(|function| {
                 let state = nic::state(scene, &function.nic, function.vf?);
                 match state {
-                    Err(Blind::Unsupported(_)) => Some(format!(
-                        "{} functions have no embedded switch",
-                        driver(&function.nic)
-                    )),
+                    Err(Blind::Unsupported(_)) => {
+                        Some(format!("{} functions have no embedded switch", driver(&function.nic)))
+                    }
                     Ok(state)
                         if barrier == Barrier::LinkDisabled
                             && state.link_state != Some(penstock_model::LinkState::Disable)
@@ -327,10 +283,8 @@ fn loopback(
         return page.compare("loopback", on(wanted), Ok(on(reported)));
     }
     let inside = paths.tried.iter().zip(outcomes).filter(|(path, _)| {
-        let decided = matches!(
-            path.expectation,
-            Expectation::Arrives | Expectation::Isolated(Barrier::LoopbackOff)
-        );
+        let decided =
+            matches!(path.expectation, Expectation::Arrives | Expectation::Isolated(Barrier::LoopbackOff));
         path.from.nic == *name && path.to.nic == *name && decided
     });
     let tried: Vec<bool> = inside

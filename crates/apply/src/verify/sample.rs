@@ -25,9 +25,7 @@ pub fn pairs(functions: &[&FunctionName]) -> Vec<(usize, usize)> {
     };
     for at in 0..count {
         both(at, (at + 1) % count);
-        let pf = functions
-            .iter()
-            .position(|other| other.vf.is_none() && other.nic == functions[at].nic);
+        let pf = functions.iter().position(|other| other.vf.is_none() && other.nic == functions[at].nic);
         if let Some(pf) = pf.filter(|pf| *pf != at) {
             both(at, pf);
         }
@@ -36,9 +34,7 @@ pub fn pairs(functions: &[&FunctionName]) -> Vec<(usize, usize)> {
     // Knuth's MMIX generator: which pairs are drawn matters to nobody, that they are the same next time does.
     let mut state: u64 = 1;
     let mut draw = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % count
     };
     while chosen.len() < (certain + DRAWN).min(count * (count - 1)) {
@@ -79,11 +75,7 @@ mod tests {
             assert!(set.contains(&(0, at)) && set.contains(&(at, 0)), "PF and {at}");
             assert!(set.contains(&(at, (at + 1) % 201)));
         }
-        assert!(
-            chosen
-                .iter()
-                .all(|(from, to)| from != to && *from <= 200 && *to <= 200)
-        );
+        assert!(chosen.iter().all(|(from, to)| from != to && *from <= 200 && *to <= 200));
         // 2 x 200 with the PF, 2 x 199 more with neighbours, and the draw.
         assert_eq!(chosen.len(), 400 + 398 + DRAWN);
     }

@@ -122,10 +122,7 @@ impl<'a> Scene<'a> {
             self.addresses.insert(pf_of(name), *pf);
             match eyes.virtual_functions(*pf) {
                 Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
-                    let vf = FunctionName {
-                        nic: name.clone(),
-                        vf: Some(index),
-                    };
+                    let vf = FunctionName { nic: name.clone(), vf: Some(index) };
                     (vf, bdf)
                 })),
                 Err(why) => drop(self.unlisted.insert(name, why)),
@@ -178,13 +175,10 @@ impl<'a> Scene<'a> {
 
     /// The address that a function has.
     pub fn address(&self, function: &FunctionName) -> Result<Bdf, Blind> {
-        self.addresses
-            .get(function)
-            .copied()
-            .ok_or_else(|| match self.unlisted.get(&function.nic) {
-                Some(why) => Blind::Unknown(why.clone()),
-                None => Blind::Absent(format!("there is no {function}")),
-            })
+        self.addresses.get(function).copied().ok_or_else(|| match self.unlisted.get(&function.nic) {
+            Some(why) => Blind::Unknown(why.clone()),
+            None => Blind::Absent(format!("there is no {function}")),
+        })
     }
 
     /// How many VFs of a NIC there are.
@@ -230,10 +224,7 @@ impl<'a> Scene<'a> {
     /// A function's interface, where the function is to live: the one whose device the function is.
     pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Blind> {
         let home = self.home(function).map_err(|dark| Blind::Unknown(dark.why()))?;
-        let interfaces = home
-            .interfaces
-            .as_ref()
-            .map_err(|why| Blind::Unknown(why.clone()))?;
+        let interfaces = home.interfaces.as_ref().map_err(|why| Blind::Unknown(why.clone()))?;
         let address = self.address(function)?;
         interfaces
             .iter()
@@ -269,10 +260,7 @@ impl<'a> Scene<'a> {
 
 /// The PF of a NIC as a function.
 pub fn pf_of(nic: &NicName) -> FunctionName {
-    FunctionName {
-        nic: nic.clone(),
-        vf: None,
-    }
+    FunctionName { nic: nic.clone(), vf: None }
 }
 
 /// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.

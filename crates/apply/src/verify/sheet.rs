@@ -39,12 +39,7 @@ impl Sheet {
         vantage: Vantage,
         best_effort: &'a BTreeSet<String>,
     ) -> Page<'a> {
-        Page {
-            sheet: self,
-            subject,
-            vantage,
-            best_effort,
-        }
+        Page { sheet: self, subject, vantage, best_effort }
     }
 }
 

@@ -14,10 +14,8 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
     let world = world();
     assert_eq!(world.not_passed(), Vec::<String>::new());
     let verdicts = world.verify();
-    let judged: BTreeSet<String> = verdicts
-        .iter()
-        .map(|verdict| format!("{} {}", verdict.subject, verdict.attribute))
-        .collect();
+    let judged: BTreeSet<String> =
+        verdicts.iter().map(|verdict| format!("{} {}", verdict.subject, verdict.attribute)).collect();
     for expected in [
         "NET0 match",
         "NET0 vfs",
@@ -67,62 +65,22 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
 fn whatever_is_changed_behind_the_tools_back_fails() {
     type Change = (&'static str, fn(&mut World), &'static [&'static str]);
     let changes: Vec<Change> = vec![
-        (
-            "MAC at the PF",
-            |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"),
-            &["NET0#0 mac: fail"],
-        ),
-        (
-            "MAC of a VF that nobody owns",
-            |w| w.vf(4).mac = mac("02:ff:ff:ff:ff:ff"),
-            &["NET0#4 mac: fail"],
-        ),
+        ("MAC at the PF", |w| w.vf(0).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#0 mac: fail"]),
+        ("MAC of a VF that nobody owns", |w| w.vf(4).mac = mac("02:ff:ff:ff:ff:ff"), &["NET0#4 mac: fail"]),
         (
             "MAC inside",
             |w| w.interface("a", "eth0").interface.mac = mac("02:ff:ff:ff:ff:ff"),
             &["NET0#0 mac: fail"],
         ),
-        (
-            "VLAN",
-            |w| w.vf(1).vlan = VlanId::new(0).unwrap(),
-            &["NET0#1 vlan: fail"],
-        ),
-        (
-            "priority",
-            |w| w.vf(3).qos = VlanQos::new(0).unwrap(),
-            &["NET0#3 qos: fail"],
-        ),
-        (
-            "spoofchk",
-            |w| w.vf(3).spoofchk = Some(false),
-            &["NET0#3 spoofchk: fail"],
-        ),
-        (
-            "spoofchk unreported",
-            |w| w.vf(3).spoofchk = None,
-            &["NET0#3 spoofchk: unsupported"],
-        ),
+        ("VLAN", |w| w.vf(1).vlan = VlanId::new(0).unwrap(), &["NET0#1 vlan: fail"]),
+        ("priority", |w| w.vf(3).qos = VlanQos::new(0).unwrap(), &["NET0#3 qos: fail"]),
+        ("spoofchk", |w| w.vf(3).spoofchk = Some(false), &["NET0#3 spoofchk: fail"]),
+        ("spoofchk unreported", |w| w.vf(3).spoofchk = None, &["NET0#3 spoofchk: unsupported"]),
         ("trust", |w| w.vf(3).trust = Some(true), &["NET0#3 trust: fail"]),
-        (
-            "rate",
-            |w| w.vf(3).max_tx_rate = TxRate(0),
-            &["NET0#3 max_tx_rate: fail"],
-        ),
-        (
-            "link state",
-            |w| w.vf(3).link_state = Some(LinkState::Auto),
-            &["NET0#3 link_state: fail"],
-        ),
-        (
-            "MTU",
-            |w| w.interface("b", "eth1").interface.mtu = 1500,
-            &["NET0#3 mtu: fail"],
-        ),
-        (
-            "MTU of the PF",
-            |w| w.interface("", "lan0").interface.mtu = 1500,
-            &["NET0 mtu: fail"],
-        ),
+        ("rate", |w| w.vf(3).max_tx_rate = TxRate(0), &["NET0#3 max_tx_rate: fail"]),
+        ("link state", |w| w.vf(3).link_state = Some(LinkState::Auto), &["NET0#3 link_state: fail"]),
+        ("MTU", |w| w.interface("b", "eth1").interface.mtu = 1500, &["NET0#3 mtu: fail"]),
+        ("MTU of the PF", |w| w.interface("", "lan0").interface.mtu = 1500, &["NET0 mtu: fail"]),
         (
             "PF's name",
             |w| w.interface("", "lan0").interface.name = "eth9".parse().unwrap(),
@@ -158,11 +116,7 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
             |w| w.interface("a", "eth0").interface.carrier = None,
             &["NET0#0 carrier: unknown"],
         ),
-        (
-            "VF count",
-            |w| w.inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = 4,
-            &["NET0 vfs: fail"],
-        ),
+        ("VF count", |w| w.inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = 4, &["NET0 vfs: fail"]),
         (
             "autoprobe",
             |w| w.inventory.pfs[0].sriov.as_mut().unwrap().autoprobe = true,
@@ -181,21 +135,13 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
             |w| w.inventory.pfs[0].permanent_mac = Some(mac("0c:c4:7a:9a:61:eb")),
             &["NET0 match: fail"],
         ),
-        (
-            "VEPA",
-            |w| w.sight.switch_mode = SwitchMode::Vepa,
-            &["NET0 loopback: fail"],
-        ),
+        ("VEPA", |w| w.sight.switch_mode = SwitchMode::Vepa, &["NET0 loopback: fail"]),
         (
             "a frame is lost",
             |w| w.lost.extend([("NET0#0", "NET0#2")]),
             &["NET0 loopback: fail", "NET0#0 -> NET0#2 reach: fail"],
         ),
-        (
-            "a frame leaks",
-            |w| w.leaking.extend([("NET0#1", "NET0")]),
-            &["NET0#1 -> NET0 reach: fail"],
-        ),
+        ("a frame leaks", |w| w.leaking.extend([("NET0#1", "NET0")]), &["NET0#1 -> NET0 reach: fail"]),
     ];
     for (what, change, expected) in changes {
         let mut world = world();
@@ -218,19 +164,11 @@ fn two_interfaces_that_swapped_names_both_fail() {
     world.interface("a", "eth1").interface.name = "eth0".parse().unwrap();
     world.interface("a", "tmp").interface.name = "eth1".parse().unwrap();
     let seen = world.not_passed();
-    for expected in [
-        "NET0#0 device: fail",
-        "NET0#0 mac: fail",
-        "NET0#1 device: fail",
-        "NET0#1 mac: fail",
-    ] {
+    for expected in ["NET0#0 device: fail", "NET0#0 mac: fail", "NET0#1 device: fail", "NET0#1 mac: fail"] {
         assert!(seen.contains(&expected.to_owned()), "{seen:?}");
     }
     let verdicts = world.verify();
-    let device = verdicts
-        .iter()
-        .find(|v| v.attribute == "device" && v.outcome == Outcome::Fail)
-        .unwrap();
+    let device = verdicts.iter().find(|v| v.attribute == "device" && v.outcome == Outcome::Fail).unwrap();
     assert_eq!(device.wanted, "NET0#0 at 0000:04:10.0");
     assert_eq!(device.seen, "NET0#1 at 0000:04:10.2");
 }
@@ -249,15 +187,9 @@ fn a_missing_interface_fails_and_all_about_it_is_not_passed() {
     for verdict in inside {
         assert_eq!(verdict.outcome, Outcome::Fail, "{verdict:?}");
     }
-    let mac = verdicts
-        .iter()
-        .rfind(|v| v.subject.to_string() == "NET0#2" && v.attribute == "mac")
-        .unwrap();
+    let mac = verdicts.iter().rfind(|v| v.subject.to_string() == "NET0#2" && v.attribute == "mac").unwrap();
     assert_eq!(mac.seen, "its interface is on the host, called eth0");
-    let path = verdicts
-        .iter()
-        .find(|v| v.subject.to_string() == "NET0#0 -> NET0#2")
-        .unwrap();
+    let path = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#2").unwrap();
     assert_eq!(path.outcome, Outcome::Unknown);
 }
 
@@ -325,16 +257,11 @@ fn nothing_passes_that_was_not_seen_and_nothing_is_left_out() {
     let whole = keys(&world().verify());
     for subset in 0..1u32 << SOURCES.len() {
         let mut world = world();
-        world.blind = (0..)
-            .zip(SOURCES)
-            .filter(|(n, _)| subset & (1 << n) != 0)
-            .map(|(_, source)| source)
-            .collect();
+        world.blind =
+            (0..).zip(SOURCES).filter(|(n, _)| subset & (1 << n) != 0).map(|(_, source)| source).collect();
         let verdicts = world.verify();
         for verdict in &verdicts {
-            let unseen = witnesses(verdict)
-                .iter()
-                .any(|source| world.blind.contains(source));
+            let unseen = witnesses(verdict).iter().any(|source| world.blind.contains(source));
             match verdict.outcome {
                 Outcome::Pass => assert!(!unseen, "{:?}: {verdict:?}", world.blind),
                 // Loopback is what the frames inside the NIC say, and these need all the rest.
@@ -393,14 +320,8 @@ fn a_nic_without_an_embedded_switch_says_so() {
 
     let verdicts = virtio(MODEL).verify();
     assert!(!verdicts.iter().all(Verdict::holds));
-    let reach = verdicts
-        .iter()
-        .find(|v| v.subject.to_string() == "NET0#0 -> NET0#1")
-        .unwrap();
-    assert_eq!(
-        reach.seen,
-        "arrives: virtio-pci functions have no embedded switch"
-    );
+    let reach = verdicts.iter().find(|v| v.subject.to_string() == "NET0#0 -> NET0#1").unwrap();
+    assert_eq!(reach.seen, "arrives: virtio-pci functions have no embedded switch");
 }
 
 #[test]
@@ -430,25 +351,13 @@ fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
     let off = MODEL.replace("loopback: true", "loopback: false");
     let mut world = world_of(&off);
     let functions = ["NET0", "NET0#0", "NET0#1", "NET0#2", "NET0#3"];
-    world.lost = functions
-        .iter()
-        .flat_map(|a| functions.iter().map(|b| (*a, *b)))
-        .collect();
+    world.lost = functions.iter().flat_map(|a| functions.iter().map(|b| (*a, *b))).collect();
     assert_eq!(world.not_passed(), Vec::<String>::new());
 
     let seen = world_of(&off).not_passed();
-    assert!(
-        seen.contains(&"NET0 loopback: unsupported".to_owned()),
-        "{seen:?}"
-    );
-    assert!(
-        seen.contains(&"NET0#0 -> NET0#2 reach: unsupported".to_owned()),
-        "{seen:?}"
-    );
-    assert!(
-        seen.iter().all(|verdict| verdict.ends_with("unsupported")),
-        "{seen:?}"
-    );
+    assert!(seen.contains(&"NET0 loopback: unsupported".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"NET0#0 -> NET0#2 reach: unsupported".to_owned()), "{seen:?}");
+    assert!(seen.iter().all(|verdict| verdict.ends_with("unsupported")), "{seen:?}");
 
     let lenient = off.replace("    vfs: 5\n", "    vfs: 5\n    best_effort: [loopback]\n");
     assert!(world_of(&lenient).verify().iter().all(Verdict::holds));
@@ -456,11 +365,7 @@ fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
     // With the knob reported as set, frames that pass are a failure.
     let mut world = world_of(&off);
     world.sight.switch_mode = SwitchMode::Vepa;
-    assert!(
-        world
-            .not_passed()
-            .contains(&"NET0#0 -> NET0#2 reach: fail".to_owned())
-    );
+    assert!(world.not_passed().contains(&"NET0#0 -> NET0#2 reach: fail".to_owned()));
 }
 
 #[test]
@@ -485,10 +390,7 @@ fn every_small_path_is_tried() {
 fn a_pf_that_a_container_owns_is_asked_inside_it() {
     let owned = MODEL
         .replace("    interface: lan0\n    addresses: [10.0.0.1/24]\n", "")
-        .replace(
-            "guests:\n",
-            "guests:\n  p:\n    functions: [{pf: NET0, address: 10.0.0.1/24}]\n",
-        );
+        .replace("guests:\n", "guests:\n  p:\n    functions: [{pf: NET0, address: 10.0.0.1/24}]\n");
     let mut world = world_of(&owned);
     let mut pf = world.inside.get_mut("").unwrap().remove(0);
     pf.interface.name = "eth0".parse().unwrap();
@@ -496,10 +398,7 @@ fn a_pf_that_a_container_owns_is_asked_inside_it() {
     world.pf_namespace = Some(77);
     assert_eq!(world.not_passed(), Vec::<String>::new());
     let verdicts = world.verify();
-    let vlan = verdicts
-        .iter()
-        .find(|verdict| verdict.attribute == "vlan")
-        .unwrap();
+    let vlan = verdicts.iter().find(|verdict| verdict.attribute == "vlan").unwrap();
     assert_eq!(vlan.vantage, Vantage::Guest("p".parse().unwrap()));
 
     world.interface("p", "eth0").interface.mtu = 1500;
@@ -509,10 +408,7 @@ fn a_pf_that_a_container_owns_is_asked_inside_it() {
     // While its owner does not run, nothing is known of what the PF's driver keeps.
     world.stopped.insert("p".to_owned());
     let verdicts = world.verify();
-    let vlan = verdicts
-        .iter()
-        .find(|verdict| verdict.attribute == "vlan")
-        .unwrap();
+    let vlan = verdicts.iter().find(|verdict| verdict.attribute == "vlan").unwrap();
     assert_eq!(vlan.outcome, Outcome::Unknown);
 }
 
@@ -524,11 +420,7 @@ fn a_large_machine_is_sampled_and_says_so() {
         model += &format!("      - NET0#{n}\n");
     }
     let world = world_of(&model);
-    let sampled = world
-        .verify()
-        .into_iter()
-        .find(|verdict| verdict.subject == Subject::Machine)
-        .unwrap();
+    let sampled = world.verify().into_iter().find(|verdict| verdict.subject == Subject::Machine).unwrap();
     assert_eq!(sampled.attribute, "reach");
     assert!(sampled.wanted.contains("of the 6480 paths"), "{}", sampled.wanted);
     // Most of these VFs do not exist in this world, so the sample was not tried whole.

@@ -28,9 +28,7 @@ impl Netlink {
         let attempt = format!("add address {address} to interface {index}");
         let flags = wire::NLM_F_CREATE | wire::NLM_F_EXCL;
         match self.route.ask(&attempt, libc::RTM_NEWADDR, flags, &body, |_| {}) {
-            Err(NetlinkError::Refused {
-                errno: Errno::EEXIST, ..
-            }) => Ok(()),
+            Err(NetlinkError::Refused { errno: Errno::EEXIST, .. }) => Ok(()),
             outcome => outcome,
         }
     }
@@ -40,10 +38,7 @@ impl Netlink {
         let body = message(index, address);
         let attempt = format!("remove address {address} from interface {index}");
         match self.route.ask(&attempt, libc::RTM_DELADDR, 0, &body, |_| {}) {
-            Err(NetlinkError::Refused {
-                errno: Errno::EADDRNOTAVAIL,
-                ..
-            }) => Ok(()),
+            Err(NetlinkError::Refused { errno: Errno::EADDRNOTAVAIL, .. }) => Ok(()),
             outcome => outcome,
         }
     }
@@ -62,20 +57,13 @@ impl Netlink {
 fn message(index: u32, address: InterfaceAddress) -> AddressMessage {
     let mut body = AddressMessage::default();
     body.header = AddressHeader {
-        family: if address.ip().is_ipv4() {
-            AddressFamily::Inet
-        } else {
-            AddressFamily::Inet6
-        },
+        family: if address.ip().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 },
         prefix_len: address.prefix(),
         scope: AddressScope::Universe,
         index,
         ..AddressHeader::default()
     };
-    body.attributes = vec![
-        AddressAttribute::Local(address.ip()),
-        AddressAttribute::Address(address.ip()),
-    ];
+    body.attributes = vec![AddressAttribute::Local(address.ip()), AddressAttribute::Address(address.ip())];
     body
 }
 

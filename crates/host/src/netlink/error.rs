@@ -73,10 +73,7 @@ pub enum NetlinkError {
 }
 
 fn in_words(detail: &Option<String>) -> String {
-    detail
-        .as_ref()
-        .map(|words| format!(" (kernel: {words})"))
-        .unwrap_or_default()
+    detail.as_ref().map(|words| format!(" (kernel: {words})")).unwrap_or_default()
 }
 
 impl NetlinkError {
@@ -87,11 +84,7 @@ impl NetlinkError {
             Errno::EOPNOTSUPP => NetlinkError::Unsupported { attempt, detail },
             Errno::EPERM | Errno::EACCES => NetlinkError::NotPermitted { attempt, detail },
             Errno::ENODEV => NetlinkError::NoSuchInterface { attempt },
-            _ => NetlinkError::Refused {
-                attempt,
-                errno,
-                detail,
-            },
+            _ => NetlinkError::Refused { attempt, errno, detail },
         }
     }
 
@@ -117,12 +110,10 @@ impl NetlinkError {
             NetlinkError::Namespace(error) if error.source.raw_os_error() == Some(Errno::EPERM as i32) => {
                 Some("run as root (CAP_SYS_ADMIN)")
             }
-            NetlinkError::Refused {
-                errno: Errno::EBUSY, ..
-            } => Some("an interface may have to be down for this, and a PF up for its VFs to be set"),
-            NetlinkError::Refused {
-                errno: Errno::EEXIST, ..
-            } => {
+            NetlinkError::Refused { errno: Errno::EBUSY, .. } => {
+                Some("an interface may have to be down for this, and a PF up for its VFs to be set")
+            }
+            NetlinkError::Refused { errno: Errno::EEXIST, .. } => {
                 Some("another interface has this name, perhaps as an alternative one (`ip link` shows them)")
             }
             _ => None,

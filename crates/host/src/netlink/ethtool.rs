@@ -53,19 +53,14 @@ impl Ethtool {
     ///
     /// One device that cannot be asked ends the kernel's list early; what came before it still counts.
     pub fn speeds(&mut self) -> Vec<(u32, u32)> {
-        let flags = Body::attribute(
-            ETHTOOL_A_HEADER_FLAGS,
-            &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes(),
-        );
+        let flags = Body::attribute(ETHTOOL_A_HEADER_FLAGS, &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes());
         let body = Body::new(ETHTOOL_MSG_LINKMODES_GET)
             .with(ETHTOOL_A_LINKMODES_HEADER | wire::NLA_F_NESTED, &flags);
         let mut speeds = Vec::new();
-        let _ = self
-            .generic
-            .dump("list the link speeds", self.family, &body, |message| {
-                speeds.extend(speed(message));
-                None::<()>
-            });
+        let _ = self.generic.dump("list the link speeds", self.family, &body, |message| {
+            speeds.extend(speed(message));
+            None::<()>
+        });
         speeds
     }
 }

@@ -35,11 +35,8 @@ impl Netlink {
     /// whose name [`InterfaceName`] refuses.
     pub fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
         let mut body = LinkMessage::default();
-        body.attributes
-            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-        let mut reports = self
-            .route
-            .dump("list the network interfaces", GET_LINK, &body, link_report)?;
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let mut reports = self.route.dump("list the network interfaces", GET_LINK, &body, link_report)?;
         for (index, address) in self.addresses()? {
             if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
                 report.interface.addresses.push(address);
@@ -74,8 +71,7 @@ impl Netlink {
     /// Sets the MAC address of an interface.
     pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
         let mut body = change(index);
-        body.attributes
-            .push(LinkAttribute::Address(mac.octets().to_vec()));
+        body.attributes.push(LinkAttribute::Address(mac.octets().to_vec()));
         self.set_link(&format!("set mac {mac} of interface {index}"), &body)
     }
 
@@ -94,10 +90,7 @@ impl Netlink {
 /// The start of a message about interface `index`.
 pub(super) fn change(index: u32) -> LinkMessage {
     let mut body = LinkMessage::default();
-    body.header = LinkHeader {
-        index,
-        ..LinkHeader::default()
-    };
+    body.header = LinkHeader { index, ..LinkHeader::default() };
     body
 }
 
@@ -108,10 +101,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
     }
     // AF_BRIDGE messages describe ports of bridges, not links.
     let family = *message.payload.first()?;
-    let (hardware, index) = (
-        wire::u16_at(message.payload, 2)?,
-        wire::u32_at(message.payload, 4)?,
-    );
+    let (hardware, index) = (wire::u16_at(message.payload, 2)?, wire::u32_at(message.payload, 4)?);
     let flags = wire::u32_at(message.payload, 8)?;
     if i32::from(family) != libc::AF_UNSPEC || hardware != ARPHRD_ETHER || index == 0 {
         return None;

@@ -87,11 +87,7 @@ impl Netlink {
         let open = || {
             Conversation::open(NETLINK_ROUTE).map_err(|source| socket_error("open a netlink socket", source))
         };
-        Ok(Netlink {
-            route: open()?,
-            events: open()?,
-            ethtool: Ethtool::open(),
-        })
+        Ok(Netlink { route: open()?, events: open()?, ethtool: Ethtool::open() })
     }
 
     /// A socket in the namespace that process `pid` lives in.

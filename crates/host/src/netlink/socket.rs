@@ -53,8 +53,7 @@ impl Conversation {
         body: &impl Emitable,
         mut each: impl FnMut(&Message<'_>),
     ) -> Result<(), NetlinkError> {
-        self.exchange(attempt, kind, flags | wire::NLM_F_ACK, body, &mut each)
-            .map(drop)
+        self.exchange(attempt, kind, flags | wire::NLM_F_ACK, body, &mut each).map(drop)
     }
 
     /// Asks for everything of a kind, again when it changed meanwhile.
@@ -69,9 +68,8 @@ impl Conversation {
         let mut pause = Duration::from_millis(1);
         loop {
             let mut all = Vec::new();
-            let whole = self.exchange(attempt, kind, wire::NLM_F_DUMP, body, &mut |message| {
-                all.extend(each(message))
-            })?;
+            let whole = self
+                .exchange(attempt, kind, wire::NLM_F_DUMP, body, &mut |message| all.extend(each(message)))?;
             if whole {
                 return Ok(all);
             }
@@ -99,23 +97,16 @@ impl Conversation {
         let mut payload = vec![0; body.buffer_len()];
         body.emit(&mut payload);
         let bytes = wire::request(kind, flags | wire::NLM_F_REQUEST, sequence, &payload);
-        self.socket
-            .send(&bytes, 0)
-            .map_err(|source| socket_error(attempt, source))?;
+        self.socket.send(&bytes, 0).map_err(|source| socket_error(attempt, source))?;
         let started = Instant::now();
         let mut whole = true;
         loop {
             let Some(datagram) = self.receive(attempt, started + PATIENCE)? else {
-                return Err(NetlinkError::TimedOut {
-                    attempt: attempt.to_owned(),
-                    after: PATIENCE,
-                });
+                return Err(NetlinkError::TimedOut { attempt: attempt.to_owned(), after: PATIENCE });
             };
             for message in wire::messages(&datagram) {
-                let message = message.map_err(|what| NetlinkError::Malformed {
-                    attempt: attempt.to_owned(),
-                    what,
-                })?;
+                let message =
+                    message.map_err(|what| NetlinkError::Malformed { attempt: attempt.to_owned(), what })?;
                 // What is left of an earlier exchange that was given up.
                 if message.sequence != sequence {
                     continue;
@@ -139,11 +130,7 @@ impl Conversation {
 
     /// Joins or leaves a multicast group, whose events come with [`Conversation::receive`].
     pub fn listen(&mut self, group: u32, on: bool) -> io::Result<()> {
-        if on {
-            self.socket.add_membership(group)
-        } else {
-            self.socket.drop_membership(group)
-        }
+        if on { self.socket.add_membership(group) } else { self.socket.drop_membership(group) }
     }
 
     /// The next datagram; `None` when none comes until `deadline`.
@@ -154,10 +141,7 @@ impl Conversation {
             // Rounded up, so that the last fraction of a millisecond is not spun away.
             let timeout =
                 PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-            match poll(
-                &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)],
-                timeout,
-            ) {
+            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
                 Ok(0) if Instant::now() >= deadline => return Ok(None),
                 Ok(0) | Err(Errno::EINTR) => continue,
                 Ok(_) => {}
@@ -179,8 +163,5 @@ impl Conversation {
 }
 
 pub(super) fn socket_error(attempt: &str, source: io::Error) -> NetlinkError {
-    NetlinkError::Socket {
-        attempt: attempt.to_owned(),
-        source,
-    }
+    NetlinkError::Socket { attempt: attempt.to_owned(), source }
 }

@@ -27,10 +27,7 @@ impl Netlink {
         // Only a dump can be asked for in this family, and a strict kernel refuses an index in it.
         let attempt = format!("read the embedded switch's mode of interface {index}");
         let modes = self.route.dump(&attempt, GET_LINK, &body, bridge_mode)?;
-        Ok(modes
-            .into_iter()
-            .find_map(|(of, mode)| (of == index).then_some(mode))
-            .unwrap_or_default())
+        Ok(modes.into_iter().find_map(|(of, mode)| (of == index).then_some(mode)).unwrap_or_default())
     }
 
     /// Sets the mode of the embedded switch behind interface `index`. Only VEB and VEPA can be set here.

@@ -58,10 +58,7 @@ fn a_vlan_travels_as_a_list_with_its_protocol_in_network_order() {
         qos: VlanQos::new(5).unwrap(),
         protocol,
     };
-    for (protocol, octets) in [
-        (VlanProtocol::Dot1q, [0x81, 0x00]),
-        (VlanProtocol::Dot1ad, [0x88, 0xa8]),
-    ] {
+    for (protocol, octets) in [(VlanProtocol::Dot1q, [0x81, 0x00]), (VlanProtocol::Dot1ad, [0x88, 0xa8])] {
         let info = [words(&[3, 100, 5]), octets.to_vec(), vec![0, 0]].concat();
         assert_eq!(vf_bytes(set(protocol)), expected(12, &attribute(1, &info)));
     }
@@ -79,10 +76,7 @@ fn switches_states_and_rates_travel_as_numbers() {
     ] {
         assert_eq!(vf_bytes(attribute), expected(kind, &value), "{attribute}");
     }
-    let rate = VfAttribute::Rate {
-        min: TxRate(100),
-        max: TxRate(1000),
-    };
+    let rate = VfAttribute::Rate { min: TxRate(100), max: TxRate(1000) };
     assert_eq!(vf_bytes(rate), expected(6, &words(&[3, 100, 1000])));
 }
 
@@ -90,15 +84,9 @@ fn switches_states_and_rates_travel_as_numbers() {
 #[test]
 fn a_switch_mode_goes_to_the_device_itself() {
     for (mode, number) in [(SwitchMode::Veb, 0_u16), (SwitchMode::Vepa, 1)] {
-        let of_family = [
-            attribute(0, &2_u16.to_le_bytes()),
-            attribute(1, &number.to_le_bytes()),
-        ];
+        let of_family = [attribute(0, &2_u16.to_le_bytes()), attribute(1, &number.to_le_bytes())];
         let request = switch::switch_request(7, mode).unwrap();
-        assert_eq!(
-            bytes(&request),
-            [header(7), attribute(26, &of_family.concat())].concat()
-        );
+        assert_eq!(bytes(&request), [header(7), attribute(26, &of_family.concat())].concat());
     }
 }
 
@@ -167,18 +155,13 @@ fn an_interface_is_read_with_its_device_and_port() {
         attribute(56, b"0000:04:00.0\0"),
     ];
     let reading = read(&link(0, &attributes.concat())).unwrap();
-    let [report] = &reading.interfaces[..] else {
-        panic!("{reading:?}")
-    };
+    let [report] = &reading.interfaces[..] else { panic!("{reading:?}") };
     assert_eq!((report.index, report.interface.name.as_str()), (7, "ens1f0"));
     assert_eq!(report.interface.mac.to_string(), "0c:c4:7a:9a:61:ea");
     assert_eq!(report.permanent_mac.unwrap().to_string(), "0c:c4:7a:9a:61:eb");
     assert_eq!(report.device.as_deref(), Some("0000:04:00.0"));
     assert_eq!(report.port_name.as_deref(), Some("p0"));
-    assert_eq!(
-        (report.interface.up, report.interface.carrier),
-        (true, Some(true))
-    );
+    assert_eq!((report.interface.up, report.interface.carrier), (true, Some(true)));
 }
 
 #[test]

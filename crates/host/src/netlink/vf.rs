@@ -32,15 +32,10 @@ impl Netlink {
     pub fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
         let mut body = change(index);
         // Statistics of each VF would only make the answer larger; one attribute holds 64 KiB at most.
-        body.attributes.push(LinkAttribute::ExtMask(vec![
-            LinkExtentMask::Vf,
-            LinkExtentMask::SkipStats,
-        ]));
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats]));
         let mut vfs = Vec::new();
         let attempt = format!("list the VFs of interface {index}");
-        self.route.ask(&attempt, GET_LINK, 0, &body, |message| {
-            vfs.extend(vf_states(message))
-        })?;
+        self.route.ask(&attempt, GET_LINK, 0, &body, |message| vfs.extend(vf_states(message)))?;
         vfs.sort_by_key(|(index, _)| *index);
         Ok(vfs)
     }
@@ -82,8 +77,7 @@ pub(super) fn vf_request(index: u32, vf: VfIndex, attribute: &VfAttribute) -> Li
         )),
     };
     let mut body = change(index);
-    body.attributes
-        .push(LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]));
+    body.attributes.push(LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]));
     body
 }
 
@@ -109,13 +103,9 @@ fn vf_state(info: &[u8]) -> Option<(VfIndex, VfState)> {
         let setting = wire::u32_at(value, 4);
         match kind {
             IFLA_VF_MAC => {
-                index = wire::u32_at(value, 0)
-                    .and_then(|index| u16::try_from(index).ok())
-                    .and_then(VfIndex::new);
-                mac = value
-                    .get(4..10)
-                    .and_then(|octets| octets.try_into().ok())
-                    .map(Mac::new);
+                index =
+                    wire::u32_at(value, 0).and_then(|index| u16::try_from(index).ok()).and_then(VfIndex::new);
+                mac = value.get(4..10).and_then(|octets| octets.try_into().ok()).map(Mac::new);
             }
             IFLA_VF_VLAN => vlan = setting.zip(wire::u32_at(value, 8)),
             IFLA_VF_VLAN_LIST => {

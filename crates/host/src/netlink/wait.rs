@@ -21,9 +21,7 @@ pub fn wait_for_interface(
     deadline: Instant,
 ) -> Result<InterfaceReport, NetlinkError> {
     let attempt = format!("see the interface of {function}");
-    netlink.wait_for(&attempt, deadline, |reports| {
-        interface_of(function, reports, root)
-    })
+    netlink.wait_for(&attempt, deadline, |reports| interface_of(function, reports, root))
 }
 
 impl Netlink {
@@ -39,9 +37,7 @@ impl Netlink {
     ) -> Result<T, NetlinkError> {
         let started = Instant::now();
         // First listen, then look: what appears in between is then an event.
-        self.events
-            .listen(LINK_GROUP, true)
-            .map_err(|source| socket_error(attempt, source))?;
+        self.events.listen(LINK_GROUP, true).map_err(|source| socket_error(attempt, source))?;
         let outcome = self.look_until(attempt, deadline, pick);
         // Should this fail, events pile up unread, up to the socket's buffer, until the next wait.
         let _ = self.events.listen(LINK_GROUP, false);

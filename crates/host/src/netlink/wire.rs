@@ -100,9 +100,7 @@ pub fn verdict(message: &Message<'_>) -> (Option<Errno>, Option<String>) {
         .then(|| message.payload.get(attributes_at..))
         .flatten()
         .and_then(|bytes| {
-            attributes(bytes)
-                .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
-                .map(|(_, value)| text(value))
+            attributes(bytes).find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG).map(|(_, value)| text(value))
         });
     let errno = (code != 0).then(|| Errno::from_raw(code.checked_abs().unwrap_or(i32::MAX)));
     (errno, words)

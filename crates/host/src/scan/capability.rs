@@ -121,10 +121,7 @@ mod tests {
 
     #[test]
     fn a_pointer_into_the_header_is_refused() {
-        assert_eq!(
-            sriov(&space(&[(0x100, 0x0401_0001)])),
-            Err(CapabilityError::Outside(0x40))
-        );
+        assert_eq!(sriov(&space(&[(0x100, 0x0401_0001)])), Err(CapabilityError::Outside(0x40)));
     }
 
     #[test]

@@ -17,22 +17,15 @@ const FIRST_PROCESSOR: usize = 64 << 10;
 /// What is known of the processors.
 pub(super) fn cpus(reader: &mut Reader<'_>) -> Cpus {
     let directories = reader.numbered(CPUS, "cpu");
-    let online: CpuSet = reader
-        .required_value(&format!("{CPUS}/online"), "CPU list")
-        .unwrap_or_default();
+    let online: CpuSet = reader.required_value(&format!("{CPUS}/online"), "CPU list").unwrap_or_default();
     let missing: BTreeSet<u32> = online.0.difference(&directories).copied().collect();
     if !missing.is_empty() {
-        reader.note(format!(
-            "{CPUS} has no directory for the online CPUs {}",
-            CpuSet(missing)
-        ));
+        reader.note(format!("{CPUS} has no directory for the online CPUs {}", CpuSet(missing)));
     }
     let found: Vec<u32> = online.0.intersection(&directories).copied().collect();
     Cpus {
         model: model(reader),
-        isolated: reader
-            .value(&format!("{CPUS}/isolated"), "CPU list")
-            .unwrap_or_default(),
+        isolated: reader.value(&format!("{CPUS}/isolated"), "CPU list").unwrap_or_default(),
         nodes: nodes(&online, reader),
         siblings: siblings(&found, reader),
         caches: caches(&found, reader),
@@ -103,8 +96,6 @@ fn cache(directory: &str, reader: &mut Reader<'_>) -> Option<Cache> {
         kind: reader.required(&format!("{directory}/type"))?,
         cpus: reader.required_value(&format!("{directory}/shared_cpu_list"), "CPU list")?,
         // A hypervisor may hide the size alone; a cache of unknown size is still shared by the same CPUs.
-        size: reader
-            .required_value(&format!("{directory}/size"), "size")
-            .unwrap_or(ByteSize(0)),
+        size: reader.required_value(&format!("{directory}/size"), "size").unwrap_or(ByteSize(0)),
     })
 }

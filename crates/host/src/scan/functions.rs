@@ -41,9 +41,7 @@ impl Function {
 /// Every PCI function that is no VF, by address.
 pub(super) fn find(reader: &mut Reader<'_>) -> Vec<Function> {
     if !reader.exists(DEVICES) {
-        reader.note(format!(
-            "{DEVICES} is not there: this machine has no PCI bus, or sysfs is not mounted"
-        ));
+        reader.note(format!("{DEVICES} is not there: this machine has no PCI bus, or sysfs is not mounted"));
         return Vec::new();
     }
     let mut functions = Vec::new();
@@ -62,11 +60,7 @@ pub(super) fn find(reader: &mut Reader<'_>) -> Vec<Function> {
             continue;
         }
         if let Some(class) = reader.hexadecimal(&format!("{directory}/class"), true) {
-            functions.push(Function {
-                bdf,
-                directory,
-                class,
-            });
+            functions.push(Function { bdf, directory, class });
         }
     }
     functions.sort_by_key(|function| function.bdf);
@@ -79,12 +73,8 @@ pub(super) fn pfs(
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
 ) -> Vec<Pf> {
-    let ethernet = functions
-        .iter()
-        .filter(|function| function.class >> 8 == ETHERNET);
-    ethernet
-        .map(|function| pf(function, reader, interfaces))
-        .collect()
+    let ethernet = functions.iter().filter(|function| function.class >> 8 == ETHERNET);
+    ethernet.map(|function| pf(function, reader, interfaces)).collect()
 }
 
 fn pf(function: &Function, reader: &mut Reader<'_>, interfaces: &mut Interfaces<'_>) -> Pf {
@@ -97,12 +87,9 @@ fn pf(function: &Function, reader: &mut Reader<'_>, interfaces: &mut Interfaces<
             interfaces.fill_attributes(report, sriov, reader);
         }
     }
-    let permanent = report.as_ref().and_then(|report| {
-        report
-            .permanent_mac
-            .or(Some(report.interface.mac))
-            .filter(|mac| !mac.is_zero())
-    });
+    let permanent = report
+        .as_ref()
+        .and_then(|report| report.permanent_mac.or(Some(report.interface.mac)).filter(|mac| !mac.is_zero()));
     Pf {
         bdf: function.bdf,
         identity: identity(function, reader),
@@ -122,15 +109,10 @@ pub(super) fn nvme(functions: &[Function], reader: &mut Reader<'_>) -> Vec<NvmeC
     controllers
         .map(|function| {
             let named = function.attribute("nvme");
-            let name = reader
-                .list(&named)
-                .into_iter()
-                .find(|name| name.starts_with("nvme"));
+            let name = reader.list(&named).into_iter().find(|name| name.starts_with("nvme"));
             let mut text = |attribute: &str| {
                 let name = name.as_ref()?;
-                reader
-                    .text(&format!("{named}/{name}/{attribute}"))
-                    .filter(|text| !text.is_empty())
+                reader.text(&format!("{named}/{name}/{attribute}")).filter(|text| !text.is_empty())
             };
             let (model, serial) = (text("model"), text("serial"));
             NvmeController {

@@ -32,10 +32,7 @@ impl<'a> Interfaces<'a> {
         let netlink = links.and_then(|links| match links.interfaces() {
             Ok(reports) => Some((links, reports)),
             Err(error) => {
-                reader.note(format!(
-                    "netlink did not list the network interfaces: {}",
-                    chain(&*error)
-                ));
+                reader.note(format!("netlink did not list the network interfaces: {}", chain(&*error)));
                 None
             }
         });
@@ -45,11 +42,7 @@ impl<'a> Interfaces<'a> {
                  not known",
             );
         }
-        Interfaces {
-            netlink,
-            with_representors: BTreeSet::new(),
-            claimed: BTreeSet::new(),
-        }
+        Interfaces { netlink, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
     }
 
     /// The interface of the function in `directory`.
@@ -57,10 +50,7 @@ impl<'a> Interfaces<'a> {
         let (names, devices) = names_below(directory, bdf, reader);
         self.claimed.extend(names.iter().cloned());
         let mut reports: Vec<InterfaceReport> = match &self.netlink {
-            None => names
-                .iter()
-                .filter_map(|name| from_sysfs(name, &devices, reader))
-                .collect(),
+            None => names.iter().filter_map(|name| from_sysfs(name, &devices, reader)).collect(),
             Some((_, reports)) => {
                 // Kernels before 5.14 do not say which device is behind an interface; there the name has to do.
                 let is_its = |report: &&InterfaceReport| match &report.device {
@@ -79,11 +69,7 @@ impl<'a> Interfaces<'a> {
                 names.join(", ")
             ));
         }
-        self.claimed.extend(
-            reports
-                .iter()
-                .map(|report| report.interface.name.as_str().to_owned()),
-        );
+        self.claimed.extend(reports.iter().map(|report| report.interface.name.as_str().to_owned()));
         let all = reports.len();
         reports.retain(|report| !report.port_name.as_deref().is_some_and(is_representor));
         if reports.len() < all {
@@ -91,14 +77,8 @@ impl<'a> Interfaces<'a> {
         }
         reports.sort_by_key(|report| report.index);
         if reports.len() > 1 {
-            let all: Vec<_> = reports
-                .iter()
-                .map(|report| report.interface.name.as_str())
-                .collect();
-            reader.note(format!(
-                "{bdf} has several interfaces, {}; the first is taken",
-                all.join(", ")
-            ));
+            let all: Vec<_> = reports.iter().map(|report| report.interface.name.as_str()).collect();
+            reader.note(format!("{bdf} has several interfaces, {}; the first is taken", all.join(", ")));
         }
         let mut report = reports.into_iter().next()?;
         if report.interface.speed.is_none() {
@@ -118,10 +98,7 @@ impl<'a> Interfaces<'a> {
         };
         links.switch_mode(report.index).unwrap_or_else(|error| {
             let name = &report.interface.name;
-            reader.note(format!(
-                "the switch mode of {pf} ({name}) is not known: {}",
-                chain(&*error)
-            ));
+            reader.note(format!("the switch mode of {pf} ({name}) is not known: {}", chain(&*error)));
             SwitchMode::default()
         })
     }
@@ -138,10 +115,7 @@ impl<'a> Interfaces<'a> {
         let states = match links.vfs(report.index) {
             Ok(states) => states,
             Err(error) => {
-                reader.note(format!(
-                    "the VF attributes of {name} are not known: {}",
-                    chain(&*error)
-                ));
+                reader.note(format!("the VF attributes of {name} are not known: {}", chain(&*error)));
                 return;
             }
         };
@@ -149,9 +123,9 @@ impl<'a> Interfaces<'a> {
             let vf = sriov.vfs.iter_mut().find(|vf| vf.index == index);
             match vf.and_then(|vf| vf.present.as_mut()) {
                 Some(present) => present.attributes = Some(state),
-                None => reader.note(format!(
-                    "netlink reports VF {index} of {name}, which sysfs does not have"
-                )),
+                None => {
+                    reader.note(format!("netlink reports VF {index} of {name}, which sysfs does not have"))
+                }
             }
         }
     }
@@ -202,18 +176,14 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
     let interface = Interface {
         name: parsed,
         mac: mac.unwrap_or(Mac::new([0; 6])),
-        mtu: reader
-            .required_value(&format!("{directory}/mtu"), "number of bytes")
-            .unwrap_or_default(),
+        mtu: reader.required_value(&format!("{directory}/mtu"), "number of bytes").unwrap_or_default(),
         up,
         carrier: if up { carrier(&directory, reader) } else { None },
         speed: speed(name, reader),
         addresses: Vec::new(),
     };
     Some(InterfaceReport {
-        index: reader
-            .value(&format!("{directory}/ifindex"), "number")
-            .unwrap_or_default(),
+        index: reader.value(&format!("{directory}/ifindex"), "number").unwrap_or_default(),
         interface,
         permanent_mac: None,
         device: devices.last().cloned(),
@@ -244,10 +214,7 @@ fn speed(name: &str, reader: &mut Reader<'_>) -> Option<u32> {
         Ok(-1 | 0 | SPEED_UNKNOWN) => None,
         Ok(speed @ 1..SPEED_UNKNOWN) => u32::try_from(speed).ok(),
         _ => {
-            reader.note(format!(
-                "{path} holds {}, which is no speed",
-                super::reader::quoted(&text)
-            ));
+            reader.note(format!("{path} holds {}, which is no speed", super::reader::quoted(&text)));
             None
         }
     }

@@ -15,10 +15,7 @@ pub(super) fn kernel(reader: &mut Reader<'_>) -> Kernel {
     let path = "/sys/kernel/realtime";
     let realtime = reader.text(path);
     if let Some(other) = realtime.as_deref().filter(|text| !matches!(*text, "0" | "1")) {
-        reader.note(format!(
-            "{path} holds {}, which is neither 0 nor 1",
-            super::reader::quoted(other)
-        ));
+        reader.note(format!("{path} holds {}, which is neither 0 nor 1", super::reader::quoted(other)));
     }
     Kernel {
         release: reader.required("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -41,11 +38,7 @@ pub(super) fn huge_pages(reader: &mut Reader<'_>) -> Vec<HugePages> {
         };
         let mut number = |file: &str| reader.required_value(&format!("{POOLS}/{name}/{file}"), "number");
         if let (Some(total), Some(free)) = (number("nr_hugepages"), number("free_hugepages")) {
-            pools.push(HugePages {
-                size: ByteSize(size),
-                total,
-                free,
-            });
+            pools.push(HugePages { size: ByteSize(size), total, free });
         }
     }
     pools.sort_by_key(|pool| pool.size);

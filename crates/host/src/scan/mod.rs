@@ -112,10 +112,7 @@ fn name_functions(inventory: &mut Inventory, reader: &mut Reader<'_>) {
         .into_iter()
         .find_map(|path| reader.large_text(path));
     let Some(database) = database else { return };
-    let wanted = identities
-        .iter()
-        .map(|identity| (identity.ids.vendor, identity.ids.device))
-        .collect();
+    let wanted = identities.iter().map(|identity| (identity.ids.vendor, identity.ids.device)).collect();
     let names = names::look_up(&database, &wanted);
     for identity in identities {
         if let Some(found) = names.get(&(identity.ids.vendor, identity.ids.device)) {

@@ -49,10 +49,7 @@ pub fn look_up(database: &str, wanted: &BTreeSet<Ids>) -> BTreeMap<Ids, Names> {
 /// The id and the name of one entry.
 fn named(entry: &str) -> Option<(u16, String)> {
     let (id, name) = entry.split_at_checked(4)?;
-    let id = id
-        .bytes()
-        .all(|b| b.is_ascii_hexdigit())
-        .then(|| u16::from_str_radix(id, 16).ok())??;
+    let id = id.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u16::from_str_radix(id, 16).ok())??;
     let name: String = name.strip_prefix("  ")?.trim().chars().take(200).collect();
     (!name.is_empty() && !name.contains(char::is_control)).then_some((id, name))
 }

@@ -24,11 +24,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(root: &'a Root) -> Reader<'a> {
-        Reader {
-            root,
-            notes: Vec::new(),
-            noted: HashSet::new(),
-        }
+        Reader { root, notes: Vec::new(), noted: HashSet::new() }
     }
 
     /// Writes down one thing that is not known, unless it was written down before.
@@ -88,9 +84,7 @@ impl<'a> Reader<'a> {
         let (bytes, more) = match self.read(path, ATTRIBUTE) {
             Ok(read) => read?,
             Err(error) => {
-                let quiet = no_value
-                    .iter()
-                    .any(|errno| error.raw_os_error() == Some(*errno as i32));
+                let quiet = no_value.iter().any(|errno| error.raw_os_error() == Some(*errno as i32));
                 if !quiet {
                     self.note(format!("{path} could not be read: {error}"));
                 }
@@ -98,9 +92,7 @@ impl<'a> Reader<'a> {
             }
         };
         if more {
-            self.note(format!(
-                "{path} is longer than {ATTRIBUTE} bytes and was left out"
-            ));
+            self.note(format!("{path} is longer than {ATTRIBUTE} bytes and was left out"));
             return None;
         }
         let text = String::from_utf8_lossy(&bytes);
@@ -141,16 +133,10 @@ impl<'a> Reader<'a> {
 
     /// A hexadecimal attribute, with or without `0x`; one that is not there is noted when `required`.
     pub fn hexadecimal(&mut self, path: &str, required: bool) -> Option<u32> {
-        let text = if required {
-            self.required(path)
-        } else {
-            self.text(path)
-        }?;
+        let text = if required { self.required(path) } else { self.text(path) }?;
         self.parse(path, &text, "hexadecimal number", |text| {
             let digits = text.strip_prefix("0x").unwrap_or(text);
-            u32::from_str_radix(digits, 16)
-                .ok()
-                .filter(|_| !digits.starts_with('+'))
+            u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
         })
     }
 
@@ -183,10 +169,7 @@ impl<'a> Reader<'a> {
         match files::list(self.root.path(path)) {
             Ok(mut names) => {
                 if names.len() > ENTRIES {
-                    self.note(format!(
-                        "{path} has {} entries; {ENTRIES} of them were read",
-                        names.len()
-                    ));
+                    self.note(format!("{path} has {} entries; {ENTRIES} of them were read", names.len()));
                     names.truncate(ENTRIES);
                 }
                 names
@@ -230,10 +213,8 @@ impl<'a> Reader<'a> {
                 return None;
             }
         };
-        let name = target
-            .file_name()
-            .and_then(|name| name.to_str())
-            .filter(|name| !name.contains(char::is_control));
+        let name =
+            target.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(char::is_control));
         if name.is_none() {
             self.note(format!("{path} points to {target:?}, which is no name"));
         }

@@ -26,11 +26,8 @@ pub(super) fn sriov(
         without_attributes(function, &capability, reader);
         return None;
     }
-    let mut registers = Registers {
-        function,
-        capability: capability.as_ref().ok().copied().flatten(),
-        missing: Vec::new(),
-    };
+    let mut registers =
+        Registers { function, capability: capability.as_ref().ok().copied().flatten(), missing: Vec::new() };
     let links = virtfn_links(function, reader);
     let total_vfs = registers.total(reader)?;
     let present = u16::try_from(links.len()).unwrap_or(u16::MAX);
@@ -47,10 +44,7 @@ pub(super) fn sriov(
     if !registers.missing.is_empty() {
         let missing = registers.missing.join(", ");
         let why = why_none(config.is_some(), &capability);
-        reader.note(format!(
-            "{missing} of {} could not be found out: {why}",
-            function.directory
-        ));
+        reader.note(format!("{missing} of {} could not be found out: {why}", function.directory));
     }
     let mut sriov = Sriov {
         total_vfs,
@@ -164,9 +158,7 @@ fn autoprobe(function: &Function, reader: &mut Reader<'_>) -> bool {
         Some("0" | "N") => false,
         None | Some("1" | "Y") => true,
         Some(_) => {
-            reader.note(format!(
-                "{path} is neither 0 nor 1; 1, the kernel's default, is taken"
-            ));
+            reader.note(format!("{path} is neither 0 nor 1; 1, the kernel's default, is taken"));
             true
         }
     }
@@ -228,9 +220,8 @@ fn vfs(
             ));
             break;
         };
-        let computed = computable
-            .then(|| function.bdf.of_vf(sriov.first_vf_offset, sriov.vf_stride, number))
-            .flatten();
+        let computed =
+            computable.then(|| function.bdf.of_vf(sriov.first_vf_offset, sriov.vf_stride, number)).flatten();
         let linked = links.get(&number).copied();
         if let (Some(linked), Some(computed)) = (linked, computed)
             && linked != computed

@@ -29,10 +29,7 @@ impl Namespace {
             // Until the test drops its end.
             let _ = end.recv();
         });
-        Namespace {
-            id: id.recv().expect("the thread made its namespace"),
-            _keep: keep,
-        }
+        Namespace { id: id.recv().expect("the thread made its namespace"), _keep: keep }
     }
 
     /// Runs `program` with `arguments`, split at spaces, inside; gives what it printed.

@@ -21,11 +21,8 @@ fn check_names(subject: &mut Subject<'_>) {
         let name = &owned.function.interface;
         if name.as_str() == "lo" {
             subject.messages.push(
-                Diagnostic::error(
-                    owned.path.join("interface"),
-                    "every guest has an interface `lo` already",
-                )
-                .with_hint("choose another name"),
+                Diagnostic::error(owned.path.join("interface"), "every guest has an interface `lo` already")
+                    .with_hint("choose another name"),
             );
         }
         let Some(other) = first.get(&(&owned.guest, name)) else {
@@ -33,11 +30,7 @@ fn check_names(subject: &mut Subject<'_>) {
             continue;
         };
         // The name that a hand wrote is the one to change.
-        let (wrong, right) = if owned.named {
-            (owned, *other)
-        } else {
-            (*other, owned)
-        };
+        let (wrong, right) = if owned.named { (owned, *other) } else { (*other, owned) };
         let default = if right.named { "" } else { ", by its position" };
         subject.messages.push(
             Diagnostic::error(
@@ -53,11 +46,7 @@ fn check_names(subject: &mut Subject<'_>) {
     }
     // The kernel would refuse the name on the host for the same reason.
     for (nic, wanted) in &subject.model.nics {
-        if wanted
-            .interface
-            .as_ref()
-            .is_some_and(|name| name.as_str() == "lo")
-        {
+        if wanted.interface.as_ref().is_some_and(|name| name.as_str() == "lo") {
             subject.messages.push(
                 Diagnostic::error(
                     Path::of(["nics", nic.as_str(), "interface"]),
@@ -119,21 +108,14 @@ fn check_addresses(subject: &mut Subject<'_>) {
         let segment = segments.get(used.nic).copied();
         if let Some(other) = in_place.get(&(ip, used.guest)) {
             subject.messages.push(
-                Diagnostic::error(
-                    used.path.clone(),
-                    format!("{} has the address {ip} twice", used.who()),
-                )
-                .with_related(other.path.clone(), "first given here"),
+                Diagnostic::error(used.path.clone(), format!("{} has the address {ip} twice", used.who()))
+                    .with_related(other.path.clone(), "first given here"),
             );
         } else if let Some(other) = on_segment.get(&(ip, segment, used.vlan)) {
             subject.messages.push(
                 Diagnostic::error(
                     used.path.clone(),
-                    format!(
-                        "{} and {} have the address {ip} on the same network",
-                        other.who(),
-                        used.who()
-                    ),
+                    format!("{} and {} have the address {ip} on the same network", other.who(), used.who()),
                 )
                 .with_related(other.path.clone(), "first given here")
                 .with_hint("give one of them another address, or another `vlan`"),

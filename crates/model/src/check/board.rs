@@ -46,11 +46,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             let path = path.join(end);
             if !model.nics.contains_key(nic) {
                 messages.push(
-                    Diagnostic::error(
-                        path,
-                        format!("this cable goes nowhere: there is no NIC called {nic}"),
-                    )
-                    .with_hint(nic_hint(nic, model.nics.keys())),
+                    Diagnostic::error(path, format!("this cable goes nowhere: there is no NIC called {nic}"))
+                        .with_hint(nic_hint(nic, model.nics.keys())),
                 );
             } else if let Some(other) = plugged.get(nic) {
                 if a != b {

@@ -48,11 +48,7 @@ pub(super) fn nic_hint<'a>(wanted: &NicName, known: impl Iterator<Item = &'a Nic
     match nearest(wanted.as_str(), known.clone().map(NicName::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => {
-            let more = if known.clone().nth(SHOWN_NICS).is_some() {
-                ", ..."
-            } else {
-                ""
-            };
+            let more = if known.clone().nth(SHOWN_NICS).is_some() { ", ..." } else { "" };
             let names: Vec<&str> = known.map(NicName::as_str).take(SHOWN_NICS).collect();
             match names.is_empty() {
                 true => "`nics` has none".to_owned(),
@@ -69,15 +65,9 @@ fn past_the_last(owned: &Owned, vfs: u16, index: u16) -> Diagnostic {
         1 => format!("{nic} has 1 VF, {nic}#0"),
         _ => format!("{nic} has {vfs} VFs, {nic}#0 to {nic}#{}", vfs - 1),
     };
-    Diagnostic::error(
-        owned.name_path(),
-        format!("there is no {}: {has}", owned.function.name),
-    )
-    .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
-    .with_hint(format!(
-        "raise `vfs` to at least {}, or use a lower index",
-        index + 1
-    ))
+    Diagnostic::error(owned.name_path(), format!("there is no {}: {has}", owned.function.name))
+        .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
+        .with_hint(format!("raise `vfs` to at least {}, or use a lower index", index + 1))
 }
 
 fn given_twice(owned: &Owned, other: &Owned) -> Diagnostic {
@@ -97,9 +87,8 @@ fn check_form(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     let name = &owned.function.name;
     if owned.written.vf.is_some() && name.vf.is_none() {
         messages.push(
-            Diagnostic::error(owned.path.join("vf"), format!("{name} is a PF")).with_hint(format!(
-                "write `pf: {name}` for the PF, or a VF like `vf: {name}#0`"
-            )),
+            Diagnostic::error(owned.path.join("vf"), format!("{name} is a PF"))
+                .with_hint(format!("write `pf: {name}` for the PF, or a VF like `vf: {name}#0`")),
         );
     }
     if owned.written.pf.is_some() && name.vf.is_some() {
@@ -134,10 +123,7 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
             messages.push(
                 Diagnostic::error(
                     owned.path.join(key),
-                    format!(
-                        "`{key}` is an attribute of VFs, and {} is a PF",
-                        owned.function.name
-                    ),
+                    format!("`{key}` is an attribute of VFs, and {} is a PF", owned.function.name),
                 )
                 .at_key()
                 .with_hint("remove it; to give it to all VFs of the NIC, write it in the NIC's `defaults`"),
@@ -150,12 +136,7 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     if written.min_tx_rate.is_some() || written.max_tx_rate.is_some() {
         let limit = match written.max_tx_rate {
             Some(_) => owned.path.join("max_tx_rate"),
-            None => Path::of([
-                "nics",
-                owned.function.name.nic.as_str(),
-                "defaults",
-                "max_tx_rate",
-            ]),
+            None => Path::of(["nics", owned.function.name.nic.as_str(), "defaults", "max_tx_rate"]),
         };
         nic::check_rates(&owned.function.settings, &owned.path, limit, messages);
     }
@@ -164,23 +145,12 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
 /// A PF in a guest: not in a VM while there are VFs, and not with addresses on the host.
 fn check_pfs(subject: &mut Subject<'_>) {
     let mut first_vf: HashMap<&NicName, &Owned> = HashMap::new();
-    for owned in subject
-        .owned
-        .iter()
-        .filter(|owned| owned.function.name.vf.is_some())
-    {
+    for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_some()) {
         first_vf.entry(&owned.function.name.nic).or_insert(owned);
     }
-    let host: HashMap<&NicName, &Path> = subject
-        .host
-        .iter()
-        .filter_map(|host| Some((&host.nic, &host.addresses.first()?.1)))
-        .collect();
-    for owned in subject
-        .owned
-        .iter()
-        .filter(|owned| owned.function.name.vf.is_none())
-    {
+    let host: HashMap<&NicName, &Path> =
+        subject.host.iter().filter_map(|host| Some((&host.nic, &host.addresses.first()?.1))).collect();
+    for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_none()) {
         if super::full(subject.messages) {
             break;
         }
@@ -200,10 +170,7 @@ fn check_pfs(subject: &mut Subject<'_>) {
             );
             let (related, label) = match used {
                 Some(other) => (other.name_path(), "this VF would be gone"),
-                None => (
-                    Path::of(["nics", name.as_str(), "vfs"]),
-                    "these VFs would be gone",
-                ),
+                None => (Path::of(["nics", name.as_str(), "vfs"]), "these VFs would be gone"),
             };
             subject.messages.push(
                 Diagnostic::error(

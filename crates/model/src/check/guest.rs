@@ -31,16 +31,14 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         };
         check_memory(guest.memory, least, &path, subject.messages);
         if guest.init.first().is_some_and(String::is_empty) {
-            subject.messages.push(Diagnostic::error(
-                path.join("init"),
-                "the first process has an empty name",
-            ));
+            subject
+                .messages
+                .push(Diagnostic::error(path.join("init"), "the first process has an empty name"));
         }
         if guest.init.iter().any(|word| word.contains(['\n', '\r'])) {
-            subject.messages.push(Diagnostic::error(
-                path.join("init"),
-                "an argument cannot have more than one line",
-            ));
+            subject
+                .messages
+                .push(Diagnostic::error(path.join("init"), "an argument cannot have more than one line"));
         }
         check_after(subject.model, name, &path, subject.messages);
     }
@@ -86,11 +84,8 @@ pub(super) fn check_memory(
     let path = path.join("memory");
     if memory < least {
         messages.push(
-            Diagnostic::error(
-                path,
-                format!("{memory} of memory is too little: it needs at least {least}"),
-            )
-            .with_hint("units are KiB, MiB, GiB and TiB; a number without one counts bytes"),
+            Diagnostic::error(path, format!("{memory} of memory is too little: it needs at least {least}"))
+                .with_hint("units are KiB, MiB, GiB and TiB; a number without one counts bytes"),
         );
     } else if memory > MAX_MEMORY {
         messages.push(
@@ -109,10 +104,7 @@ pub(super) fn check_root(root: &str, path: &Path, messages: &mut Vec<Diagnostic>
             "write a directory from the top, like `/srv/guest`, or `overlay`".to_owned(),
         ))
     } else if root.split('/').any(|part| part == "..") {
-        Some((
-            format!("the root {shown} has `..` in it"),
-            "write the directory that is meant".to_owned(),
-        ))
+        Some((format!("the root {shown} has `..` in it"), "write the directory that is meant".to_owned()))
     } else if root.bytes().all(|byte| byte == b'/') {
         Some((
             "the host's own root would be written to".to_owned(),

@@ -18,11 +18,8 @@ struct Holder {
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
     let mut holders: HashMap<Mac, Holder> = HashMap::new();
-    let written: HashMap<&FunctionName, Mac> = subject
-        .owned
-        .iter()
-        .filter_map(|owned| Some((&owned.function.name, owned.written.mac?)))
-        .collect();
+    let written: HashMap<&FunctionName, Mac> =
+        subject.owned.iter().filter_map(|owned| Some((&owned.function.name, owned.written.mac?))).collect();
     for (name, nic) in &model.nics {
         let path = Path::of(["nics", name.as_str(), "match", "mac"]);
         let Some(mac) = nic.matching.mac else { continue };
@@ -35,10 +32,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         }
         // Two NICs with one address have been reported as one device.
         holders.entry(mac).or_insert(Holder {
-            function: FunctionName {
-                nic: name.clone(),
-                vf: None,
-            },
+            function: FunctionName { nic: name.clone(), vf: None },
             path,
             derived: false,
         });
@@ -57,14 +51,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 subject.messages.push(message);
             }
             None => {
-                holders.insert(
-                    mac,
-                    Holder {
-                        function: function.clone(),
-                        path,
-                        derived: false,
-                    },
-                );
+                holders.insert(mac, Holder { function: function.clone(), path, derived: false });
             }
         }
     }
@@ -77,10 +64,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             continue;
         };
         for index in (0..nic.vfs).map_while(VfIndex::new) {
-            let function = FunctionName {
-                nic: name.clone(),
-                vf: Some(index),
-            };
+            let function = FunctionName { nic: name.clone(), vf: Some(index) };
             if written.contains_key(&function) {
                 continue;
             }
@@ -89,11 +73,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 // The message belongs where a hand wrote the address; two derived ones meet at the NIC's.
                 Some(holder) if holder.derived => {
                     let path = Path::of(["nics", name.as_str(), "match", "mac"]);
-                    let both_same = model
-                        .nics
-                        .get(&holder.function.nic)
-                        .and_then(|nic| nic.matching.mac)
-                        == Some(pf);
+                    let both_same =
+                        model.nics.get(&holder.function.nic).and_then(|nic| nic.matching.mac) == Some(pf);
                     if !both_same {
                         subject.messages.push(taken(mac, &function, path, holder));
                     }
@@ -126,13 +107,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
 }
 
 fn taken(mac: Mac, function: &FunctionName, path: Path, holder: &Holder) -> Diagnostic {
-    Diagnostic::error(
-        path,
-        format!(
-            "{function} and {} have the same MAC address, {mac}",
-            holder.function
-        ),
-    )
-    .with_related(holder.path.clone(), "first given here")
-    .with_hint("every function needs an address of its own; left out, a VF's is derived")
+    Diagnostic::error(path, format!("{function} and {} have the same MAC address, {mac}", holder.function))
+        .with_related(holder.path.clone(), "first given here")
+        .with_hint("every function needs an address of its own; left out, a VF's is derived")
 }

@@ -40,11 +40,7 @@ struct Owned {
 impl Owned {
     /// Where its name stands.
     fn name_path(&self) -> Path {
-        self.path.join(if self.function.name.vf.is_some() {
-            "vf"
-        } else {
-            "pf"
-        })
+        self.path.join(if self.function.name.vf.is_some() { "vf" } else { "pf" })
     }
 }
 
@@ -67,18 +63,10 @@ struct Subject<'a> {
 /// The model that `document`, read from the file called `file`, describes. What is wrong is added to `messages`;
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
-    let ModelDocument {
-        machine,
-        nics,
-        guests,
-        board,
-    } = document;
+    let ModelDocument { machine, nics, guests, board } = document;
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
-    let counted = nics
-        .iter()
-        .map(|(name, nic)| (name.clone(), nic.vfs.is_some()))
-        .collect();
+    let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
     let mut host = Vec::new();
     let nics: IndexMap<NicName, Nic> = nics
         .into_iter()
@@ -100,19 +88,8 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
             (name, guest)
         })
         .collect();
-    let model = Model {
-        machine: machine.to_string(),
-        nics,
-        guests,
-        board: build_board(board),
-    };
-    let mut subject = Subject {
-        model: &model,
-        owned: &owned,
-        host: &host,
-        counted: &counted,
-        messages,
-    };
+    let model = Model { machine: machine.to_string(), nics, guests, board: build_board(board) };
+    let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
     function::check(&mut subject);
     mac::check(&mut subject);
@@ -126,9 +103,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
 fn named_after(file: &str) -> MachineName {
     let name = file.rsplit('/').next().unwrap_or(file);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    stem.parse()
-        .or_else(|_| "machine".parse())
-        .expect("`machine` is made of letters")
+    stem.parse().or_else(|_| "machine".parse()).expect("`machine` is made of letters")
 }
 
 /// The highest VF index of each NIC that a guest uses.
@@ -201,10 +176,7 @@ fn build_guest(
         owned.push(function);
     }
     if kind == GuestKind::Vm {
-        let given = [
-            ("root", document.root.is_some()),
-            ("init", document.init.is_some()),
-        ];
+        let given = [("root", document.root.is_some()), ("init", document.init.is_some())];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             messages.push(
                 Diagnostic::error(
@@ -241,12 +213,7 @@ fn build_guest(
 fn words(command: OneOrMany<String>) -> Vec<String> {
     match command.list {
         true => command.values,
-        false => command
-            .values
-            .iter()
-            .flat_map(|line| line.split_whitespace())
-            .map(str::to_owned)
-            .collect(),
+        false => command.values.iter().flat_map(|line| line.split_whitespace()).map(str::to_owned).collect(),
     }
 }
 
@@ -272,16 +239,10 @@ fn build_function(
         _ => written.settings(),
     };
     let addresses = addresses(&path, &written.address, &written.addresses);
-    let interface = written
-        .interface
-        .clone()
-        .or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
-    let best_effort = written
-        .best_effort
-        .iter()
-        .chain(nic.into_iter().flat_map(|nic| &nic.best_effort))
-        .cloned()
-        .collect();
+    let interface =
+        written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
+    let best_effort =
+        written.best_effort.iter().chain(nic.into_iter().flat_map(|nic| &nic.best_effort)).cloned().collect();
     Some(Owned {
         guest: guest.clone(),
         kind,

@@ -45,10 +45,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     if vfs > super::MAX_VFS {
         messages.push(Diagnostic::error(
             Path::of(["nics"]),
-            format!(
-                "the NICs have {vfs} VFs together, and a machine has room for {}",
-                super::MAX_VFS
-            ),
+            format!("the NICs have {vfs} VFs together, and a machine has room for {}", super::MAX_VFS),
         ));
     }
     for (name, nic) in &model.nics {
@@ -59,11 +56,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         if nic.vfs > VfIndex::MAX + 1 {
             messages.push(Diagnostic::error(
                 path.join("vfs"),
-                format!(
-                    "{} VFs are more than any NIC has: at most {}",
-                    nic.vfs,
-                    VfIndex::MAX + 1
-                ),
+                format!("{} VFs are more than any NIC has: at most {}", nic.vfs, VfIndex::MAX + 1),
             ));
         }
         if nic.matching.driver.as_ref().is_some_and(|driver| {
@@ -133,10 +126,8 @@ pub(super) fn check_best_effort<'a>(
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("what may stand here: {}", BEST_EFFORT.join(", ")),
             };
-            let text = format!(
-                "`best_effort` names the attribute {}, which is none",
-                crate::tree::shown(word)
-            );
+            let text =
+                format!("`best_effort` names the attribute {}, which is none", crate::tree::shown(word));
             messages.push(Diagnostic::error(path.join("best_effort"), text).with_hint(hint));
         }
     }
@@ -145,12 +136,11 @@ pub(super) fn check_best_effort<'a>(
 fn check_defaults(defaults: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
     if defaults.mac.is_some() {
         messages.push(
-            Diagnostic::error(
-                path.join("mac"),
-                "all VFs of the NIC would get this one MAC address",
-            )
-            .at_key()
-            .with_hint("leave it out: each VF gets one derived from the PF's; or give it at one function"),
+            Diagnostic::error(path.join("mac"), "all VFs of the NIC would get this one MAC address")
+                .at_key()
+                .with_hint(
+                    "leave it out: each VF gets one derived from the PF's; or give it at one function",
+                ),
         );
     }
     check_vlan(defaults, defaults, path, messages);
@@ -168,10 +158,7 @@ pub(super) fn check_vlan(
     if settings.vlan.is_some() {
         return;
     }
-    let given = [
-        ("qos", written.qos.is_some()),
-        ("vlan_proto", written.vlan_proto.is_some()),
-    ];
+    let given = [("qos", written.qos.is_some()), ("vlan_proto", written.vlan_proto.is_some())];
     for (key, _) in given.into_iter().filter(|(_, given)| *given) {
         messages.push(
             Diagnostic::error(

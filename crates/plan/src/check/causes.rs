@@ -31,11 +31,7 @@ pub struct Causes {
 
 impl Causes {
     pub fn new(steps: usize) -> Causes {
-        Causes {
-            steps: HashMap::new(),
-            reach: Vec::with_capacity(steps),
-            words: steps.div_ceil(64),
-        }
+        Causes { steps: HashMap::new(), reach: Vec::with_capacity(steps), words: steps.div_ceil(64) }
     }
 
     /// What the step at `position` relies on and does not say that it needs.
@@ -47,11 +43,7 @@ impl Causes {
         step: &Step,
     ) -> Vec<String> {
         let mut reach = vec![0_u64; self.words];
-        for need in step
-            .needs
-            .iter()
-            .filter_map(|need| (need.0 as usize).checked_sub(1))
-        {
+        for need in step.needs.iter().filter_map(|need| (need.0 as usize).checked_sub(1)) {
             // A need that does not point back is reported elsewhere.
             if let Some(earlier) = self.reach.get(need) {
                 reach.iter_mut().zip(earlier).for_each(|(all, more)| *all |= more);
@@ -104,21 +96,14 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::SetVfCount { pf, count } if *count > 0 => vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)],
         Action::SetVfAttribute { pf, vf, .. } => {
             let vf = machine.vf(*pf, *vf).map(|(vf, _)| Aspect::Driver(vf.bdf));
-            [Aspect::Count(*pf), Aspect::Link(*pf)]
-                .into_iter()
-                .chain(vf)
-                .collect()
+            [Aspect::Count(*pf), Aspect::Link(*pf)].into_iter().chain(vf).collect()
         }
         Action::SetDriver { function, driver } => {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
                 all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
                 // Once its PF is in a guest, that guest keeps it up.
-                all.push(
-                    machine
-                        .user(pf)
-                        .map_or(Aspect::Link(pf), |guest| Aspect::Running(guest.clone())),
-                );
+                all.push(machine.user(pf).map_or(Aspect::Link(pf), |guest| Aspect::Running(guest.clone())));
             }
             all
         }
@@ -127,13 +112,8 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::Rename { function, .. } => vec![Aspect::Link(*function)],
         Action::UndefineGuest { guest } => vec![Aspect::Running(guest.clone())],
         Action::StopGuest { guest } => {
-            let dependents = model
-                .guests
-                .iter()
-                .filter(|(_, other)| other.after.contains(guest));
-            dependents
-                .map(|(name, _)| Aspect::Running(name.clone()))
-                .collect()
+            let dependents = model.guests.iter().filter(|(_, other)| other.after.contains(guest));
+            dependents.map(|(name, _)| Aspect::Running(name.clone())).collect()
         }
         Action::StartGuest { guest } => {
             let mut all = vec![Aspect::Defined(guest.clone())];

@@ -46,9 +46,7 @@ impl Machine {
             seats,
             inside: HashMap::new(),
             definitions: HashMap::new(),
-            owned: running()
-                .map(|(guest, found)| (guest.clone(), found.functions.clone()))
-                .collect(),
+            owned: running().map(|(guest, found)| (guest.clone(), found.functions.clone())).collect(),
             users: running()
                 .flat_map(|(guest, found)| found.functions.iter().map(move |bdf| (*bdf, guest.clone())))
                 .collect(),
@@ -79,15 +77,7 @@ impl Machine {
     /// The VF at `function`, if it exists now.
     pub fn present(&self, function: Bdf) -> Option<&PresentVf> {
         let Seat { pf, vf } = self.seat(function)?;
-        self.inventory
-            .pfs
-            .get(pf)?
-            .sriov
-            .as_ref()?
-            .vfs
-            .get(vf?)?
-            .present
-            .as_ref()
+        self.inventory.pfs.get(pf)?.sriov.as_ref()?.vfs.get(vf?)?.present.as_ref()
     }
 
     /// The driver of a function that exists.
@@ -155,15 +145,7 @@ impl Machine {
 
     fn present_slot(&mut self, function: Bdf) -> Option<&mut PresentVf> {
         let Seat { pf, vf } = self.seat(function)?;
-        self.inventory
-            .pfs
-            .get_mut(pf)?
-            .sriov
-            .as_mut()?
-            .vfs
-            .get_mut(vf?)?
-            .present
-            .as_mut()
+        self.inventory.pfs.get_mut(pf)?.sriov.as_mut()?.vfs.get_mut(vf?)?.present.as_mut()
     }
 
     /// Does what it can of `action`; what is impossible changes nothing, and the rules have said so.
@@ -176,10 +158,8 @@ impl Machine {
             }
             Action::SetVfCount { pf, count } => self.set_vf_count(*pf, *count),
             Action::SetVfAttribute { pf, vf, attribute } => {
-                let vf = self
-                    .sriov(*pf)
-                    .and_then(|sriov| sriov.vfs.get(usize::from(vf.get())))
-                    .map(|vf| vf.bdf);
+                let vf =
+                    self.sriov(*pf).and_then(|sriov| sriov.vfs.get(usize::from(vf.get()))).map(|vf| vf.bdf);
                 if let Some(present) = vf.and_then(|vf| self.present_slot(vf)) {
                     set_attribute(present.attributes.get_or_insert_with(new_state), attribute);
                 }
@@ -187,22 +167,14 @@ impl Machine {
             Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref()),
             Action::ResetFunction { .. } => {}
             Action::SetSwitchMode { pf, mode } => {
-                if let Some(pf) = self
-                    .seat(*pf)
-                    .and_then(|seat| self.inventory.pfs.get_mut(seat.pf))
-                {
+                if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
                     pf.switch_mode = *mode;
                 }
             }
             Action::DefineGuest(definition) => {
-                let functions = definition
-                    .functions
-                    .iter()
-                    .map(|function| function.function)
-                    .collect();
+                let functions = definition.functions.iter().map(|function| function.function).collect();
                 self.owned.insert(definition.guest.clone(), functions);
-                self.definitions
-                    .insert(definition.guest.clone(), definition.clone());
+                self.definitions.insert(definition.guest.clone(), definition.clone());
                 self.inventory.guests.entry(definition.guest.clone()).or_default();
             }
             Action::UndefineGuest { guest } => {
@@ -237,10 +209,7 @@ impl Machine {
                 vf.present = None;
             } else if vf.present.is_none() {
                 let attributes = reports.then(new_state);
-                vf.present = Some(PresentVf {
-                    attributes,
-                    ..PresentVf::default()
-                });
+                vf.present = Some(PresentVf { attributes, ..PresentVf::default() });
                 born.push(vf.bdf);
             }
         }
@@ -252,19 +221,13 @@ impl Machine {
 
     fn set_driver(&mut self, function: Bdf, driver: Option<&str>) {
         self.touched.insert(function);
-        let network = self
-            .pf(function)
-            .and_then(|pf| pf.driver.as_deref())
-            .and_then(vf_driver);
-        let admin = self
-            .present(function)
-            .and_then(|present| present.attributes.as_ref())
-            .map(|state| state.mac);
+        let network = self.pf(function).and_then(|pf| pf.driver.as_deref()).and_then(vf_driver);
+        let admin =
+            self.present(function).and_then(|present| present.attributes.as_ref()).map(|state| state.mac);
         if let Some(present) = self.present_slot(function) {
             present.driver = driver.map(str::to_owned);
-            present.interface = (driver.is_some() && driver == network)
-                .then(|| new_interface(function, admin))
-                .flatten();
+            present.interface =
+                (driver.is_some() && driver == network).then(|| new_interface(function, admin)).flatten();
         }
     }
 
@@ -282,22 +245,13 @@ impl Machine {
             }
             self.users.insert(*function, guest.clone());
         }
-        self.inventory.guests.insert(
-            guest.clone(),
-            FoundGuest {
-                running: true,
-                functions,
-            },
-        );
+        self.inventory.guests.insert(guest.clone(), FoundGuest { running: true, functions });
     }
 
     fn stop(&mut self, guest: &GuestName) {
         for function in self.functions(guest).to_vec() {
             self.users.remove(&function);
-            let admin = self
-                .present(function)
-                .and_then(|present| present.attributes.as_ref())
-                .map(|s| s.mac);
+            let admin = self.present(function).and_then(|present| present.attributes.as_ref()).map(|s| s.mac);
             let back = match self.inside.remove(&function) {
                 Some((mut interface, permanent)) => {
                     if let Some(seat) = self.seat(function).filter(|seat| seat.vf.is_none()) {
@@ -338,9 +292,7 @@ fn change(interface: &mut Interface, action: &Action) {
             interface.up = *direction == Direction::Up;
             if !interface.up {
                 // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
-                interface
-                    .addresses
-                    .retain(|address| address.ip().is_ipv4() || is_link_local(*address));
+                interface.addresses.retain(|address| address.ip().is_ipv4() || is_link_local(*address));
             }
         }
         Action::AddAddress { address, .. } if interface.addresses.contains(address) => {}
@@ -389,9 +341,8 @@ fn new_state() -> VfState {
 fn new_interface(function: Bdf, admin: Option<Mac>) -> Option<Interface> {
     let [high, low] = function.routing_id().0.to_be_bytes();
     let random = Mac::new([0xfe, 0xed, 0, 0, high, low]);
-    let name: Option<InterfaceName> = format!("n{:x}x{:x}", function.domain(), function.routing_id().0)
-        .parse()
-        .ok();
+    let name: Option<InterfaceName> =
+        format!("n{:x}x{:x}", function.domain(), function.routing_id().0).parse().ok();
     Some(Interface {
         name: name?,
         mac: admin.filter(|mac| !mac.is_zero()).unwrap_or(random),

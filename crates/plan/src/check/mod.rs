@@ -38,13 +38,7 @@ impl fmt::Display for Finding {
 /// machine is then as the model says. Guests that run already are taken as they are.
 pub fn check(model: &Model, inventory: &Inventory, plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let machine = play(
-        model,
-        inventory,
-        plan,
-        rules::Wanted::AsTheModelSays,
-        &mut findings,
-    );
+    let machine = play(model, inventory, plan, rules::Wanted::AsTheModelSays, &mut findings);
     result::judge(model, inventory, plan, &machine, &mut findings);
     findings
 }
@@ -80,10 +74,7 @@ fn play(
         messages.extend(rules.broken(&machine, &step.action));
         messages.extend(step::way_back(&machine, step));
         messages.extend(causes.forgotten(&machine, model, position, step));
-        findings.extend(messages.into_iter().map(|message| Finding {
-            step: Some(step.id),
-            message,
-        }));
+        findings.extend(messages.into_iter().map(|message| Finding { step: Some(step.id), message }));
         machine.act(&step.action);
     }
     machine

@@ -26,13 +26,7 @@ pub fn judge(
     for (guest, owner) in &model.guests {
         owners.extend(owner.functions.iter().map(|function| (&function.name, guest)));
     }
-    let judge = Judge {
-        model,
-        inventory,
-        plan,
-        machine,
-        owners,
-    };
+    let judge = Judge { model, inventory, plan, machine, owners };
     let mut messages = Vec::new();
     let mut seen = HashSet::new();
     for (name, nic) in &model.nics {
@@ -51,11 +45,7 @@ pub fn judge(
     for (name, guest) in &model.guests {
         messages.extend(judge.guest(name, guest));
     }
-    findings.extend(
-        messages
-            .into_iter()
-            .map(|message| Finding { step: None, message }),
-    );
+    findings.extend(messages.into_iter().map(|message| Finding { step: None, message }));
 }
 
 struct Judge<'a> {
@@ -69,18 +59,12 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// Whether a guest ran before the plan: it is taken as it was.
     fn ran(&self, guest: &GuestName) -> bool {
-        self.inventory
-            .guests
-            .get(guest)
-            .is_some_and(|found| found.running)
+        self.inventory.guests.get(guest).is_some_and(|found| found.running)
     }
 
     /// Whether a function was inside a guest before the plan.
     fn was_used(&self, function: Bdf) -> bool {
-        self.inventory
-            .guests
-            .values()
-            .any(|found| found.running && found.functions.contains(&function))
+        self.inventory.guests.values().any(|found| found.running && found.functions.contains(&function))
     }
 
     fn device(&self, name: &NicName, nic: &Nic, pf: &Pf) -> Vec<String> {
@@ -96,17 +80,13 @@ impl Judge<'_> {
         if let (Some(wanted), Some(mac)) = (wanted.mac, before.permanent_mac)
             && wanted != mac
         {
-            wrong.push(format!(
-                "{name} was found with MAC {mac}, but it matches {wanted}"
-            ));
+            wrong.push(format!("{name} was found with MAC {mac}, but it matches {wanted}"));
         }
         if wanted.driver.is_some() && wanted.driver != before.driver {
             wrong.push(format!("{name} was found with another driver than it matches"));
         }
-        let (count, autoprobe) = pf
-            .sriov
-            .as_ref()
-            .map_or((0, false), |sriov| (sriov.num_vfs, sriov.autoprobe));
+        let (count, autoprobe) =
+            pf.sriov.as_ref().map_or((0, false), |sriov| (sriov.num_vfs, sriov.autoprobe));
         if count != nic.vfs {
             wrong.push(format!("{name} has {count} VFs, and is to have {}", nic.vfs));
         }
@@ -114,11 +94,7 @@ impl Judge<'_> {
             wrong.push(format!("driver autoprobe of {name} is on"));
         }
         if let Some(loopback) = nic.loopback {
-            let otherwise = if loopback {
-                SwitchMode::Vepa
-            } else {
-                SwitchMode::Veb
-            };
+            let otherwise = if loopback { SwitchMode::Vepa } else { SwitchMode::Veb };
             if pf.switch_mode == otherwise && !self.was_used(pf.bdf) {
                 wrong.push(format!("the embedded switch of {name} is in mode {otherwise:?}"));
             }
@@ -130,32 +106,22 @@ impl Judge<'_> {
         if self.was_used(pf.bdf) {
             return Vec::new();
         }
-        let own = FunctionName {
-            nic: name.clone(),
-            vf: None,
-        };
+        let own = FunctionName { nic: name.clone(), vf: None };
         let owner = self.owners.get(&own);
         let Some(found) = self.machine.taken(pf.bdf).or(pf.interface.as_ref()) else {
             return vec![format!("{name} has no interface")];
         };
         let mut wrong = Vec::new();
         if let Some(wanted) = nic.interface.as_ref().filter(|wanted| **wanted != found.name) {
-            wrong.push(format!(
-                "{name}'s interface is called {}, not {wanted}",
-                found.name
-            ));
+            wrong.push(format!("{name}'s interface is called {}, not {wanted}", found.name));
         }
         if let Some(wanted) = nic.mtu.filter(|wanted| wanted.get() != found.mtu) {
             wrong.push(format!("{name}'s MTU is {}, not {wanted}", found.mtu));
         }
         if let Some(guest) = owner {
-            let function = self.model.guests[*guest]
-                .functions
-                .iter()
-                .find(|function| function.name == own);
-            if let Some(mac) = function
-                .and_then(|function| function.settings.mac)
-                .filter(|mac| *mac != found.mac)
+            let function = self.model.guests[*guest].functions.iter().find(|function| function.name == own);
+            if let Some(mac) =
+                function.and_then(|function| function.settings.mac).filter(|mac| *mac != found.mac)
             {
                 wrong.push(format!("{name}'s MAC is {}, not {mac}", found.mac));
             }
@@ -179,30 +145,20 @@ impl Judge<'_> {
         let mut wrong = Vec::new();
         let keeps = pf.driver.as_deref().is_some_and(reports_attributes) && !self.was_used(pf.bdf);
         let before = self.inventory.pf(pf.bdf);
-        let base = before
-            .and_then(|pf| pf.permanent_mac)
-            .or(self.model.nics[name].matching.mac);
+        let base = before.and_then(|pf| pf.permanent_mac).or(self.model.nics[name].matching.mac);
         for (index, settings) in self.model.vfs(name) {
             let Some((vf, present)) = self.machine.vf(pf.bdf, index) else {
                 wrong.push(format!("there is no {name}#{index}"));
                 continue;
             };
-            let owner = self
-                .owners
-                .get(&FunctionName {
-                    nic: name.clone(),
-                    vf: Some(index),
-                })
-                .copied();
+            let owner = self.owners.get(&FunctionName { nic: name.clone(), vf: Some(index) }).copied();
             if owner.is_some_and(|guest| self.ran(guest))
                 || self.machine.user(vf.bdf).is_some_and(|user| self.ran(user))
             {
                 continue;
             }
             let mut settings = settings.clone();
-            settings.mac = settings
-                .mac
-                .or_else(|| base.map(|base| Mac::derived(base, index)));
+            settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
             if let Some(guest) = owner {
                 if !bound_for_network(self.machine, vf.bdf) {
                     wrong.push(format!(
@@ -212,9 +168,7 @@ impl Judge<'_> {
                 }
                 let inside = self.machine.taken(vf.bdf).map(|interface| interface.mac);
                 if settings.mac.is_some() && inside != settings.mac {
-                    wrong.push(format!(
-                        "{guest} got {name}#{index} with another MAC than the model wants"
-                    ));
+                    wrong.push(format!("{guest} got {name}#{index} with another MAC than the model wants"));
                 }
             }
             // A VF that no guest owns is none of ours: it keeps the driver that it had.
@@ -223,19 +177,13 @@ impl Judge<'_> {
                 .filter(|sriov| sriov.num_vfs == self.model.nics[name].vfs);
             let had = kept.and_then(|sriov| sriov.vfs.get(usize::from(index.get()))?.present.as_ref());
             if owner.is_none() && had.is_some_and(|had| had.driver != present.driver) {
-                wrong.push(format!(
-                    "{name}#{index} belongs to no guest and does not keep its driver"
-                ));
+                wrong.push(format!("{name}#{index} belongs to no guest and does not keep its driver"));
             }
             if !keeps {
                 continue;
             }
             for attribute in settings.attributes() {
-                if !present
-                    .attributes
-                    .as_ref()
-                    .is_some_and(|state| has_attribute(state, &attribute))
-                {
+                if !present.attributes.as_ref().is_some_and(|state| has_attribute(state, &attribute)) {
                     wrong.push(format!("{name}#{index} does not have {attribute}"));
                 }
             }
@@ -244,11 +192,8 @@ impl Judge<'_> {
     }
 
     fn guest(&self, name: &GuestName, guest: &Guest) -> Vec<String> {
-        let wanted: Option<Vec<Bdf>> = guest
-            .functions
-            .iter()
-            .map(|function| self.address(&function.name))
-            .collect();
+        let wanted: Option<Vec<Bdf>> =
+            guest.functions.iter().map(|function| self.address(&function.name)).collect();
         let Some(wanted) = wanted else {
             return vec![format!("{name} owns a function that is not here")];
         };
@@ -261,9 +206,7 @@ impl Judge<'_> {
         has.sort_unstable();
         should.sort_unstable();
         if has != should {
-            wrong.push(format!(
-                "guest {name} has other functions than the model gives it"
-            ));
+            wrong.push(format!("guest {name} has other functions than the model gives it"));
         }
         match self.machine.definitions.get(name) {
             Some(definition) => wrong.extend(defined(guest, &wanted, definition)),
@@ -296,10 +239,7 @@ fn defined(guest: &Guest, wanted: &[Bdf], definition: &GuestDefinition) -> Vec<S
     }
     let functions = wanted.iter().zip(&guest.functions).zip(&definition.functions);
     if definition.functions.len() != wanted.len() {
-        wrong.push(format!(
-            "guest {name} is defined with {} functions",
-            definition.functions.len()
-        ));
+        wrong.push(format!("guest {name} is defined with {} functions", definition.functions.len()));
     }
     for ((bdf, model), got) in functions {
         let same = got.function == *bdf
@@ -307,10 +247,7 @@ fn defined(guest: &Guest, wanted: &[Bdf], definition: &GuestDefinition) -> Vec<S
             && got.addresses == model.addresses
             && got.mtu == model.mtu;
         if !same {
-            wrong.push(format!(
-                "guest {name} does not get {} as the model says",
-                model.name
-            ));
+            wrong.push(format!("guest {name} does not get {} as the model says", model.name));
         }
     }
     wrong

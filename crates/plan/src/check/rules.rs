@@ -32,11 +32,7 @@ impl<'a> Rules<'a> {
             Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
             Wanted::Anything => HashMap::new(),
         };
-        Rules {
-            model,
-            wanted,
-            attributes,
-        }
+        Rules { model, wanted, attributes }
     }
 
     /// Which rules `action` breaks on the machine as it is.
@@ -87,15 +83,10 @@ impl<'a> Rules<'a> {
             return broken;
         }
         let pf = machine.pf(function);
-        if pf
-            .and_then(|pf| pf.interface.as_ref())
-            .is_some_and(|interface| !interface.up)
-        {
+        if pf.and_then(|pf| pf.interface.as_ref()).is_some_and(|interface| !interface.up) {
             broken.push(format!("the PF of {function} is down"));
         }
-        let state = machine
-            .present(function)
-            .and_then(|present| present.attributes.as_ref());
+        let state = machine.present(function).and_then(|present| present.attributes.as_ref());
         if let (Some(state), Some(wanted)) = (state, self.attributes.get(&function)) {
             for attribute in wanted.iter().filter(|attribute| !has_attribute(state, attribute)) {
                 broken.push(format!("{function} is bound before it has {attribute}"));
@@ -114,20 +105,12 @@ impl<'a> Rules<'a> {
         let mut broken = Vec::new();
         for function in machine.functions(guest) {
             if let Some(other) = machine.user(*function) {
-                broken.push(format!(
-                    "{function} is given to {guest}, but {other} runs with it"
-                ));
+                broken.push(format!("{function} is given to {guest}, but {other} runs with it"));
             } else if machine.interface(*function).is_none() {
                 broken.push(format!("{function} has no interface that {guest} could get"));
             }
         }
-        for before in self
-            .model
-            .guests
-            .get(guest)
-            .into_iter()
-            .flat_map(|guest| &guest.after)
-        {
+        for before in self.model.guests.get(guest).into_iter().flat_map(|guest| &guest.after) {
             if !machine.runs(before) {
                 broken.push(format!("{guest} starts after {before}, which does not run"));
             }
@@ -139,11 +122,7 @@ impl<'a> Rules<'a> {
         if !machine.runs(guest) {
             return vec![format!("guest {guest} does not run")];
         }
-        let needing = self
-            .model
-            .guests
-            .iter()
-            .filter(|(_, other)| other.after.contains(guest));
+        let needing = self.model.guests.iter().filter(|(_, other)| other.after.contains(guest));
         needing
             .filter(|(name, _)| machine.runs(name))
             .map(|(name, _)| format!("{name} needs {guest} and still runs"))
@@ -163,9 +142,7 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
         let seats = pf.sriov.iter().flat_map(|sriov| &sriov.vfs);
         for ((index, settings), seat) in model.vfs(name).zip(seats) {
             let mut settings = settings.clone();
-            settings.mac = settings
-                .mac
-                .or_else(|| base.map(|base| Mac::derived(base, index)));
+            settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
             all.insert(seat.bdf, settings.attributes());
         }
     }
@@ -173,11 +150,7 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
 }
 
 fn no_sriov(machine: &Machine, pf: Bdf) -> Vec<String> {
-    match machine
-        .seat(pf)
-        .filter(|seat| seat.vf.is_none())
-        .and_then(|_| machine.sriov(pf))
-    {
+    match machine.seat(pf).filter(|seat| seat.vf.is_none()).and_then(|_| machine.sriov(pf)) {
         Some(_) => vec![],
         None => vec![format!("{pf} is no PF with SR-IOV")],
     }
@@ -189,18 +162,13 @@ fn vf_count(machine: &Machine, pf: Bdf, count: u16) -> Vec<String> {
         return broken;
     };
     if sriov.num_vfs != 0 && count != 0 {
-        broken.push(format!(
-            "{pf} has {} VFs: their number changes only through 0",
-            sriov.num_vfs
-        ));
+        broken.push(format!("{pf} has {} VFs: their number changes only through 0", sriov.num_vfs));
     }
     if count > sriov.total_vfs || usize::from(count) > sriov.vfs.len() {
         broken.push(format!("{pf} cannot have {count} VFs"));
     }
     let found = machine.pf(pf);
-    let down = found
-        .and_then(|found| found.interface.as_ref())
-        .is_some_and(|interface| !interface.up);
+    let down = found.and_then(|found| found.interface.as_ref()).is_some_and(|interface| !interface.up);
     if down && count > 0 && found.is_some_and(|found| found.driver.as_deref() == Some("bnxt_en")) {
         broken.push(format!("bnxt_en makes no VFs while {pf} is down"));
     }
@@ -228,10 +196,7 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex) -> Vec<String> {
     if let Some(guest) = machine.user(vf.bdf) {
         broken.push(format!("guest {guest} runs with {}", vf.bdf));
     } else if let Some(driver) = &present.driver {
-        broken.push(format!(
-            "{} is bound to {driver}, which does not see what is set now",
-            vf.bdf
-        ));
+        broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
     }
     broken
 }
@@ -255,13 +220,9 @@ fn define(machine: &Machine, definition: &GuestDefinition) -> Vec<String> {
     for function in definition.functions.iter().map(|function| function.function) {
         broken.extend(exists(machine, function));
         let ours = machine.definitions.iter().filter(|(other, _)| *other != guest);
-        let twice = machine
-            .user(function)
-            .filter(|other| *other != guest)
-            .or_else(|| {
-                ours.map(|(other, _)| other)
-                    .find(|other| machine.functions(other).contains(&function))
-            });
+        let twice = machine.user(function).filter(|other| *other != guest).or_else(|| {
+            ours.map(|(other, _)| other).find(|other| machine.functions(other).contains(&function))
+        });
         if let Some(other) = twice {
             broken.push(format!("{function} is given to {guest} and to {other}"));
         }
@@ -298,20 +259,13 @@ fn interface(machine: &Machine, action: &Action) -> Vec<String> {
         }
         _ => None,
     };
-    wrong
-        .into_iter()
-        .map(|wrong| format!("the interface of {function}: {wrong}"))
-        .collect()
+    wrong.into_iter().map(|wrong| format!("the interface of {function}: {wrong}")).collect()
 }
 
 fn exists(machine: &Machine, function: Bdf) -> Vec<String> {
     let there =
         machine.seat(function).is_some_and(|seat| seat.vf.is_none()) || machine.present(function).is_some();
-    if there {
-        vec![]
-    } else {
-        vec![format!("{function} does not exist")]
-    }
+    if there { vec![] } else { vec![format!("{function} does not exist")] }
 }
 
 fn on_host(machine: &Machine, function: Bdf) -> Vec<String> {
@@ -324,9 +278,6 @@ fn on_host(machine: &Machine, function: Bdf) -> Vec<String> {
 
 /// Whether `function` is bound to the network driver that its PF's VFs have.
 pub fn bound_for_network(machine: &Machine, function: Bdf) -> bool {
-    let wanted = machine
-        .pf(function)
-        .and_then(|pf| pf.driver.as_deref())
-        .and_then(vf_driver);
+    let wanted = machine.pf(function).and_then(|pf| pf.driver.as_deref()).and_then(vf_driver);
     wanted.is_some() && machine.driver(function) == wanted
 }

@@ -31,81 +31,35 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         (Action::SetVfCount { pf, count }, Fact::VfCount { pf: at, count: is }) => pf == at && count == is,
         (
             Action::SetVfAttribute { pf, vf, attribute },
-            Fact::VfAttribute {
-                pf: at,
-                vf: of,
-                attribute: is,
-            },
+            Fact::VfAttribute { pf: at, vf: of, attribute: is },
         ) => pf == at && vf == of && attribute == is,
-        (
-            Action::SetDriver { function, driver },
-            Fact::Driver {
-                function: at,
-                driver: is,
-            },
-        ) => function == at && driver == is,
-        (
-            Action::SetMac { function, mac },
-            Fact::Mac {
-                function: at,
-                mac: is,
-            },
-        ) => function == at && mac == is,
+        (Action::SetDriver { function, driver }, Fact::Driver { function: at, driver: is }) => {
+            function == at && driver == is
+        }
+        (Action::SetMac { function, mac }, Fact::Mac { function: at, mac: is }) => {
+            function == at && mac == is
+        }
         (Action::Rename { function, to }, Fact::Name { function: at, name }) => function == at && to == name,
-        (
-            Action::SetMtu { function, mtu },
-            Fact::MtuIs {
-                function: at,
-                mtu: is,
-            },
-        ) => function == at && mtu == is,
-        (
-            Action::SetLink { function, direction },
-            Fact::Link {
-                function: at,
-                direction: is,
-            },
-        ) => function == at && direction == is,
-        (
-            Action::AddAddress { function, address },
-            Fact::HasAddress {
-                function: at,
-                address: is,
-            },
-        ) => function == at && address == is,
-        (
-            Action::RemoveAddress { function, address },
-            Fact::LacksAddress {
-                function: at,
-                address: is,
-            },
-        ) => function == at && address == is,
+        (Action::SetMtu { function, mtu }, Fact::MtuIs { function: at, mtu: is }) => {
+            function == at && mtu == is
+        }
+        (Action::SetLink { function, direction }, Fact::Link { function: at, direction: is }) => {
+            function == at && direction == is
+        }
+        (Action::AddAddress { function, address }, Fact::HasAddress { function: at, address: is }) => {
+            function == at && address == is
+        }
+        (Action::RemoveAddress { function, address }, Fact::LacksAddress { function: at, address: is }) => {
+            function == at && address == is
+        }
         (Action::SetSwitchMode { pf, mode }, Fact::Switch { pf: at, mode: is }) => pf == at && mode == is,
         (Action::ResetFunction { function }, Fact::Reset { function: at }) => function == at,
         (Action::DefineGuest(definition), Fact::GuestDefined { guest, defined: true }) => {
             definition.guest == *guest
         }
-        (
-            Action::UndefineGuest { guest },
-            Fact::GuestDefined {
-                guest: of,
-                defined: false,
-            },
-        )
-        | (
-            Action::StartGuest { guest },
-            Fact::GuestRunning {
-                guest: of,
-                running: true,
-            },
-        )
-        | (
-            Action::StopGuest { guest },
-            Fact::GuestRunning {
-                guest: of,
-                running: false,
-            },
-        ) => guest == of,
+        (Action::UndefineGuest { guest }, Fact::GuestDefined { guest: of, defined: false })
+        | (Action::StartGuest { guest }, Fact::GuestRunning { guest: of, running: true })
+        | (Action::StopGuest { guest }, Fact::GuestRunning { guest: of, running: false }) => guest == of,
         _ => false,
     }
 }
@@ -138,10 +92,7 @@ pub fn way_back(machine: &Machine, step: &Step) -> Option<String> {
             definition.guest == *guest
         }
     };
-    let inverse = step
-        .inverse
-        .as_ref()
-        .map_or_else(|| "none".to_owned(), Action::to_string);
+    let inverse = step.inverse.as_ref().map_or_else(|| "none".to_owned(), Action::to_string);
     (!right).then(|| format!("its inverse ({inverse}) does not bring back what was"))
 }
 
@@ -149,40 +100,23 @@ fn restoring(machine: &Machine, action: &Action) -> WayBack {
     use WayBack::{May, Must};
     match action {
         Action::SetAutoprobe { pf, .. } => match machine.sriov(*pf) {
-            Some(sriov) => Must(Action::SetAutoprobe {
-                pf: *pf,
-                on: sriov.autoprobe,
-            }),
+            Some(sriov) => Must(Action::SetAutoprobe { pf: *pf, on: sriov.autoprobe }),
             None => WayBack::None,
         },
         Action::SetVfCount { pf, .. } => match machine.sriov(*pf) {
-            Some(sriov) => Must(Action::SetVfCount {
-                pf: *pf,
-                count: sriov.num_vfs,
-            }),
+            Some(sriov) => Must(Action::SetVfCount { pf: *pf, count: sriov.num_vfs }),
             None => WayBack::None,
         },
         Action::SetVfAttribute { pf, vf, attribute } => match machine.attribute(*pf, *vf, attribute) {
             Some(before) => {
-                let inverse = Action::SetVfAttribute {
-                    pf: *pf,
-                    vf: *vf,
-                    attribute: before,
-                };
-                if machine.made_here(*pf) {
-                    May(inverse)
-                } else {
-                    Must(inverse)
-                }
+                let inverse = Action::SetVfAttribute { pf: *pf, vf: *vf, attribute: before };
+                if machine.made_here(*pf) { May(inverse) } else { Must(inverse) }
             }
             None => WayBack::None,
         },
         Action::SetDriver { function, .. } => {
             let driver = machine.driver(*function).map(str::to_owned);
-            Must(Action::SetDriver {
-                function: *function,
-                driver,
-            })
+            Must(Action::SetDriver { function: *function, driver })
         }
         Action::SetSwitchMode { pf, .. } => match machine.pf(*pf).map(|found| found.switch_mode) {
             None | Some(SwitchMode::Unreported) => WayBack::None,
@@ -191,9 +125,7 @@ fn restoring(machine: &Machine, action: &Action) -> WayBack {
         Action::ResetFunction { .. } => WayBack::None,
         Action::DefineGuest(definition) => match machine.guest(&definition.guest) {
             Some(_) => WayBack::None,
-            None => Must(Action::UndefineGuest {
-                guest: definition.guest.clone(),
-            }),
+            None => Must(Action::UndefineGuest { guest: definition.guest.clone() }),
         },
         Action::UndefineGuest { .. } => WayBack::Redefine,
         Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
@@ -219,21 +151,11 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
     };
     match action {
         Action::SetMac { .. } => {
-            let inverse = Action::SetMac {
-                function,
-                mac: found.mac,
-            };
+            let inverse = Action::SetMac { function, mac: found.mac };
             // The interface of a VF that was bound in this plan had a random address and goes when it is unbound.
-            if machine.bound_here(function) {
-                May(inverse)
-            } else {
-                Must(inverse)
-            }
+            if machine.bound_here(function) { May(inverse) } else { Must(inverse) }
         }
-        Action::Rename { .. } => Must(Action::Rename {
-            function,
-            to: found.name.clone(),
-        }),
+        Action::Rename { .. } => Must(Action::Rename { function, to: found.name.clone() }),
         Action::SetMtu { .. } => match Mtu::new(found.mtu) {
             Some(mtu) => Must(Action::SetMtu { function, mtu }),
             None => WayBack::None,
@@ -242,14 +164,8 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
             let direction = if found.up { Direction::Up } else { Direction::Down };
             Must(Action::SetLink { function, direction })
         }
-        Action::AddAddress { address, .. } => Must(Action::RemoveAddress {
-            function,
-            address: *address,
-        }),
-        Action::RemoveAddress { address, .. } => Must(Action::AddAddress {
-            function,
-            address: *address,
-        }),
+        Action::AddAddress { address, .. } => Must(Action::RemoveAddress { function, address: *address }),
+        Action::RemoveAddress { address, .. } => Must(Action::AddAddress { function, address: *address }),
         _ => WayBack::None,
     }
 }
@@ -266,10 +182,7 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
         })
     };
     match action {
-        Action::SetLink {
-            function,
-            direction: Direction::Down,
-        } => lost(*function, false),
+        Action::SetLink { function, direction: Direction::Down } => lost(*function, false),
         Action::StartGuest { guest } => machine.functions(guest).iter().find_map(|function| {
             let moved = machine.seat(*function).is_some_and(|seat| seat.vf.is_none());
             let up = machine.interface(*function).is_some_and(|found| found.up);
@@ -294,17 +207,12 @@ impl Machine {
         let state = self.vf(pf, vf)?.1.attributes.as_ref()?;
         Some(match like {
             VfAttribute::Mac(_) => VfAttribute::Mac(state.mac),
-            VfAttribute::Vlan { .. } => VfAttribute::Vlan {
-                id: state.vlan,
-                qos: state.qos,
-                protocol: state.vlan_proto,
-            },
+            VfAttribute::Vlan { .. } => {
+                VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto }
+            }
             VfAttribute::Spoofchk(_) => VfAttribute::Spoofchk(state.spoofchk?),
             VfAttribute::Trust(_) => VfAttribute::Trust(state.trust?),
-            VfAttribute::Rate { .. } => VfAttribute::Rate {
-                min: state.min_tx_rate,
-                max: state.max_tx_rate,
-            },
+            VfAttribute::Rate { .. } => VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate },
             VfAttribute::LinkState(_) => VfAttribute::LinkState(state.link_state?),
         })
     }

@@ -58,15 +58,7 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
             addresses.push(address.parse().unwrap());
         }
     }
-    Interface {
-        name: name.parse().unwrap(),
-        mac,
-        mtu: 1500,
-        up,
-        carrier: None,
-        speed: None,
-        addresses,
-    }
+    Interface { name: name.parse().unwrap(), mac, mtu: 1500, up, carrier: None, speed: None, addresses }
 }
 
 fn state(dice: &mut Dice) -> VfState {
@@ -90,11 +82,7 @@ fn state(dice: &mut Dice) -> VfState {
 fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
     let (driver, vf_driver) = DRIVERS[dice.below(5) as usize];
     let bdf = Bdf::new(0, RoutingId(0x0400 + 0x1000 * nic as u16));
-    let num_vfs = if dice.once_in(2) {
-        dice.below(u64::from(total) + 1) as u16
-    } else {
-        0
-    };
+    let num_vfs = if dice.once_in(2) { dice.below(u64::from(total) + 1) as u16 } else { 0 };
     let attributes = driver != "virtio-pci";
     let vfs = (0..total)
         .map(|index| Vf {
@@ -175,20 +163,10 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
     for index in 0..size.nics {
         let pf = pf(dice, index, size.vfs);
         let name: NicName = format!("NET{index}").parse().unwrap();
-        let vfs = if dice.once_in(3) {
-            size.vfs
-        } else {
-            dice.below(u64::from(size.vfs) + 1) as u16
-        };
+        let vfs = if dice.once_in(3) { size.vfs } else { dice.below(u64::from(size.vfs) + 1) as u16 };
         let owned_pf = dice.once_in(3);
-        functions.extend(owned_pf.then(|| FunctionName {
-            nic: name.clone(),
-            vf: None,
-        }));
-        functions.extend((0..vfs).map(|vf| FunctionName {
-            nic: name.clone(),
-            vf: VfIndex::new(vf),
-        }));
+        functions.extend(owned_pf.then(|| FunctionName { nic: name.clone(), vf: None }));
+        functions.extend((0..vfs).map(|vf| FunctionName { nic: name.clone(), vf: VfIndex::new(vf) }));
         let nic = Nic {
             matching: NicMatch {
                 mac: dice.some(2, pf.permanent_mac.unwrap()),
@@ -202,9 +180,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             addresses: if owned_pf {
                 vec![]
             } else {
-                dice.some(2, "2001:db8::1/64".parse().unwrap())
-                    .into_iter()
-                    .collect()
+                dice.some(2, "2001:db8::1/64".parse().unwrap()).into_iter().collect()
             },
             vf_defaults: settings(dice, None),
             best_effort: BTreeSet::new(),
@@ -212,9 +188,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         inventory.pfs.push(pf);
         model.nics.insert(name, nic);
     }
-    let names: Vec<GuestName> = (0..size.guests)
-        .map(|index| format!("g{index}").parse().unwrap())
-        .collect();
+    let names: Vec<GuestName> = (0..size.guests).map(|index| format!("g{index}").parse().unwrap()).collect();
     for name in &names {
         let guest = Guest {
             kind: GuestKind::Container,
@@ -240,10 +214,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             settings: if name.vf.is_some() {
                 of_vf
             } else {
-                VfSettings {
-                    mac: given,
-                    ..VfSettings::default()
-                }
+                VfSettings { mac: given, ..VfSettings::default() }
             },
             name,
             interface: format!("eth{}", guest.functions.len()).parse().unwrap(),

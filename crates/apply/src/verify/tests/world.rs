@@ -53,11 +53,7 @@ pub fn vf_bdf(n: u16) -> Bdf {
 }
 
 pub fn vf_mac(n: u16) -> Mac {
-    if n == 1 {
-        mac("02:00:00:00:00:01")
-    } else {
-        Mac::derived(mac(PF_MAC), index(n))
-    }
+    if n == 1 { mac("02:00:00:00:00:01") } else { Mac::derived(mac(PF_MAC), index(n)) }
 }
 
 /// A machine that verification looks at. Guests' interfaces are in `inside`, the host's under the empty name.
@@ -106,18 +102,11 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
         interface: Interface {
             name: name.parse().unwrap(),
             mac,
-            mtu: if name == "lan0" || number == 13 {
-                9000
-            } else {
-                1500
-            },
+            mtu: if name == "lan0" || number == 13 { 9000 } else { 1500 },
             up: true,
             carrier: Some(true),
             speed: Some(1000),
-            addresses: addresses
-                .iter()
-                .map(|text| text.parse::<InterfaceAddress>().unwrap())
-                .collect(),
+            addresses: addresses.iter().map(|text| text.parse::<InterfaceAddress>().unwrap()).collect(),
         },
         permanent_mac: None,
         device: Some(device.to_string()),
@@ -137,11 +126,7 @@ pub fn state(n: u16) -> VfState {
         trust: Some(false),
         min_tx_rate: TxRate(0),
         max_tx_rate: TxRate(if n == 3 { 100 } else { 0 }),
-        link_state: Some(if n == 3 {
-            LinkState::Enable
-        } else {
-            LinkState::Auto
-        }),
+        link_state: Some(if n == 3 { LinkState::Enable } else { LinkState::Auto }),
     }
 }
 
@@ -154,10 +139,7 @@ pub fn world_of(model: &str) -> World {
     let vf = |n| Vf {
         index: index(n),
         bdf: vf_bdf(n),
-        present: Some(PresentVf {
-            driver: Some("igbvf".to_owned()),
-            ..PresentVf::default()
-        }),
+        present: Some(PresentVf { driver: Some("igbvf".to_owned()), ..PresentVf::default() }),
     };
     let pf = Pf {
         bdf: bdf("04:00.0"),
@@ -179,10 +161,7 @@ pub fn world_of(model: &str) -> World {
         switch_mode: SwitchMode::Unreported,
     };
     let inside = [
-        (
-            "",
-            vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])],
-        ),
+        ("", vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])]),
         (
             "a",
             vec![
@@ -200,14 +179,8 @@ pub fn world_of(model: &str) -> World {
     ];
     World {
         model: parse(model),
-        inventory: Inventory {
-            pfs: vec![pf],
-            ..Inventory::default()
-        },
-        inside: inside
-            .into_iter()
-            .map(|(name, reports)| (name.to_owned(), reports))
-            .collect(),
+        inventory: Inventory { pfs: vec![pf], ..Inventory::default() },
+        inside: inside.into_iter().map(|(name, reports)| (name.to_owned(), reports)).collect(),
         stopped: BTreeSet::new(),
         sight: PfSight {
             vfs: (0..5).map(|n| (index(n), state(n))).collect(),
@@ -245,20 +218,13 @@ impl Place for Inside {
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
-        if self.namespace {
-            Ok(Some(77))
-        } else {
-            Err(self.gone())
-        }
+        if self.namespace { Ok(Some(77)) } else { Err(self.gone()) }
     }
 }
 
 impl Inside {
     fn gone(&self) -> PlaceError {
-        PlaceError::Gone {
-            place: self.describe(),
-            why: "it cannot be seen".to_owned(),
-        }
+        PlaceError::Gone { place: self.describe(), why: "it cannot be seen".to_owned() }
     }
 }
 
@@ -269,9 +235,7 @@ impl Eyes for &World {
 
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
         assert_eq!(pf, bdf("04:00.0"));
-        self.unless_blind(Source::VirtualFunctions, || {
-            (0..5).map(|n| (index(n), vf_bdf(n))).collect()
-        })
+        self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {
@@ -297,9 +261,7 @@ impl Eyes for &World {
             let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(&from.label[..], &to.label[..]));
             let same = tagged.contains(&&from.label[..]) == tagged.contains(&&to.label[..]);
             if (same && !pair(&self.lost)) || pair(&self.leaking) {
-                Reach::Arrived {
-                    after: Duration::from_millis(1),
-                }
+                Reach::Arrived { after: Duration::from_millis(1) }
             } else {
                 Reach::NotArrived
             }
@@ -310,11 +272,7 @@ impl Eyes for &World {
 
 impl World {
     pub fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
-        if self.blind.contains(&source) {
-            Err(format!("{source:?} cannot be seen"))
-        } else {
-            Ok(see())
-        }
+        if self.blind.contains(&source) { Err(format!("{source:?} cannot be seen")) } else { Ok(see()) }
     }
 
     pub fn verify(&self) -> Vec<Verdict> {
@@ -337,14 +295,7 @@ impl World {
             (name.clone(), place)
         });
         let nics = [("NET0".parse().unwrap(), bdf("04:00.0"))].into_iter().collect();
-        verify(
-            &self.model,
-            &self.inventory,
-            &nics,
-            &places.collect(),
-            &mut &*self,
-            Duration::ZERO,
-        )
+        verify(&self.model, &self.inventory, &nics, &places.collect(), &mut &*self, Duration::ZERO)
     }
 
     /// The verdicts that are no pass, as `subject attribute: outcome`.
@@ -358,10 +309,7 @@ impl World {
 
     pub fn interface(&mut self, place: &str, name: &str) -> &mut InterfaceReport {
         let reports = self.inside.get_mut(place).unwrap();
-        reports
-            .iter_mut()
-            .find(|report| report.interface.name.as_str() == name)
-            .unwrap()
+        reports.iter_mut().find(|report| report.interface.name.as_str() == name).unwrap()
     }
 
     pub fn vf(&mut self, n: usize) -> &mut VfState {

@@ -1,0 +1,216 @@
+//! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
+//!
+//! Arguments after `--` choose among `image`, `plan`, `rehearse`, `vfs`; all of them without any.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use penstock_testkit::{binary, models};
+use serde_json::{Value, json};
+
+/// One line of the table.
+struct Row {
+    what: &'static str,
+    unit: &'static str,
+    target: f64,
+    samples: Vec<f64>,
+    /// Where the time goes.
+    parts: String,
+}
+
+impl Row {
+    fn median(&self) -> f64 {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+fn main() {
+    let chosen: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut rows = Vec::new();
+    if wanted("plan") {
+        rows.extend(plan(directory.path()));
+    }
+    if wanted("rehearse") {
+        rows.extend(rehearse(directory.path()));
+    }
+    if wanted("vfs") {
+        rows.push(vfs(directory.path()));
+    }
+    if wanted("image") {
+        rows.push(image(directory.path()));
+    }
+    print(&rows);
+    keep(&rows);
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+/// Runs `penstock` to its end and gives the seconds that it took.
+fn timed(directory: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> f64 {
+    let mut command = binary::command(directory);
+    command.args(arguments).envs(variables.iter().copied());
+    let started = Instant::now();
+    let output = command.output().expect("the binary runs");
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    seconds
+}
+
+/// The seconds of each phase of the run that left its evidence in `directory`.
+fn phases(directory: &Path) -> Vec<(String, f64)> {
+    let text = fs::read_to_string(directory.join("evidence.json")).expect("a run leaves evidence");
+    let evidence: Value = serde_json::from_str(&text).expect("evidence is JSON");
+    let phases = evidence["phases"].as_array().cloned().unwrap_or_default();
+    phases
+        .iter()
+        .map(|phase| {
+            (phase["name"].as_str().unwrap_or_default().to_owned(), phase["seconds"].as_f64().unwrap_or(0.0))
+        })
+        .collect()
+}
+
+fn in_words(phases: &[(String, f64)]) -> String {
+    let words: Vec<String> = phases.iter().map(|(name, seconds)| format!("{name} {seconds:.1}")).collect();
+    words.join(", ")
+}
+
+/// Parse, check and plan of 2 NICs, 510 VFs and 64 guests: the whole process, started from nothing.
+fn plan(directory: &Path) -> Vec<Row> {
+    let model = directory.join("large.yaml");
+    let inventory = directory.join("large.json");
+    fs::write(&model, models::dealt_out(2, 255, 64)).expect("the model is written");
+    fs::write(&inventory, serde_json::to_vec(&models::machine(2, 255)).expect("JSON"))
+        .expect("the inventory is written");
+    let words = ["check", "large.yaml", "--inventory", "large.json"];
+    let times = (0..21).map(|_| timed(directory, &words, &[]) * 1000.0).collect();
+    let memory = (0..3).map(|_| peak_memory(directory, &words)).collect();
+    vec![
+        Row {
+            what: "check + plan, 510 VFs, 64 guests",
+            unit: "ms",
+            target: 50.0,
+            samples: times,
+            parts: String::new(),
+        },
+        Row {
+            what: "  peak memory of that",
+            unit: "MB",
+            target: 100.0,
+            samples: memory,
+            parts: String::new(),
+        },
+    ]
+}
+
+/// The largest resident set of the process in MB, as the kernel's accounting has it when it ends.
+fn peak_memory(directory: &Path, arguments: &[&str]) -> f64 {
+    let binary = binary::path().expect("the binary was built");
+    let script = "import resource, subprocess, sys\n\
+                  subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n\
+                  print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
+    let output = Command::new("python3")
+        .args(["-c", script])
+        .arg(binary)
+        .args(arguments)
+        .current_dir(directory)
+        .output();
+    let text =
+        output.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).trim().parse::<f64>().map_or(f64::NAN, |kib| kib * 1024.0 / 1e6)
+}
+
+/// The published machine with the image cached: booted afresh, then resumed.
+fn rehearse(directory: &Path) -> Vec<Row> {
+    let model = example("xeon-d.yaml");
+    let model = model.to_str().expect("a path in UTF-8");
+    let run = directory.join("run");
+    let mut row = |what, target, count, extra: &[&str]| {
+        let mut samples = Vec::new();
+        for _ in 0..count {
+            let _ = fs::remove_dir_all(&run);
+            samples.push(timed(directory, &[&["rehearse", model, "--output", "run"], extra].concat(), &[]));
+        }
+        Row { what, unit: "s", target, samples, parts: in_words(&phases(&run)) }
+    };
+    vec![
+        row("rehearse xeon-d.yaml, cold", 60.0, 3, &["--cold"]),
+        row("rehearse xeon-d.yaml, warm", 20.0, 5, &[]),
+    ]
+}
+
+/// 200 VFs of one NIC, dealt out to four containers: from the board being up to all of them inside their guests.
+fn vfs(directory: &Path) -> Row {
+    fs::write(directory.join("many.yaml"), models::dealt_out(1, 200, 4)).expect("the model is written");
+    let run = directory.join("many");
+    let mut samples = Vec::new();
+    for _ in 0..3 {
+        let _ = fs::remove_dir_all(&run);
+        timed(directory, &["rehearse", "many.yaml", "--output", "many"], &[]);
+        samples.extend(phases(&run).iter().filter(|(name, _)| name == "apply").map(|(_, seconds)| *seconds));
+    }
+    Row {
+        what: "200 VFs created, named, in their guests",
+        unit: "s",
+        target: 10.0,
+        samples,
+        parts: in_words(&phases(&run)),
+    }
+}
+
+/// The board image from nothing, into an empty cache.
+fn image(directory: &Path) -> Row {
+    let cache = directory.join("cache");
+    let seconds = timed(directory, &["board", "image"], &[("XDG_CACHE_HOME", &cache)]);
+    Row {
+        what: "board image from nothing",
+        unit: "s",
+        target: 180.0,
+        samples: vec![seconds],
+        parts: String::new(),
+    }
+}
+
+fn print(rows: &[Row]) {
+    println!("| what | median | target | samples | where the time goes (last run, s) |");
+    println!("|---|---|---|---|---|");
+    for row in rows {
+        let (median, unit) = (row.median(), row.unit);
+        let met = if median <= row.target { "" } else { " **missed**" };
+        println!(
+            "| {} | {median:.1} {unit} | {} {unit}{met} | {} | {} |",
+            row.what,
+            row.target,
+            row.samples.len(),
+            row.parts
+        );
+    }
+}
+
+/// Keeps the raw samples with the commit and the machine that they belong to.
+fn keep(rows: &[Row]) {
+    let commit = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| json!({"what": row.what.trim(), "unit": row.unit, "target": row.target, "samples": row.samples, "parts": row.parts}))
+        .collect();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let kept = json!({"commit": String::from_utf8_lossy(&commit).trim(), "cpus": cpus, "rows": rows});
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench.json");
+    fs::write(&path, serde_json::to_vec_pretty(&kept).expect("JSON")).expect("the samples are kept");
+    println!("\nraw samples: target/bench.json");
+}

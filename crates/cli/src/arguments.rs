@@ -1,0 +1,164 @@
+//! What the user typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
+#[derive(Debug, Parser)]
+#[command(name = "penstock", version, about, max_term_width = 110)]
+#[command(after_help = "Exit status: 0 holds; 1 does not hold; 2 bad usage or model; 3 refused as unsafe; \
+4 something needed is missing; 5 failed and was rolled back.")]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// What holds for every verb.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say only what went wrong
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Print the inventory of this machine: functions that exist, VFs that could, CPUs, IOMMU groups, kernel
+    Scan(Scan),
+    /// Validate a model by itself, or against a machine
+    Check(Check),
+    /// Show what would change, why, and how it is undone
+    Plan(Plan),
+    /// Carry the plan out on this machine
+    Apply(ModelFile),
+    /// Re-read kernel and guests: one verdict per attribute
+    Verify(Verify),
+    /// Start guests, and the guests that they need
+    Start(Guests),
+    /// Stop guests; every VF comes back, reset
+    Stop(Guests),
+    /// Show the guests of this machine
+    Status,
+    /// Do all of it on an emulated board, and leave a report
+    Rehearse(Rehearse),
+    /// Keep, enter and drop a rehearsal's board
+    #[command(subcommand)]
+    Board(Board),
+    /// Print the model's JSON Schema
+    Schema,
+}
+
+/// A verb that takes a model alone.
+#[derive(Debug, Args)]
+pub struct ModelFile {
+    /// The model
+    pub model: PathBuf,
+}
+
+/// `scan`
+#[derive(Debug, Args)]
+pub struct Scan {
+    /// Read a recorded tree instead of this machine: a directory that holds sys and proc
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// `check`
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The model
+    pub model: PathBuf,
+    /// Also check it against this inventory, as `scan --json` printed it
+    #[arg(long, value_name = "FILE", conflicts_with = "here")]
+    pub inventory: Option<PathBuf>,
+    /// Also check it against this machine
+    #[arg(long)]
+    pub here: bool,
+}
+
+/// `plan`
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// The model
+    pub model: PathBuf,
+    /// Plan for this inventory, as `scan --json` printed it, instead of this machine
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The model
+    pub model: PathBuf,
+    /// How long a frame may take to arrive, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub patience: u64,
+}
+
+/// `start` and `stop`
+#[derive(Debug, Args)]
+pub struct Guests {
+    /// The model
+    pub model: PathBuf,
+    /// Which guests; all of them when none is named
+    pub guests: Vec<penstock_model::GuestName>,
+}
+
+/// `rehearse`
+#[derive(Debug, Args)]
+pub struct Rehearse {
+    /// The model
+    pub model: PathBuf,
+    /// Rehearse the machine that this inventory describes: its PFs' MAC addresses and VF counts
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// The run directory [default: runs/MACHINE-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Boot the board afresh instead of resuming a saved one
+    #[arg(long)]
+    pub cold: bool,
+}
+
+/// `board`
+#[derive(Debug, Subcommand)]
+pub enum Board {
+    /// Make the board image, if it is not there yet
+    Image,
+    /// Start a model's board and keep it
+    Up {
+        /// The model
+        model: PathBuf,
+        /// Make it from this inventory: its PFs' MAC addresses and VF counts
+        #[arg(long, value_name = "FILE")]
+        inventory: Option<PathBuf>,
+        /// Boot afresh instead of resuming a saved board
+        #[arg(long)]
+        cold: bool,
+    },
+    /// Enter a kept board, or run a command there
+    Ssh {
+        /// The board: the model's machine name
+        name: String,
+        /// The command; a shell when there is none
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Drop a kept board
+    Down {
+        /// The board: the model's machine name
+        name: String,
+    },
+    /// List kept boards
+    List,
+}

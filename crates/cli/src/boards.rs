@@ -1,0 +1,95 @@
+//! Boards as the verbs `rehearse` and `board` need them: designed from a model, booted with progress, furnished.
+
+use std::{env, path::Path};
+
+use penstock_board::{Board, Cache, Design, Image, Progress, UpOptions};
+use penstock_model::Inventory;
+
+use crate::{
+    failure::{Failure, OrFail, Status},
+    model_file::ModelFile,
+    printer::Printer,
+    settings::Settings,
+};
+
+/// Where this binary is inside a board: on the path of whoever enters it.
+pub const BINARY: &str = "/usr/local/bin/penstock";
+
+/// The boards of this user.
+pub struct Boards {
+    cache: Cache,
+}
+
+impl Boards {
+    /// Boards whose images and saved states are in the user's cache.
+    pub fn new(settings: &Settings) -> Boards {
+        Boards { cache: Cache::at(&settings.cache) }
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The board for a model; with an inventory, one like the machine that it describes.
+    pub fn design(
+        &self,
+        file: &ModelFile,
+        inventory: Option<&Inventory>,
+        printer: &mut Printer,
+    ) -> Result<Design, Failure> {
+        let _ = printer;
+        Design::from_model(&file.model, inventory).map_err(|errors| {
+            let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let text = format!("no board can be composed for {}:\n  {}", file.source.name, list.join("\n  "));
+            Failure::new(Status::BadInput, text)
+        })
+    }
+
+    /// The board image, made now if it is not there.
+    pub fn image(&self, printer: &mut Printer) -> Result<Image, Failure> {
+        Image::ensure(&self.cache, &mut |progress| show(printer, progress)).map_err(failed)
+    }
+
+    /// A running board; one with a name can be left running.
+    pub fn up(
+        &self,
+        design: Design,
+        image: &Image,
+        name: Option<&str>,
+        cold: bool,
+        printer: &mut Printer,
+    ) -> Result<Board, Failure> {
+        let options = UpOptions { cold, name: name.map(str::to_owned), ..UpOptions::default() };
+        Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
+            .map_err(failed)
+    }
+}
+
+/// Puts this binary and the model into a board; gives the model's path there.
+pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
+    let binary = env::current_exe().or_fail(Status::Missing)?;
+    board.copy_in(&binary, BINARY, 0o755).or_fail(Status::Missing)?;
+    let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let path = format!("/root/{name}");
+    board.write(&path, file.source.text.as_bytes(), 0o644).or_fail(Status::Missing)?;
+    Ok(path)
+}
+
+fn show(printer: &mut Printer, progress: Progress) {
+    match progress {
+        Progress::Phase(what) => printer.doing(what),
+        Progress::Fraction(done) => printer.fraction(done),
+        Progress::Note(what) => printer.say(what),
+    }
+}
+
+/// A board's errors know what to do about themselves.
+pub fn failed(error: penstock_board::BoardError) -> Failure {
+    let hint = error.hint();
+    let failure = Failure::new(Status::Missing, error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

@@ -1,0 +1,64 @@
+//! `penstock board`: keep, enter and drop a rehearsal's board.
+
+use serde_json::json;
+
+use crate::{
+    arguments::Board as Verb,
+    boards::{self, Boards},
+    commands::exit_with,
+    failure::{Failure, OrFail, Status},
+    model_file,
+    printer::Printer,
+    settings::Settings,
+};
+use penstock_board::Board;
+
+/// Runs one of the verbs of `board`.
+pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let boards = Boards::new(settings);
+    match verb {
+        Verb::Image => {
+            let image = boards.image(printer)?;
+            printer.done();
+            let value = json!({"digest": image.digest(), "directory": image.directory()});
+            printer.data(&value, || {
+                format!("board image {} in {}", image.digest(), image.directory().display())
+            })?;
+            Ok(Status::Holds)
+        }
+        Verb::Up { model, inventory, cold } => {
+            let file = model_file::read(&model, printer)?;
+            let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
+            let design = boards.design(&file, inventory.as_ref(), printer)?;
+            let image = boards.image(printer)?;
+            let mut board = boards.up(design, &image, Some(&file.model.machine), cold, printer)?;
+            printer.doing("Copying penstock and the model into the board");
+            let path = boards::furnish(&mut board, &file)?;
+            board.detach();
+            printer.done();
+            let name = &file.model.machine;
+            printer.say(format!("The board {name} is up. Enter it with `penstock board ssh {name}`; the model is {path} there."));
+            printer.say(format!("Drop it with `penstock board down {name}`."));
+            Ok(Status::Holds)
+        }
+        Verb::Ssh { name, command } => {
+            let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
+            printer.done();
+            let status = board.ssh_command(&command).run_attached().or_fail(Status::Missing)?;
+            exit_with(status)
+        }
+        Verb::Down { name } => {
+            Board::drop_kept(boards.cache(), &name).map_err(boards::failed)?;
+            printer.say(format!("The board {name} is gone."));
+            Ok(Status::Holds)
+        }
+        Verb::List => {
+            let kept = Board::list(boards.cache()).map_err(boards::failed)?;
+            printer.data(&kept, || match kept.is_empty() {
+                true => "No boards are kept.".to_owned(),
+                false => kept.iter().map(|board| format!("{board}\n")).collect(),
+            })?;
+            Ok(Status::Holds)
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `penstock start` and `penstock stop`: guests of a model on this machine.
+
+use penstock_apply::Mode;
+use penstock_model::{GuestName, Inventory, Model};
+use penstock_plan::{Plan, PlanError};
+
+use crate::{
+    arguments::Guests,
+    commands::{apply, plan},
+    failure::{Failure, Status},
+    machine::Machine,
+    model_file,
+    printer::Printer,
+    settings::Settings,
+};
+
+/// Starts guests, and the guests that they need.
+pub fn start(arguments: &Guests, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    run(arguments, penstock_plan::start, Mode::Apply, settings, printer)
+}
+
+/// Stops guests, dependents first; gives every VF back, reset. Goes on past what fails.
+pub fn stop(arguments: &Guests, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    run(arguments, penstock_plan::stop, Mode::TearDown, settings, printer)
+}
+
+/// Makes the plan for the guests that were named, all of them when none was.
+type Planner = fn(&Model, &Inventory, &[GuestName]) -> Result<Plan, PlanError>;
+
+fn run(
+    arguments: &Guests,
+    planner: Planner,
+    mode: Mode,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let file = model_file::read(&arguments.model, printer)?;
+    let machine = Machine::here(settings);
+    let inventory = machine.inventory()?;
+    let plan = planner(&file.model, &inventory, &arguments.guests)
+        .map_err(|error| plan::explain(error, &file, printer))?;
+    plan::judge_steps(&plan, &file, &inventory)?;
+    apply::carry_out(&machine, plan, mode, printer)
+}

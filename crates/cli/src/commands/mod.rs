@@ -1,0 +1,41 @@
+//! The verbs, one file each.
+
+pub mod apply;
+mod board;
+mod check;
+mod guests;
+mod plan;
+mod rehearse;
+mod scan;
+mod schema;
+mod status;
+pub mod verify;
+
+use crate::{
+    arguments::Verb,
+    failure::{Failure, Status},
+    printer::Printer,
+    settings::Settings,
+};
+
+/// Runs a verb to its exit status.
+pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    match verb {
+        Verb::Scan(arguments) => scan::run(&arguments, settings, printer),
+        Verb::Check(arguments) => check::run(&arguments, settings, printer),
+        Verb::Plan(arguments) => plan::run(&arguments, settings, printer),
+        Verb::Apply(arguments) => apply::run(&arguments, settings, printer),
+        Verb::Verify(arguments) => verify::run(&arguments, settings, printer),
+        Verb::Start(arguments) => guests::start(&arguments, settings, printer),
+        Verb::Stop(arguments) => guests::stop(&arguments, settings, printer),
+        Verb::Status => status::run(settings, printer),
+        Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),
+        Verb::Board(arguments) => board::run(arguments, settings, printer),
+        Verb::Schema => schema::run(printer),
+    }
+}
+
+/// Ends with another program's exit status, as that of a command run inside a board.
+fn exit_with(status: i32) -> ! {
+    std::process::exit(status)
+}

@@ -1,0 +1,67 @@
+//! `penstock verify MODEL`: re-reads kernel and guests, one verdict per attribute.
+
+use std::time::Duration;
+
+use penstock_apply::{KernelEyes, verify};
+use penstock_model::{Outcome, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    arguments::Verify,
+    failure::{Failure, Status},
+    machine::Machine,
+    model_file,
+    printer::Printer,
+    settings::Settings,
+};
+
+/// What `--json` prints.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Verified {
+    /// Whether every verdict holds.
+    pub holds: bool,
+    /// All of them.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Looks at everything that the model asks for, and says what was seen.
+pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read(&arguments.model, printer)?;
+    let machine = Machine::here(settings);
+    printer.doing("Looking at this machine");
+    let inventory = machine.inventory()?;
+    let nics = penstock_plan::resolve(&file.model, &inventory)
+        .map_err(|found| model_file::explain(&found, &file.source, printer))?;
+    printer.doing("Looking inside the guests");
+    let places = machine.places(&file.model);
+    let patience = Duration::from_millis(arguments.patience);
+    let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
+    verdicts.extend(machine.limits(&file.model));
+    printer.done();
+    let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
+    let verified = Verified { holds, verdicts };
+    printer.data(&verified, || table(&verified.verdicts))?;
+    Ok(if holds { Status::Holds } else { Status::DoesNotHold })
+}
+
+/// Every verdict that does not hold in full, then the count of each outcome.
+fn table(verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
+    for verdict in verdicts.iter().filter(|verdict| verdict.outcome != Outcome::Pass) {
+        text.push_str(&format!(
+            "{:<12} {} {} ({}): wanted {}, seen {}{}\n",
+            verdict.outcome,
+            verdict.subject,
+            verdict.attribute,
+            verdict.vantage,
+            verdict.wanted,
+            verdict.seen,
+            if verdict.best_effort { " (best effort)" } else { "" },
+        ));
+    }
+    let count = |outcome| verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
+    let all = [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown];
+    let counts: Vec<String> = all.map(|outcome| format!("{} {outcome}", count(outcome))).into();
+    text.push_str(&counts.join(", "));
+    text
+}

@@ -1,0 +1,121 @@
+//! This machine: its inventory, what can be carried out on it, and the places inside it, put together from the parts.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use penstock_apply::{Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options};
+use penstock_guests::Containers;
+use penstock_host::{
+    Place, Root,
+    files::{self, Lock},
+    interface_of, interrupt,
+};
+use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
+use penstock_plan::{Carry, Plan};
+
+use crate::{
+    failure::{Failure, OrFail, Status},
+    settings::Settings,
+};
+
+/// A machine that Penstock runs on, or a recorded tree of one.
+pub struct Machine {
+    root: Root,
+    state: PathBuf,
+    journal: PathBuf,
+}
+
+impl Machine {
+    /// The machine that Penstock runs on.
+    pub fn here(settings: &Settings) -> Machine {
+        Machine::at(Root::system(), settings)
+    }
+
+    /// The machine whose file systems are under `root`.
+    pub fn at(root: Root, settings: &Settings) -> Machine {
+        Machine { root, state: settings.state.clone(), journal: settings.journal.clone() }
+    }
+
+    /// Everything found on it, with the guests that are defined there.
+    pub fn inventory(&self) -> Result<Inventory, Failure> {
+        if !self.root.is_system() {
+            return Ok(penstock_host::scan::scan(&self.root, None));
+        }
+        let mut inventory = penstock_host::scan::scan_system();
+        inventory.guests = self.containers().found().or_fail(Status::Missing)?;
+        self.find_lent_pfs(&mut inventory);
+        Ok(inventory)
+    }
+
+    /// A PF that a guest owns has its interface in there, and with it the permanent address by which models know it.
+    fn find_lent_pfs(&self, inventory: &mut Inventory) {
+        let containers = self.containers();
+        for (name, guest) in inventory.guests.iter().filter(|(_, guest)| guest.running) {
+            let lent = inventory.pfs.iter_mut().filter(|pf| guest.functions.contains(&pf.bdf));
+            let lent: Vec<_> = lent.filter(|pf| pf.permanent_mac.is_none()).collect();
+            let Some(place) = containers.place(name).filter(|_| !lent.is_empty()) else {
+                continue;
+            };
+            let interfaces = place.interfaces().unwrap_or_default();
+            for pf in lent {
+                let found = interface_of(pf.bdf, &interfaces, &self.root);
+                pf.permanent_mac = found.map(|found| found.permanent_mac.unwrap_or(found.interface.mac));
+            }
+        }
+    }
+
+    /// Its containers.
+    pub fn containers(&self) -> Containers {
+        Containers::new(self.root.clone(), self.state.join("guests"))
+    }
+
+    /// Carries a plan out, alone: a second Penstock is told that somebody else is at it.
+    pub fn carry_out(
+        &self,
+        plan: &Plan,
+        mode: Mode,
+        observer: &mut dyn Observer,
+    ) -> Result<Result<Applied, ApplyError>, Failure> {
+        let _alone = self.lock()?;
+        files::create_dir_all(&self.journal).or_fail(Status::Missing)?;
+        let mut journal = FileJournal::open(self.journal.join("journal")).or_fail(Status::Missing)?;
+        let (mut host, mut containers) =
+            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.containers());
+        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut containers];
+        let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
+        Ok(penstock_apply::run(plan, &mut carriers, &mut journal, observer, &options))
+    }
+
+    /// Where each of the model's guests can be looked into.
+    pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
+        let containers = self.containers();
+        let place = |name: &GuestName| match containers.place(name) {
+            Some(place) => GuestPlace::Running(Box::new(place)),
+            None => GuestPlace::NotRunning("it does not run".to_owned()),
+        };
+        model.guests.keys().map(|name| (name.clone(), place(name))).collect()
+    }
+
+    /// What the limits of the model's running guests turn out to be.
+    pub fn limits(&self, model: &Model) -> Vec<Verdict> {
+        let containers = self.containers();
+        let of = |(name, guest): (&GuestName, &Guest)| {
+            containers.limits_verdicts(name, guest.cpus, guest.memory.map(|size| size.0))
+        };
+        model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
+    }
+
+    fn lock(&self) -> Result<Lock, Failure> {
+        let needs_root =
+            "changing a machine needs root; `penstock rehearse` needs neither root nor the hardware";
+        let created = files::create_dir_all(&self.state);
+        created.or_fail(Status::Missing).map_err(|failure| failure.hint(needs_root))?;
+        let path = self.state.join("lock");
+        let lock = Lock::try_exclusive(&path)
+            .or_fail(Status::Missing)
+            .map_err(|failure| failure.hint(needs_root))?;
+        lock.ok_or_else(|| {
+            let text = format!("another penstock is changing this machine: it holds {}", path.display());
+            Failure::new(Status::Refused, text).hint("wait for it to end, then try again")
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Where output goes: data to standard output, conversation to standard error.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::{
+    failure::{Failure, Status, sources},
+    settings::Settings,
+};
+
+/// Owns what a command prints. A progress bar on a terminal, plain lines elsewhere.
+pub struct Printer {
+    json: bool,
+    quiet: bool,
+    color: bool,
+    interactive: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Printer {
+    /// A printer for these settings.
+    pub fn new(settings: &Settings) -> Printer {
+        let Settings { json, quiet, color, interactive, .. } = *settings;
+        Printer { json, quiet, color, interactive, bar: None }
+    }
+
+    /// Whether messages may be coloured.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Data: as JSON where that was asked for, else as text. A reader that went away is no failure.
+    pub fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        self.bar = None;
+        let mut out = match self.json {
+            true => {
+                serde_json::to_string_pretty(value).map_err(|error| Failure::new(Status::Missing, error))?
+            }
+            false => text(),
+        };
+        if !out.ends_with('\n') {
+            out.push('\n');
+        }
+        match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::new(Status::Missing, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A line of conversation.
+    pub fn say(&mut self, line: impl AsRef<str>) {
+        if self.quiet {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => bar.println(line.as_ref()),
+            None => eprintln!("{}", line.as_ref()),
+        }
+    }
+
+    /// A warning.
+    pub fn warn(&mut self, line: impl AsRef<str>) {
+        let line = format!("{} {}", self.paint("33;1", "warning:"), line.as_ref());
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// What is going on now. On a terminal it replaces what went on before; elsewhere it is one more line.
+    pub fn doing(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if self.quiet {
+            return;
+        }
+        if !self.interactive {
+            eprintln!("{what}");
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        bar.set_message(what);
+        bar.reset_elapsed();
+    }
+
+    /// How far along it is, from 0 to 1. Shown on a terminal only.
+    pub fn fraction(&mut self, done: f64) {
+        let Some(bar) = &self.bar else { return };
+        if bar.length().is_none() {
+            bar.set_length(1000);
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {msg} [{bar:30}] {percent}% {elapsed:.dim}")
+            {
+                bar.set_style(style.progress_chars("=> "));
+            }
+        }
+        bar.set_position((done.clamp(0.0, 1.0) * 1000.0) as u64);
+    }
+
+    /// What went on is over.
+    pub fn done(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Why the command failed: the chain of causes, then what to do.
+    pub fn failure(&mut self, failure: &Failure) {
+        self.done();
+        if let Some(error) = &failure.error {
+            let mut causes = sources(&**error);
+            if let Some(first) = causes.next() {
+                eprintln!("{} {first}", self.paint("31;1", "error:"));
+            }
+            for cause in causes {
+                eprintln!("  because {cause}");
+            }
+        }
+        for hint in &failure.hints {
+            eprintln!("{} {hint}", self.paint("36;1", "help:"));
+        }
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}

@@ -1,0 +1,180 @@
+//! One rehearsal: a board, this same binary inside it, and what it found.
+
+use std::{
+    env,
+    time::{Duration, Instant, SystemTime},
+};
+
+use penstock_board::{Board, Design};
+use penstock_host::{Command, Output, Place, files};
+use penstock_model::Inventory;
+use penstock_report::{
+    Evidence,
+    evidence::{Accelerator, Phase, StepOutcome, StepRecord},
+    machine::Machine,
+};
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    boards::{self, Boards},
+    commands::{apply::Carried, verify::Verified},
+    failure::{Failure, OrFail, Status},
+    model_file::ModelFile,
+    printer::Printer,
+};
+
+/// How long one verb may take inside a board, which software emulation slows down some twenty times.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A rehearsal and the evidence gathered so far; it is kept even when something fails on the way.
+pub struct Rehearsal<'a> {
+    file: &'a ModelFile,
+    evidence: Evidence,
+    started: Instant,
+    /// Whether `apply` and `verify` both ran to their ends.
+    complete: bool,
+}
+
+impl<'a> Rehearsal<'a> {
+    /// A rehearsal of `file` that starts at `now`.
+    pub fn new(file: &'a ModelFile, id: String, now: SystemTime) -> Rehearsal<'a> {
+        let mut evidence = Evidence::default();
+        evidence.run.id = id;
+        evidence.run.started = humantime::format_rfc3339_seconds(now).to_string();
+        evidence.run.command = env::args().collect();
+        evidence.versions.penstock = env!("CARGO_PKG_VERSION").to_owned();
+        evidence.versions.commit = option_env!("PENSTOCK_COMMIT").map(str::to_owned);
+        evidence.model.name = file.source.name.clone();
+        evidence.model.text = file.source.text.clone();
+        evidence.hashes.model = Some(sha256(file.source.text.as_bytes()));
+        evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
+        Rehearsal { file, evidence, started: Instant::now(), complete: false }
+    }
+
+    /// Does all of it. Whatever the outcome, the board is gone afterwards.
+    pub fn perform(
+        &mut self,
+        boards: &Boards,
+        design: Design,
+        cold: bool,
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
+        let image = self.timed("image", || boards.image(printer))?;
+        self.evidence.hashes.image = Some(image.digest().to_owned());
+        let mut board = self.timed("boot", || boards.up(design, &image, None, cold, printer))?;
+        self.evidence.versions.qemu = Some(board.emulator_version().to_owned());
+        let (name, why) = board.accelerator();
+        self.evidence.versions.accelerator = Some(Accelerator { name: name.to_owned(), why: why.to_owned() });
+        let outcome = self.inside(&mut board, printer);
+        self.evidence.serial_log = Some(board.serial_log());
+        let down = self.timed("down", || board.down().or_fail(Status::Missing));
+        outcome.and(down)
+    }
+
+    /// What happens inside the board: the same verbs that a user types on a real host.
+    fn inside(&mut self, board: &mut Board, printer: &mut Printer) -> Result<(), Failure> {
+        printer.doing("Copying penstock and the model into the board");
+        let binary = env::current_exe().or_fail(Status::Missing)?;
+        self.evidence.hashes.binary = Some(sha256(&files::read(&binary).or_fail(Status::Missing)?));
+        let model = self.timed("copy", || boards::furnish(board, self.file))?;
+
+        printer.doing("Scanning the board");
+        let inventory: Inventory = self.timed("scan", || told(ask(board, &["scan", "--json"])?))?;
+        let bytes = serde_json::to_vec(&inventory).or_fail(Status::Missing)?;
+        self.evidence.hashes.inventory = Some(sha256(&bytes));
+        self.evidence.versions.kernel = Some(inventory.kernel.release.clone());
+        self.evidence.notes.extend(inventory.unknown.iter().cloned());
+
+        printer.doing("Applying the model to the board");
+        let output = self.timed("apply", || ask(board, &["apply", "--json", "--quiet", &model]))?;
+        let carried: Option<Carried> = serde_json::from_slice(&output.stdout).ok();
+        if let Some(carried) = &carried {
+            self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
+            self.evidence.steps = records(carried);
+            self.evidence.notes.extend(carried.plan.notes.iter().cloned());
+        }
+        if !output.status.success() || carried.is_none() {
+            return Err(refused("apply", &output));
+        }
+
+        printer.doing("Verifying from the kernel, from inside every guest, and with frames");
+        let output = self.timed("verify", || ask(board, &["verify", "--json", &model]))?;
+        let verified: Verified = told(output)?;
+        self.evidence.verdicts = verified.verdicts;
+        self.complete = true;
+        Ok(())
+    }
+
+    /// Whether all was done and all that was seen is as the model says.
+    pub fn holds(&self) -> bool {
+        self.complete && self.evidence.holds()
+    }
+
+    /// The evidence, with how it ended.
+    pub fn conclude(mut self, status: Status) -> Evidence {
+        self.evidence.run.took = self.started.elapsed();
+        self.evidence.run.exit = Some(status as u8);
+        self.evidence
+    }
+
+    fn timed<T>(&mut self, name: &str, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let started = Instant::now();
+        let outcome = act();
+        self.evidence.phases.push(Phase { name: name.to_owned(), took: started.elapsed() });
+        outcome
+    }
+}
+
+/// Runs one of our own verbs inside the board.
+fn ask(board: &Board, arguments: &[&str]) -> Result<Output, Failure> {
+    let command = Command::new(boards::BINARY).args(arguments).deadline(PATIENCE);
+    board.run(&command).or_fail(Status::Missing)
+}
+
+/// Reads the JSON that a verb printed; whether it holds is for the reader of the JSON.
+fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
+    serde_json::from_slice(&output.stdout).map_err(|_| refused(&output.command, &output))
+}
+
+/// A verb inside the board did not do what it should; what it said is passed on with its exit status.
+fn refused(verb: &str, output: &Output) -> Failure {
+    let status = match output.status.code() {
+        Some(2) => Status::BadInput,
+        Some(3) => Status::Refused,
+        Some(5) => Status::RolledBack,
+        _ => Status::Missing,
+    };
+    Failure::new(
+        status,
+        format!("inside the board, `{verb}` ended with {}:\n{}", output.status, output.errors().trim_end()),
+    )
+}
+
+/// The steps of the plan as they went; those after a failure were not reached.
+fn records(carried: &Carried) -> Vec<StepRecord> {
+    use penstock_apply::journal::Ending;
+    let report = |step: &penstock_plan::Step| carried.steps.iter().find(|report| report.step == step.id);
+    let record = |step: &penstock_plan::Step| {
+        let report = report(step);
+        StepRecord {
+            id: step.id.0,
+            what: step.action.to_string(),
+            why: step.reason.clone(),
+            took: report.and_then(|report| Duration::try_from_secs_f64(report.seconds).ok()),
+            outcome: match report.map(|report| report.outcome) {
+                None => StepOutcome::Skipped,
+                Some(Ending::Done) => StepOutcome::Done,
+                Some(Ending::Unsupported) => StepOutcome::Unsupported,
+                Some(Ending::Failed) => StepOutcome::Failed,
+            },
+            detail: report.and_then(|report| report.detail.clone()),
+        }
+    };
+    carried.plan.steps.iter().map(record).collect()
+}
+
+/// SHA-256 in lower-case hexadecimal.
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,204 @@
+//! Rehearsals that boot real kernels: what a user does, through the binary.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use penstock_testkit::{
+    binary::{self, Run, run},
+    needs,
+};
+use serde_json::Value;
+
+type Outcome = Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = if arguments.list { None } else { needs::board() };
+    if let Some(reason) = &missing {
+        eprintln!("board tests are skipped: {reason}");
+    }
+    let trial =
+        |name: &str, test: fn() -> Outcome| Trial::test(name, test).with_ignored_flag(missing.is_some());
+    let trials = vec![
+        trial("the_examples_hold_in_board", the_examples_hold),
+        trial("vlans_keep_guests_apart_in_board", vlans_keep_guests_apart),
+        trial("what_a_driver_cannot_do_is_said_in_board", what_a_driver_cannot_do_is_said),
+        trial("a_mac_changed_behind_the_tools_back_is_found_in_board", a_changed_mac_is_found),
+        trial("an_interrupt_leaves_nothing_running_in_board", an_interrupt_leaves_nothing_running),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn here(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rehearse").join(name)
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+/// Rehearses a model into a fresh directory; gives how that ended, and the evidence.
+fn rehearse(model: &Path) -> Result<(Run, Value, tempfile::TempDir), Failed> {
+    let directory = tempfile::tempdir()?;
+    let run =
+        run(directory.path(), ["rehearse".as_ref(), "--output".as_ref(), "run".as_ref(), model.as_os_str()]);
+    let evidence = std::fs::read_to_string(directory.path().join("run/evidence.json"))
+        .map_err(|error| format!("no evidence ({error}), status {}:\n{}", run.status, run.stderr))?;
+    Ok((run, serde_json::from_str(&evidence)?, directory))
+}
+
+fn expect(run: &Run, status: i32) -> Outcome {
+    if run.status == status {
+        return Ok(());
+    }
+    Err(format!("status {} instead of {status}\n{}\n{}", run.status, run.stdout, run.stderr).into())
+}
+
+fn verdicts(evidence: &Value) -> &Vec<Value> {
+    evidence["verdicts"].as_array().expect("evidence has verdicts")
+}
+
+fn outcomes<'a>(evidence: &'a Value, attribute: &'a str) -> Vec<&'a str> {
+    let about = verdicts(evidence).iter().filter(|verdict| verdict["attribute"] == attribute);
+    about.map(|verdict| verdict["outcome"].as_str().unwrap_or_default()).collect()
+}
+
+fn the_examples_hold() -> Outcome {
+    for name in ["smallest.yaml", "storage-node.yaml", "xeon-d.yaml"] {
+        let (run, evidence, directory) = rehearse(&example(name))?;
+        expect(&run, 0)?;
+        assert!(!verdicts(&evidence).is_empty());
+        assert!(verdicts(&evidence).iter().all(|verdict| verdict["outcome"] == "pass"), "{name}");
+        let report = std::fs::read_to_string(directory.path().join("run/report.html"))?;
+        assert!(report.contains("<svg") && !report.contains("http://") && !report.contains("https://"));
+        let serial = std::fs::read_to_string(directory.path().join("run/serial.log"))?;
+        assert!(serial.contains("Linux version"), "{name}: the serial log starts with the first byte");
+    }
+    Ok(())
+}
+
+fn vlans_keep_guests_apart() -> Outcome {
+    let (run, evidence, _directory) = rehearse(&here("vlans.yaml"))?;
+    expect(&run, 0)?;
+    for attribute in ["mac", "vlan", "spoofchk", "trust", "mtu"] {
+        let seen = outcomes(&evidence, attribute);
+        assert!(!seen.is_empty() && seen.iter().all(|outcome| *outcome == "pass"), "{attribute}: {seen:?}");
+    }
+    // Four VFs in guests and the PF on the host: each ordered pair was tried, both those that must and must not reach.
+    let reached: Vec<&Value> =
+        verdicts(&evidence).iter().filter(|verdict| verdict["subject"].get("path").is_some()).collect();
+    assert_eq!(reached.len(), 20);
+    let isolated =
+        reached.iter().filter(|verdict| verdict["wanted"].as_str().is_some_and(|text| text.contains("not")));
+    assert!(isolated.count() >= 12, "{reached:?}");
+    Ok(())
+}
+
+fn what_a_driver_cannot_do_is_said() -> Outcome {
+    let (run, evidence, _directory) = rehearse(&here("unsupported.yaml"))?;
+    expect(&run, 1)?;
+    assert_eq!(outcomes(&evidence, "link_state"), ["unsupported"]);
+    let (run, evidence, _directory) = rehearse(&here("best-effort.yaml"))?;
+    expect(&run, 0)?;
+    assert_eq!(outcomes(&evidence, "link_state"), ["unsupported"]);
+    Ok(())
+}
+
+fn a_changed_mac_is_found() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let at = directory.path();
+    let model = here("vlans.yaml");
+    expect(&run(at, ["board".as_ref(), "up".as_ref(), model.as_os_str()]), 0)?;
+    let outcome = on_a_kept_board(at, &model);
+    let down = run(at, ["board", "down", "vlans"]);
+    outcome?;
+    expect(&down, 0)?;
+    let list = run(at, ["board", "list", "--json"]);
+    assert!(!list.stdout.contains("vlans"), "{}", list.stdout);
+    Ok(())
+}
+
+/// On a board that was only booted: apply, verify, break it, see that found, stop, start again.
+fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
+    let inside = |words: &[&str]| run(at, ["board", "ssh", "vlans"].into_iter().chain(words.iter().copied()));
+    let copy = std::fs::read_to_string(model)?;
+    expect(&inside(&["sh", "-c", &format!("cat > /root/vlans.yaml <<'END'\n{copy}END")]), 0)?;
+    expect(&inside(&["penstock", "apply", "/root/vlans.yaml"]), 0)?;
+    expect(&inside(&["penstock", "verify", "/root/vlans.yaml"]), 0)?;
+
+    let again = inside(&["penstock", "plan", "/root/vlans.yaml", "--json"]);
+    expect(&again, 0)?;
+    let plan: Value = serde_json::from_str(&again.stdout)?;
+    assert_eq!(
+        plan["steps"].as_array().map(Vec::len),
+        Some(0),
+        "a model that holds has an empty plan: {plan}"
+    );
+
+    expect(&inside(&["ip", "link", "set", "uplink0", "vf", "1", "mac", "02:00:00:00:00:99"]), 0)?;
+    let broken = inside(&["penstock", "verify", "/root/vlans.yaml", "--json"]);
+    expect(&broken, 1)?;
+    let verified: Value = serde_json::from_str(&broken.stdout)?;
+    assert!(outcomes(&verified, "mac").contains(&"fail"), "{verified}");
+
+    expect(&inside(&["penstock", "stop", "/root/vlans.yaml"]), 0)?;
+    let links = inside(&["ls", "/sys/bus/pci/drivers/igbvf"]);
+    assert!(!links.stdout.contains("0000:"), "every VF came back and was let go: {}", links.stdout);
+    expect(&inside(&["penstock", "verify", "/root/vlans.yaml"]), 1)?;
+    // The MAC that somebody changed is mended before the guests start again.
+    expect(&inside(&["penstock", "apply", "/root/vlans.yaml"]), 0)?;
+    expect(&inside(&["penstock", "verify", "/root/vlans.yaml"]), 0)?;
+    Ok(())
+}
+
+fn an_interrupt_leaves_nothing_running() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let mut child = binary::command(directory.path())
+        .args(["rehearse", "--cold", "--output", "run"])
+        .arg(example("smallest.yaml"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let emulator = wait_for(Duration::from_secs(60), || child_of(child.id(), "qemu"))
+        .ok_or("the emulator never started")?;
+    let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    assert!(interrupt.success());
+    let started = Instant::now();
+    let output = {
+        child.wait()?;
+        child.wait_with_output()?
+    };
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!Path::new("/proc").join(emulator.to_string()).exists(), "the emulator is gone");
+    Ok(())
+}
+
+fn wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    None
+}
+
+/// The child of `parent` whose command line has `word` in it.
+fn child_of(parent: u32, word: &str) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").ok()?;
+    processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()).find(|process| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let command = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        status.contains(&format!("PPid:\t{parent}\n"))
+            && command.contains(word)
+            && command.contains("-device")
+    })
+}
