@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, ErrorKind, Write},
     os::unix::net::UnixStream,
     path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -68,6 +69,22 @@ impl Control {
                 attempt,
                 why: error["desc"].as_str().unwrap_or("no reason given").to_owned(),
             }),
+        }
+    }
+
+    /// Lets the machine run. QEMU reports a migration as completed a moment before it has cleaned up after it, and
+    /// refuses until it has; no event tells of that.
+    pub fn let_run(&mut self) -> Result<(), BoardError> {
+        loop {
+            match self.ask("let the board run", "cont", Value::Null) {
+                Err(BoardError::Control { why, .. }) if why.contains("not finalized") => {
+                    if Instant::now() >= self.deadline {
+                        return Err(BoardError::Control { attempt: "let the board run", why });
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+                outcome => return outcome.map(drop),
+            }
         }
     }
 

@@ -88,7 +88,7 @@ impl Saved {
         let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
         control.ask("resume the saved board", "migrate-incoming", from)?;
         control.await_migration("resume the saved board")?;
-        control.ask("let the board run", "cont", Value::Null)?;
+        control.let_run()?;
         self.note_use()
     }
 
@@ -114,7 +114,7 @@ impl Saved {
         let saved = control
             .ask("save the board", "migrate", to)
             .and_then(|_| control.await_migration("save the board"));
-        control.ask("let the board run", "cont", Value::Null)?;
+        control.let_run()?;
         saved?;
         files::set_mode(part.0.join(STATE), 0o600)?;
         let there = self.is_there();
