@@ -11,10 +11,10 @@ use std::{
 };
 
 use penstock_host::{
-    Netlink, NetlinkError, PciError, PciFunction, Root, interface_of,
+    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
-use penstock_model::{Bdf, VfIndex, inventory::VfState};
+use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_one};
 
 mod facts;
@@ -25,6 +25,9 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// How long udev may take to have done with a new interface before it is renamed.
 const UDEV: Duration = Duration::from_secs(5);
+
+/// How long a PF may take from being brought up to having its link; copper takes some 3 s to negotiate.
+const CARRIER: Duration = Duration::from_secs(15);
 
 /// Drivers whose functions have no network interface of their own.
 const WITHOUT_INTERFACE: [&str; 4] = ["vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"];
@@ -109,6 +112,23 @@ impl HostCarrier {
         let found = self.interface(function)?;
         change(&mut self.netlink, found.index)
             .map_err(|error| from_netlink(&format!("{} ({function}) was not changed", found.name), error))
+    }
+
+    /// Waits until a PF that is up has its link, or until `deadline`: drivers check a rate against the link's speed and
+    /// refuse it with EINVAL while there is none (`igb_ndo_set_vf_bw` and its like). A PF that stays without one is
+    /// left to the driver's own answer.
+    fn await_carrier(&mut self, pf: Bdf, deadline: Instant) -> Result<(), CarryError> {
+        let found = self.interface(pf)?;
+        let linked = |reports: &[InterfaceReport]| {
+            let link = reports.iter().find(|report| report.index == found.index)?;
+            (link.interface.carrier == Some(true) || !link.interface.up).then_some(())
+        };
+        match self.netlink.wait_for(&format!("see the link of {} ({pf})", found.name), deadline, linked) {
+            Ok(()) | Err(NetlinkError::TimedOut { .. }) => Ok(()),
+            Err(error) => {
+                Err(from_netlink(&format!("the link of {} ({pf}) was not seen", found.name), error))
+            }
+        }
     }
 
     fn set_driver(
@@ -250,6 +270,9 @@ impl Carry for HostCarrier {
                 self.function(*pf).set_vf_count(*count, false).map_err(|error| from_pci(&at, error))
             }
             Action::SetVfAttribute { pf, vf, attribute } => {
+                if matches!(attribute, VfAttribute::Rate { .. }) {
+                    self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
+                }
                 self.change(*pf, |netlink, index| netlink.set_vf(index, *vf, attribute))
             }
             Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref(), until),
