@@ -66,10 +66,7 @@ pub struct Choice {
 
 impl Choice {
     fn tcg(why: impl Into<String>) -> Choice {
-        Choice {
-            accelerator: Accelerator::Tcg,
-            why: why.into(),
-        }
+        Choice { accelerator: Accelerator::Tcg, why: why.into() }
     }
 }
 
@@ -128,29 +125,15 @@ fn remember(cache: &Cache, key: String, choice: &Choice) -> Result<(), BoardErro
 }
 
 fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, BoardError> {
-    let log = cache
-        .directory()
-        .join(format!("kvm-probe-{}.log", std::process::id()));
+    let log = cache.directory().join(format!("kvm-probe-{}.log", std::process::id()));
     files::remove_file(&log)?;
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let mut process = emulator
         .command()
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-        .args([
-            "-machine", "q35", "-accel", "kvm", "-cpu", "max", "-smp", "2", "-m", "512M",
-        ])
-        .args([
-            "-kernel",
-            &text(image.kernel()),
-            "-initrd",
-            &text(image.initramfs()),
-        ])
-        .args([
-            "-append",
-            "console=ttyS0 panic=-1 penstock.probe=1",
-            "-serial",
-            "stdio",
-        ])
+        .args(["-machine", "q35", "-accel", "kvm", "-cpu", "max", "-smp", "2", "-m", "512M"])
+        .args(["-kernel", &text(image.kernel()), "-initrd", &text(image.initramfs())])
+        .args(["-append", "console=ttyS0 panic=-1 penstock.probe=1", "-serial", "stdio"])
         .start_logged(files::append(&log)?)?;
     let started = Instant::now();
     let choice = loop {
@@ -165,10 +148,7 @@ fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, Bo
             };
         }
         if let Some(line) = said.lines().find(|line| line.contains("KVM internal error")) {
-            break Choice::tcg(format!(
-                "a kernel does not run under this machine's KVM: {}",
-                line.trim()
-            ));
+            break Choice::tcg(format!("a kernel does not run under this machine's KVM: {}", line.trim()));
         }
         if ended {
             let last = said.trim().lines().last().unwrap_or("it said nothing").to_owned();

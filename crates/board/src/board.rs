@@ -37,17 +37,16 @@ pub struct UpOptions {
 
 impl Default for UpOptions {
     fn default() -> UpOptions {
-        UpOptions {
-            cold: false,
-            save: true,
-            name: None,
-            patience: Duration::from_secs(180),
-        }
+        UpOptions { cold: false, save: true, name: None, patience: Duration::from_secs(180) }
     }
 }
 
-/// How long a resume may take before it is given up for a boot.
-const RESUME_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a resume or a save may take before it is given up for a boot. QEMU needs longer than linear for many VFs:
+/// some 20 s for 200 on a busy machine.
+fn resume_patience(design: &Design) -> Duration {
+    Duration::from_secs(30 + u64::from(design.total_vfs()) / 3)
+}
+
 /// How long the first connection may take.
 const SSH_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -98,18 +97,8 @@ impl Board {
         saved::evict(cache)?;
         loop {
             let Choice { accelerator, why } = &choice;
-            listener(Progress::Note(format!(
-                "Accelerator: {} ({why})",
-                accelerator.name()
-            )));
-            let up = Up {
-                design: &design,
-                image,
-                cache,
-                options,
-                emulator: &emulator,
-                choice: &choice,
-            };
+            listener(Progress::Note(format!("Accelerator: {} ({why})", accelerator.name())));
+            let up = Up { design: &design, image, cache, options, emulator: &emulator, choice: &choice };
             match up.attempt(&mut timings, listener) {
                 Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
                     if choice.accelerator == Accelerator::Kvm =>
@@ -206,13 +195,7 @@ impl Board {
         if words.is_empty() {
             return ssh;
         }
-        ssh.arg("--").arg(
-            words
-                .iter()
-                .map(|word| shell::quoted(word))
-                .collect::<Vec<_>>()
-                .join(" "),
-        )
+        ssh.arg("--").arg(words.iter().map(|word| shell::quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// The same words as a place would run them.
@@ -262,13 +245,7 @@ impl Up<'_> {
         timings: &mut Vec<(&'static str, Duration)>,
         listener: Listener<'_>,
     ) -> Result<Board, BoardError> {
-        let saved = Saved::place(
-            self.cache,
-            self.design,
-            self.image,
-            self.emulator,
-            self.choice.accelerator,
-        );
+        let saved = Saved::place(self.cache, self.design, self.image, self.emulator, self.choice.accelerator);
         if !self.options.cold && saved.is_there() {
             listener(Progress::Phase("Resuming the saved board".to_owned()));
             let mut spent = timings.clone();
@@ -296,16 +273,14 @@ impl Up<'_> {
         let mut making = self.directory()?;
         timed(timings, "keys", || Shell::make_keys(&making.directory))?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
-        timed(timings, "boot", || {
-            machine.await_sign(READY, self.options.patience)
-        })?;
+        timed(timings, "boot", || machine.await_sign(READY, self.options.patience))?;
         if !self.design.can_be_saved() {
             let why = "The board has an NVMe controller, which QEMU cannot save: it boots anew each time";
             listener(Progress::Note(why.to_owned()));
         } else if self.options.save && !saved.is_there() {
             // A board that cannot be saved is a board all the same.
             let outcome = timed(timings, "save", || {
-                saved.save(&machine, &making.directory, Instant::now() + RESUME_PATIENCE)
+                saved.save(&machine, &making.directory, Instant::now() + resume_patience(self.design))
             });
             if let Err(error) = outcome {
                 listener(Progress::Note(format!("The board could not be saved: {error}")));
@@ -322,9 +297,7 @@ impl Up<'_> {
         let mut making = self.directory()?;
         saved.furnish(&making.directory)?;
         let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
-        timed(timings, "resume", || {
-            saved.resume(&machine, Instant::now() + RESUME_PATIENCE)
-        })?;
+        timed(timings, "resume", || saved.resume(&machine, Instant::now() + resume_patience(self.design)))?;
         self.enter(making, machine, timings, true)
     }
 
@@ -332,11 +305,7 @@ impl Up<'_> {
     fn directory(&self) -> Result<Making, BoardError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = self.options.name.clone().unwrap_or_else(|| {
-            format!(
-                "run-{}-{}",
-                std::process::id(),
-                COUNT.fetch_add(1, Ordering::Relaxed)
-            )
+            format!("run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
         });
         let directory = kept::directory(self.cache, &name)?;
         files::create_dir_all(self.cache.running())?;
@@ -399,18 +368,12 @@ impl Up<'_> {
             timings: Vec::new(),
             warm,
         };
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
-        let hello = Command::new("date").args(["-s", &time]).deadline(SSH_PATIENCE);
+        // A connection takes a second or two to make, during which the time goes on.
+        let hello = Command::new("true").deadline(SSH_PATIENCE);
         let outcome = timed(timings, "ssh", || {
-            board
-                .remote(&hello)
-                .succeed()
-                .map_err(|error| BoardError::Unreachable {
-                    why: error.to_string(),
-                })
+            let first = board.remote(&hello).succeed();
+            let both = first.and_then(|_| board.remote(&set_clock()).succeed());
+            both.map_err(|error| BoardError::Unreachable { why: error.to_string() })
         });
         if outcome.is_err() && interrupt::pending() {
             let doing = "entering the board";
@@ -420,6 +383,13 @@ impl Up<'_> {
         board.timings = timings.clone();
         Ok(board)
     }
+}
+
+/// The command that sets a board's clock to this machine's.
+fn set_clock() -> Command {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
+    Command::new("date").args(["-s", &time]).deadline(SSH_PATIENCE)
 }
 
 fn timed<T>(

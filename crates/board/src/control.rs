@@ -22,15 +22,9 @@ pub struct Control {
 impl Control {
     /// Connects and leaves the negotiation behind. Everything on this connection must be done by `deadline`.
     pub fn connect(socket: &Path, deadline: Instant) -> Result<Control, BoardError> {
-        let failed = |source| BoardError::Socket {
-            attempt: "connect to QEMU's control socket",
-            source,
-        };
+        let failed = |source| BoardError::Socket { attempt: "connect to QEMU's control socket", source };
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        let mut control = Control {
-            reader: BufReader::new(stream),
-            deadline,
-        };
+        let mut control = Control { reader: BufReader::new(stream), deadline };
         control.next("greet", |message| message.get("QMP").is_some())?;
         control.ask("negotiate", "qmp_capabilities", Value::Null)?;
         Ok(control)
@@ -56,13 +50,9 @@ impl Control {
         }
         let line = format!("{message}\n");
         let written = self.reader.get_mut().write_all(line.as_bytes());
-        written.map_err(|source| BoardError::Socket {
-            attempt: "write to QEMU's control socket",
-            source,
-        })?;
-        let answer = self.next(attempt, |message| {
-            message.get("return").is_some() || message.get("error").is_some()
-        })?;
+        written.map_err(|source| BoardError::Socket { attempt: "write to QEMU's control socket", source })?;
+        let answer =
+            self.next(attempt, |message| message.get("return").is_some() || message.get("error").is_some())?;
         match answer.get("error") {
             None => Ok(answer["return"].clone()),
             Some(error) => Err(BoardError::Control {
@@ -92,10 +82,7 @@ impl Control {
     pub fn await_migration(&mut self, attempt: &'static str) -> Result<(), BoardError> {
         let ended = |message: &Value| {
             message["event"] == "MIGRATION"
-                && matches!(
-                    message["data"]["status"].as_str(),
-                    Some("completed" | "failed" | "cancelled")
-                )
+                && matches!(message["data"]["status"].as_str(), Some("completed" | "failed" | "cancelled"))
         };
         let event = self.next(attempt, ended)?;
         if event["data"]["status"] == "completed" {
@@ -113,24 +100,15 @@ impl Control {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(BoardError::Control {
-                    attempt,
-                    why: "it gave no answer in time".to_owned(),
-                });
+                return Err(BoardError::Control { attempt, why: "it gave no answer in time".to_owned() });
             }
-            let failed = |source| BoardError::Socket {
-                attempt: "read from QEMU's control socket",
-                source,
-            };
+            let failed = |source| BoardError::Socket { attempt: "read from QEMU's control socket", source };
             let patience = Some(left.max(Duration::from_millis(1)));
             self.reader.get_ref().set_read_timeout(patience).map_err(failed)?;
             let mut line = String::new();
             match self.reader.read_line(&mut line) {
                 Ok(0) => {
-                    return Err(BoardError::Control {
-                        attempt,
-                        why: "QEMU has ended".to_owned(),
-                    });
+                    return Err(BoardError::Control { attempt, why: "QEMU has ended".to_owned() });
                 }
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,

@@ -41,21 +41,7 @@ impl Archive {
         let name = u32::try_from(path.len() + 1).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(b"070701");
         // Inode, mode, owner, group, links, time, size, device, device of a node, length of the name, check.
-        let fields = [
-            self.entries,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            size,
-            0,
-            0,
-            device.0,
-            device.1,
-            name,
-            0,
-        ];
+        let fields = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name, 0];
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
         }

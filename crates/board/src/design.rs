@@ -50,6 +50,8 @@ pub struct Design {
     pub machine: String,
     /// CPUs.
     pub cpus: u32,
+    /// Whether there is an IOMMU.
+    pub iommu: bool,
     /// Memory.
     pub memory: ByteSize,
     /// The NICs, in the model's order, which is also that of their buses.
@@ -63,6 +65,14 @@ pub struct Design {
 }
 
 impl Design {
+    /// The board's kernel command line. An IOMMU is in pass-through for the board's own devices (requirement C6).
+    /// Grace periods are hastened, because every interface that changes its namespace or name waits for several, and
+    /// mitigations only cost time where nothing real is to be protected.
+    pub fn kernel_command_line(&self) -> String {
+        let iommu = if self.iommu { " intel_iommu=on iommu=pt" } else { "" };
+        format!("console=ttyS0 panic=-1 mitigations=off rcupdate.rcu_expedited=1{iommu}")
+    }
+
     /// The board for `model`.
     ///
     /// With an inventory, each NIC has the permanent MAC address and the number of VFs of the PF that the model's
@@ -80,10 +90,7 @@ impl Design {
         let hubs = hubs(model, &mut errors);
         let room = usize::from(CHIPSET - FIRST_PORT);
         if model.nics.len() + 1 > room {
-            errors.push(CompositionError::TooManyNics {
-                wanted: model.nics.len(),
-                limit: room - 1,
-            });
+            errors.push(CompositionError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
         }
         let mut nics = Vec::new();
         for (position, ((name, nic), pf)) in model.nics.iter().zip(found).enumerate() {
@@ -97,11 +104,7 @@ impl Design {
         }
         let design = assemble(model, nics);
         let errors = design.check();
-        if errors.is_empty() {
-            Ok(design)
-        } else {
-            Err(errors)
-        }
+        if errors.is_empty() { Ok(design) } else { Err(errors) }
     }
 
     /// Checks the rules of composition; empty when all hold.
@@ -147,9 +150,7 @@ impl Design {
         arguments.push(format!("{}M", self.memory.0 >> 20));
         if let Some(size) = self.nvme_namespace {
             arguments.push("-blockdev".to_owned());
-            arguments.push(format!(
-                "driver=null-co,node-name=namespace0,size={size},read-zeroes=on"
-            ));
+            arguments.push(format!("driver=null-co,node-name=namespace0,size={size},read-zeroes=on"));
         }
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
             arguments.push("-netdev".to_owned());
@@ -196,10 +197,7 @@ fn pick<'a>(
                 what.extend(
                     (wanted.driver.as_ref()).map(|driver| format!("of the driver {driver} that is free")),
                 );
-                errors.push(CompositionError::NoSuchPf {
-                    nic: name.clone(),
-                    what: what.join(", "),
-                });
+                errors.push(CompositionError::NoSuchPf { nic: name.clone(), what: what.join(", ") });
             }
             picked[position] = found;
         }
@@ -243,22 +241,13 @@ fn board_nic(
     hub: u32,
 ) -> Result<BoardNic, CompositionError> {
     let asked = model.board.emulation.get(name).copied();
-    let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS {
-        Emulation::Igb
-    } else {
-        Emulation::Virtio
-    });
+    let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS { Emulation::Igb } else { Emulation::Virtio });
     let limit = match emulation {
         Emulation::Igb => IGB_VFS,
         Emulation::Virtio => VIRTIO_VFS,
     };
     if nic.vfs > limit {
-        return Err(CompositionError::TooManyVfs {
-            nic: name.clone(),
-            wanted: nic.vfs,
-            emulation,
-            limit,
-        });
+        return Err(CompositionError::TooManyVfs { nic: name.clone(), wanted: nic.vfs, emulation, limit });
     }
     let real = pf.and_then(|pf| pf.sriov.as_ref()).map(|sriov| sriov.total_vfs);
     let total_vfs = match emulation {
@@ -266,19 +255,10 @@ fn board_nic(
         // A PF without any VF would be no PF.
         Emulation::Virtio => real.unwrap_or(nic.vfs).clamp(nic.vfs.max(1), VIRTIO_VFS),
     };
-    let mac = (pf.and_then(|pf| pf.permanent_mac))
-        .or(nic.matching.mac)
-        .unwrap_or_else(|| derived_mac(name));
+    let mac = (pf.and_then(|pf| pf.permanent_mac)).or(nic.matching.mac).unwrap_or_else(|| derived_mac(name));
     // Root ports are scanned in order and each has one bus below it: the first NIC is on bus 1.
     let bus = u16::try_from(position + 1).unwrap_or(u16::MAX);
-    Ok(BoardNic {
-        name: name.clone(),
-        bdf: Bdf::new(0, RoutingId(bus << 8)),
-        mac,
-        emulation,
-        total_vfs,
-        hub,
-    })
+    Ok(BoardNic { name: name.clone(), bdf: Bdf::new(0, RoutingId(bus << 8)), mac, emulation, total_vfs, hub })
 }
 
 /// The address of a NIC for which the model gives none: locally administered, of the SHA-256 of its name.
@@ -290,29 +270,26 @@ fn derived_mac(name: &NicName) -> Mac {
 fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let vfs: u32 = nics.iter().map(|nic| u32::from(nic.total_vfs)).sum();
     let many = vfs > MANY_VFS;
+    let has_vm = model.guests.values().any(|guest| guest.kind == GuestKind::Vm);
+    // QEMU draws up every function's address space anew whenever one of them maps a register: with hundreds of
+    // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
+    let iommu = model.board.iommu.unwrap_or(has_vm || !many);
     let mut design = Design {
+        iommu,
         machine: model.machine.clone(),
         cpus: model.board.cpus.unwrap_or(if many { 4 } else { 2 }),
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
         nics: Vec::new(),
-        netdevs: vec![Netdev {
-            id: MANAGEMENT.to_owned(),
-            hub: 0,
-        }],
+        netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
         devices: Vec::new(),
         nvme_namespace: None,
     };
     let devices = &mut design.devices;
-    devices.push(
-        Device::new("iommu", DeviceKind::Iommu)
-            .with("intremap", "on")
-            .with("device-iotlb", "on"),
-    );
-    devices.push(
-        Device::new("disk", DeviceKind::Disk)
-            .at(ROOT_BUS, 2 * 8)
-            .with("drive", "root"),
-    );
+    if iommu {
+        devices
+            .push(Device::new("iommu", DeviceKind::Iommu).with("intremap", "on").with("device-iotlb", "on"));
+    }
+    devices.push(Device::new("disk", DeviceKind::Disk).at(ROOT_BUS, 2 * 8).with("drive", "root"));
     let mut management = Device::new("management", DeviceKind::VirtioNet).at(ROOT_BUS, 3 * 8);
     management.netdev = Some(MANAGEMENT.to_owned());
     management.mac = Some(MANAGEMENT_MAC);
@@ -328,12 +305,9 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
                 igb.mac = Some(nic.mac);
                 igb.netdev = Some(netdev.clone());
                 devices.push(igb);
-                design.netdevs.push(Netdev {
-                    id: netdev,
-                    hub: nic.hub,
-                });
+                design.netdevs.push(Netdev { id: netdev, hub: nic.hub });
             }
-            Emulation::Virtio => compose(model, nic, &port, many, devices, &mut design.netdevs),
+            Emulation::Virtio => compose(model, nic, &port, (many, iommu), devices, &mut design.netdevs),
         }
     }
     if let Some(vfs) = model.board.nvme_vfs {
@@ -357,23 +331,21 @@ fn compose(
     model: &Model,
     nic: &BoardNic,
     port: &str,
-    many: bool,
+    (many, iommu): (bool, bool),
     devices: &mut Vec<Device>,
     netdevs: &mut Vec<Netdev>,
 ) {
     let function = |id: String, number: u16, mac: Mac, netdevs: &mut Vec<Netdev>| {
         let netdev = format!("{id}-port");
-        netdevs.push(Netdev {
-            id: netdev.clone(),
-            hub: nic.hub,
-        });
+        netdevs.push(Netdev { id: netdev.clone(), hub: nic.hub });
         let mut device = Device::new(id, DeviceKind::VirtioNet)
             .at(port, number)
             // One vector each for configuration, receive and transmit; of many functions, one for both queues.
-            .with("vectors", if many { 2 } else { 3 })
-            // Or the IOMMU would not stand between the function and memory, and no VM could be given it.
-            .with("iommu_platform", "on")
-            .with("ats", "on");
+            .with("vectors", if many { 2 } else { 3 });
+        if iommu {
+            // Or it would not stand between the function and memory, and no VM could be given it.
+            device = device.with("iommu_platform", "on").with("ats", "on");
+        }
         device.netdev = Some(netdev);
         device.mac = Some(mac);
         device
@@ -415,9 +387,7 @@ fn nvme(vfs: u16, position: u16, devices: &mut Vec<Device>) {
     }
     devices.push(controller);
     devices.push(
-        Device::new("namespace", DeviceKind::NvmeNamespace)
-            .with("drive", "namespace0")
-            .with("bus", "nvme"),
+        Device::new("namespace", DeviceKind::NvmeNamespace).with("drive", "namespace0").with("bus", "nvme"),
     );
 }
 

@@ -61,10 +61,7 @@ pub struct Place {
 impl Place {
     /// Function `function` of the bus `bus`.
     pub fn new(bus: impl Into<String>, function: u16) -> Place {
-        Place {
-            bus: bus.into(),
-            function,
-        }
+        Place { bus: bus.into(), function }
     }
 }
 
@@ -176,21 +173,12 @@ impl VfLayout {
     /// The layout for `vfs` VFs of the PF at function 0: offset 0x80 and stride 2, as an X550 or an 82576 has them,
     /// while they fit, which is up to 64; beyond, every function after the PF.
     pub const fn for_vfs(vfs: u16) -> VfLayout {
-        if vfs <= 64 {
-            VfLayout {
-                first: 0x80,
-                stride: 2,
-            }
-        } else {
-            VfLayout { first: 1, stride: 1 }
-        }
+        if vfs <= 64 { VfLayout { first: 0x80, stride: 2 } } else { VfLayout { first: 1, stride: 1 } }
     }
 
     /// The function number of VF `index`; `None` past the bus.
     pub fn function(self, index: u16) -> Option<u16> {
         let function = u32::from(self.first) + u32::from(index) * u32::from(self.stride);
-        u16::try_from(function)
-            .ok()
-            .filter(|function| *function < VfLayout::FUNCTIONS)
+        u16::try_from(function).ok().filter(|function| *function < VfLayout::FUNCTIONS)
     }
 }

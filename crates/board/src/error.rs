@@ -155,9 +155,7 @@ impl BoardError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             BoardError::Missing { package, .. } => {
-                return Some(format!(
-                    "on Debian it is in the package {package}: apt-get install {package}"
-                ));
+                return Some(format!("on Debian it is in the package {package}: apt-get install {package}"));
             }
             BoardError::NoSuchBoard { kept, .. } if !kept.is_empty() => {
                 return Some(format!("these run: {}", kept.join(", ")));

@@ -130,11 +130,7 @@ impl Image {
                 what: format!("{name} is gone or empty"),
             });
         }
-        Ok(Some(Image {
-            digest: digest.to_owned(),
-            directory: directory.to_owned(),
-            sums,
-        }))
+        Ok(Some(Image { digest: digest.to_owned(), directory: directory.to_owned(), sums }))
     }
 }
 
@@ -163,9 +159,7 @@ fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
             return Ok(lock);
         }
         if !told {
-            listener(Progress::Phase(
-                "Waiting for another penstock that makes the board image".to_owned(),
-            ));
+            listener(Progress::Phase("Waiting for another penstock that makes the board image".to_owned()));
             told = true;
         }
         let doing = "waiting for the board image";
@@ -179,17 +173,11 @@ fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
 
 fn check_tools() -> Result<(), BoardError> {
     let purpose = "make the board image";
-    for (program, package) in [
-        ("mmdebstrap", "mmdebstrap"),
-        ("sqfstar", "squashfs-tools"),
-        ("sha256sum", "coreutils"),
-    ] {
+    for (program, package) in
+        [("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools"), ("sha256sum", "coreutils")]
+    {
         if process::find(program).is_none() {
-            return Err(BoardError::Missing {
-                program,
-                purpose,
-                package,
-            });
+            return Err(BoardError::Missing { program, purpose, package });
         }
     }
     Ok(())
@@ -232,13 +220,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     for name in ["vmlinuz", "qemu", "packages", "kernel"] {
         files::rename(out.join(name), work.join(name))?;
     }
-    for done in [
-        &out,
-        &given,
-        &work.join("prepare"),
-        &work.join("pins"),
-        &work.join("log"),
-    ] {
+    for done in [&out, &given, &work.join("prepare"), &work.join("pins"), &work.join("log")] {
         if done.is_dir() {
             files::remove_tree(done)?;
         } else {
@@ -263,19 +245,11 @@ fn run(command: Command) -> Result<Output, BoardError> {
 
 /// What mmdebstrap says when it comes to a phase, what that means, and how much is done by then.
 const PHASES: &[(&str, &str, f64)] = &[
-    (
-        "running apt-get update",
-        "Fetching the package lists of Debian",
-        0.02,
-    ),
+    ("running apt-get update", "Fetching the package lists of Debian", 0.02),
     ("downloading packages", "Downloading packages", 0.08),
     ("extracting archives", "Unpacking the base system", 0.20),
     ("installing essential", "Installing the base system", 0.25),
-    (
-        "installing remaining",
-        "Installing kernel, QEMU, LXC and tools",
-        0.38,
-    ),
+    ("installing remaining", "Installing kernel, QEMU, LXC and tools", 0.38),
     ("chroot \"$1\" sh", "Unpacking drivers", 0.72),
     ("creating tarball", "Archiving the tree", 0.85),
 ];
@@ -301,9 +275,7 @@ fn install(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
         if interrupt::pending() {
             // SIGTERM lets it unmount and remove its tree.
             child.end(Duration::from_secs(10));
-            return Err(BoardError::Interrupted {
-                doing: "making the board image",
-            });
+            return Err(BoardError::Interrupted { doing: "making the board image" });
         }
         thread::sleep(Duration::from_millis(100));
     };
@@ -325,16 +297,9 @@ fn debootstrap(work: &Path) -> Command {
         .arg("--aptopt=Apt::Install-Recommends \"false\"")
         .arg("--aptopt=Acquire::Languages \"none\"")
         .arg("--aptopt=Acquire::Retries \"3\"")
-        .args(
-            recipe::EXCLUDED
-                .iter()
-                .map(|path| format!("--dpkgopt=path-exclude={path}")),
-        )
+        .args(recipe::EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
         .arg(format!("--include={}", recipe::PACKAGES.join(",")))
-        .arg(format!(
-            "--setup-hook=upload {} /etc/apt/preferences.d/penstock",
-            file("pins")
-        ))
+        .arg(format!("--setup-hook=upload {} /etc/apt/preferences.d/penstock", file("pins")))
         // The backports are on the mirror that the release itself comes from.
         .arg(format!(
             "--setup-hook=grep -h -m 1 '^deb .* {suite} ' \"$1\"/etc/apt/sources.list | \
@@ -343,15 +308,9 @@ fn debootstrap(work: &Path) -> Command {
         ))
         .arg("--customize-hook=mkdir -p \"$1\"/penstock")
         .arg(format!("--customize-hook=copy-in {} /penstock", file("in")))
-        .arg(format!(
-            "--customize-hook=upload {} /penstock/prepare",
-            file("prepare")
-        ))
+        .arg(format!("--customize-hook=upload {} /penstock/prepare", file("prepare")))
         .arg("--customize-hook=chroot \"$1\" sh /penstock/prepare")
-        .arg(format!(
-            "--customize-hook=copy-out /penstock/out {}",
-            quoted(work)
-        ))
+        .arg(format!("--customize-hook=copy-out /penstock/out {}", quoted(work)))
         .arg("--customize-hook=rm -rf \"$1\"/penstock")
         .arg(recipe::SUITE)
         .arg(work.join("root.tar"));
@@ -371,14 +330,9 @@ fn mirror() -> Option<String> {
         return Some(mirror).filter(|mirror| !mirror.is_empty());
     }
     let format = "$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)";
-    let targets = Command::new("apt-get")
-        .args(["indextargets", "--format", format])
-        .run()
-        .ok()?;
+    let targets = Command::new("apt-get").args(["indextargets", "--format", format]).run().ok()?;
     let text = targets.text();
-    let mut lines = text
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.find_map(|fields| match *fields {
         // Suites like bookworm-security are on other mirrors; a release's own name has no hyphen.
         ["Debian", codename, "main", uri] if !codename.contains('-') => Some(uri.to_owned()),
@@ -399,19 +353,10 @@ fn read_failure(said: &str) -> BoardError {
             free: files::free_space(&directory).unwrap_or(0),
             directory,
             needed: NEEDED,
-            purpose: if line.contains("archives") {
-                "download packages"
-            } else {
-                "make the board image"
-            },
+            purpose: if line.contains("archives") { "download packages" } else { "make the board image" },
         };
     }
-    if let Some(why) = telling(&[
-        "NO_PUBKEY",
-        "is not signed",
-        "signatures were invalid",
-        "Missing key",
-    ]) {
+    if let Some(why) = telling(&["NO_PUBKEY", "is not signed", "signatures were invalid", "Missing key"]) {
         return BoardError::Keyring { why };
     }
     let network = [
@@ -428,9 +373,7 @@ fn read_failure(said: &str) -> BoardError {
         return BoardError::Download { why };
     }
     let lines: Vec<&str> = said.trim_end().lines().collect();
-    BoardError::Build {
-        why: lines[lines.len().saturating_sub(12)..].join("\n"),
-    }
+    BoardError::Build { why: lines[lines.len().saturating_sub(12)..].join("\n") }
 }
 
 /// The kernel's first file system: busybox, what reaches the disk, and the script that hands over to it.
@@ -445,11 +388,7 @@ fn initramfs(out: &Path) -> Result<Vec<u8>, BoardError> {
     let order = files::read_to_string(out.join("modules.order"))?;
     archive.file("modules.order", 0o644, order.as_bytes());
     for module in order.lines() {
-        archive.file(
-            &format!("modules/{module}"),
-            0o644,
-            &files::read(out.join("modules").join(module))?,
-        );
+        archive.file(&format!("modules/{module}"), 0o644, &files::read(out.join("modules").join(module))?);
     }
     Ok(archive.finish())
 }
@@ -485,11 +424,7 @@ mod tests {
     #[test]
     fn an_image_with_a_file_gone_is_damaged_and_one_without_a_directory_is_not_there() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(
-            Image::open("x", &directory.path().join("none"))
-                .unwrap()
-                .is_none()
-        );
+        assert!(Image::open("x", &directory.path().join("none")).unwrap().is_none());
         files::write_atomic(directory.path().join(SUMS), "00  vmlinuz\n").unwrap();
         let error = Image::open("x", directory.path()).unwrap_err();
         assert!(error.to_string().contains("vmlinuz is gone"), "{error}");

@@ -41,8 +41,7 @@ impl fmt::Display for KeptBoard {
             self.emulator,
             self.choice.accelerator.name()
         )?;
-        self.owner
-            .map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))
+        self.owner.map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))
     }
 }
 
@@ -67,10 +66,7 @@ impl KeptBoard {
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
         if let Some(qemu) = self.qemu {
             if !qemu.kill(Duration::from_secs(10)) {
-                return Err(BoardError::Stuck {
-                    name: self.name.clone(),
-                    id: qemu.id,
-                });
+                return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
             }
         }
         Ok(files::remove_tree(directory)?)
@@ -81,18 +77,12 @@ impl KeptBoard {
 pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(good) {
-        return Err(BoardError::Name {
-            name: name.to_owned(),
-        });
+        return Err(BoardError::Name { name: name.to_owned() });
     }
     let short = if name.len() <= LONGEST_NAME {
         name.to_owned()
     } else {
-        format!(
-            "{}~{}",
-            &name[..LONGEST_NAME - 8],
-            &recipe::hex_digest(name.as_bytes())[..7]
-        )
+        format!("{}~{}", &name[..LONGEST_NAME - 8], &recipe::hex_digest(name.as_bytes())[..7])
     };
     Ok(cache.running().join(short))
 }

@@ -26,10 +26,6 @@ const SERIAL_SOCKET: &str = "serial";
 const CONTROL_SOCKET: &str = "control";
 const EMULATOR_LOG: &str = "qemu.log";
 
-/// The board's kernel command line. The IOMMU is on, in pass-through for the board's own devices (requirement C6);
-/// mitigations only cost time where nothing real is to be protected.
-pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 panic=-1 intel_iommu=on iommu=pt mitigations=off";
-
 /// Everything that a run of QEMU needs.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -82,16 +78,8 @@ impl Run<'_> {
         }
         let log = files::append(self.directory.join(EMULATOR_LOG))?;
         let command = self.command(port);
-        let process = if self.stays {
-            command.start_to_stay(log)?
-        } else {
-            command.start_logged(log)?
-        };
-        let mut machine = Machine {
-            process,
-            port,
-            directory: self.directory.to_owned(),
-        };
+        let process = if self.stays { command.start_to_stay(log)? } else { command.start_logged(log)? };
+        let mut machine = Machine { process, port, directory: self.directory.to_owned() };
         machine.await_sockets(Instant::now() + Duration::from_secs(30))?;
         Ok(machine)
     }
@@ -104,21 +92,13 @@ impl Run<'_> {
             .command()
             .args(["-name", "penstock"])
             .args(["-accel", self.accelerator.argument(), "-cpu", "max"])
-            .args([
-                "-kernel",
-                &text(self.image.kernel()),
-                "-initrd",
-                &text(self.image.initramfs()),
-            ])
-            .args(["-append", KERNEL_COMMAND_LINE])
+            .args(["-kernel", &text(self.image.kernel()), "-initrd", &text(self.image.initramfs())])
+            .args(["-append", &self.design.kernel_command_line()])
             .args(["-chardev", &serial()])
             .args(["-device", "isa-serial,id=console,chardev=console"])
             .args(["-blockdev", &root_disk(&self.image.root())])
             // `restrict`: the board reaches nothing outside; only the forwarded port leads in.
-            .args([
-                "-netdev",
-                &format!("user,id=mgmt,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
-            ])
+            .args(["-netdev", &format!("user,id=mgmt,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22")])
             .args(["-fw_cfg", "name=opt/penstock/host-key,file=host-key"])
             .args(["-fw_cfg", "name=opt/penstock/client-key,file=client-key.pub"])
             .args(["-qmp", &format!("unix:{CONTROL_SOCKET},server=on,wait=off")])
@@ -146,11 +126,7 @@ fn root_disk(image: &Path) -> String {
 
 fn free_port() -> Result<u16, BoardError> {
     let socket = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    socket
-        .map(|address| address.port())
-        .map_err(|error| BoardError::Port {
-            why: error.to_string(),
-        })
+    socket.map(|address| address.port()).map_err(|error| BoardError::Port { why: error.to_string() })
 }
 
 impl Machine {
@@ -162,10 +138,7 @@ impl Machine {
     /// Waits until the console has said `sign`, or QEMU ended, or the deadline passed.
     pub fn await_sign(&mut self, sign: &str, patience: Duration) -> Result<(), BoardError> {
         let deadline = Instant::now() + patience;
-        let failed = |source| BoardError::Socket {
-            attempt: "read the board's console",
-            source,
-        };
+        let failed = |source| BoardError::Socket { attempt: "read the board's console", source };
         let mut console = UnixStream::connect(self.directory.join(SERIAL_SOCKET)).map_err(failed)?;
         // What was said before this connection is in the log.
         let mut said = self.serial_log().into_bytes();
@@ -180,10 +153,7 @@ impl Machine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(BoardError::NotReady {
-                    after: patience,
-                    console: self.last_lines(),
-                });
+                return Err(BoardError::NotReady { after: patience, console: self.last_lines() });
             }
             // Short enough to notice an interrupt; what the board says comes as an event.
             let wait = left.min(Duration::from_millis(200));
@@ -234,10 +204,7 @@ impl Machine {
         let telling: Vec<&str> = said.lines().filter(|line| !line.contains("warning:")).collect();
         let mut why = telling.join("; ");
         if why.is_empty() {
-            why = format!(
-                "it said nothing; the board's console ended with:\n{}",
-                self.last_lines()
-            );
+            why = format!("it said nothing; the board's console ended with:\n{}", self.last_lines());
         }
         BoardError::EmulatorEnded { why }
     }

@@ -13,24 +13,15 @@ impl Place for Board {
     }
 
     fn run(&self, command: &Command) -> Result<Output, PlaceError> {
-        let mut output = self.remote(command).run().map_err(|source| PlaceError::Process {
-            place: self.describe(),
-            source,
-        })?;
+        let mut output = self
+            .remote(command)
+            .run()
+            .map_err(|source| PlaceError::Process { place: self.describe(), source })?;
         let said = output.errors();
-        let connection = [
-            "ssh: ",
-            "Connection ",
-            "mux_client",
-            "Control socket",
-            "kex_exchange",
-            "client_loop",
-        ];
+        let connection =
+            ["ssh: ", "Connection ", "mux_client", "Control socket", "kex_exchange", "client_loop"];
         if output.status.code() == Some(SSH_FAILED) && connection.iter().any(|sign| said.starts_with(sign)) {
-            return Err(PlaceError::Gone {
-                place: "the board".to_owned(),
-                why: said.trim().to_owned(),
-            });
+            return Err(PlaceError::Gone { place: "the board".to_owned(), why: said.trim().to_owned() });
         }
         // What was asked for, not how it got there.
         output.command = command.to_string();

@@ -229,11 +229,7 @@ pub fn check(design: &Design) -> Vec<CompositionError> {
             vf_of(design, position, vf, pf, &mut errors);
         }
     }
-    let pfs: BTreeSet<&String> = design
-        .devices
-        .iter()
-        .filter_map(|device| device.pf.as_ref())
-        .collect();
+    let pfs: BTreeSet<&String> = design.devices.iter().filter_map(|device| device.pf.as_ref()).collect();
     for pf in pfs {
         spacing(design, pf, &mut errors);
     }
@@ -247,10 +243,7 @@ fn ids(design: &Design, errors: &mut Vec<CompositionError>) {
     }
     for (id, count) in seen {
         if count > 1 || id.is_empty() {
-            errors.push(CompositionError::Id {
-                id: id.to_owned(),
-                count,
-            });
+            errors.push(CompositionError::Id { id: id.to_owned(), count });
         }
     }
 }
@@ -272,20 +265,13 @@ fn places(design: &Design, errors: &mut Vec<CompositionError>) {
     for device in &design.devices {
         let Some(place) = &device.place else { continue };
         if device.rom {
-            errors.push(CompositionError::Rom {
-                device: device.id.clone(),
-            });
+            errors.push(CompositionError::Rom { device: device.id.clone() });
         }
         if !buses.contains(place.bus.as_str()) {
-            errors.push(CompositionError::NoSuchBus {
-                device: device.id.clone(),
-                bus: place.bus.clone(),
-            });
+            errors.push(CompositionError::NoSuchBus { device: device.id.clone(), bus: place.bus.clone() });
         }
         if place.bus == ROOT_BUS && design.has_sriov(device) {
-            errors.push(CompositionError::NotBehindRootPort {
-                device: device.id.clone(),
-            });
+            errors.push(CompositionError::NotBehindRootPort { device: device.id.clone() });
         }
         if let Some(first) = taken.insert((&place.bus, place.function), &device.id) {
             errors.push(CompositionError::SameFunction {
@@ -316,40 +302,23 @@ fn backends(design: &Design, errors: &mut Vec<CompositionError>) {
     }
     for (netdev, count) in users {
         if count != 1 {
-            errors.push(CompositionError::Backend {
-                netdev: netdev.to_owned(),
-                count,
-            });
+            errors.push(CompositionError::Backend { netdev: netdev.to_owned(), count });
         }
     }
 }
 
 fn vf_of(design: &Design, position: usize, vf: &Device, pf: &str, errors: &mut Vec<CompositionError>) {
-    let found = design
-        .devices
-        .iter()
-        .enumerate()
-        .find(|(_, device)| device.id == pf);
+    let found = design.devices.iter().enumerate().find(|(_, device)| device.id == pf);
     let Some((pf_position, pf)) = found else {
-        errors.push(CompositionError::MissingPf {
-            vf: vf.id.clone(),
-            pf: pf.to_owned(),
-        });
+        errors.push(CompositionError::MissingPf { vf: vf.id.clone(), pf: pf.to_owned() });
         return;
     };
     let (vf_id, pf_id) = (vf.id.clone(), pf.id.clone());
     if let Some(of) = &pf.pf {
-        errors.push(CompositionError::PfIsVf {
-            pf: pf_id.clone(),
-            vf: vf_id.clone(),
-            of: of.clone(),
-        });
+        errors.push(CompositionError::PfIsVf { pf: pf_id.clone(), vf: vf_id.clone(), of: of.clone() });
     }
     if position > pf_position {
-        errors.push(CompositionError::VfAfterPf {
-            vf: vf_id.clone(),
-            pf: pf_id.clone(),
-        });
+        errors.push(CompositionError::VfAfterPf { vf: vf_id.clone(), pf: pf_id.clone() });
     }
     if vf.kind != DeviceKind::VirtioNet || pf.kind != DeviceKind::VirtioNet {
         errors.push(CompositionError::OtherKind {
@@ -390,9 +359,7 @@ fn spacing(design: &Design, pf: &str, errors: &mut Vec<CompositionError>) {
     let [(first, leader), rest @ ..] = &*vfs else {
         return;
     };
-    let stride = rest
-        .first()
-        .map_or(0, |(second, _)| u32::from(*second) - u32::from(*first));
+    let stride = rest.first().map_or(0, |(second, _)| u32::from(*second) - u32::from(*first));
     for (index, (function, vf)) in (1u32..).zip(rest) {
         let expected = u32::from(*first) + stride * index;
         if u32::from(*function) != expected {
@@ -408,12 +375,7 @@ fn spacing(design: &Design, pf: &str, errors: &mut Vec<CompositionError>) {
     for (_, vf) in rest {
         let differs = (vf.properties.iter())
             .find(|property| !leader.properties.contains(property))
-            .or_else(|| {
-                leader
-                    .properties
-                    .iter()
-                    .find(|property| !vf.properties.contains(property))
-            });
+            .or_else(|| leader.properties.iter().find(|property| !vf.properties.contains(property)));
         if let Some((property, _)) = differs {
             errors.push(CompositionError::UnequalBars {
                 vf: vf.id.clone(),
@@ -424,9 +386,6 @@ fn spacing(design: &Design, pf: &str, errors: &mut Vec<CompositionError>) {
     }
     let last = vfs.last().map_or(0, |(function, _)| u32::from(*function));
     if last >= u32::from(VfLayout::FUNCTIONS) {
-        errors.push(CompositionError::PastTheBus {
-            pf: pf.to_owned(),
-            last,
-        });
+        errors.push(CompositionError::PastTheBus { pf: pf.to_owned(), last });
     }
 }

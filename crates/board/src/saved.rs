@@ -16,7 +16,7 @@ use crate::{
     emulator::Emulator,
     error::BoardError,
     image::Image,
-    machine::{KERNEL_COMMAND_LINE, Machine, SERIAL_LOG},
+    machine::{Machine, SERIAL_LOG},
     recipe,
     shell::{KEYS, Shell},
 };
@@ -60,12 +60,10 @@ impl Saved {
             emulator.version(),
             accelerator,
             processor,
-            KERNEL_COMMAND_LINE,
+            design.kernel_command_line(),
         ]);
         let digest = recipe::hex_digest(key.to_string().as_bytes());
-        Saved {
-            directory: cache.saved().join(&digest[..32]),
-        }
+        Saved { directory: cache.saved().join(&digest[..32]) }
     }
 
     /// Whether there is one.
@@ -130,13 +128,8 @@ impl Saved {
     }
 
     fn note_use(&self) -> Result<(), BoardError> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        Ok(files::write_atomic(
-            self.directory.join(USED),
-            now.as_secs().to_string(),
-        )?)
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Ok(files::write_atomic(self.directory.join(USED), now.as_secs().to_string())?)
     }
 }
 
@@ -196,10 +189,7 @@ mod tests {
         // No process has the number 0.
         files::create_dir_all(cache.saved().join("board9.part-0")).unwrap();
         evict(&cache).unwrap();
-        assert_eq!(
-            files::list(cache.saved()).unwrap(),
-            ["board0", "board2", "board4", "board5"]
-        );
+        assert_eq!(files::list(cache.saved()).unwrap(), ["board0", "board2", "board4", "board5"]);
         evict(&Cache::at(directory.path().join("none"))).unwrap();
     }
 }

@@ -25,10 +25,7 @@ pub struct Shell {
 impl Shell {
     /// The way into the board whose keys are in `directory`, on the loopback port `port`.
     pub fn new(directory: impl Into<PathBuf>, port: u16) -> Shell {
-        Shell {
-            directory: directory.into(),
-            port,
-        }
+        Shell { directory: directory.into(), port }
     }
 
     /// Makes fresh keys in `directory`.
@@ -73,28 +70,9 @@ impl Shell {
             .arg("-i")
             .arg(self.directory.join("client-key"))
             .args(["-o", &option("UserKnownHostsFile", KNOWN_HOSTS)])
-            .args([
-                "-o",
-                "GlobalKnownHostsFile=none",
-                "-o",
-                &format!("HostKeyAlias={ALIAS}"),
-            ])
-            .args([
-                "-o",
-                "StrictHostKeyChecking=yes",
-                "-o",
-                "IdentitiesOnly=yes",
-                "-o",
-                "IdentityAgent=none",
-            ])
-            .args([
-                "-o",
-                "BatchMode=yes",
-                "-o",
-                "LogLevel=ERROR",
-                "-o",
-                "ConnectTimeout=20",
-            ])
+            .args(["-o", "GlobalKnownHostsFile=none", "-o", &format!("HostKeyAlias={ALIAS}")])
+            .args(["-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"])
+            .args(["-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"])
             // The cheapest of the usual ciphers where AES is emulated too; it takes a third off a copy.
             .args(["-o", "Ciphers=^aes128-gcm@openssh.com"])
             // A connection costs about a second under software emulation; one more command on it some 50 ms.

@@ -1,0 +1,195 @@
+//! From models to QEMU's command line, and what is refused.
+
+use std::path::Path;
+
+use penstock_board::{CompositionError, Design, Device, DeviceKind, Netdev, device::VfLayout};
+use penstock_host::files;
+use penstock_model::{Emulation, Mac, Model, Source};
+use proptest::prelude::*;
+
+fn model(text: &str) -> Model {
+    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good")
+}
+
+fn design(text: &str) -> Design {
+    Design::from_model(&model(text), None).expect("the test's board can be composed")
+}
+
+/// The arguments, an option with its value a line.
+fn lines(design: &Design) -> String {
+    let mut text = String::new();
+    for argument in design.arguments() {
+        let separator = match (text.is_empty(), argument.starts_with('-')) {
+            (true, _) => "",
+            (false, true) => "\n",
+            (false, false) => " ",
+        };
+        text.push_str(separator);
+        text.push_str(&argument);
+    }
+    text + "\n"
+}
+
+/// Compares with `tests/golden/NAME.args`; with `UPDATE_GOLDEN=1` writes it instead.
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.args"));
+    let found = lines(&design(text));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        files::create_dir_all(path.parent().unwrap()).unwrap();
+        files::write_atomic(&path, &found).unwrap();
+    }
+    let expected = files::read_to_string(&path).unwrap();
+    assert!(found == expected, "{name} differs:\n{found}");
+}
+
+#[test]
+fn boards_are_what_they_were() {
+    golden("smallest", "nics: {NET0: {vfs: 1}}");
+    golden(
+        "cable",
+        r#"{nics: {NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 7}, NET1: {vfs: 2}, NET2: {}},
+            board: {cables: [[NET0, NET1]], cpus: 1, memory: 512MiB}}"#,
+    );
+    golden(
+        "virtio-9",
+        r#"{nics: {NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 9}},
+            guests: {a: {functions: [{vf: NET0#3, mac: "02:00:00:00:00:03"}]}}}"#,
+    );
+    golden("virtio-200", "nics: {NET0: {vfs: 200}}");
+    golden("virtio-255", "nics: {NET0: {vfs: 255}}");
+    golden("nvme", "nics: {NET0: {vfs: 1}}\nboard: {nvme_vfs: 4}");
+    golden("vm-and-many", "nics: {NET0: {vfs: 70}}\nguests: {v: {kind: vm, functions: [NET0#0]}}");
+}
+
+#[test]
+fn the_cpus_follow_the_vfs_and_the_inventory_gives_macs() {
+    assert_eq!(design("nics: {N: {vfs: 64}}").cpus, 2);
+    assert_eq!(design("nics: {N: {vfs: 65}}").cpus, 4);
+    let model = model("nics: {N: {vfs: 7, match: {driver: ixgbe}}}");
+    let mut inventory = penstock_model::Inventory::default();
+    let missing = Design::from_model(&model, Some(&inventory)).unwrap_err();
+    assert!(missing[0].to_string().contains("no PF with 7 VFs, of the driver ixgbe"), "{}", missing[0]);
+    let pf = r#"{"bdf":"0000:04:00.0","identity":{"ids":{"vendor":32902,"device":5549,"subsystem_vendor":0,
+        "subsystem":0},"vendor_name":null,"device_name":null},"driver":"ixgbe","interface":null,
+        "permanent_mac":"0c:c4:7a:9a:61:ea","numa_node":null,"iommu_group":null,"switch_mode":"unreported",
+        "sriov":{"total_vfs":63,"num_vfs":0,"autoprobe":true,"first_vf_offset":128,"vf_stride":2,"vf_device":5544,
+        "vfs":[]}}"#;
+    inventory.pfs.push(serde_json::from_str(pf).unwrap());
+    let found = Design::from_model(&model, Some(&inventory)).unwrap();
+    assert_eq!(found.nics[0].mac.to_string(), "0c:c4:7a:9a:61:ea");
+    assert_eq!((found.nics[0].emulation, found.nics[0].total_vfs), (Emulation::Igb, 7));
+    let mut asked = model.clone();
+    asked.board.emulation.insert("N".parse().unwrap(), Emulation::Virtio);
+    assert_eq!(Design::from_model(&asked, Some(&inventory)).unwrap().nics[0].total_vfs, 63);
+}
+
+#[test]
+fn too_many_vfs_and_cables_to_nowhere_are_refused() {
+    let refused = |change: &dyn Fn(&mut Model)| {
+        let mut model = model("nics: {A: {vfs: 1}, B: {vfs: 1}}");
+        change(&mut model);
+        Design::from_model(&model, None).unwrap_err()[0].to_string()
+    };
+    let message = refused(&|model| {
+        model.nics["A"].vfs = 8;
+        model.board.emulation.insert("A".parse().unwrap(), Emulation::Igb);
+    });
+    assert!(message.contains("8 VFs, and the emulated igb has at most 7"), "{message}");
+    let message = refused(&|model| model.nics["A"].vfs = 256);
+    assert!(message.contains("256 VFs, and a composed virtio NIC has at most 255"), "{message}");
+    let cable = |a: &str, b: &str| [a.parse().unwrap(), b.parse().unwrap()];
+    let message = refused(&|model| model.board.cables.push(cable("A", "C")));
+    assert!(message.contains("a cable goes to C"), "{message}");
+    let message = refused(&|model| model.board.cables.push(cable("A", "A")));
+    assert!(message.contains("from A to A"), "{message}");
+}
+
+/// What the rules say of a good board after `change`.
+fn broken(change: impl FnOnce(&mut Design)) -> Vec<CompositionError> {
+    let mut design = design("nics: {A: {vfs: 9}, B: {vfs: 1}}");
+    assert_eq!(design.check(), []);
+    change(&mut design);
+    design.check()
+}
+
+fn at(design: &mut Design, id: &str) -> usize {
+    design.devices.iter().position(|device| device.id == id).unwrap()
+}
+
+fn device<'a>(design: &'a mut Design, id: &str) -> &'a mut Device {
+    let position = at(design, id);
+    &mut design.devices[position]
+}
+
+#[test]
+fn each_rule_refuses_what_breaks_it() {
+    use CompositionError as E;
+    macro_rules! refuses {
+        ($error:pat, $change:expr) => {
+            let errors = broken($change);
+            assert!(
+                errors.iter().any(|error| matches!(error, $error)),
+                "{} gave {errors:?}",
+                stringify!($error)
+            );
+        };
+    }
+    refuses!(E::Id { .. }, |d| device(d, "A.3").id = "A.4".into());
+    refuses!(E::Id { .. }, |d| device(d, "B").id.clear());
+    refuses!(E::DuplicateMac { .. }, |d| device(d, "A.3").mac = device(d, "A.4").mac);
+    refuses!(E::SameFunction { .. }, |d| device(d, "A.3").place = device(d, "A.4").place.clone());
+    refuses!(E::NoSuchBus { .. }, |d| device(d, "B").place.as_mut().unwrap().bus = "nowhere".into());
+    refuses!(E::NotBehindRootPort { .. }, |d| device(d, "B").place.as_mut().unwrap().bus = "pcie.0".into());
+    refuses!(E::NotBehindRootPort { .. }, |d| device(d, "A").place.as_mut().unwrap().bus = "pcie.0".into());
+    refuses!(E::MissingPf { .. }, |d| device(d, "A.3").pf = Some("C".into()));
+    refuses!(E::PfIsVf { .. }, |d| device(d, "A").pf = Some("B".into()));
+    refuses!(E::VfAfterPf { .. }, |d| {
+        let (vf, pf) = (at(d, "A.8"), at(d, "A"));
+        d.devices.swap(vf, pf);
+    });
+    refuses!(E::OtherBus { .. }, |d| device(d, "A.3").place.as_mut().unwrap().bus = "port1".into());
+    refuses!(E::OtherKind { .. }, |d| device(d, "A.3").kind = DeviceKind::Igb);
+    refuses!(E::OtherKind { .. }, |d| device(d, "A.3").pf = Some("B".into()));
+    refuses!(E::UnequalBars { .. }, |d| device(d, "A.3").properties[0].1 = "9".into());
+    refuses!(E::BelowPf { .. }, |d| device(d, "A").place.as_mut().unwrap().function = 0xff);
+    refuses!(E::Stride { .. }, |d| device(d, "A.8").place.as_mut().unwrap().function += 1);
+    refuses!(E::PastTheBus { .. }, |d| device(d, "A.8").place.as_mut().unwrap().function = 256);
+    refuses!(E::Rom { .. }, |d| device(d, "A.3").rom = true);
+    refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = None);
+    refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = Some("A.4-port".into()));
+    refuses!(E::Backend { .. }, |d| d.netdevs.push(Netdev { id: "unused".into(), hub: 9 }));
+}
+
+proptest! {
+    #[test]
+    fn vfs_are_evenly_spaced_on_one_bus(vfs in 1u16..=255) {
+        let layout = VfLayout::for_vfs(vfs);
+        let functions: Vec<u16> = (0..vfs).map(|index| layout.function(index).unwrap()).collect();
+        prop_assert!(functions[0] > 0);
+        prop_assert!(functions.windows(2).all(|pair| pair[1] - pair[0] == layout.stride));
+        prop_assert!(*functions.last().unwrap() < 256);
+        if vfs <= 64 {
+            // As the published board has them: VF 2 of function 0 is at 10.4.
+            prop_assert_eq!((layout.first, layout.stride), (0x80, 2));
+        }
+    }
+
+    #[test]
+    fn any_number_of_nics_and_vfs_makes_a_good_board(vfs in proptest::collection::vec(0u16..=255, 1..6)) {
+        let mut model = model("nics: {N: {vfs: 1}}");
+        let one = model.nics["N"].clone();
+        model.nics.clear();
+        for (position, vfs) in vfs.iter().enumerate() {
+            let nic = penstock_model::Nic { vfs: *vfs, ..one.clone() };
+            model.nics.insert(format!("NET{position}").parse().unwrap(), nic);
+        }
+        let design = Design::from_model(&model, None).unwrap();
+        prop_assert_eq!(design.check(), []);
+        for (nic, vfs) in design.nics.iter().zip(vfs) {
+            prop_assert!(nic.total_vfs >= vfs);
+            prop_assert!(!nic.mac.is_multicast());
+        }
+        let mac: Option<Mac> = design.devices.iter().find_map(|device| device.mac);
+        prop_assert_eq!(mac, Some(penstock_board::design::MANAGEMENT_MAC));
+    }
+}
