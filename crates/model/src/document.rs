@@ -246,6 +246,9 @@ pub(crate) struct BoardDocument {
     pub memory: Option<ByteSize>,
     /// What stands for each NIC. Default: igb up to 7 VFs, virtio beyond.
     pub emulation: IndexMap<NicName, Emulation>,
+    /// Whether there is an IOMMU. Default: on, unless it has more than 64 VFs and no VM: QEMU keeps an address space
+    /// for each function behind an IOMMU, and takes minutes with hundreds of them.
+    pub iommu: Option<bool>,
     /// VFs of an emulated NVMe controller. Default: no such controller.
     #[schemars(range(min = 1, max = 127))]
     pub nvme_vfs: Option<u16>,

@@ -130,6 +130,8 @@ pub struct Board {
     pub memory: Option<ByteSize>,
     /// What emulates a NIC. Default: igb up to 7 VFs, virtio beyond.
     pub emulation: IndexMap<NicName, Emulation>,
+    /// Whether the board has an IOMMU. Default: on, unless it has more than 64 VFs and no VM.
+    pub iommu: Option<bool>,
     /// How many VFs an emulated NVMe controller of the board has. `None`: no such controller.
     pub nvme_vfs: Option<u16>,
 }

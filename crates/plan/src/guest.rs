@@ -27,23 +27,78 @@ pub fn place<'n, 'a>(
     }
 }
 
-/// Everything from the drivers of a guest's functions to its start.
+/// A guest that is to be started, with where its functions are on this machine.
+struct Starting<'n, 'a> {
+    name: &'a GuestName,
+    guest: &'a Guest,
+    functions: Vec<(&'n WantedNic<'a>, Option<&'n WantedVf<'a>>)>,
+    addresses: Vec<Bdf>,
+}
+
+impl<'n, 'a> Starting<'n, 'a> {
+    /// The VFs among its functions.
+    fn vfs(&self) -> impl Iterator<Item = (&'n WantedNic<'a>, &'n WantedVf<'a>, &'a Function)> {
+        let owned = self.functions.iter().zip(&self.guest.functions);
+        owned.filter_map(|((nic, vf), function)| Some((*nic, (*vf)?, function)))
+    }
+}
+
+/// Everything from the drivers of the guests' functions to their starts; the guests come in starting order.
+///
+/// One kind of step for all guests before the next kind: steps that do not need one another then stand side by side,
+/// and may be carried out so.
 pub fn guest_steps<'a>(
     planner: &mut Planner<'a>,
     nics: &[WantedNic<'a>],
+    guests: impl Iterator<Item = (&'a GuestName, &'a Guest)>,
+) {
+    let starting: Vec<Starting<'_, 'a>> =
+        guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
+    for guest in &starting {
+        guest.vfs().for_each(|(nic, vf, function)| bind(planner, nic, vf, guest.name, function));
+    }
+    for guest in &starting {
+        guest.vfs().for_each(|(nic, vf, _)| set_own_mac(planner, nic, vf, guest.name));
+    }
+    for Starting { name, guest, addresses, .. } in &starting {
+        let name = *name;
+        let known = planner.inventory.guests.contains_key(name);
+        planner.draft.push(Sketch::new(
+            Action::DefineGuest(define(name, guest, addresses)),
+            (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
+            vec![Made::Defined(name.clone())],
+            Made::Defined(name.clone()),
+            format!("{name} owns {}", list(guest)),
+        ));
+    }
+    for Starting { name, guest, functions, addresses } in &starting {
+        for (nic, _) in functions.iter().filter(|(_, vf)| vf.is_none()) {
+            if let Some(found) = &nic.pf.interface {
+                nic::release(planner, nic, found, name.as_str());
+            }
+            disturbed(planner, nic, name);
+        }
+        start(planner, name, guest, functions, addresses);
+    }
+}
+
+/// Whether a guest is to be started; one that runs, or whose functions another runs with, is not.
+fn starting<'n, 'a>(
+    planner: &mut Planner<'a>,
+    nics: &'n [WantedNic<'a>],
     name: &'a GuestName,
     guest: &'a Guest,
-) {
+) -> Option<Starting<'n, 'a>> {
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
     let addresses: Vec<Bdf> =
         functions.iter().map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf)).collect();
     if planner.runs(name) {
         running(planner, name, &addresses);
-        return;
+        return None;
     }
     let mut free = true;
-    for ((_, bdf), function) in functions.iter().zip(&addresses).zip(&guest.functions) {
+    for (bdf, function) in addresses.iter().zip(&guest.functions) {
         if let Some(user) = planner.user(*bdf) {
             free = false;
             planner.refuse(
@@ -52,31 +107,7 @@ pub fn guest_steps<'a>(
             );
         }
     }
-    if !free {
-        return;
-    }
-    for ((nic, vf), function) in functions.iter().zip(&guest.functions) {
-        if let Some(vf) = vf {
-            bind(planner, nic, vf, name, function);
-        }
-    }
-    let definition = define(name, guest, &addresses);
-    let known = planner.inventory.guests.contains_key(name);
-    let functions_text = list(guest);
-    planner.draft.push(Sketch::new(
-        Action::DefineGuest(definition),
-        (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
-        vec![Made::Defined(name.clone())],
-        Made::Defined(name.clone()),
-        format!("{name} owns {functions_text}"),
-    ));
-    for (nic, _) in functions.iter().filter(|(_, vf)| vf.is_none()) {
-        if let Some(found) = &nic.pf.interface {
-            nic::release(planner, nic, found, name.as_str());
-        }
-        disturbed(planner, nic, name);
-    }
-    start(planner, name, guest, &functions, &addresses);
+    free.then_some(Starting { name, guest, functions, addresses })
 }
 
 /// A guest that runs is left alone, if it runs with what the model gives it.
@@ -111,6 +142,7 @@ fn disturbed(planner: &mut Planner<'_>, nic: &WantedNic<'_>, name: &GuestName) {
     }
 }
 
+/// Binds the VF's network driver, unless that is what has it.
 fn bind(
     planner: &mut Planner<'_>,
     nic: &WantedNic<'_>,
@@ -119,26 +151,30 @@ fn bind(
     function: &Function,
 ) {
     let Some(driver) = nic.driver else { return };
-    let who = vf_name(nic.name, vf.index);
     let present = planner.bound(nic, vf).map(str::to_owned);
-    let mut interface = None;
     if present.as_deref() == Some(driver.vf_driver) {
-        interface = nic.present(vf).and_then(|present| present.interface.as_ref());
-    } else {
-        if let Some(other) = &present {
-            let why = format!("{name} uses {who} through {}, not {other}", driver.vf_driver);
-            vfs::unbind(planner, nic, vf, other, why);
-        }
-        let why = format!("{name} gets {who} as its {}", function.interface);
-        vfs::bind(planner, nic, vf, driver.vf_driver, why);
-    }
-    if driver.sets_vf_attributes {
         return;
     }
+    let who = vf_name(nic.name, vf.index);
+    if let Some(other) = &present {
+        let why = format!("{name} uses {who} through {}, not {other}", driver.vf_driver);
+        vfs::unbind(planner, nic, vf, other, why);
+    }
+    let why = format!("{name} gets {who} as its {}", function.interface);
+    vfs::bind(planner, nic, vf, driver.vf_driver, why);
+}
+
+/// Sets the MAC of the VF's own interface, where the PF's driver cannot.
+fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, name: &GuestName) {
+    let Some(driver) = nic.driver.filter(|driver| !driver.sets_vf_attributes) else { return };
+    let who = vf_name(nic.name, vf.index);
     let Some(mac) = vf.settings.mac else {
         planner.note(format!("the MAC of {} is not known, so that of {who} is left as it is", nic.name));
         return;
     };
+    // An interface that is there now stays, and keeps its address, only if its driver does.
+    let stays = nic.present(vf).filter(|present| present.driver.as_deref() == Some(driver.vf_driver));
+    let interface = stays.and_then(|present| present.interface.as_ref());
     if interface.is_some_and(|interface| interface.mac == mac) {
         return;
     }

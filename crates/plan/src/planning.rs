@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use penstock_model::{GuestName, Inventory, Mac, Model, VfAttribute};
+use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
     Action, Plan, PlanError, Step, StepId,
@@ -24,13 +24,14 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     runnable(model.guests.iter())?;
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
-    for (name, guest) in
-        order::start_order(model).into_iter().filter_map(|index| model.guests.get_index(index))
-    {
-        guest::guest_steps(&mut planner, &nics, name, guest);
-    }
+    guest::guest_steps(&mut planner, &nics, in_starting_order(model));
     strangers(&mut planner);
     planner.finish()
+}
+
+/// The model's guests in the order in which they start.
+fn in_starting_order(model: &Model) -> impl Iterator<Item = (&GuestName, &Guest)> {
+    order::start_order(model).into_iter().filter_map(|index| model.guests.get_index(index))
 }
 
 /// Plans the start of the `chosen` guests, and of those that they need by `after`; of all when none is chosen. The
@@ -61,13 +62,8 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
         nic::interface_steps(&mut planner, nic);
         vfs::attribute_steps(&mut planner, nic, |vf| starts(vf.owner));
     }
-    for (name, guest) in
-        order::start_order(model).into_iter().filter_map(|index| model.guests.get_index(index))
-    {
-        if starting.contains(name) {
-            guest::guest_steps(&mut planner, &nics, name, guest);
-        }
-    }
+    let chosen = in_starting_order(model).filter(|(name, _)| starting.contains(*name));
+    guest::guest_steps(&mut planner, &nics, chosen);
     planner.finish()
 }
 

@@ -267,6 +267,7 @@ fn build_board(document: BoardDocument) -> Board {
         cpus: document.cpus,
         memory: document.memory,
         emulation: document.emulation,
+        iommu: document.iommu,
         nvme_vfs: document.nvme_vfs,
     }
 }
