@@ -145,10 +145,10 @@ impl Board {
     pub fn detach(mut self) {
         self.kept.owner = None;
         // If this cannot be written, the board ends with this process after all.
-        if self.kept.write(&self.directory).is_ok() {
-            if let Some(process) = self.process.take() {
-                process.leave();
-            }
+        if self.kept.write(&self.directory).is_ok()
+            && let Some(process) = self.process.take()
+        {
+            process.leave();
         }
     }
 

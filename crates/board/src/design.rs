@@ -341,7 +341,9 @@ fn compose(
         let mut device = Device::new(id, DeviceKind::VirtioNet)
             .at(port, number)
             // One vector each for configuration, receive and transmit; of many functions, one for both queues.
-            .with("vectors", if many { 2 } else { 3 });
+            .with("vectors", if many { 2 } else { 3 })
+            // A descriptor for each queue of hundreds of functions would make every turn of QEMU's main loop long.
+            .with("ioeventfd", "off");
         if iommu {
             // Or it would not stand between the function and memory, and no VM could be given it.
             device = device.with("iommu_platform", "on").with("ats", "on");
@@ -400,5 +402,5 @@ fn memory(model: &Model, vfs: u32) -> ByteSize {
     };
     let guests: u64 = model.guests.values().map(mib).sum();
     let needed = 768 + u64::from(vfs) * 4 + guests;
-    ByteSize(needed.div_ceil(256) * 256 << 20)
+    ByteSize((needed.div_ceil(256) * 256) << 20)
 }

@@ -64,10 +64,10 @@ impl KeptBoard {
 
     /// Ends its QEMU, the very process and no other, and removes its directory.
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
-        if let Some(qemu) = self.qemu {
-            if !qemu.kill(Duration::from_secs(10)) {
-                return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
-            }
+        if let Some(qemu) = self.qemu
+            && !qemu.kill(Duration::from_secs(10))
+        {
+            return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
         }
         Ok(files::remove_tree(directory)?)
     }
