@@ -135,7 +135,7 @@ fn rehearse(directory: &Path) -> Vec<Row> {
     let model = example("xeon-d.yaml");
     let model = model.to_str().expect("a path in UTF-8");
     let run = directory.join("run");
-    let mut row = |what, target, count, extra: &[&str]| {
+    let row = |what, target, count, extra: &[&str]| {
         let mut samples = Vec::new();
         for _ in 0..count {
             let _ = fs::remove_dir_all(&run);

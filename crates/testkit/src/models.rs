@@ -22,16 +22,12 @@ pub fn dealt_out(nics: u16, vfs: u16, guests: u16) -> String {
             let _ = writeln!(text, "    after: [guest-{}]", guest - 1);
         }
         text.push_str("    functions:\n");
-        let mut dealt = 0;
-        for slot in (guest..nics * vfs).step_by(usize::from(guests)) {
+        let slots = (guest..nics * vfs).step_by(usize::from(guests));
+        for (dealt, slot) in slots.enumerate() {
             let (nic, vf) = (slot / vfs, slot % vfs);
-            let _ = writeln!(
-                text,
-                "      - {{vf: NET{nic}#{vf}, interface: net{dealt}, address: 10.{nic}.{}.{}/16}}",
-                vf / 200,
-                vf % 200 + 1
-            );
-            dealt += 1;
+            let address = format!("10.{nic}.{}.{}/16", vf / 200, vf % 200 + 1);
+            let _ =
+                writeln!(text, "      - {{vf: NET{nic}#{vf}, interface: net{dealt}, address: {address}}}");
         }
     }
     text
