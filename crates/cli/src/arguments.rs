@@ -100,8 +100,8 @@ pub struct Plan {
 pub struct Verify {
     /// The model
     pub model: PathBuf,
-    /// How long a frame may take to arrive, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    /// How long a link may take to come up, and a frame to arrive, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub patience: u64,
 }
 

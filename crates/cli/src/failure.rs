@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use penstock_host::ProcessError;
+use penstock_host::{ProcessError, interrupt};
 
 /// The exit status of every command; `design.md` fixes the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,11 @@ impl Failure {
     /// A failure of this kind.
     pub fn new(status: Status, error: impl Into<Box<dyn Error>>) -> Failure {
         let error = error.into();
-        let interrupted = sources(&*error)
-            .any(|error| matches!(error.downcast_ref(), Some(ProcessError::Interrupted { .. })));
+        let ended = |error: &(dyn Error + 'static)| {
+            matches!(error.downcast_ref(), Some(ProcessError::Interrupted { .. }))
+        };
+        // What failed while an interrupt is pending failed because of it.
+        let interrupted = interrupt::pending() || sources(&*error).any(ended);
         Failure {
             status: if interrupted { Status::Interrupted } else { status },
             error: Some(error),
