@@ -1,8 +1,9 @@
 //! What the user typed.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand};
+use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
@@ -39,7 +40,7 @@ pub enum Verb {
     /// Show what would change, why, and how it is undone
     Plan(Plan),
     /// Carry the plan out on this machine
-    Apply(ModelFile),
+    Apply(Subject),
     /// Re-read kernel and guests: one verdict per attribute
     Verify(Verify),
     /// Start guests, and the guests that they need
@@ -57,11 +58,41 @@ pub enum Verb {
     Schema,
 }
 
-/// A verb that takes a model alone.
+/// The model, and where on this machine its NICs are.
 #[derive(Debug, Args)]
-pub struct ModelFile {
+pub struct Subject {
     /// The model
     pub model: PathBuf,
+    /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
+    #[arg(long = "nic", value_name = "NAME=MAC")]
+    pub nics: Vec<NicAt>,
+}
+
+/// A NIC of the model and the permanent MAC address of the PF that it is: `NET0=0c:c4:7a:9a:61:ea`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicAt {
+    /// The NIC.
+    pub name: NicName,
+    /// The PF's permanent address.
+    pub mac: Mac,
+}
+
+impl FromStr for NicAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NicAt, String> {
+        let (name, mac) = text.split_once('=').ok_or("it is written NAME=MAC")?;
+        Ok(NicAt {
+            name: name.parse().map_err(|error: NameError| error.to_string())?,
+            mac: mac.parse().map_err(|error: ParseMacError| error.to_string())?,
+        })
+    }
+}
+
+impl fmt::Display for NicAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.mac)
+    }
 }
 
 /// `scan`
@@ -76,7 +107,8 @@ pub struct Scan {
 #[derive(Debug, Args)]
 pub struct Check {
     /// The model
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub subject: Subject,
     /// Also check it against this inventory, as `scan --json` printed it
     #[arg(long, value_name = "FILE", conflicts_with = "here")]
     pub inventory: Option<PathBuf>,
@@ -89,7 +121,8 @@ pub struct Check {
 #[derive(Debug, Args)]
 pub struct Plan {
     /// The model
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub subject: Subject,
     /// Plan for this inventory, as `scan --json` printed it, instead of this machine
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
@@ -99,7 +132,8 @@ pub struct Plan {
 #[derive(Debug, Args)]
 pub struct Verify {
     /// The model
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub subject: Subject,
     /// How long a link may take to come up, and a frame to arrive, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub patience: u64,
@@ -109,7 +143,8 @@ pub struct Verify {
 #[derive(Debug, Args)]
 pub struct Guests {
     /// The model
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub subject: Subject,
     /// Which guests; all of them when none is named
     pub guests: Vec<penstock_model::GuestName>,
 }

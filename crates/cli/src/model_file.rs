@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use penstock_host::files;
-use penstock_model::{Diagnostics, Inventory, Model, Source, inventory::INVENTORY_VERSION};
+use penstock_model::{
+    Diagnostics, Inventory, Model, NicMatch, NicName, Source, inventory::INVENTORY_VERSION,
+};
 
 use crate::{
+    arguments::{NicAt, Subject},
     failure::{Failure, OrFail, Status},
     printer::Printer,
 };
@@ -36,6 +39,22 @@ pub fn read(path: &Path, printer: &mut Printer) -> Result<ModelFile, Failure> {
         .map_err(|found| explain(&found, &Source::new(&name, ""), printer))?;
     let model = penstock_model::parse(&source).map_err(|found| explain(&found, &source, printer))?;
     Ok(ModelFile { source, model })
+}
+
+/// Reads and checks the model that a verb is about, with its NICs where the command line has them.
+pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFile, Failure> {
+    let mut file = read(&subject.model, printer)?;
+    for NicAt { name, mac } in &subject.nics {
+        let Some(nic) = file.model.nics.get_mut(name) else {
+            let known: Vec<&str> = file.model.nics.keys().map(NicName::as_str).collect();
+            let text = format!("--nic names {name}, and {} has no such NIC", file.source.name);
+            return Err(
+                Failure::new(Status::BadInput, text).hint(format!("its NICs are {}", known.join(", ")))
+            );
+        };
+        nic.matching = NicMatch { mac: Some(*mac), ..NicMatch::default() };
+    }
+    Ok(file)
 }
 
 /// Prints diagnostics with their place in the file.

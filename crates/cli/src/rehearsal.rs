@@ -32,6 +32,8 @@ pub struct Rehearsal<'a> {
     file: &'a ModelFile,
     evidence: Evidence,
     started: Instant,
+    /// Where the model's NICs are on the board, as arguments of the verbs there.
+    nics: Vec<String>,
     /// Whether `apply` and `verify` both ran to their ends.
     complete: bool,
 }
@@ -44,12 +46,13 @@ impl<'a> Rehearsal<'a> {
         evidence.run.started = humantime::format_rfc3339_seconds(now).to_string();
         evidence.run.command = env::args().collect();
         evidence.versions.penstock = env!("CARGO_PKG_VERSION").to_owned();
-        evidence.versions.commit = option_env!("PENSTOCK_COMMIT").map(str::to_owned);
+        evidence.versions.commit =
+            option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned);
         evidence.model.name = file.source.name.clone();
         evidence.model.text = file.source.text.clone();
         evidence.hashes.model = Some(sha256(file.source.text.as_bytes()));
         evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
-        Rehearsal { file, evidence, started: Instant::now(), complete: false }
+        Rehearsal { file, evidence, started: Instant::now(), nics: Vec::new(), complete: false }
     }
 
     /// Does all of it. Whatever the outcome, the board is gone afterwards.
@@ -60,6 +63,8 @@ impl<'a> Rehearsal<'a> {
         cold: bool,
         printer: &mut Printer,
     ) -> Result<(), Failure> {
+        // The model's `match` speaks of the real machine; here a NIC is the PF that was made for it.
+        self.nics = design.nics.iter().map(|nic| format!("--nic={}={}", nic.name, nic.mac)).collect();
         let image = self.timed("image", || boards.image(printer))?;
         self.evidence.hashes.image = Some(image.digest().to_owned());
         let mut board = self.timed("boot", || boards.up(design, &image, None, cold, printer))?;
@@ -80,14 +85,15 @@ impl<'a> Rehearsal<'a> {
         let model = self.timed("copy", || boards::furnish(board, self.file))?;
 
         printer.doing("Scanning the board");
-        let inventory: Inventory = self.timed("scan", || told(ask(board, &["scan", "--json"])?))?;
+        let inventory: Inventory = self.timed("scan", || told(ask(board, &["scan", "--json"], &[])?))?;
         let bytes = serde_json::to_vec(&inventory).or_fail(Status::Missing)?;
         self.evidence.hashes.inventory = Some(sha256(&bytes));
         self.evidence.versions.kernel = Some(inventory.kernel.release.clone());
         self.evidence.notes.extend(inventory.unknown.iter().cloned());
 
+        let nics = self.nics.clone();
         printer.doing("Applying the model to the board");
-        let output = self.timed("apply", || ask(board, &["apply", "--json", "--quiet", &model]))?;
+        let output = self.timed("apply", || ask(board, &["apply", "--json", "--quiet", &model], &nics))?;
         let carried: Option<Carried> = serde_json::from_slice(&output.stdout).ok();
         if let Some(carried) = &carried {
             self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
@@ -99,7 +105,7 @@ impl<'a> Rehearsal<'a> {
         }
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
-        let output = self.timed("verify", || ask(board, &["verify", "--json", &model]))?;
+        let output = self.timed("verify", || ask(board, &["verify", "--json", &model], &nics))?;
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
         self.complete = true;
@@ -127,8 +133,8 @@ impl<'a> Rehearsal<'a> {
 }
 
 /// Runs one of our own verbs inside the board.
-fn ask(board: &Board, arguments: &[&str]) -> Result<Output, Failure> {
-    let command = Command::new(boards::BINARY).args(arguments).deadline(PATIENCE);
+fn ask(board: &Board, arguments: &[&str], nics: &[String]) -> Result<Output, Failure> {
+    let command = Command::new(boards::BINARY).args(arguments).args(nics).deadline(PATIENCE);
     board.run(&command).or_fail(Status::Missing)
 }
 

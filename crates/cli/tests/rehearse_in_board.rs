@@ -30,6 +30,8 @@ fn main() {
         trial("vlans_keep_guests_apart_in_board", vlans_keep_guests_apart),
         trial("what_a_driver_cannot_do_is_said_in_board", what_a_driver_cannot_do_is_said),
         trial("a_mac_changed_behind_the_tools_back_is_found_in_board", a_changed_mac_is_found),
+        trial("another_servers_inventory_is_rehearsed_in_board", another_servers_inventory_is_rehearsed),
+        trial("what_this_kernel_lacks_is_tested_in_board", what_this_kernel_lacks_is_tested),
         trial("an_interrupt_leaves_nothing_running_in_board", an_interrupt_leaves_nothing_running),
     ];
     libtest_mimic::run(&arguments, trials).exit();
@@ -159,6 +161,65 @@ fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
     expect(&inside(&["penstock", "apply", "/root/vlans.yaml"]), 0)?;
     expect(&inside(&["penstock", "verify", "/root/vlans.yaml"]), 0)?;
     Ok(())
+}
+
+/// A model that knows its NICs by address and driver, and the inventory of the server that it is for.
+fn another_servers_inventory_is_rehearsed() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let recorded = penstock_testkit::sysfs::machine("x550-two-port");
+    let scan = run(
+        directory.path(),
+        ["scan".as_ref(), "--json".as_ref(), "--root".as_ref(), recorded.path().as_os_str()],
+    );
+    expect(&scan, 0)?;
+    std::fs::write(directory.path().join("server.json"), &scan.stdout)?;
+    let model = "nics: {NET1: {match: {bdf: \"0000:04:00.1\", driver: ixgbe}, vfs: 3}}\n\
+                 guests: {a: {functions: [NET1#0, NET1#2]}}\n";
+    std::fs::write(directory.path().join("server.yaml"), model)?;
+    let words = ["rehearse", "server.yaml", "--inventory", "server.json", "--output", "run"];
+    expect(&run(directory.path(), words), 0)?;
+    let evidence: Value =
+        serde_json::from_str(&std::fs::read_to_string(directory.path().join("run/evidence.json"))?)?;
+    assert_eq!(evidence["machine"]["nics"][0]["mac"], "0c:c4:7a:9a:61:eb", "the server's own address");
+    Ok(())
+}
+
+/// Namespace tests that the kernel of the machine at hand may be too small for: on a board none is skipped.
+fn what_this_kernel_lacks_is_tested() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let at = directory.path();
+    let tests = built_test("penstock-host", "netlink_in_netns")?;
+    let stripped = at.join("tests");
+    let strip = std::process::Command::new("strip").arg("-o").arg(&stripped).arg(&tests).status()?;
+    assert!(strip.success());
+    std::fs::write(at.join("kernel.yaml"), "machine: kernel\nnics: {NET0: {vfs: 1}}\n")?;
+    expect(&run(at, ["board", "up", "kernel.yaml"]), 0)?;
+    let outcome = (|| {
+        let copy = binary::command(at)
+            .args(["board", "ssh", "kernel", "sh", "-c", "cat > /root/tests && chmod +x /root/tests"])
+            .stdin(std::fs::File::open(&stripped)?)
+            .output()?;
+        expect(&copy.into(), 0)?;
+        let tests = run(at, ["board", "ssh", "kernel", "/root/tests", "--test-threads=1"]);
+        expect(&tests, 0)?;
+        assert!(tests.stdout.contains("; 0 failed; 0 ignored"), "{}\n{}", tests.stdout, tests.stderr);
+        Ok(())
+    })();
+    expect(&run(at, ["board", "down", "kernel"]), 0)?;
+    outcome
+}
+
+/// The executable of an integration test of this workspace, as cargo has built it.
+fn built_test(package: &str, test: &str) -> Result<PathBuf, Failed> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["test", "--no-run", "--message-format=json", "--package", package, "--test", test])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let built = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut executables = built.filter(|message| message["target"]["name"] == test);
+    let found = executables.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    found.ok_or_else(|| format!("cargo built no {test}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
 fn an_interrupt_leaves_nothing_running() -> Outcome {

@@ -7,7 +7,7 @@ use penstock_plan::{Plan, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    arguments::ModelFile,
+    arguments::Subject,
     commands::plan,
     failure::{Failure, Status},
     machine::Machine,
@@ -28,8 +28,8 @@ pub struct Carried {
 }
 
 /// Plans against what is, and carries it out.
-pub fn run(arguments: &ModelFile, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read(&arguments.model, printer)?;
+pub fn run(arguments: &Subject, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read_subject(arguments, printer)?;
     let machine = Machine::here(settings);
     printer.doing("Looking at this machine");
     let inventory = machine.inventory()?;

@@ -14,7 +14,7 @@ use crate::{
 
 /// Says whether the model can be used; everything that is wrong with it is printed with its place.
 pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read(&arguments.model, printer)?;
+    let file = model_file::read_subject(&arguments.subject, printer)?;
     let inventory = match (&arguments.inventory, arguments.here) {
         (Some(path), _) => Some(model_file::read_inventory(path)?),
         (None, true) => Some(Machine::here(settings).inventory()?),

@@ -34,7 +34,7 @@ fn run(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let file = model_file::read(&arguments.model, printer)?;
+    let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     let inventory = machine.inventory()?;
     let plan = planner(&file.model, &inventory, &arguments.guests)

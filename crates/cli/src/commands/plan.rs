@@ -18,7 +18,7 @@ pub fn run(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let file = model_file::read(&arguments.model, printer)?;
+    let file = model_file::read_subject(&arguments.subject, printer)?;
     let inventory = match &arguments.inventory {
         Some(path) => model_file::read_inventory(path)?,
         None => Machine::here(settings).inventory()?,

@@ -26,7 +26,7 @@ pub struct Verified {
 
 /// Looks at everything that the model asks for, and says what was seen.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read(&arguments.model, printer)?;
+    let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     printer.doing("Looking at this machine");
     let inventory = machine.inventory()?;
