@@ -200,6 +200,7 @@ fn what_this_kernel_lacks_is_tested() -> Outcome {
             .stdin(std::fs::File::open(&stripped)?)
             .output()?;
         expect(&copy.into(), 0)?;
+        expect(&run(at, ["board", "ssh", "kernel", "modprobe", "tun"]), 0)?;
         let tests = run(at, ["board", "ssh", "kernel", "/root/tests", "--test-threads=1"]);
         expect(&tests, 0)?;
         assert!(tests.stdout.contains("; 0 failed; 0 ignored"), "{}\n{}", tests.stdout, tests.stderr);

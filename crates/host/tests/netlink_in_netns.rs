@@ -491,9 +491,9 @@ fn vlans_part_the_ports_of_a_bridge() {
 
 fn a_frame_whose_tag_was_stripped_counts() {
     let (left, right) = (Namespace::new(), Namespace::new());
-    left.run(&format!("ip link add l type veth peer name r netns {}", right.id));
-    left.batch("ip", "link add link l name l.7 type vlan id 7\nlink set l up\nlink set l.7 up\n");
-    right.run("ip link set r up");
+    left.run(&format!("ip link add near type veth peer name far netns {}", right.id));
+    left.batch("ip", "link add link near name near.7 type vlan id 7\nlink set near up\nlink set near.7 up\n");
+    right.run("ip link set far up");
     let endpoint = |namespace: &Namespace, name: &str| {
         let report = named(&mut netlink(namespace), name);
         Endpoint {
@@ -503,7 +503,7 @@ fn a_frame_whose_tag_was_stripped_counts() {
             mac: report.interface.mac,
         }
     };
-    let endpoints = [endpoint(&left, "l.7"), endpoint(&right, "r")];
+    let endpoints = [endpoint(&left, "near.7"), endpoint(&right, "far")];
     let outcome = reach(&endpoints, &[(0, 1)], Duration::from_secs(2)).unwrap();
     assert!(matches!(outcome[..], [Reach::Arrived { .. }]), "{outcome:?}");
 }
