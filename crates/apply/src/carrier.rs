@@ -340,22 +340,24 @@ fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> CarryErr
 }
 
 fn from_pci(attempt: &str, error: PciError) -> CarryError {
-    if error.is_unsupported() {
-        return CarryError::Unsupported(error.to_string());
-    }
-    match error.hint().map(str::to_owned) {
-        Some(hint) => {
-            CarryError::Missing { what: format!("{attempt}: {}", crate::cause::chain(&error)), hint }
-        }
-        None => failed(attempt, error),
-    }
+    let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
+    told(attempt, error, unsupported, hint)
 }
 
 fn from_netlink(attempt: &str, error: NetlinkError) -> CarryError {
-    if error.is_unsupported() {
-        return CarryError::Unsupported(error.to_string());
-    }
-    match error.hint().map(str::to_owned) {
+    let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
+    told(attempt, error, unsupported, hint)
+}
+
+/// An error of the host as one of a carrier: what cannot be done, what is missing and how to mend that, or a failure.
+fn told(
+    attempt: &str,
+    error: impl Error + Send + Sync + 'static,
+    unsupported: bool,
+    hint: Option<String>,
+) -> CarryError {
+    match hint {
+        _ if unsupported => CarryError::Unsupported(error.to_string()),
         Some(hint) => {
             CarryError::Missing { what: format!("{attempt}: {}", crate::cause::chain(&error)), hint }
         }

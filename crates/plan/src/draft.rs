@@ -75,7 +75,7 @@ impl Draft {
         steps.push(id);
         self.steps.push(Step {
             id,
-            postcondition: outcome(&sketch.action),
+            postcondition: Fact::after(&sketch.action),
             action: sketch.action,
             reason: sketch.reason,
             needs: needs.into_iter().collect(),
@@ -87,27 +87,5 @@ impl Draft {
     /// The finished steps.
     pub fn finish(self) -> Vec<Step> {
         self.steps
-    }
-}
-
-/// What is true after `action`.
-pub fn outcome(action: &Action) -> Fact {
-    match action.clone() {
-        Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
-        Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
-        Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
-        Action::SetDriver { function, driver } => Fact::Driver { function, driver },
-        Action::SetMac { function, mac } => Fact::Mac { function, mac },
-        Action::Rename { function, to } => Fact::Name { function, name: to },
-        Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
-        Action::SetLink { function, direction } => Fact::Link { function, direction },
-        Action::AddAddress { function, address } => Fact::HasAddress { function, address },
-        Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
-        Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
-        Action::ResetFunction { function } => Fact::Reset { function },
-        Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
-        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
-        Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
     }
 }

@@ -7,7 +7,7 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Direction;
+use crate::{Action, Direction};
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,30 @@ pub enum Fact {
     GuestDefined { guest: GuestName, defined: bool },
     /// The guest runs (or does not).
     GuestRunning { guest: GuestName, running: bool },
+}
+
+impl Fact {
+    /// What is true after `action`.
+    pub fn after(action: &Action) -> Fact {
+        match action.clone() {
+            Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
+            Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
+            Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
+            Action::SetDriver { function, driver } => Fact::Driver { function, driver },
+            Action::SetMac { function, mac } => Fact::Mac { function, mac },
+            Action::Rename { function, to } => Fact::Name { function, name: to },
+            Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
+            Action::SetLink { function, direction } => Fact::Link { function, direction },
+            Action::AddAddress { function, address } => Fact::HasAddress { function, address },
+            Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
+            Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
+            Action::ResetFunction { function } => Fact::Reset { function },
+            Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
+            Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
+            Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
+            Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
+        }
+    }
 }
 
 impl fmt::Display for Fact {

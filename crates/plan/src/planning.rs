@@ -5,9 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Plan, PlanError, Step, StepId,
-    draft::outcome,
-    guest, nic, order,
+    Action, Fact, Plan, PlanError, Step, StepId, guest, nic, order,
     planner::{Planner, runnable},
     stop::stop_steps,
     vfs,
@@ -142,7 +140,7 @@ pub fn undo(plan: &Plan) -> Plan {
         before[at] = BTreeSet::from([id]);
         steps.push(Step {
             id,
-            postcondition: outcome(&action),
+            postcondition: Fact::after(&action),
             best_effort: step.best_effort || clears_mac(&action),
             action,
             reason: format!("takes back step {}: {}", step.id, step.reason),

@@ -123,7 +123,7 @@ fn plan() -> Plan {
         .zip(steps)
         .map(|(n, (action, inverse, needs))| Step {
             id: StepId(n),
-            postcondition: undo::fact_after(&action),
+            postcondition: Fact::after(&action),
             action,
             reason: "a test".to_owned(),
             needs: needs.iter().copied().map(StepId).collect(),

@@ -50,7 +50,7 @@ impl Run<'_, '_> {
     fn undo(&mut self, inverse: &Action) -> Result<(), String> {
         let began = Instant::now();
         let deadline = self.options.deadline_of(inverse);
-        let fact = fact_after(inverse);
+        let fact = Fact::after(inverse);
         let carrier = self
             .carriers
             .iter_mut()
@@ -64,27 +64,5 @@ impl Run<'_, '_> {
             return Ok(());
         }
         self.prove(&fact, deadline.saturating_sub(began.elapsed()), None).map_err(|error| chain(&error))
-    }
-}
-
-/// What is true after an action.
-pub(super) fn fact_after(action: &Action) -> Fact {
-    match action.clone() {
-        Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
-        Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
-        Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
-        Action::SetDriver { function, driver } => Fact::Driver { function, driver },
-        Action::SetMac { function, mac } => Fact::Mac { function, mac },
-        Action::Rename { function, to } => Fact::Name { function, name: to },
-        Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
-        Action::SetLink { function, direction } => Fact::Link { function, direction },
-        Action::AddAddress { function, address } => Fact::HasAddress { function, address },
-        Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
-        Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
-        Action::ResetFunction { function } => Fact::Reset { function },
-        Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
-        Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
-        Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-        Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
     }
 }
