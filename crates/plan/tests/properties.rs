@@ -207,9 +207,16 @@ proptest! {
     fn a_need_left_unsaid_is_found(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
         let made = plan(&model, &inventory).unwrap();
+        // A bind also waits for what is done to its PF's interface on the host, which it could do without.
+        let matters = |id: &StepId| matches!(
+            made.steps[id.0 as usize - 1].action,
+            Action::SetVfCount { .. } | Action::SetVfAttribute { .. } | Action::SetDriver { .. }
+                | Action::DefineGuest(_) | Action::StartGuest { .. }
+        );
         for later in (0..made.steps.len()).filter(|later| {
-            matches!(made.steps[*later].action, Action::StartGuest { .. } | Action::SetDriver { driver: Some(_), .. })
-                && !made.steps[*later].needs.is_empty()
+            let step = &made.steps[*later];
+            matches!(step.action, Action::StartGuest { .. } | Action::SetDriver { driver: Some(_), .. })
+                && step.needs.iter().any(matters)
         }) {
             let damaged = damaged(&made, |plan| plan.steps[later].needs.clear());
             prop_assert!(!check(&model, &inventory, &damaged).is_empty(), "step {} of\n{made}", later + 1);
