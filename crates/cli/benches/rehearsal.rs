@@ -154,7 +154,7 @@ fn vfs(directory: &Path) -> Row {
     fs::write(directory.join("many.yaml"), models::dealt_out(1, 200, 4)).expect("the model is written");
     let run = directory.join("many");
     let mut samples = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let _ = fs::remove_dir_all(&run);
         timed(directory, &["rehearse", "many.yaml", "--output", "many"], &[]);
         samples.extend(phases(&run).iter().filter(|(name, _)| name == "apply").map(|(_, seconds)| *seconds));
