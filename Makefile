@@ -29,7 +29,7 @@ lint:
 
 bench: build
 	$(penstock) board image
-	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
 
 # Each fuzz target for a minute; `make fuzz seconds=3600 targets=model` for longer.
 seconds ?= 60

@@ -91,7 +91,9 @@ impl fmt::Display for Action {
         let on = |set: &bool| if *set { "on" } else { "off" };
         match self {
             Action::SetAutoprobe { pf, on: set } => write!(f, "{pf}: driver autoprobe {}", on(set)),
-            Action::SetVfCount { pf, count } => write!(f, "{pf}: {count} VF{}", if *count == 1 { "" } else { "s" }),
+            Action::SetVfCount { pf, count } => {
+                write!(f, "{pf}: {count} VF{}", if *count == 1 { "" } else { "s" })
+            }
             Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{pf} vf {vf}: {attribute}"),
             Action::SetDriver { function, driver: Some(driver) } => write!(f, "{function}: bind {driver}"),
             Action::SetDriver { function, driver: None } => write!(f, "{function}: unbind its driver"),

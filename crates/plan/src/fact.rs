@@ -75,7 +75,9 @@ impl fmt::Display for Fact {
             Fact::Autoprobe { pf, on } => {
                 write!(f, "driver autoprobe of {pf} is {}", if *on { "on" } else { "off" })
             }
-            Fact::VfCount { pf, count } => write!(f, "{pf} has {count} VF{}", if *count == 1 { "" } else { "s" }),
+            Fact::VfCount { pf, count } => {
+                write!(f, "{pf} has {count} VF{}", if *count == 1 { "" } else { "s" })
+            }
             Fact::VfAttribute { pf, vf, attribute } => write!(f, "{pf} reports vf {vf} with {attribute}"),
             Fact::Driver { function, driver: Some(driver) } => write!(f, "{function} is bound to {driver}"),
             Fact::Driver { function, driver: None } => write!(f, "{function} has no driver"),

@@ -36,6 +36,11 @@ struct Starting<'n, 'a> {
 }
 
 impl<'n, 'a> Starting<'n, 'a> {
+    /// Whether a PF is among its functions.
+    fn owns_pf(&self) -> bool {
+        self.functions.iter().any(|(_, vf)| vf.is_none())
+    }
+
     /// The VFs among its functions.
     fn vfs(&self) -> impl Iterator<Item = (&'n WantedNic<'a>, &'n WantedVf<'a>, &'a Function)> {
         let owned = self.functions.iter().zip(&self.guest.functions);
@@ -45,8 +50,8 @@ impl<'n, 'a> Starting<'n, 'a> {
 
 /// Everything from the drivers of the guests' functions to their starts; the guests come in starting order.
 ///
-/// One kind of step for all guests before the next kind: steps that do not need one another then stand side by side,
-/// and may be carried out so.
+/// A guest that owns a PF starts before the VFs of the guests behind it are bound: moving the PF's interface resets
+/// them, and a driver that is bound by then takes seconds to find its way back.
 pub fn guest_steps<'a>(
     planner: &mut Planner<'a>,
     nics: &[WantedNic<'a>],
@@ -54,13 +59,19 @@ pub fn guest_steps<'a>(
 ) {
     let starting: Vec<Starting<'_, 'a>> =
         guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
-    for guest in &starting {
+    starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()).for_each(|alike| together(planner, alike));
+}
+
+/// One kind of step for all of these guests before the next kind: steps that do not need one another then stand side
+/// by side, and may be carried out so.
+fn together<'a>(planner: &mut Planner<'a>, starting: &[Starting<'_, 'a>]) {
+    for guest in starting {
         guest.vfs().for_each(|(nic, vf, function)| bind(planner, nic, vf, guest.name, function));
     }
-    for guest in &starting {
+    for guest in starting {
         guest.vfs().for_each(|(nic, vf, _)| set_own_mac(planner, nic, vf, guest.name));
     }
-    for Starting { name, guest, addresses, .. } in &starting {
+    for Starting { name, guest, addresses, .. } in starting {
         let name = *name;
         let known = planner.inventory.guests.contains_key(name);
         planner.draft.push(Sketch::new(
@@ -71,7 +82,7 @@ pub fn guest_steps<'a>(
             format!("{name} owns {}", list(guest)),
         ));
     }
-    for Starting { name, guest, functions, addresses } in &starting {
+    for Starting { name, guest, functions, addresses } in starting {
         for (nic, _) in functions.iter().filter(|(_, vf)| vf.is_none()) {
             if let Some(found) = &nic.pf.interface {
                 nic::release(planner, nic, found, name.as_str());
