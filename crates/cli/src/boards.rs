@@ -32,13 +32,7 @@ impl Boards {
     }
 
     /// The board for a model; with an inventory, one like the machine that it describes.
-    pub fn design(
-        &self,
-        file: &ModelFile,
-        inventory: Option<&Inventory>,
-        printer: &mut Printer,
-    ) -> Result<Design, Failure> {
-        let _ = printer;
+    pub fn design(&self, file: &ModelFile, inventory: Option<&Inventory>) -> Result<Design, Failure> {
         Design::from_model(&file.model, inventory).map_err(|errors| {
             let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
             let text = format!("no board can be composed for {}:\n  {}", file.source.name, list.join("\n  "));
@@ -87,9 +81,5 @@ fn show(printer: &mut Printer, progress: Progress) {
 /// A board's errors know what to do about themselves.
 pub fn failed(error: penstock_board::BoardError) -> Failure {
     let hint = error.hint();
-    let failure = Failure::new(Status::Missing, error);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(Status::Missing, error).hints(hint)
 }

@@ -61,6 +61,12 @@ impl Failure {
         self.hints.push(hint.to_string());
         self
     }
+
+    /// With what the error itself knows to do about it, if anything.
+    pub fn hints(mut self, hints: impl IntoIterator<Item = String>) -> Failure {
+        self.hints.extend(hints);
+        self
+    }
 }
 
 /// An error and its sources, outermost first.

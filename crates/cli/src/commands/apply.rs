@@ -68,11 +68,7 @@ fn failed(error: ApplyError) -> Failure {
         ApplyError::Cancelled { .. } => Status::Interrupted,
         _ => Status::Missing,
     };
-    let failure = Failure::new(status, error);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(status, error).hints(hint)
 }
 
 fn in_words(carried: &Carried) -> String {

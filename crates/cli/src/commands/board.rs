@@ -29,7 +29,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Up { model, inventory, cold } => {
             let file = model_file::read(&model, printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
-            let design = boards.design(&file, inventory.as_ref(), printer)?;
+            let design = boards.design(&file, inventory.as_ref())?;
             let image = boards.image(printer)?;
             let mut board = boards.up(design, &image, Some(&file.model.machine), cold, printer)?;
             printer.doing("Copying penstock and the model into the board");
