@@ -6,12 +6,13 @@
 use std::{
     collections::BTreeMap,
     error::Error,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use penstock_host::{
-    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, interface_of,
+    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, files, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
@@ -91,7 +92,7 @@ impl HostCarrier {
     /// An attribute in `/sys/class/net/NAME`.
     fn class_attribute(&self, name: &str, attribute: &str) -> Option<String> {
         let path = self.root.path(format!("/sys/class/net/{name}/{attribute}"));
-        let text = penstock_host::files::read_to_string(path).ok()?;
+        let text = files::read_to_string(path).ok()?;
         Some(text.trim().to_owned())
     }
 
@@ -128,6 +129,16 @@ impl HostCarrier {
             Err(error) => {
                 Err(from_netlink(&format!("the link of {} ({pf}) was not seen", found.name), error))
             }
+        }
+    }
+
+    /// Waits for a PF's link as a step of its own; a PF without one is something that a model may allow.
+    fn await_link(&mut self, pf: Bdf, within: u32) -> Result<(), CarryError> {
+        let patience = Duration::from_secs(within.into());
+        self.await_carrier(pf, Instant::now() + patience)?;
+        match facts::holds(self, &Fact::LinkUp { pf })? {
+            Ok(()) => Ok(()),
+            Err(seen) => Err(CarryError::Unsupported(format!("{seen} after {within} s; is its cable in?"))),
         }
     }
 
@@ -236,24 +247,7 @@ fn bind(root: &Root, function: Bdf, driver: Option<&str>) -> Result<(), CarryErr
 
 impl Carry for HostCarrier {
     fn carries(&self, action: &Action) -> bool {
-        match action {
-            Action::DefineGuest(_)
-            | Action::UndefineGuest { .. }
-            | Action::StartGuest { .. }
-            | Action::StopGuest { .. } => false,
-            Action::SetAutoprobe { .. }
-            | Action::SetVfCount { .. }
-            | Action::SetVfAttribute { .. }
-            | Action::SetDriver { .. }
-            | Action::SetMac { .. }
-            | Action::Rename { .. }
-            | Action::SetMtu { .. }
-            | Action::SetLink { .. }
-            | Action::AddAddress { .. }
-            | Action::RemoveAddress { .. }
-            | Action::SetSwitchMode { .. }
-            | Action::ResetFunction { .. } => true,
-        }
+        action.guest().is_none()
     }
 
     fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
@@ -299,9 +293,22 @@ impl Carry for HostCarrier {
                 Err(PciError::Missing { .. }) => Ok(()),
                 outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),
             },
+            Action::AwaitLink { pf, within } => self.await_link(*pf, *within),
+            Action::WriteFile { path, text } => {
+                let made = Path::new(path).parent().map_or(Ok(()), files::create_dir_all);
+                made.and_then(|()| files::write_atomic(path, text))
+                    .map_err(|error| failed(&format!("{path} was not written"), error))
+            }
+            Action::RemoveFile { path } => {
+                files::remove_file(path).map_err(|error| failed(&format!("{path} was not removed"), error))
+            }
             Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
             | Action::StartGuest { .. }
+            | Action::CreateGuest { .. }
+            | Action::ResumeGuest { .. }
+            | Action::SuspendGuest { .. }
+            | Action::AwaitGuest { .. }
             | Action::StopGuest { .. } => Err(CarryError::Failed {
                 attempt: format!("the host's carrier was given \"{action}\""),
                 source: "guests are another carrier's".into(),
@@ -327,7 +334,7 @@ impl Carry for HostCarrier {
     }
 
     fn observes(&self, fact: &Fact) -> bool {
-        !matches!(fact, Fact::GuestDefined { .. } | Fact::GuestRunning { .. })
+        fact.guest().is_none()
     }
 
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {

@@ -55,7 +55,15 @@ impl Default for Options<'_> {
 impl Options<'_> {
     fn deadline_of(&self, action: &Action) -> Duration {
         match action {
-            Action::StartGuest { .. } | Action::StopGuest { .. } => self.guest_deadline,
+            Action::StartGuest { .. }
+            | Action::CreateGuest { .. }
+            | Action::ResumeGuest { .. }
+            | Action::SuspendGuest { .. }
+            | Action::StopGuest { .. } => self.guest_deadline,
+            // A wait ends by itself; what is more is for telling so.
+            Action::AwaitLink { within, .. } | Action::AwaitGuest { within, .. } => {
+                Duration::from_secs(u64::from(*within) + 5)
+            }
             _ => self.deadline,
         }
     }
@@ -273,6 +281,13 @@ fn is_setting(action: &Action) -> bool {
         | Action::DefineGuest(_)
         | Action::UndefineGuest { .. }
         | Action::StartGuest { .. }
+        | Action::CreateGuest { .. }
+        | Action::ResumeGuest { .. }
+        | Action::SuspendGuest { .. }
+        | Action::AwaitLink { .. }
+        | Action::AwaitGuest { .. }
+        | Action::WriteFile { .. }
+        | Action::RemoveFile { .. }
         | Action::StopGuest { .. } => false,
     }
 }

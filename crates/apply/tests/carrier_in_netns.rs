@@ -89,6 +89,7 @@ fn plan(steps: Vec<(Action, Option<Action>, Fact)>) -> Plan {
         inverse,
         postcondition,
         best_effort: false,
+        guest: None,
     });
     Plan { steps: steps.collect(), ..Plan::default() }
 }

@@ -1,4 +1,4 @@
-//! Why something could not be done with a container.
+//! Why something could not be done with a guest.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,11 +7,11 @@ use penstock_model::{Bdf, GuestName, InterfaceName};
 use penstock_plan::CarryError;
 use thiserror::Error;
 
-use crate::config::ConfigError;
+use crate::containers::config::ConfigError;
 
-/// Why something could not be done with a container.
+/// Why something could not be done with a guest.
 #[derive(Debug, Error)]
-pub enum ContainerError {
+pub enum GuestError {
     /// There is no such guest.
     #[error("guest {guest} is not defined here")]
     Undefined {
@@ -139,21 +139,21 @@ fn said(log: &[String]) -> String {
     format!(":\n  {}", log.join("\n  "))
 }
 
-impl ContainerError {
+impl GuestError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            ContainerError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
-            ContainerError::NoRoot { .. } => "make the directory, or leave `root` out of the model".to_owned(),
-            ContainerError::NoLimits { .. } => {
+            GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
+            GuestError::NoRoot { .. } => "make the directory, or leave `root` out of the model".to_owned(),
+            GuestError::NoLimits { .. } => {
                 "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), or leave `cpus` and `memory` out \
                  of the model"
                     .to_owned()
             }
-            ContainerError::NoInterface { function, .. } => {
+            GuestError::NoInterface { function, .. } => {
                 format!("see `ls -l /sys/bus/pci/devices/{function}/driver /sys/bus/pci/devices/{function}/net`")
             }
-            ContainerError::Netlink(error) => error.hint()?.to_owned(),
+            GuestError::Netlink(error) => error.hint()?.to_owned(),
             _ => return None,
         })
     }
@@ -162,10 +162,10 @@ impl ContainerError {
     pub fn into_carry_error(self, attempt: &str) -> CarryError {
         match (&self, self.hint()) {
             (
-                ContainerError::NoLxc { .. }
-                | ContainerError::NoRoot { .. }
-                | ContainerError::NoLimits { .. }
-                | ContainerError::NoInterface { .. },
+                GuestError::NoLxc { .. }
+                | GuestError::NoRoot { .. }
+                | GuestError::NoLimits { .. }
+                | GuestError::NoInterface { .. },
                 Some(hint),
             ) => CarryError::Missing { what: format!("could not {attempt}: {self}"), hint },
             _ => CarryError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },

@@ -23,7 +23,7 @@ use penstock_model::{Bdf, GuestName, InterfaceName};
 use penstock_plan::action::GuestDefinition;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::error::ContainerError;
+use crate::error::GuestError;
 
 /// How LXC knows a guest: `penstock-NAME`.
 pub const PREFIX: &str = "penstock-";
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// The guests that are defined, by name.
-    pub fn guests(&self) -> Result<Vec<GuestName>, ContainerError> {
+    pub fn guests(&self) -> Result<Vec<GuestName>, GuestError> {
         let names = match files::list(&self.directory) {
             Ok(names) => names,
             Err(error) if error.is_missing() => return Ok(Vec::new()),
@@ -120,41 +120,41 @@ impl State {
     }
 
     /// A guest's definition.
-    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, ContainerError> {
+    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
         read(self.file(guest, "definition.json"))
     }
 
     /// Keeps a guest's definition.
-    pub fn define(&self, definition: &GuestDefinition) -> Result<(), ContainerError> {
+    pub fn define(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         files::create_dir_all(self.of(&definition.guest))?;
         write(self.file(&definition.guest, "definition.json"), definition)
     }
 
     /// Forgets a guest.
-    pub fn forget(&self, guest: &GuestName) -> Result<(), ContainerError> {
+    pub fn forget(&self, guest: &GuestName) -> Result<(), GuestError> {
         // First what makes it a guest: should the rest fail, it is gone all the same.
         files::remove_file(self.file(guest, "definition.json"))?;
         Ok(files::remove_tree(self.of(guest))?)
     }
 
     /// How a guest was started, if it was and its functions have not been given back.
-    pub fn started(&self, guest: &GuestName) -> Result<Option<Started>, ContainerError> {
+    pub fn started(&self, guest: &GuestName) -> Result<Option<Started>, GuestError> {
         read(self.file(guest, "started.json"))
     }
 
     /// Keeps how a guest was started.
-    pub fn keep_started(&self, guest: &GuestName, started: &Started) -> Result<(), ContainerError> {
+    pub fn keep_started(&self, guest: &GuestName, started: &Started) -> Result<(), GuestError> {
         write(self.file(guest, "started.json"), started)
     }
 
     /// Notes that a guest's functions are back.
-    pub fn forget_started(&self, guest: &GuestName) -> Result<(), ContainerError> {
+    pub fn forget_started(&self, guest: &GuestName) -> Result<(), GuestError> {
         files::remove_file(self.file(guest, "config"))?;
         Ok(files::remove_file(self.file(guest, "started.json"))?)
     }
 
     /// Keeps other Penstocks away from a guest until the lock is dropped.
-    pub fn lock(&self, guest: &GuestName, patience: Duration) -> Result<Lock, ContainerError> {
+    pub fn lock(&self, guest: &GuestName, patience: Duration) -> Result<Lock, GuestError> {
         files::create_dir_all(&self.directory)?;
         let path = self.directory.join(format!("{guest}.lock"));
         let deadline = Instant::now() + patience;
@@ -163,7 +163,7 @@ impl State {
                 return Ok(lock);
             }
             if Instant::now() >= deadline {
-                return Err(ContainerError::Busy { guest: guest.clone(), after: patience });
+                return Err(GuestError::Busy { guest: guest.clone(), after: patience });
             }
             // Polled, because a lock that is waited for in the kernel cannot be given up at a deadline.
             std::thread::sleep(Duration::from_millis(10));
@@ -171,19 +171,19 @@ impl State {
     }
 }
 
-fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, ContainerError> {
+fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, GuestError> {
     match files::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|source| ContainerError::Garbled { path, source }),
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).map_err(|source| GuestError::Garbled { path, source })
+        }
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn write<T: Serialize>(path: PathBuf, value: &T) -> Result<(), ContainerError> {
+fn write<T: Serialize>(path: PathBuf, value: &T) -> Result<(), GuestError> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|source| ContainerError::Garbled { path: path.clone(), source })?;
+        .map_err(|source| GuestError::Garbled { path: path.clone(), source })?;
     // Readable for all: `status` needs no root.
     Ok(files::write_atomic(path, text)?)
 }

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use penstock_guests::config::{self, Config, ConfigError};
+use penstock_guests::containers::config::{self, Config, ConfigError};
 use penstock_model::{InterfaceName, Mtu};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
@@ -13,6 +13,9 @@ fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) ->
         interface: interface.parse().unwrap(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         mtu: mtu.map(|mtu| Mtu::new(mtu).unwrap()),
+        mac: None,
+        egress_rate: None,
+        ingress_rate: None,
     }
 }
 
@@ -21,7 +24,10 @@ fn definition(guest: &str) -> GuestDefinition {
         guest: guest.parse().unwrap(),
         cpus: None,
         memory: None,
+        pin: None,
         root: None,
+        devices: vec![],
+        vm: None,
         init: vec![],
         functions: vec![],
     }

@@ -162,7 +162,10 @@ impl Bench {
             guest: guest(&format!("{name}{}", self.number)),
             cpus: None,
             memory: None,
+            pin: None,
             root: None,
+            devices: vec![],
+            vm: None,
             init: vec![],
             functions: vec![GuestFunction {
                 function: bdf(end),
@@ -172,6 +175,9 @@ impl Bench {
                     format!("fd07::{}/64", end + 1).parse().unwrap(),
                 ],
                 mtu: Mtu::new(1400),
+                mac: None,
+                egress_rate: None,
+                ingress_rate: None,
             }],
         }
     }

@@ -23,6 +23,12 @@ pub trait Place {
     /// A process of this kernel that lives in the place's network namespace, so that frames can be sent and received
     /// there; `None` when the place is this process's own namespace, an error when it is under another kernel.
     fn namespace(&self) -> Result<Option<u32>, PlaceError>;
+
+    /// Where this same program is in a place under another kernel, so that it can be run there to send and count frames;
+    /// `None` where it is not.
+    fn own_program(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Why a place could not be asked.

@@ -10,8 +10,9 @@ use serde::{
 };
 
 use crate::{
-    ByteSize, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac,
-    Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName,
+    ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName, Inside,
+    InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId,
+    VlanProtocol, VlanQos, names::MachineName,
 };
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
@@ -90,20 +91,171 @@ pub(crate) struct NicDocument {
 pub(crate) struct GuestDocument {
     /// `vm` or `container`. Default: container.
     pub kind: Option<GuestKind>,
-    /// Number of CPUs. Default: 1 for a VM; for a container no limit.
+    /// Number of CPUs. Default: as many as `pin` has; without it 1 for a VM, and for a container no limit.
     #[schemars(range(min = 1, max = 8192))]
     pub cpus: Option<u32>,
     /// Memory. Default: 256MiB for a VM; for a container no limit.
     pub memory: Option<ByteSize>,
+    /// The host's CPUs that it runs on, like `2-3`: a VM's virtual CPUs one each, in ascending order. Default: any.
+    pub pin: Option<CpuSet>,
+    /// Whether no other guest may run on the CPUs of `pin`. Default: no.
+    pub exclusive: Option<bool>,
     /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
     pub functions: Vec<FunctionEntry>,
-    /// Guests that must run before this one starts.
+    /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
     /// A container's root file system: `overlay`, the host's own under a layer in memory, or an absolute directory.
     /// Default: overlay.
     pub root: Option<String>,
     /// A container's first process and its arguments, as a list or as a line of words. Default: an idle process that reaps children.
     pub init: Option<OneOrMany<String>>,
+    /// Block and character devices of the host that a container may use. Default: none.
+    pub devices: Vec<DeviceEntry>,
+    /// What a VM boots: `builtin`, `{kernel: PATH, initramfs: PATH}`, or `{disk: PATH, format: qcow2}`. Default: builtin.
+    pub boot: Option<BootEntry>,
+    /// A VM's kernel command line, after `console=ttyS0`. Default: nothing more.
+    pub command_line: Option<String>,
+    /// A VM's firmware: `bios` or `uefi`. Default: bios.
+    pub firmware: Option<Firmware>,
+    /// The host's CPUs for a VM's own QEMU threads, like `0`. Default: for a pinned VM, those that no guest is pinned to.
+    pub emulator: Option<CpuSet>,
+    /// Whether all of a VM's memory stays in RAM. Default: no.
+    pub locked_memory: Option<bool>,
+    /// The size of the huge pages that a VM's memory is made of, like `2MiB`. Default: no huge pages.
+    pub huge_pages: Option<ByteSize>,
+    /// How a VM is looked into: `agent`, `console` or `none`. Default: agent.
+    pub inside: Option<Inside>,
+    /// Seconds that a VM may take until it is ready. Default: 120.
+    #[schemars(range(min = 1, max = 86400))]
+    pub ready_within: Option<u32>,
+    /// Files that are made for it from this model. Default: none.
+    pub generate: Vec<GenerateDocument>,
+}
+
+/// A device of the host that a container may use: only its path, or a mapping.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged, rename = "DeviceEntry")]
+pub(crate) enum DeviceEntry {
+    /// `/dev/disk/by-id/nvme-x`.
+    Path(String),
+    /// `{path: /dev/ttyS1, inside: /dev/ttyS0, write: off}`.
+    Settings(DeviceDocument),
+    /// An entry that was wrong and has been reported.
+    #[schemars(skip)]
+    Spoiled,
+}
+
+impl<'de> Deserialize<'de> for DeviceEntry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DeviceEntry, D::Error> {
+        struct Entry;
+
+        impl<'de> Visitor<'de> for Entry {
+            type Value = DeviceEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a device like /dev/ttyS1 or {path: /dev/ttyS1, inside: /dev/ttyS0}")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<DeviceEntry, E> {
+                Ok(DeviceEntry::Path(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DeviceEntry, A::Error> {
+                DeviceDocument::deserialize(MapAccessDeserializer::new(map)).map(DeviceEntry::Settings)
+            }
+
+            fn visit_none<E: de::Error>(self) -> Result<DeviceEntry, E> {
+                Ok(DeviceEntry::Spoiled)
+            }
+        }
+
+        from.deserialize_any(Entry)
+    }
+}
+
+/// A device of the host that a container may use.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a device like {path: /dev/ttyS1}")]
+#[schemars(rename = "Device")]
+pub(crate) struct DeviceDocument {
+    /// Its path on the host, below `/dev`. Must be given.
+    pub path: Option<String>,
+    /// Its path inside. Default: the same.
+    pub inside: Option<String>,
+    /// Whether the container may write to it. Default: yes.
+    pub write: Option<bool>,
+}
+
+/// What a VM boots: `builtin`, or a mapping.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged, rename = "BootEntry")]
+pub(crate) enum BootEntry {
+    /// `builtin`.
+    Named(BootName),
+    /// `{kernel: /boot/vmlinuz}` or `{disk: /srv/guest.qcow2}`.
+    Settings(BootDocument),
+}
+
+/// What a VM boots, by name.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BootName {
+    /// The small Linux that Penstock makes.
+    Builtin,
+}
+
+impl<'de> Deserialize<'de> for BootEntry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<BootEntry, D::Error> {
+        struct Entry;
+
+        impl<'de> Visitor<'de> for Entry {
+            type Value = BootEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`builtin`, {kernel: PATH} or {disk: PATH}")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<BootEntry, E> {
+                BootName::deserialize(de::value::StrDeserializer::new(text)).map(BootEntry::Named)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BootEntry, A::Error> {
+                BootDocument::deserialize(MapAccessDeserializer::new(map)).map(BootEntry::Settings)
+            }
+        }
+
+        from.deserialize_any(Entry)
+    }
+}
+
+/// What a VM boots: a kernel of the host's file system, or a disk image.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "{kernel: PATH} or {disk: PATH}")]
+#[schemars(rename = "Boot")]
+pub(crate) struct BootDocument {
+    /// Path of a kernel.
+    pub kernel: Option<String>,
+    /// Path of its initramfs. Default: none.
+    pub initramfs: Option<String>,
+    /// Path of a disk image. The VM writes to it.
+    pub disk: Option<String>,
+    /// The disk image's format: `raw` or `qcow2`. Default: raw.
+    pub format: Option<DiskFormat>,
+}
+
+/// A file that is made for a guest from the model.
+///
+/// ```yaml
+/// {template: c-header, to: generated/rt-2/nic_table.h}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a file like {template: c-header, to: nic_table.h}")]
+#[schemars(rename = "Generate")]
+pub(crate) struct GenerateDocument {
+    /// `c-header`, `networkd`, `json`, or the path of a template of your own, which has a `/` or a `.` in it.
+    pub template: Option<String>,
+    /// Where it goes, relative to the model's directory. For `networkd` a directory.
+    pub to: Option<String>,
 }
 
 /// A function that a guest owns: only its name, or a mapping with its attributes.
@@ -205,6 +357,12 @@ pub(crate) struct FunctionDocument {
     pub addresses: Option<OneOrMany<InterfaceAddress>>,
     /// MTU inside the guest. Default: left alone.
     pub mtu: Option<Mtu>,
+    /// The most that a container may send through it, in Mbit/s, held by tc where the VF has no `max_tx_rate`.
+    #[serde(alias = "egressRate", alias = "egress-rate")]
+    pub egress_rate: Option<TxRate>,
+    /// The most that a container may receive through it, in Mbit/s, held by tc.
+    #[serde(alias = "ingressRate", alias = "ingress-rate")]
+    pub ingress_rate: Option<TxRate>,
     /// Attributes of the function that may turn out unsupported; the NIC's are added.
     pub best_effort: Vec<String>,
 }

@@ -26,6 +26,9 @@ pub struct Inventory {
     pub cpus: Cpus,
     /// Huge pages by size.
     pub huge_pages: Vec<HugePages>,
+    /// All of its RAM (`MemTotal`); 0 when it could not be read.
+    #[serde(default)]
+    pub memory: ByteSize,
     /// Ethernet physical functions, by PCI address; those without SR-IOV too, so that a message can name them.
     pub pfs: Vec<Pf>,
     /// NVMe controllers that are physical functions, by PCI address.
@@ -34,6 +37,10 @@ pub struct Inventory {
     pub iommu_groups: BTreeMap<u32, Vec<Bdf>>,
     /// Guests of ours that are defined here. `scan` alone leaves it empty; the binary fills it in.
     pub guests: BTreeMap<GuestName, FoundGuest>,
+    /// The text of the files that the model's `generate` names, by absolute path; one that is not there is left out.
+    /// `scan` leaves it empty; the binary fills it in for a model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
 }
@@ -41,8 +48,11 @@ pub struct Inventory {
 /// A guest that is defined on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundGuest {
-    /// Whether it runs.
+    /// Whether it runs, or is there and suspended: its functions are then with it.
     pub running: bool,
+    /// Whether it is a VM that is there but suspended.
+    #[serde(default)]
+    pub suspended: bool,
     /// The functions that it owns while it runs: their interfaces are inside it and not among the host's.
     pub functions: Vec<Bdf>,
 }

@@ -15,6 +15,7 @@ mod decode;
 pub mod diagnostic;
 mod document;
 pub mod function;
+pub mod guest;
 pub mod inventory;
 pub mod mac;
 pub mod model;
@@ -31,9 +32,12 @@ pub use address::InterfaceAddress;
 pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, Source};
 pub use document::schema;
 pub use function::FunctionName;
+pub use guest::{
+    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, Root, Template, Vm,
+};
 pub use inventory::Inventory;
 pub use mac::Mac;
-pub use model::{Board, Emulation, Function, Guest, GuestKind, Model, Nic, NicMatch, Root};
+pub use model::{Board, Emulation, Model, Nic, NicMatch};
 pub use names::{GuestName, InterfaceName, MachineName, NicName};
 pub use parse::{parse, parse_with_warnings};
 pub use pci::{Bdf, RoutingId};

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, VfIndex,
-    VfSettings,
+    Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu,
+    NicName, VfIndex, VfSettings,
 };
 
 /// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
@@ -58,65 +58,6 @@ pub struct NicMatch {
     pub bdf: Option<Bdf>,
     /// The PF's driver.
     pub driver: Option<String>,
-}
-
-/// A VM or a container.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Guest {
-    /// VM or container. Default: container.
-    pub kind: GuestKind,
-    /// CPUs. Default: 1 for a VM; for a container no limit.
-    pub cpus: Option<u32>,
-    /// Memory. Default: 256 MiB for a VM; for a container no limit.
-    pub memory: Option<ByteSize>,
-    /// The functions that it owns, in order: its first is `eth0` unless named.
-    pub functions: Vec<Function>,
-    /// Guests that must run before this one starts.
-    pub after: Vec<GuestName>,
-    /// A container's root file system.
-    pub root: Root,
-    /// A container's first process and its arguments. Default: an idle process that reaps children.
-    pub init: Vec<String>,
-}
-
-/// What kind of guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum GuestKind {
-    /// Run by libvirt with VFs through VFIO.
-    Vm,
-    /// Run by LXC with VFs as physical interfaces.
-    #[default]
-    Container,
-}
-
-/// A container's root file system.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Root {
-    /// The host's own, read-only, under a layer in memory that is gone when the container stops.
-    #[default]
-    Overlay,
-    /// This directory, absolute; what the container writes stays.
-    Directory(String),
-}
-
-/// A function as a guest owns it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Function {
-    /// Which PF or VF.
-    pub name: FunctionName,
-    /// What the PF's driver keeps for a VF: the function's own words over the NIC's `vf_defaults`. Empty for a PF
-    /// but for `mac`, which a PF may have too.
-    pub settings: VfSettings,
-    /// The interface's name inside the guest. Default: `eth` and the position in the list.
-    pub interface: InterfaceName,
-    /// IP addresses inside the guest.
-    pub addresses: Vec<InterfaceAddress>,
-    /// MTU inside the guest. `None`: left alone.
-    pub mtu: Option<Mtu>,
-    /// Attributes, in the model's spelling, that may turn out unsupported; the NIC's are included.
-    pub best_effort: BTreeSet<String>,
 }
 
 /// What only a rehearsal needs; all of it has defaults.

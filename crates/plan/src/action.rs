@@ -3,7 +3,8 @@
 use std::fmt;
 
 use penstock_model::{
-    Bdf, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex, inventory::SwitchMode,
+    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, TxRate, VfAttribute, VfIndex,
+    Vm, inventory::SwitchMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +42,23 @@ pub enum Action {
     DefineGuest(GuestDefinition),
     /// Remove a guest's definition.
     UndefineGuest { guest: GuestName },
-    /// Start a defined guest; its functions leave the host.
+    /// Start a defined container; its functions leave the host.
     StartGuest { guest: GuestName },
+    /// Create a defined VM suspended: its memory and its functions are with it, and it has not run yet.
+    CreateGuest { guest: GuestName },
+    /// Let a suspended VM run.
+    ResumeGuest { guest: GuestName },
+    /// Suspend a VM.
+    SuspendGuest { guest: GuestName },
+    /// Wait until the PF's interface has its link, for at most `within` seconds.
+    AwaitLink { pf: Bdf, within: u32 },
+    /// Wait until a running guest is ready, for at most `within` seconds: a VM tells so by its agent or on its console;
+    /// a container that owns a PF is ready when the PF has its link.
+    AwaitGuest { guest: GuestName, within: u32 },
+    /// Write a file that the model generates; the directories on its way too.
+    WriteFile { path: String, text: String },
+    /// Remove such a file.
+    RemoveFile { path: String },
     /// Stop a guest; its functions come back to the host.
     StopGuest { guest: GuestName },
 }
@@ -61,14 +77,23 @@ pub enum Direction {
 pub struct GuestDefinition {
     /// Its name.
     pub guest: GuestName,
-    /// CPU limit of a container.
+    /// Virtual CPUs of a VM; CPU limit of a container.
     pub cpus: Option<u32>,
-    /// Memory limit in bytes.
+    /// Memory of a VM, memory limit of a container, in bytes.
     pub memory: Option<u64>,
-    /// Root directory; `None` is an overlay of the host's own.
+    /// The host's CPUs that it runs on; a VM's virtual CPUs one each, in ascending order.
+    #[serde(default)]
+    pub pin: Option<CpuSet>,
+    /// A container's root directory; `None` is an overlay of the host's own.
     pub root: Option<String>,
-    /// First process and its arguments; empty is the idle one.
+    /// A container's first process and its arguments; empty is the idle one.
     pub init: Vec<String>,
+    /// Devices of the host that a container may use.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// What only a VM has; `None` for a container.
+    #[serde(default)]
+    pub vm: Option<Vm>,
     /// Its functions, in order.
     pub functions: Vec<GuestFunction>,
 }
@@ -84,6 +109,32 @@ pub struct GuestFunction {
     pub addresses: Vec<InterfaceAddress>,
     /// Its MTU inside the guest.
     pub mtu: Option<Mtu>,
+    /// The MAC address that it is to have inside, as far as it is known; a VM's NICs are told apart by it.
+    #[serde(default)]
+    pub mac: Option<Mac>,
+    /// The most that the guest may send through it, held by tc in Mbit/s.
+    #[serde(default)]
+    pub egress_rate: Option<TxRate>,
+    /// The most that the guest may receive through it, held by tc in Mbit/s.
+    #[serde(default)]
+    pub ingress_rate: Option<TxRate>,
+}
+
+impl Action {
+    /// The guest that it is done to; `None` for what is done to the host.
+    pub fn guest(&self) -> Option<&GuestName> {
+        match self {
+            Action::DefineGuest(definition) => Some(&definition.guest),
+            Action::UndefineGuest { guest }
+            | Action::StartGuest { guest }
+            | Action::CreateGuest { guest }
+            | Action::ResumeGuest { guest }
+            | Action::SuspendGuest { guest }
+            | Action::StopGuest { guest }
+            | Action::AwaitGuest { guest, .. } => Some(guest),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Action {
@@ -109,7 +160,16 @@ impl fmt::Display for Action {
             Action::DefineGuest(definition) => write!(f, "guest {}: define", definition.guest),
             Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
             Action::StartGuest { guest } => write!(f, "guest {guest}: start"),
+            Action::CreateGuest { guest } => write!(f, "guest {guest}: create, suspended"),
+            Action::ResumeGuest { guest } => write!(f, "guest {guest}: let it run"),
+            Action::SuspendGuest { guest } => write!(f, "guest {guest}: suspend"),
             Action::StopGuest { guest } => write!(f, "guest {guest}: stop"),
+            Action::AwaitLink { pf, within } => write!(f, "{pf}: wait for its link, up to {within} s"),
+            Action::AwaitGuest { guest, within } => {
+                write!(f, "guest {guest}: wait until it is ready, up to {within} s")
+            }
+            Action::WriteFile { path, text } => write!(f, "write {path} ({} bytes)", text.len()),
+            Action::RemoveFile { path } => write!(f, "remove {path}"),
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct Sketch {
     makes: Made,
     inverse: Option<Action>,
     best_effort: bool,
+    guest: Option<GuestName>,
 }
 
 impl Sketch {
@@ -44,12 +45,17 @@ impl Sketch {
         makes: Made,
         reason: String,
     ) -> Sketch {
-        Sketch { action, reason, needs, makes, inverse, best_effort: false }
+        Sketch { action, reason, needs, makes, inverse, best_effort: false, guest: None }
     }
 
     /// The same step, which may turn out unsupported if `best_effort`.
     pub fn best_effort(self, best_effort: bool) -> Sketch {
         Sketch { best_effort, ..self }
+    }
+
+    /// The same step as part of the start or stop of `guest`.
+    pub fn of(self, guest: &GuestName) -> Sketch {
+        Sketch { guest: Some(guest.clone()), ..self }
     }
 }
 
@@ -81,6 +87,7 @@ impl Draft {
             needs: needs.into_iter().collect(),
             inverse: sketch.inverse,
             best_effort: sketch.best_effort,
+            guest: sketch.guest,
         });
     }
 

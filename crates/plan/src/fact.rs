@@ -42,6 +42,16 @@ pub enum Fact {
     GuestDefined { guest: GuestName, defined: bool },
     /// The guest runs (or does not).
     GuestRunning { guest: GuestName, running: bool },
+    /// The VM is there, and suspended.
+    GuestSuspended { guest: GuestName },
+    /// The guest runs and is ready.
+    GuestReady { guest: GuestName },
+    /// The PF's interface has its link.
+    LinkUp { pf: Bdf },
+    /// The file is there with this text.
+    FileIs { path: String, text: String },
+    /// There is no such file.
+    NoFile { path: String },
 }
 
 impl Fact {
@@ -64,6 +74,25 @@ impl Fact {
             Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
             Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
             Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
+            Action::CreateGuest { guest } | Action::SuspendGuest { guest } => Fact::GuestSuspended { guest },
+            Action::ResumeGuest { guest } => Fact::GuestRunning { guest, running: true },
+            Action::AwaitLink { pf, .. } => Fact::LinkUp { pf },
+            Action::AwaitGuest { guest, .. } => Fact::GuestReady { guest },
+            Action::WriteFile { path, text } => Fact::FileIs { path, text },
+            Action::RemoveFile { path } => Fact::NoFile { path },
+        }
+    }
+}
+
+impl Fact {
+    /// The guest that it is about; `None` for what is about the host.
+    pub fn guest(&self) -> Option<&GuestName> {
+        match self {
+            Fact::GuestDefined { guest, .. }
+            | Fact::GuestRunning { guest, .. }
+            | Fact::GuestSuspended { guest }
+            | Fact::GuestReady { guest } => Some(guest),
+            _ => None,
         }
     }
 }
@@ -98,6 +127,11 @@ impl fmt::Display for Fact {
             Fact::Reset { function } => write!(f, "{function} was reset"),
             Fact::GuestDefined { guest, defined } => write!(f, "guest {guest} is {}defined", not(defined)),
             Fact::GuestRunning { guest, running } => write!(f, "guest {guest} is {}running", not(running)),
+            Fact::GuestSuspended { guest } => write!(f, "guest {guest} is there, suspended"),
+            Fact::GuestReady { guest } => write!(f, "guest {guest} is ready"),
+            Fact::LinkUp { pf } => write!(f, "the interface of {pf} has its link"),
+            Fact::FileIs { path, text } => write!(f, "{path} has the {} bytes that were made", text.len()),
+            Fact::NoFile { path } => write!(f, "there is no {path}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use penstock_model::{Bdf, Function, Guest, GuestName, Root};
+use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName, Root};
 
 use crate::{
     Action,
@@ -208,11 +208,14 @@ pub fn define(name: &GuestName, guest: &Guest, addresses: &[Bdf]) -> GuestDefini
         guest: name.clone(),
         cpus: guest.cpus,
         memory: guest.memory.map(|size| size.0),
+        pin: guest.pin.clone(),
         root: match &guest.root {
             Root::Overlay => None,
             Root::Directory(directory) => Some(directory.clone()),
         },
         init: guest.init.clone(),
+        devices: guest.devices.clone(),
+        vm: (guest.kind == GuestKind::Vm).then(|| guest.vm.clone()),
         functions: guest
             .functions
             .iter()
@@ -222,6 +225,9 @@ pub fn define(name: &GuestName, guest: &Guest, addresses: &[Bdf]) -> GuestDefini
                 interface: function.interface.clone(),
                 addresses: function.addresses.clone(),
                 mtu: function.mtu,
+                mac: function.settings.mac,
+                egress_rate: function.egress_rate,
+                ingress_rate: function.ingress_rate,
             })
             .collect(),
     }

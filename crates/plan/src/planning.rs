@@ -146,6 +146,7 @@ pub fn undo(plan: &Plan) -> Plan {
             reason: format!("takes back step {}: {}", step.id, step.reason),
             needs: needs.into_iter().collect(),
             inverse: Some(step.action.clone()),
+            guest: step.guest.clone(),
         });
     }
     let mut notes = Vec::new();

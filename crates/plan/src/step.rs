@@ -3,7 +3,7 @@
 use std::fmt;
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, NicName};
+use penstock_model::{Bdf, GuestName, NicName};
 use serde::{Deserialize, Serialize};
 
 use crate::{Action, Fact};
@@ -36,6 +36,10 @@ pub struct Step {
     pub postcondition: Fact,
     /// Whether a driver that answers "unsupported" is to be noted and passed over (the model's `best_effort`).
     pub best_effort: bool,
+    /// The guest whose start or stop it is part of. When such a step fails, that guest's steps are taken back, the
+    /// steps that need them are left out, and the rest goes on; `None` concerns them all.
+    #[serde(default)]
+    pub guest: Option<GuestName>,
 }
 
 /// Ordered steps from what an inventory found to what a model wants.

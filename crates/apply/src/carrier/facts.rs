@@ -1,5 +1,6 @@
 //! Reads back what a step was to make true.
 
+use penstock_host::files;
 use penstock_model::{Bdf, InterfaceAddress, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{CarryError, Direction, Fact};
 
@@ -56,9 +57,18 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is {seen:?}")))
         }
+        Fact::LinkUp { pf } => attribute(carrier, *pf, "carrier", |seen| seen == "1"),
+        Fact::FileIs { path, text } => Ok(match files::read_to_string(path) {
+            Ok(seen) => same(seen == *text, || "it has another text".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }),
+        Fact::NoFile { path } => Ok(same(!files::exists(path), || "it is there".to_owned())),
         // The reset file's write returned; the device keeps no trace of it.
         Fact::Reset { .. } => Ok(Ok(())),
-        Fact::GuestDefined { .. } | Fact::GuestRunning { .. } => Err(CarryError::Failed {
+        Fact::GuestDefined { .. }
+        | Fact::GuestRunning { .. }
+        | Fact::GuestSuspended { .. }
+        | Fact::GuestReady { .. } => Err(CarryError::Failed {
             attempt: format!("the host's carrier was asked whether {fact}"),
             source: "guests are another carrier's".into(),
         }),

@@ -129,6 +129,7 @@ fn plan() -> Plan {
             needs: needs.iter().copied().map(StepId).collect(),
             inverse: Some(inverse),
             best_effort: false,
+            guest: None,
         })
         .collect();
     Plan { steps, ..Plan::default() }

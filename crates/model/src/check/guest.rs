@@ -7,6 +7,7 @@ use crate::{
     ByteSize, GuestKind, GuestName, Model,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
+    document::GuestDocument,
 };
 
 /// Linux's largest `NR_CPUS`.
@@ -57,6 +58,49 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             )
             .with_hint("take one of them out of an `after`"),
         );
+    }
+}
+
+/// Keys that the guest's kind has no use for.
+pub(super) fn check_keys(
+    name: &GuestName,
+    kind: GuestKind,
+    document: &GuestDocument,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    let (other, given, hint): (_, &[(&str, bool)], _) = match kind {
+        GuestKind::Vm => (
+            "containers",
+            &[
+                ("root", document.root.is_some()),
+                ("init", document.init.is_some()),
+                ("devices", !document.devices.is_empty()),
+            ],
+            "a VM boots what `boot` says: remove it, or write `kind: container`",
+        ),
+        GuestKind::Container => (
+            "VMs",
+            &[
+                ("boot", document.boot.is_some()),
+                ("command_line", document.command_line.is_some()),
+                ("firmware", document.firmware.is_some()),
+                ("emulator", document.emulator.is_some()),
+                ("locked_memory", document.locked_memory.is_some()),
+                ("huge_pages", document.huge_pages.is_some()),
+                ("inside", document.inside.is_some()),
+                ("ready_within", document.ready_within.is_some()),
+            ],
+            "remove it, or write `kind: vm`",
+        ),
+    };
+    let is = match kind {
+        GuestKind::Vm => "a VM",
+        GuestKind::Container => "a container",
+    };
+    for (key, _) in given.iter().filter(|(_, given)| *given) {
+        let text = format!("`{key}` is for {other}, and {name} is {is}");
+        messages.push(Diagnostic::error(path.join(key), text).at_key().with_hint(hint));
     }
 }
 

@@ -2,10 +2,13 @@
 
 mod address;
 mod board;
+mod device;
 mod function;
+mod generate;
 mod guest;
 mod mac;
 mod nic;
+mod vm;
 
 use indexmap::IndexMap;
 
@@ -166,6 +169,7 @@ fn build_guest(
 ) -> Guest {
     let path = Path::of(["guests", name.as_str()]);
     let kind = document.kind.unwrap_or_default();
+    guest::check_keys(name, kind, &document, &path, messages);
     let mut functions = Vec::new();
     for (position, entry) in document.functions.into_iter().enumerate() {
         let path = path.join("functions").join(position);
@@ -175,21 +179,6 @@ fn build_guest(
         functions.push(function.function.clone());
         owned.push(function);
     }
-    if kind == GuestKind::Vm {
-        let given = [("root", document.root.is_some()), ("init", document.init.is_some())];
-        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
-            messages.push(
-                Diagnostic::error(
-                    path.join(key),
-                    format!("`{key}` is for containers, and {name} is a VM"),
-                )
-                .at_key()
-                .with_hint(
-                    "a VM boots the image that Penstock makes for it: remove it, or write `kind: container`",
-                ),
-            );
-        }
-    }
     let root = document.root.unwrap_or_default();
     let root = match root.as_str() {
         "" | "overlay" => Root::Overlay,
@@ -198,14 +187,35 @@ fn build_guest(
             Root::Directory(root)
         }
     };
+    let generate = generate::build(document.generate, &path, messages);
+    let devices = device::build(document.devices, &path, messages);
+    let vm = vm::build(
+        vm::Written {
+            boot: document.boot,
+            command_line: document.command_line,
+            firmware: document.firmware,
+            emulator: document.emulator,
+            locked_memory: document.locked_memory,
+            huge_pages: document.huge_pages,
+            inside: document.inside,
+            ready_within: document.ready_within,
+        },
+        &path,
+        messages,
+    );
     Guest {
         kind,
         cpus: document.cpus,
         memory: document.memory,
+        pin: document.pin,
+        exclusive: document.exclusive.unwrap_or_default(),
         functions,
         after: document.after,
         root,
         init: document.init.map(words).unwrap_or_default(),
+        devices,
+        vm,
+        generate,
     }
 }
 
@@ -254,6 +264,8 @@ fn build_function(
             interface,
             addresses: addresses.iter().map(|(address, _)| *address).collect(),
             mtu: written.mtu,
+            egress_rate: written.egress_rate,
+            ingress_rate: written.ingress_rate,
             best_effort,
         },
         addresses,

@@ -184,6 +184,19 @@ impl Machine {
             }
             Action::StartGuest { guest } => self.start(guest),
             Action::StopGuest { guest } => self.stop(guest),
+            Action::CreateGuest { guest } => {
+                self.start(guest);
+                self.suspend(guest, true);
+            }
+            Action::ResumeGuest { guest } => self.suspend(guest, false),
+            Action::SuspendGuest { guest } => self.suspend(guest, true),
+            Action::AwaitLink { .. } | Action::AwaitGuest { .. } => {}
+            Action::WriteFile { path, text } => {
+                self.inventory.files.insert(path.clone(), text.clone());
+            }
+            Action::RemoveFile { path } => {
+                self.inventory.files.remove(path);
+            }
             Action::SetMac { function, .. }
             | Action::Rename { function, .. }
             | Action::SetMtu { function, .. }
@@ -245,7 +258,15 @@ impl Machine {
             }
             self.users.insert(*function, guest.clone());
         }
-        self.inventory.guests.insert(guest.clone(), FoundGuest { running: true, functions });
+        self.inventory
+            .guests
+            .insert(guest.clone(), FoundGuest { running: true, suspended: false, functions });
+    }
+
+    fn suspend(&mut self, guest: &GuestName, suspended: bool) {
+        if let Some(found) = self.inventory.guests.get_mut(guest) {
+            found.suspended = suspended;
+        }
     }
 
     fn stop(&mut self, guest: &GuestName) {

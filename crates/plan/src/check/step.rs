@@ -59,7 +59,14 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         }
         (Action::UndefineGuest { guest }, Fact::GuestDefined { guest: of, defined: false })
         | (Action::StartGuest { guest }, Fact::GuestRunning { guest: of, running: true })
-        | (Action::StopGuest { guest }, Fact::GuestRunning { guest: of, running: false }) => guest == of,
+        | (Action::StopGuest { guest }, Fact::GuestRunning { guest: of, running: false })
+        | (Action::CreateGuest { guest }, Fact::GuestSuspended { guest: of })
+        | (Action::SuspendGuest { guest }, Fact::GuestSuspended { guest: of })
+        | (Action::ResumeGuest { guest }, Fact::GuestRunning { guest: of, running: true })
+        | (Action::AwaitGuest { guest, .. }, Fact::GuestReady { guest: of }) => guest == of,
+        (Action::AwaitLink { pf, .. }, Fact::LinkUp { pf: at }) => pf == at,
+        (Action::WriteFile { path, text }, Fact::FileIs { path: at, text: is }) => path == at && text == is,
+        (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
         _ => false,
     }
 }
@@ -130,6 +137,16 @@ fn restoring(machine: &Machine, action: &Action) -> WayBack {
         Action::UndefineGuest { .. } => WayBack::Redefine,
         Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
         Action::StopGuest { guest } => Must(Action::StartGuest { guest: guest.clone() }),
+        Action::CreateGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
+        Action::ResumeGuest { guest } => Must(Action::SuspendGuest { guest: guest.clone() }),
+        Action::SuspendGuest { guest } => Must(Action::ResumeGuest { guest: guest.clone() }),
+        Action::AwaitLink { .. } | Action::AwaitGuest { .. } => WayBack::None,
+        Action::WriteFile { path, .. } | Action::RemoveFile { path } => {
+            Must(match machine.inventory.files.get(path) {
+                Some(text) => Action::WriteFile { path: path.clone(), text: text.clone() },
+                None => Action::RemoveFile { path: path.clone() },
+            })
+        }
         _ => interface(machine, action),
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, Function, FunctionName, Guest, GuestKind, GuestName, Inventory, LinkState, Mac, Model, Mtu,
-    Nic, NicMatch, NicName, Root, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
+    Bdf, Board, Function, FunctionName, Guest, GuestName, Inventory, LinkState, Mac, Model, Mtu, Nic,
+    NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
     inventory::{Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -190,15 +190,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
     }
     let names: Vec<GuestName> = (0..size.guests).map(|index| format!("g{index}").parse().unwrap()).collect();
     for name in &names {
-        let guest = Guest {
-            kind: GuestKind::Container,
-            cpus: dice.some(2, 2),
-            memory: None,
-            functions: vec![],
-            after: vec![],
-            root: Root::Overlay,
-            init: vec![],
-        };
+        let guest = Guest { cpus: dice.some(2, 2), ..Guest::default() };
         model.guests.insert(name.clone(), guest);
     }
     for name in functions {
@@ -220,6 +212,8 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             interface: format!("eth{}", guest.functions.len()).parse().unwrap(),
             addresses: vec![],
             mtu: None,
+            egress_rate: None,
+            ingress_rate: None,
             best_effort: BTreeSet::new(),
         });
     }

@@ -9,7 +9,7 @@ use penstock_model::{
 };
 use penstock_plan::action::GuestDefinition;
 
-use crate::{error::ContainerError, state::PREFIX};
+use crate::{error::GuestError, state::PREFIX};
 
 /// The largest page of any Linux; the kernel rounds a memory limit down to whole pages.
 const LARGEST_PAGE: u64 = 64 << 10;
@@ -18,11 +18,11 @@ const LARGEST_PAGE: u64 = 64 << 10;
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Refuses limits that this machine cannot hold, before anything is started.
-pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), ContainerError> {
+pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError> {
     let wanted =
         [("cpus", "cpu", definition.cpus.is_some()), ("memory", "memory", definition.memory.is_some())];
     for (what, controller, _) in wanted.into_iter().filter(|(.., wanted)| *wanted) {
-        let no_limits = |why: String| ContainerError::NoLimits { guest: definition.guest.clone(), what, why };
+        let no_limits = |why: String| GuestError::NoLimits { guest: definition.guest.clone(), what, why };
         // LXC passes cgroup v2 limits over in silence when version 1 is mounted beside it: only pure v2 will do.
         let path = root.path(format!("{MOUNT}/cgroup.controllers"));
         let controllers =

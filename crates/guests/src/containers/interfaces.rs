@@ -10,7 +10,7 @@ use std::{
 use penstock_host::{InterfaceReport, Root, files, netlink::Netlink, pci::interface_of};
 use penstock_model::{Bdf, Mtu};
 
-use crate::{error::ContainerError, state::Lent};
+use crate::{error::GuestError, state::Lent};
 
 /// How a function's interface is told from others.
 pub trait Recognise: Send + Sync {
@@ -59,7 +59,7 @@ impl Interfaces {
     }
 
     /// All of this host.
-    pub fn on_host(&self) -> Result<Vec<InterfaceReport>, ContainerError> {
+    pub fn on_host(&self) -> Result<Vec<InterfaceReport>, GuestError> {
         Ok(Netlink::open()?.interfaces()?)
     }
 
@@ -78,7 +78,7 @@ impl Interfaces {
     /// `__dev_change_net_namespace`); whatever was added to it since is removed.
     ///
     /// A function that is not on this machine any more has nothing to give back.
-    pub fn take_back(&self, lent: &Lent, patience: Duration) -> Result<(), ContainerError> {
+    pub fn take_back(&self, lent: &Lent, patience: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
         let deadline = Instant::now() + patience;
         let mut interval = Duration::from_millis(1);
@@ -90,7 +90,7 @@ impl Interfaces {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(ContainerError::NotBack {
+                return Err(GuestError::NotBack {
                     function: lent.function,
                     name: lent.name.clone(),
                     after: patience,

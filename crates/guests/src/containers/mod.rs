@@ -1,4 +1,13 @@
-//! The containers of this host.
+//! The containers of this host (LXC).
+//!
+//! A container owns its functions' network interfaces while it runs (`lxc.net.N.type = phys`) and gives them back when
+//! it stops. [`Containers`] carries out a plan's steps for them; [`ContainerPlace`] is the inside of a running one,
+//! for verification and measurement.
+//!
+//! What a container is kept from: with the default root, an overlay of the host's own, its root user has no
+//! `CAP_SYS_ADMIN`, sees a read-only `/sys`, its own `/run`, `/tmp`, `/root` and `/home`, and no devices but null and its
+//! like. It still reads the rest of the host's root file system, and shares the host's user ids and kernel: a container
+//! is for software that is trusted not to attack the kernel; the rest belongs into a VM.
 
 use std::{
     collections::BTreeMap,
@@ -12,21 +21,27 @@ use std::{
 };
 
 use penstock_host::{InterfaceReport, Netlink, Root, files, process};
-use penstock_model::{Bdf, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
+use penstock_model::{Bdf, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
     action::{GuestDefinition, GuestFunction},
 };
-use serde::Serialize;
 
+use self::{config::Config, interfaces::Interfaces};
 use crate::{
-    config::{self, Config},
-    error::ContainerError,
-    interfaces::{Interfaces, Recognise},
-    limits, lxc,
-    place::ContainerPlace,
+    error::GuestError,
     state::{Lent, Process, Started, State},
+    status::{Condition, Status},
 };
+
+pub mod config;
+mod interfaces;
+mod limits;
+mod lxc;
+mod place;
+
+pub use interfaces::Recognise;
+pub use place::ContainerPlace;
 
 /// How long a first process of the model's own has to end when it is asked to, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,17 +64,6 @@ pub struct Containers {
     interfaces: Interfaces,
 }
 
-/// How a defined guest is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Status {
-    /// Its first process on the host, while it runs.
-    pub pid: Option<u32>,
-    /// When it was started, in seconds since 1970, while it runs.
-    pub since: Option<u64>,
-    /// Its functions as its definition has them.
-    pub functions: Vec<GuestFunction>,
-}
-
 impl Containers {
     /// The containers whose state lies in the directory `state`: by default `/run/penstock/guests`, whose contents go
     /// with the machine's power, as its containers do. `root` is where `/proc` and `/sys` are looked for.
@@ -73,10 +77,11 @@ impl Containers {
     }
 
     /// The guests that are defined here, whether they run, and the functions that they own while they do.
-    pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, ContainerError> {
+    pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let status = self.status()?.into_iter().map(|(guest, status)| {
             let found = FoundGuest {
                 running: status.pid.is_some(),
+                suspended: false,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
             };
             (guest, found)
@@ -85,7 +90,7 @@ impl Containers {
     }
 
     /// How each defined guest is.
-    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, ContainerError> {
+    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = BTreeMap::new();
         for guest in self.state.guests()? {
             // It can be removed between the two looks.
@@ -93,8 +98,17 @@ impl Containers {
                 continue;
             };
             let init = self.running(&guest)?;
-            let since = self.state.started(&guest)?.map(|started| started.since);
+            let started = self.state.started(&guest)?;
+            let condition = match (&init, &started) {
+                (Some(_), _) => Condition::Running,
+                (None, Some(_)) => Condition::Died,
+                (None, None) => Condition::Stopped,
+            };
+            let since = started.map(|started| started.since);
             let status = Status {
+                kind: GuestKind::Container,
+                condition,
+                last_words: Vec::new(),
                 pid: init.map(|init| init.pid),
                 since: since.filter(|_| init.is_some()),
                 functions: definition.functions,
@@ -105,7 +119,7 @@ impl Containers {
     }
 
     /// What a guest was defined as.
-    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, ContainerError> {
+    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
         self.state.definition(guest)
     }
 
@@ -135,23 +149,23 @@ impl Containers {
     }
 
     /// Defines a guest, or defines it anew.
-    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), ContainerError> {
+    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), GuestError> {
         let guest = &definition.guest;
         if let Some(root) = &definition.root {
             config::fit_root(root)?;
         }
         let _lock = self.state.lock(guest, patience)?;
         if self.running(guest)?.is_some() && self.state.definition(guest)?.as_ref() != Some(definition) {
-            return Err(ContainerError::Running { guest: guest.clone() });
+            return Err(GuestError::Running { guest: guest.clone() });
         }
         self.state.define(definition)
     }
 
     /// Removes a guest's definition; already gone is success.
-    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, patience)?;
         if self.running(guest)?.is_some() {
-            return Err(ContainerError::Running { guest: guest.clone() });
+            return Err(GuestError::Running { guest: guest.clone() });
         }
         self.give_back(guest, patience.min(BACK))?;
         self.state.forget(guest)
@@ -159,13 +173,11 @@ impl Containers {
 
     /// Starts a defined guest and waits until it runs with its functions' interfaces inside; already running is
     /// success. After a failure the functions are back on the host.
-    pub fn start(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+    pub fn start(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + patience;
         let _lock = self.state.lock(guest, patience)?;
-        let definition = self
-            .state
-            .definition(guest)?
-            .ok_or_else(|| ContainerError::Undefined { guest: guest.clone() })?;
+        let definition =
+            self.state.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
         if self.running(guest)?.is_some() {
             return Ok(());
         }
@@ -190,7 +202,7 @@ impl Containers {
 
     /// Stops a guest and waits until its functions are back on the host, down and without addresses; already stopped is
     /// success.
-    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + patience;
         let _lock = self.state.lock(guest, patience)?;
         if let Some(init) = self.running(guest)? {
@@ -208,7 +220,7 @@ impl Containers {
             if init.runs(&self.root) {
                 return Err(match asked {
                     Err(source) => self.failed(guest, source),
-                    Ok(()) => ContainerError::Unstoppable { pid: init.pid },
+                    Ok(()) => GuestError::Unstoppable { pid: init.pid },
                 });
             }
         }
@@ -217,7 +229,7 @@ impl Containers {
     }
 
     /// The guest's first process, if it runs.
-    fn running(&self, guest: &GuestName) -> Result<Option<Process>, ContainerError> {
+    fn running(&self, guest: &GuestName) -> Result<Option<Process>, GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
@@ -233,26 +245,26 @@ impl Containers {
     }
 
     /// What can be known to be wrong before anything is started.
-    fn check(&self, definition: &GuestDefinition) -> Result<(), ContainerError> {
+    fn check(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         if let Some(program) = lxc::missing() {
-            return Err(ContainerError::NoLxc { program: program.to_owned() });
+            return Err(GuestError::NoLxc { program: program.to_owned() });
         }
         if let Some(root) = &definition.root
             && !files::exists(format!("{root}/."))
         {
-            return Err(ContainerError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
+            return Err(GuestError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
         }
         limits::check(&self.root, definition)
     }
 
     /// Each function's interface on the host.
-    fn resolve(&self, definition: &GuestDefinition) -> Result<Vec<Lent>, ContainerError> {
+    fn resolve(&self, definition: &GuestDefinition) -> Result<Vec<Lent>, GuestError> {
         let reports = self.interfaces.on_host()?;
         let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
             Some(found) => {
                 Ok(Lent { function: owned.function, name: found.interface.name, mtu: found.interface.mtu })
             }
-            None => Err(ContainerError::NoInterface {
+            None => Err(GuestError::NoInterface {
                 guest: definition.guest.clone(),
                 function: owned.function,
                 why: self.why_not_here(owned.function, &definition.guest),
@@ -276,7 +288,7 @@ impl Containers {
     }
 
     /// Writes what LXC reads.
-    fn prepare(&self, definition: &GuestDefinition, lent: &[Lent]) -> Result<(), ContainerError> {
+    fn prepare(&self, definition: &GuestDefinition, lent: &[Lent]) -> Result<(), GuestError> {
         let guest = &definition.guest;
         let names: Vec<InterfaceName> = lent.iter().map(|lent| lent.name.clone()).collect();
         let text = config::render(&Config {
@@ -307,11 +319,10 @@ impl Containers {
     }
 
     /// Has LXC start it, and looks whether it really runs with its interfaces inside.
-    fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Process, ContainerError> {
+    fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Process, GuestError> {
         let guest = &definition.guest;
         let init = config::init(definition);
-        let ended =
-            || ContainerError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
+        let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
         let patience = deadline.saturating_duration_since(Instant::now());
         lxc::start(&self.state, guest, &init, patience).map_err(|source| self.failed(guest, source))?;
         let found = lxc::init_of(&self.state, guest)
@@ -330,7 +341,7 @@ impl Containers {
                 .find(owned.function, &inside)
                 .is_some_and(|report| report.interface.name == owned.interface);
             if !there {
-                return Err(ContainerError::NotInside {
+                return Err(GuestError::NotInside {
                     function: owned.function,
                     interface: owned.interface.clone(),
                     log: lxc::last_words(&self.state, guest),
@@ -341,12 +352,12 @@ impl Containers {
     }
 
     /// Ends what is left of a start that failed; the error, with what could not be put right.
-    fn abandon(&self, guest: &GuestName, mut error: ContainerError) -> ContainerError {
+    fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
         let back = self.give_back(guest, BACK);
-        if let ContainerError::Lxc { log, .. }
-        | ContainerError::Ended { log, .. }
-        | ContainerError::NotInside { log, .. } = &mut error
+        if let GuestError::Lxc { log, .. }
+        | GuestError::Ended { log, .. }
+        | GuestError::NotInside { log, .. } = &mut error
         {
             log.extend(stopped.err().map(|error| format!("then: {error}")));
             log.extend(back.err().map(|error| format!("then: {error}")));
@@ -356,7 +367,7 @@ impl Containers {
 
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
     /// missing.
-    fn give_back(&self, guest: &GuestName, patience: Duration) -> Result<(), ContainerError> {
+    fn give_back(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
@@ -378,11 +389,11 @@ impl Containers {
         }
     }
 
-    fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> ContainerError {
-        ContainerError::Lxc { log: lxc::last_words(&self.state, guest), source }
+    fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> GuestError {
+        GuestError::Lxc { log: lxc::last_words(&self.state, guest), source }
     }
 
-    fn boot(&self) -> Result<String, ContainerError> {
+    fn boot(&self) -> Result<String, GuestError> {
         let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
         Ok(id.trim().to_owned())
     }
@@ -453,7 +464,7 @@ impl Carry for Containers {
     }
 
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
-        let look = || -> Result<(bool, bool, &str), ContainerError> {
+        let look = || -> Result<(bool, bool, &str), GuestError> {
             Ok(match fact {
                 Fact::GuestDefined { guest, defined } => {
                     (*defined, self.state.definition(guest)?.is_some(), "defined")

@@ -5,10 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use penstock_host::{Command, InterfaceReport, Netlink, Output, Place, PlaceError, Root, files};
 use penstock_model::GuestName;
 
-use crate::{
-    lxc,
-    state::{Process, State},
-};
+use super::lxc;
+use crate::state::{Process, State};
 
 /// How long a command without a deadline of its own may run inside: a hostile container can stop whatever runs there.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,0 +1,207 @@
+//! Guests: VMs and containers, what each is made of, and what it owns.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ByteSize, CpuSet, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mtu, TxRate, VfSettings,
+};
+
+/// A VM or a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Guest {
+    /// VM or container. Default: container.
+    pub kind: GuestKind,
+    /// CPUs. Default: as many as `pin` has; without it 1 for a VM, and for a container no limit.
+    pub cpus: Option<u32>,
+    /// Memory. Default: 256 MiB for a VM; for a container no limit.
+    pub memory: Option<ByteSize>,
+    /// The host's CPUs that it runs on: of a VM each virtual CPU on one of them, in ascending order; of a container all
+    /// of its processes on any of them. `None`, the default: any CPU that is not another guest's alone.
+    pub pin: Option<CpuSet>,
+    /// Whether no other guest may run on the CPUs of `pin`. Default: no.
+    pub exclusive: bool,
+    /// The functions that it owns, in order: its first is `eth0` unless named.
+    pub functions: Vec<Function>,
+    /// Guests that must be ready before this one starts.
+    pub after: Vec<GuestName>,
+    /// A container's root file system.
+    pub root: Root,
+    /// A container's first process and its arguments. Default: an idle process that reaps children.
+    pub init: Vec<String>,
+    /// Block and character devices of the host that a container may use. Default: none.
+    pub devices: Vec<Device>,
+    /// What only a VM has; of no meaning for a container.
+    pub vm: Vm,
+    /// Files that are made for it from this model.
+    pub generate: Vec<Generate>,
+}
+
+/// What kind of guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestKind {
+    /// Run by libvirt with VFs through VFIO.
+    Vm,
+    /// Run by LXC with VFs as physical interfaces.
+    #[default]
+    Container,
+}
+
+/// A container's root file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Root {
+    /// The host's own, read-only, under a layer in memory that is gone when the container stops.
+    #[default]
+    Overlay,
+    /// This directory, absolute; what the container writes stays.
+    Directory(String),
+}
+
+/// A device of the host that a container may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its path on the host, absolute, below `/dev`; a stable one (`/dev/disk/by-id/...`) survives renumbering.
+    pub path: String,
+    /// Its path inside. Default: the same.
+    pub inside: String,
+    /// Whether the container may write to it. Default: yes.
+    pub write: bool,
+}
+
+/// What only a VM has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vm {
+    /// What it boots.
+    pub boot: Boot,
+    /// Kernel command line, after what Penstock gives (`console=ttyS0`). Only with a kernel.
+    pub command_line: Option<String>,
+    /// Firmware. Default: BIOS.
+    pub firmware: Firmware,
+    /// The host's CPUs for QEMU's own threads. Default: those that no guest is pinned to, when this guest is pinned.
+    pub emulator: Option<CpuSet>,
+    /// Whether all of its memory stays in RAM (`mlock`). Memory that a function reaches by DMA is locked in any case.
+    pub locked_memory: bool,
+    /// Whether its memory is made of huge pages of this size. Default: no.
+    pub huge_pages: Option<ByteSize>,
+    /// How it is looked into, and how it tells that it is up.
+    pub inside: Inside,
+    /// Seconds that it may take from its start until it is ready. Default: 120.
+    pub ready_within: u32,
+}
+
+/// Seconds that a VM may take to be ready, unless the model says otherwise.
+pub const READY_WITHIN: u32 = 120;
+
+/// What a VM boots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Boot {
+    /// The small Linux that Penstock makes.
+    #[default]
+    Builtin,
+    /// A kernel, with or without an initramfs; absolute paths on the host.
+    Kernel {
+        /// The kernel.
+        kernel: String,
+        /// The initramfs.
+        initramfs: Option<String>,
+    },
+    /// A disk image on the host, raw or qcow2; the VM writes to it.
+    Disk {
+        /// Absolute path.
+        path: String,
+        /// Its format.
+        format: DiskFormat,
+    },
+}
+
+/// Format of a disk image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskFormat {
+    /// The bytes of the disk.
+    #[default]
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+}
+
+/// A VM's firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Firmware {
+    /// SeaBIOS.
+    #[default]
+    Bios,
+    /// UEFI, the build that libvirt finds.
+    Uefi,
+}
+
+/// How a VM is looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Inside {
+    /// By the QEMU guest agent; it is ready when the agent answers.
+    #[default]
+    Agent,
+    /// By what it prints on its serial console: one line for each NIC, then that it is ready (docs/console.md). For an
+    /// RTOS.
+    Console,
+    /// Not at all: it is ready when it runs, and what only its inside could show is `unknown`.
+    None,
+}
+
+/// A file that is made for a guest from the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Generate {
+    /// What makes it.
+    pub template: Template,
+    /// Where it goes: a path relative to the model's directory, or absolute. A template that makes several files
+    /// (`networkd`) takes it as a directory.
+    pub to: String,
+}
+
+/// What makes a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Template {
+    /// A C header with the guest's NIC table and MAC list.
+    CHeader,
+    /// systemd-networkd's `.link` and `.network` units, two for each function.
+    Networkd,
+    /// A table in JSON.
+    Json,
+    /// A template of the user's own (MiniJinja).
+    File {
+        /// Its path as the model has it, relative to the model's directory or absolute.
+        path: String,
+        /// Its text. Empty until it has been read: reading is not this crate's.
+        text: String,
+    },
+}
+
+/// A function as a guest owns it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Function {
+    /// Which PF or VF.
+    pub name: FunctionName,
+    /// What the PF's driver keeps for a VF: the function's own words over the NIC's `vf_defaults`. Empty for a PF
+    /// but for `mac`, which a PF may have too.
+    pub settings: VfSettings,
+    /// The interface's name inside the guest. Default: `eth` and the position in the list.
+    pub interface: InterfaceName,
+    /// IP addresses inside the guest.
+    pub addresses: Vec<InterfaceAddress>,
+    /// MTU inside the guest. `None`: left alone.
+    pub mtu: Option<Mtu>,
+    /// The most that the guest may send, in Mbit/s, held by the kernel (tc) at the interface. `None`: no limit.
+    pub egress_rate: Option<TxRate>,
+    /// The most that the guest may receive, in Mbit/s, held by the kernel (tc) at the interface. `None`: no limit.
+    pub ingress_rate: Option<TxRate>,
+    /// Attributes, in the model's spelling, that may turn out unsupported; the NIC's are included.
+    pub best_effort: BTreeSet<String>,
+}
