@@ -35,12 +35,31 @@ done
 dpkg-query -W -f '${Package} ${Version}\n' >$out/packages
 echo "$release" >$out/kernel
 
-cp -r /penstock/in /usr/lib/penstock
+mkdir -p /usr/lib/penstock
+for file in start start-vms inittab sshd_config; do cp /penstock/in/$file /usr/lib/penstock/; done
 chmod 755 /usr/lib/penstock/start
 ln -sf /usr/lib/penstock/inittab /etc/inittab
 sed -i 's/^root:[^:]*:/root:*:/' /etc/shadow
 echo board >/etc/hostname
 printf '127.0.0.1 localhost board\n::1 localhost\n' >/etc/hosts
+
+# Who may look at consoles over SSH and nothing else. A star is no password, where an exclamation mark would be a
+# locked account, which sshd refuses.
+groupadd --system penstock-console
+useradd --system --no-create-home --home-dir /nonexistent --gid penstock-console --shell /bin/sh console
+sed -i 's/^console:[^:]*:/console:*:/' /etc/shadow
+
+sh /penstock/in/guest-make $out/guest
+
 rm -f /etc/ssh/ssh_host_* /etc/machine-id
-rm -rf /boot/* /usr/bin/qemu-* /usr/lib/x86_64-linux-gnu/qemu /usr/share/qemu /usr/share/seabios /usr/lib/ipxe
+# Of QEMU stays what VMs with nothing but a serial console need. Without the emulator of instructions libvirt also
+# asks QEMU half as much.
+keep=/penstock/keep
+mkdir -p $keep
+for file in kvmvapic.bin linuxboot_dma.bin multiboot_dma.bin pvh.bin; do cp /usr/share/qemu/$file $keep/; done
+cp /usr/share/seabios/bios-256k.bin $keep/
+rm -rf /boot/* /usr/bin/qemu-system-amd64 /usr/bin/qemu-system-x86_64-* /usr/bin/qemu-*-helper \
+    /usr/lib/x86_64-linux-gnu/qemu /usr/share/qemu /usr/share/seabios /usr/lib/ipxe /usr/sbin/qemu-ga
+mv $keep /usr/share/qemu
 rm -rf /var/cache/* /var/lib/apt/lists/*
+mkdir -p /var/cache/libvirt/qemu

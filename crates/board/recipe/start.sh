@@ -30,6 +30,8 @@ modprobe -a qemu_fw_cfg virtio_net
 given=/sys/firmware/qemu_fw_cfg/by_name/opt/penstock
 ( umask 077
   $bb cat $given/host-key/raw >/run/penstock/host-key
+  # Readable for all: sshd reads it as the account that is entered.
+  umask 022
   $bb cat $given/client-key/raw >/run/penstock/authorized-keys )
 for device in /sys/class/net/*; do
     if [ "$($bb cat "$device/address")" = 52:54:00:70:73:00 ]; then
@@ -41,8 +43,14 @@ done
 /usr/sbin/sshd -f /usr/lib/penstock/sshd_config -E /run/penstock/sshd.log
 say "sshd started"
 
+# VMs, on boards that have any. libvirt is asked what its QEMU can do before it is needed, which takes it long: beside
+# all the rest, and before the board is ready, so that a saved board knows it.
+[ -e $given/vms ] && ( . /usr/lib/penstock/start-vms ) &
+vms=$!
+
 modprobe -a igb igbvf vfio-pci vfio_iommu_type1 veth overlay 8021q
-[ -e /sys/firmware/qemu_fw_cfg/by_name/opt/penstock/nvme ] && modprobe nvme
+[ -e $given/nvme ] && modprobe nvme
 say "drivers loaded"
+wait $vms
 echo "penstock: board ready" >/dev/console
 exec $bb init

@@ -60,6 +60,8 @@ pub struct Design {
     pub netdevs: Vec<Netdev>,
     /// Devices in the order in which QEMU makes them.
     pub devices: Vec<Device>,
+    /// Whether it runs VMs, so that its start includes libvirt's.
+    pub vms: bool,
     /// Size in bytes of the NVMe namespace, when there is one.
     pub nvme_namespace: Option<u64>,
 }
@@ -282,6 +284,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
         devices: Vec::new(),
+        vms: has_vm,
         nvme_namespace: None,
     };
     let devices = &mut design.devices;

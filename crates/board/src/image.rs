@@ -97,6 +97,17 @@ impl Image {
         })
     }
 
+    /// The kernel of the builtin guest; on a board the same file is `/usr/lib/penstock/guest/vmlinuz`.
+    pub fn guest_kernel(&self) -> PathBuf {
+        self.file("guest/vmlinuz")
+    }
+
+    /// The first file system of the builtin guest; on a board the same file is `/usr/lib/penstock/guest/initramfs`.
+    /// A second archive may be put behind it: see `recipe/guest-init.sh`.
+    pub fn guest_initramfs(&self) -> PathBuf {
+        self.file("guest/initramfs")
+    }
+
     pub(crate) fn kernel(&self) -> PathBuf {
         self.file("vmlinuz")
     }
@@ -201,9 +212,9 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     check_room(&std::env::temp_dir())?;
     let given = work.join("in");
     files::create_dir_all(&given)?;
-    files::write_atomic_mode(given.join("start"), recipe::START, 0o755)?;
-    files::write_atomic(given.join("inittab"), recipe::INITTAB)?;
-    files::write_atomic(given.join("sshd_config"), recipe::SSHD_CONFIG)?;
+    for (name, text) in recipe::GIVEN {
+        files::write_atomic(given.join(name), text)?;
+    }
     files::write_atomic(work.join("prepare"), recipe::PREPARE)?;
     files::write_atomic(work.join("pins"), recipe::PINS)?;
 
@@ -217,7 +228,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 
     let out = work.join("out");
     files::write_atomic(work.join("initramfs.cpio"), initramfs(&out)?)?;
-    for name in ["vmlinuz", "qemu", "packages", "kernel"] {
+    for name in ["vmlinuz", "guest", "qemu", "packages", "kernel"] {
         files::rename(out.join(name), work.join(name))?;
     }
     for done in [&out, &given, &work.join("prepare"), &work.join("pins"), &work.join("log")] {

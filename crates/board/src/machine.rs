@@ -107,6 +107,9 @@ impl Run<'_> {
         if self.design.nvme_namespace.is_some() {
             command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
         }
+        if self.design.vms {
+            command = command.args(["-fw_cfg", "name=opt/penstock/vms,string=1"]);
+        }
         if self.resumes {
             command = command.args(["-S", "-incoming", "defer"]);
         }

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// Counts changes of how an image is made that are not in the texts below.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The Debian release.
 pub const SUITE: &str = "trixie";
@@ -24,7 +24,13 @@ pub const PACKAGES: &[&str] = &[
     "nvme-cli",
     "iperf3",
     "netperf",
+    "rt-tests",
     "qemu-system-x86",
+    "libvirt-daemon",
+    "libvirt-daemon-driver-qemu",
+    "libvirt-clients",
+    // Only for the builtin guest.
+    "qemu-guest-agent",
 ];
 
 /// Which packages come from the backports, whose QEMU is new enough.
@@ -94,23 +100,33 @@ pub const EXCLUDED: &[&str] = &[
 
 /// The first process of the first file system.
 pub const INITRAMFS_INIT: &str = include_str!("../recipe/initramfs-init.sh");
-/// The first process of the root file system.
-pub const START: &str = include_str!("../recipe/start.sh");
-/// What the process that reaps the others is told.
-pub const INITTAB: &str = include_str!("../recipe/inittab");
-/// The SSH server's configuration.
-pub const SSHD_CONFIG: &str = include_str!("../recipe/sshd_config");
 /// What runs in the tree when its packages are installed.
 pub const PREPARE: &str = include_str!("../recipe/prepare.sh");
+
+/// What [`PREPARE`] is given, by file name: parts of the board's root file system and of the builtin guest.
+pub const GIVEN: &[(&str, &str)] = &[
+    // The first process of the root file system, and its part for boards with VMs.
+    ("start", include_str!("../recipe/start.sh")),
+    ("start-vms", include_str!("../recipe/start-vms.sh")),
+    // What the process that reaps the others is told.
+    ("inittab", include_str!("../recipe/inittab")),
+    ("sshd_config", include_str!("../recipe/sshd_config")),
+    // The builtin guest: how it is made, its first process, what comes after.
+    ("guest-make", include_str!("../recipe/guest-make.sh")),
+    ("guest-init", include_str!("../recipe/guest-init.sh")),
+    ("guest-inittab", include_str!("../recipe/guest-inittab")),
+    ("guest-late", include_str!("../recipe/guest-late.sh")),
+];
 
 /// The digest of the recipe: the name of an image in the cache. Which versions of the packages the archive had is not
 /// part of it; they are in the image's `packages`.
 pub fn digest() -> String {
     let mut hash = Sha256::new();
     let lists = [PACKAGES.join(" "), EXCLUDED.join(" ")];
-    let texts = [SUITE, PINS, INITRAMFS_INIT, START, INITTAB, SSHD_CONFIG, PREPARE];
+    let texts = [SUITE, PINS, INITRAMFS_INIT, PREPARE];
+    let given = GIVEN.iter().flat_map(|(name, text)| [*name, *text]);
     hash.update(VERSION.to_le_bytes());
-    for text in lists.iter().map(String::as_str).chain(texts) {
+    for text in lists.iter().map(String::as_str).chain(texts).chain(given) {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }
