@@ -98,6 +98,7 @@ impl<'a> Rehearsal<'a> {
         if let Some(carried) = &carried {
             self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
             self.evidence.steps = records(carried);
+            self.evidence.peak_memory = carried.peak_memory;
             self.evidence.notes.extend(carried.plan.notes.iter().cloned());
         }
         if !output.status.success() || carried.is_none() {

@@ -72,7 +72,7 @@ fn outcomes<'a>(evidence: &'a Value, attribute: &'a str) -> Vec<&'a str> {
 }
 
 fn the_examples_hold() -> Outcome {
-    for name in ["smallest.yaml", "storage-node.yaml", "xeon-d.yaml"] {
+    for name in ["smallest.yaml", "storage-node.yaml", "containers.yaml", "xeon-d.yaml"] {
         let (run, evidence, directory) = rehearse(&example(name))?;
         expect(&run, 0)?;
         assert!(!verdicts(&evidence).is_empty());

@@ -410,6 +410,15 @@ fn executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
 }
 
+/// The most memory that Penstock has had resident so far, in bytes (`VmHWM` in `/proc/self/status`); `None` where the
+/// kernel does not tell.
+pub fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Whether Penstock runs as root.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

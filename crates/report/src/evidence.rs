@@ -46,6 +46,9 @@ pub struct Evidence {
     pub notes: Vec<String>,
     /// The end of the machine's serial console, where it has one.
     pub serial_log: Option<String>,
+    /// The most memory that Penstock itself had resident on the machine while it carried the plan out, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory: Option<u64>,
 }
 
 impl Default for Evidence {
@@ -62,6 +65,7 @@ impl Default for Evidence {
             verdicts: Vec::new(),
             notes: Vec::new(),
             serial_log: None,
+            peak_memory: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use penstock_apply::{ApplyError, Mode, Observer, journal::Ending, runner::StepReport};
+use penstock_host::process;
 use penstock_plan::{Plan, Step};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,9 @@ pub struct Carried {
     pub steps: Vec<StepReport>,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// The most memory that Penstock had resident meanwhile, in bytes.
+    #[serde(default)]
+    pub peak_memory: Option<u64>,
 }
 
 /// Plans against what is, and carries it out.
@@ -56,7 +60,8 @@ pub fn carry_out(
     let outcome = machine.carry_out(&plan, mode, &mut narrator)?;
     let steps = narrator.reports;
     printer.done();
-    let carried = Carried { plan, steps, seconds: started.elapsed().as_secs_f64() };
+    let seconds = started.elapsed().as_secs_f64();
+    let carried = Carried { plan, steps, seconds, peak_memory: process::peak_memory() };
     printer.data(&carried, || in_words(&carried))?;
     outcome.map(|_| Status::Holds).map_err(failed)
 }
