@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod binary;
+pub mod board;
 pub mod models;
 pub mod needs;
 pub mod sysfs;

@@ -1,0 +1,75 @@
+//! A board that stays up for a test, driven by the binary as a user drives it.
+
+use std::{ffi::OsStr, fs, path::Path, process::Stdio};
+
+use tempfile::TempDir;
+
+use crate::binary::{self, Run, run};
+
+/// A board that was booted for a model, with this binary and the model inside; dropped with this value.
+#[derive(Debug)]
+pub struct KeptBoard {
+    name: String,
+    model: String,
+    directory: TempDir,
+}
+
+impl KeptBoard {
+    /// Boots the board of the model `text`, whose `machine` is `name`. The name is that of one test alone: two boards
+    /// of one name cannot be up at once.
+    ///
+    /// # Errors
+    ///
+    /// What `penstock board up` said.
+    pub fn up(name: &str, text: &str) -> Result<KeptBoard, String> {
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let file = format!("{name}.yaml");
+        fs::write(directory.path().join(&file), text).map_err(|error| error.to_string())?;
+        let up = run(directory.path(), ["board", "up", &file]);
+        if up.status != 0 {
+            return Err(format!("the board {name} did not come up: {}", up.stderr));
+        }
+        Ok(KeptBoard { name: name.to_owned(), model: format!("/root/{file}"), directory })
+    }
+
+    /// The model's path inside the board.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// A directory of the test's own on the host.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs a command inside to its end.
+    pub fn inside<A: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = A>) -> Run {
+        let mut command = binary::command(self.directory());
+        command.args(["board", "ssh", &self.name]).args(words).stdin(Stdio::null());
+        command.output().expect("the binary runs").into()
+    }
+
+    /// Runs a line of shell inside.
+    pub fn shell(&self, line: &str) -> Run {
+        self.inside(["sh", "-c", line])
+    }
+
+    /// Puts a file into the board.
+    pub fn write(&self, path: &str, text: &str) -> Run {
+        let file = self.directory().join("to-copy");
+        fs::write(&file, text).expect("the test's directory can be written");
+        let mut command = binary::command(self.directory());
+        command.args(["board", "ssh", &self.name, "sh", "-c", &format!("cat > {path}")]);
+        command.stdin(fs::File::open(file).expect("it was just written"));
+        command.output().expect("the binary runs").into()
+    }
+}
+
+impl Drop for KeptBoard {
+    fn drop(&mut self) {
+        let down = run(self.directory(), ["board", "down", &self.name]);
+        if down.status != 0 {
+            eprintln!("the board {} was not dropped: {}", self.name, down.stderr);
+        }
+    }
+}
