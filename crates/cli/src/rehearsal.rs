@@ -1,6 +1,7 @@
 //! One rehearsal: a board, this same binary inside it, and what it found.
 
 use std::{
+    collections::BTreeMap,
     env,
     time::{Duration, Instant, SystemTime},
 };
@@ -25,7 +26,10 @@ use crate::{
 };
 
 /// How long one verb may take inside a board, which software emulation slows down some twenty times.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// So much of a guest's console is kept.
+const CONSOLE_LIMIT: usize = 4 << 20;
 
 /// A rehearsal and the evidence gathered so far; it is kept even when something fails on the way.
 pub struct Rehearsal<'a> {
@@ -36,6 +40,8 @@ pub struct Rehearsal<'a> {
     nics: Vec<String>,
     /// Whether `apply` and `verify` both ran to their ends.
     complete: bool,
+    /// What was brought out of the board, by its path in the run directory.
+    files: BTreeMap<String, Vec<u8>>,
 }
 
 impl<'a> Rehearsal<'a> {
@@ -52,7 +58,7 @@ impl<'a> Rehearsal<'a> {
         evidence.model.text = file.source.text.clone();
         evidence.hashes.model = Some(sha256(file.source.text.as_bytes()));
         evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
-        Rehearsal { file, evidence, started: Instant::now(), nics: Vec::new(), complete: false }
+        Rehearsal { file, evidence, started: Instant::now(), nics: Vec::new(), complete: false, files: BTreeMap::new() }
     }
 
     /// Does all of it. Whatever the outcome, the board is gone afterwards.
@@ -72,6 +78,7 @@ impl<'a> Rehearsal<'a> {
         let (name, why) = board.accelerator();
         self.evidence.versions.accelerator = Some(Accelerator { name: name.to_owned(), why: why.to_owned() });
         let outcome = self.inside(&mut board, printer);
+        self.bring_consoles(&board);
         self.evidence.serial_log = Some(board.serial_log());
         let down = self.timed("down", || board.down().or_fail(Status::Missing));
         outcome.and(down)
@@ -101,8 +108,11 @@ impl<'a> Rehearsal<'a> {
             self.evidence.peak_memory = carried.peak_memory;
             self.evidence.notes.extend(carried.plan.notes.iter().cloned());
         }
-        if !output.status.success() || carried.is_none() {
-            return Err(refused("apply", &output));
+        match (output.status.code(), &carried) {
+            (Some(0), Some(_)) => {}
+            // Some guests failed alone; what became of the others is worth seeing.
+            (Some(1), Some(_)) => self.evidence.notes.extend(output.errors().lines().map(str::to_owned)),
+            _ => return Err(refused("apply", &output)),
         }
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
@@ -111,6 +121,21 @@ impl<'a> Rehearsal<'a> {
         self.evidence.verdicts = verified.verdicts;
         self.complete = true;
         Ok(())
+    }
+
+    /// Brings out what each guest has said on its console. A guest that never started has said nothing.
+    fn bring_consoles(&mut self, board: &Board) {
+        for guest in self.file.model.guests.keys() {
+            let path = format!("/run/penstock/guests/penstock-{guest}/console.log");
+            if let Ok(log) = board.read(&path, CONSOLE_LIMIT) {
+                self.files.insert(format!("consoles/{guest}.log"), log);
+            }
+        }
+    }
+
+    /// What was brought out of the board, by its path in the run directory.
+    pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.files
     }
 
     /// Whether all was done and all that was seen is as the model says.

@@ -1,6 +1,7 @@
 //! The directory that a run leaves.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -10,7 +11,8 @@ use penstock_report::Evidence;
 
 use crate::failure::{Failure, OrFail, Status};
 
-/// A new directory for one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`.
+/// A new directory for one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, and what was
+/// brought out of the machine: `consoles/GUEST.log`.
 pub struct RunDirectory {
     path: PathBuf,
 }
@@ -42,6 +44,18 @@ impl RunDirectory {
     /// The run's name.
     pub fn id(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Keeps what was brought out of the machine, each file at its path in here.
+    pub fn keep_files(&self, all: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
+        for (name, bytes) in all {
+            let path = self.path.join(name);
+            if let Some(directory) = path.parent() {
+                files::create_dir_all(directory).or_fail(Status::Missing)?;
+            }
+            files::write_atomic(path, bytes).or_fail(Status::Missing)?;
+        }
+        Ok(())
     }
 
     /// Writes the evidence and its renderings, each file whole or not at all.

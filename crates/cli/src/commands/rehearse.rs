@@ -2,8 +2,6 @@
 
 use std::time::SystemTime;
 
-use penstock_model::{GuestKind, Model};
-
 use crate::{
     arguments::Rehearse,
     boards::Boards,
@@ -18,7 +16,6 @@ use crate::{
 /// Boots, applies, verifies, and leaves a run directory whatever happens.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read(&arguments.model, printer)?;
-    only_containers(&file.model)?;
     let inventory = arguments.inventory.as_deref().map(model_file::read_inventory).transpose()?;
     let boards = Boards::new(settings);
     let design = boards.design(&file, inventory.as_ref())?;
@@ -33,8 +30,9 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
         Err(failure) => failure.status,
     };
     printer.done();
+    let brought = directory.keep_files(rehearsal.files());
     let evidence = rehearsal.conclude(status);
-    let kept = directory.keep(&evidence);
+    let kept = directory.keep(&evidence).and(brought);
     if status == Status::Interrupted {
         printer.say(format!(
             "Interrupted: the board is gone; what was seen so far is in {}",
@@ -46,20 +44,4 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     printer.data(&evidence, || penstock_report::summary(&evidence))?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
     Ok(status)
-}
-
-/// Running VMs is not part of this version; a rehearsal that left them out would prove less than it seems to.
-fn only_containers(model: &Model) -> Result<(), Failure> {
-    let vms: Vec<&str> = model
-        .guests
-        .iter()
-        .filter(|(_, guest)| guest.kind == GuestKind::Vm)
-        .map(|(name, _)| name.as_str())
-        .collect();
-    if vms.is_empty() {
-        return Ok(());
-    }
-    let text = format!("{} of kind vm, and this version runs containers only", vms.join(", "));
-    Err(Failure::new(Status::Missing, text)
-        .hint("the model is good: `penstock check` and `penstock plan` take it; say `kind: container` to rehearse it now"))
 }
