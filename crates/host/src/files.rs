@@ -154,6 +154,28 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
     on("copy", from.as_ref(), fs::copy(&from, &to))
 }
 
+/// Appends the contents of `from` to an open file and says how many bytes they were; they never are in memory as a
+/// whole.
+pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
+    let from = from.as_ref();
+    let mut source = on("read", from, File::open(from))?;
+    on("copy", from, io::copy(&mut source, to))
+}
+
+/// At most the last `limit` bytes of a file.
+pub fn read_tail(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
+    let path = path.as_ref();
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        io::Seek::seek(&mut file, io::SeekFrom::Start(length.saturating_sub(limit as u64)))?;
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, limit as u64), &mut bytes)?;
+        Ok(bytes)
+    };
+    on("read", path, read())
+}
+
 /// Sets a file's permission bits.
 pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
     on("set the permissions of", path.as_ref(), fs::set_permissions(&path, fs::Permissions::from_mode(mode)))

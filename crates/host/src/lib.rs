@@ -1,6 +1,7 @@
 //! The only code of Penstock that touches the kernel.
 //!
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
+//! - [`cpio`]: archives that a kernel unpacks as its first file system.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
@@ -10,6 +11,7 @@
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
 #![allow(clippy::disallowed_methods)]
 
+pub mod cpio;
 pub mod files;
 pub mod frames;
 pub mod here;
