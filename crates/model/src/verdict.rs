@@ -16,7 +16,8 @@ pub enum Outcome {
     Fail,
     /// The driver or device says that it cannot do this.
     Unsupported,
-    /// It could not be seen. Never counted as a pass.
+    /// It could not be seen. Never counted as a pass; it lets the whole hold only where the model says that nobody can
+    /// look.
     Unknown,
 }
 
@@ -105,15 +106,40 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Whether the model says that this may be unsupported (`best_effort`).
     pub best_effort: bool,
+    /// Whether the model says that nobody can look there (`inside: none`).
+    #[serde(default)]
+    pub out_of_sight: bool,
 }
 
 impl Verdict {
-    /// Whether this verdict lets the whole hold: a pass, or unsupported where the model says best effort.
+    /// Whether this verdict lets the whole hold: a pass; unsupported where the model says best effort; unknown where the
+    /// model says that nobody can look.
     pub fn holds(&self) -> bool {
         match self.outcome {
             Outcome::Pass => true,
             Outcome::Unsupported => self.best_effort,
-            Outcome::Fail | Outcome::Unknown => false,
+            Outcome::Unknown => self.out_of_sight,
+            Outcome::Fail => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, Subject, Vantage, Verdict};
+
+    #[test]
+    fn unknown_holds_only_where_nobody_can_look_and_unsupported_only_with_best_effort() {
+        let holds = |outcome, best_effort, out_of_sight| {
+            let (attribute, wanted, seen) = ("mac".to_owned(), "a".to_owned(), "b".to_owned());
+            let (subject, vantage) = (Subject::Machine, Vantage::Host);
+            Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight }.holds()
+        };
+        for (one, other) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert!(holds(Outcome::Pass, one, other));
+            assert!(!holds(Outcome::Fail, one, other));
+            assert_eq!(holds(Outcome::Unsupported, one, other), one);
+            assert_eq!(holds(Outcome::Unknown, one, other), other);
         }
     }
 }

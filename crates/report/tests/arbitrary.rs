@@ -91,8 +91,8 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Outcome::Unsupported),
         Just(Outcome::Unknown)
     ];
-    (subject, text(), any::<bool>(), text(), text(), outcome, any::<bool>()).prop_map(
-        |(subject, attribute, inside, wanted, seen, outcome, best_effort)| Verdict {
+    (subject, text(), any::<bool>(), text(), text(), outcome, any::<(bool, bool)>()).prop_map(
+        |(subject, attribute, inside, wanted, seen, outcome, (best_effort, out_of_sight))| Verdict {
             subject,
             attribute,
             vantage: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
@@ -100,6 +100,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
             seen,
             outcome,
             best_effort,
+            out_of_sight,
         },
     )
 }

@@ -54,6 +54,7 @@ impl Page<'_> {
             seen: seen.to_string(),
             outcome,
             best_effort: self.best_effort.contains(attribute),
+            out_of_sight: false,
         };
         self.sheet.verdicts.push(verdict);
     }

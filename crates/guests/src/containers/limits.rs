@@ -63,6 +63,7 @@ pub fn verdicts(
             seen,
             outcome,
             best_effort: false,
+            out_of_sight: false,
         }
     };
     let mut verdicts = Vec::new();

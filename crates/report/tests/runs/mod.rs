@@ -21,6 +21,7 @@ pub fn verdict(subject: Subject, attribute: &str, vantage: Vantage, value: &str)
         seen: value.to_owned(),
         outcome: Outcome::Pass,
         best_effort: false,
+        out_of_sight: false,
     }
 }
 
