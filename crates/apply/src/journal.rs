@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The version of the journal's form; a reader refuses a newer one.
-pub const JOURNAL_VERSION: u32 = 1;
+pub const JOURNAL_VERSION: u32 = 2;
 
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +80,8 @@ pub enum Ending {
     Unsupported,
     /// It failed, or its postcondition did not come true.
     Failed,
+    /// Not attempted, because it belongs to a guest that failed, or needs something of it.
+    LeftOut,
 }
 
 /// Where entries go.

@@ -15,9 +15,12 @@ use crate::{
 };
 
 mod error;
+mod losses;
 mod undo;
 
-pub use error::{ApplyError, Failure, StepError};
+use losses::{Fallen, Losses};
+
+pub use error::{ApplyError, Failure, GuestFailure, StepError};
 pub use undo::NotUndone;
 
 /// At most so many steps are carried out side by side, and have one chance to cancel between them.
@@ -76,7 +79,8 @@ impl Options<'_> {
 /// What a run does about a step that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Stops and takes back what was done.
+    /// Stops and takes back what was done; when it is a step of a guest ([`Step::guest`]) only what was done for that
+    /// guest, and goes on with what does not need it.
     #[default]
     Apply,
     /// Goes on, and says at the end what is left; what is gone already counts as done.
@@ -137,7 +141,8 @@ impl Applied {
 /// Each step is recorded in `journal` before it is begun, and counts as done only when its postcondition was read back.
 /// A setting that the driver cannot do (an attribute, the switch mode, a reset) is noted and passed over; anything else
 /// that fails ends the run, and what was done is taken back in reverse order ([`Mode::Apply`]), or is listed at the end
-/// ([`Mode::TearDown`]).
+/// ([`Mode::TearDown`]). A guest fails alone: with a failed step of its own, what was begun for it is taken back at once,
+/// what needs it is left out, and the rest goes on.
 ///
 /// # Errors
 ///
@@ -157,23 +162,34 @@ pub fn run(
     let mut run = Run { carriers, journal, observer, options };
     let mut applied = Applied::default();
     let mut failures = Vec::new();
+    let mut losses = Losses::default();
     let mut begun: Vec<&Step> = Vec::new();
     let (mut next, mut announced) = (0, 0);
     while next < plan.steps.len() {
         if options.cancelled() {
             return Err(run.cancelled(plan.steps[next].id, &begun));
         }
-        if next == announced {
-            let window = &plan.steps[next..plan.steps.len().min(next + ANNOUNCED_AT_ONCE)];
-            announced += window.len();
+        if let Some(why) = losses.left_out(plan.steps[next].id) {
+            applied.steps.push(run.leave_out(&plan.steps[next], why));
+            next += 1;
+            continue;
+        }
+        let is_left = |step: &Step| losses.left_out(step.id).is_none();
+        if next >= announced {
+            announced = plan.steps.len().min(next + ANNOUNCED_AT_ONCE);
+            let window = plan.steps[next..announced].iter().filter(|step| is_left(step));
             // Giving functions back needs no way back, so a full disk does not hold them.
             if let (Err(error), Mode::Apply) = (run.announce(window), options.mode) {
                 return Err(run.failed(&plan.steps[next], error.into(), &begun));
             }
         }
-        let batch = batch(&plan.steps[next..announced], &carried_by[next..announced]);
+        let reach = next + plan.steps[next..announced].iter().take_while(|step| is_left(step)).count();
+        let batch = batch(&plan.steps[next..reach], &carried_by[next..reach]);
         let outcomes = run.carry_batch(batch, carried_by[next]);
+        // The others of the batch were not attempted, because one before them failed.
+        next += outcomes.len();
         let mut failed: Option<(&Step, StepError)> = None;
+        let mut fallen: Vec<Fallen<'_>> = Vec::new();
         for (step, Tried { outcome, touched, took }) in batch.iter().zip(outcomes) {
             let report = report(step, &outcome, took);
             let entry =
@@ -185,9 +201,10 @@ pub fn run(
                 begun.push(step);
             }
             if let (Ending::Failed, Err(error)) = (report.outcome, outcome) {
-                match options.mode {
-                    Mode::Apply => failed = failed.or(Some((step, error))),
-                    Mode::TearDown => {
+                match (options.mode, &step.guest) {
+                    (Mode::Apply, Some(guest)) => fallen.push(Fallen { step, guest, source: error }),
+                    (Mode::Apply, None) => failed = failed.or(Some((step, error))),
+                    (Mode::TearDown, _) => {
                         failures.push(Failure { step: step.id, action: step.action.to_string(), error })
                     }
                 }
@@ -197,13 +214,24 @@ pub fn run(
         if let Some((step, source)) = failed {
             return Err(run.failed(step, source, &begun));
         }
-        next += batch.len();
+        for fallen in fallen {
+            // A command that was ended by Ctrl-C failed for that reason and no other.
+            if options.cancelled() || matches!(fallen.source, StepError::Cancelled) {
+                return Err(run.cancelled(fallen.step.id, &begun));
+            }
+            run.lose(plan, fallen, next, &mut begun, &mut losses);
+        }
     }
 
-    let end = Entry::End { applied: failures.is_empty() };
+    let end = Entry::End { applied: failures.is_empty() && losses.failures.is_empty() };
     // Everything that the plan wants is so and was read back; a full disk does not unmake that.
     let _ = run.journal.record(&[end], true);
     applied.seconds = began.elapsed().as_secs_f64();
+    if !losses.failures.is_empty() {
+        let left_out = losses.guests_left_out(plan);
+        let (failures, not_undone) = losses.conclude();
+        return Err(ApplyError::GuestsFailed { failures, left_out, not_undone, applied });
+    }
     if failures.is_empty() { Ok(applied) } else { Err(ApplyError::Incomplete { failures, applied }) }
 }
 
@@ -309,9 +337,8 @@ struct Run<'a, 'c> {
 
 impl Run<'_, '_> {
     /// Records that steps are about to be carried out.
-    fn announce(&mut self, steps: &[Step]) -> Result<(), JournalError> {
+    fn announce<'s>(&mut self, steps: impl Iterator<Item = &'s Step>) -> Result<(), JournalError> {
         let intents: Vec<Entry> = steps
-            .iter()
             .map(|step| Entry::Intent {
                 step: step.id,
                 action: step.action.clone(),
@@ -346,15 +373,16 @@ impl Run<'_, '_> {
         ApplyError::Cancelled { step, undone, not_undone }
     }
 
-    /// Carries out and reads back some independent steps. One answer for each, up to the first that failed
-    /// ([`Mode::Apply`]) or for all ([`Mode::TearDown`]).
+    /// Carries out and reads back some independent steps. At least one answer; one for each up to the first that failed
+    /// ([`Mode::Apply`]), and for those after it that the carrier did all the same, or for all ([`Mode::TearDown`]).
     fn carry_batch(&mut self, steps: &[Step], carrier: usize) -> Vec<Tried> {
         let began = Instant::now();
         for step in steps {
             self.observer.started(step);
         }
         let actions: Vec<&Action> = steps.iter().map(|step| &step.action).collect();
-        let deadline = self.options.deadline_of(actions[0]);
+        let longest = actions.iter().map(|action| self.options.deadline_of(action)).max();
+        let deadline = longest.unwrap_or(self.options.deadline);
         let mut answers = self.carriers[carrier].carry_all(&actions, deadline);
         while self.options.mode == Mode::TearDown && answers.len() < actions.len() {
             let rest = self.carriers[carrier].carry_all(&actions[answers.len()..], deadline);
@@ -363,6 +391,10 @@ impl Run<'_, '_> {
             }
             answers.extend(rest);
         }
+        if answers.is_empty() {
+            let what = format!("{}: nobody attempted it", actions[0]);
+            answers.push(Err(CarryError::Failed { attempt: what, source: "no answer".into() }));
+        }
         let mut stopped = false;
         steps
             .iter()
@@ -370,7 +402,7 @@ impl Run<'_, '_> {
             .map(|(step, answer)| {
                 let touched = !matches!(answer, Err(CarryError::Unsupported(_)));
                 let outcome = match answer {
-                    // Once one failed the others need no proof: they are taken back.
+                    // Once one of the host's failed the others need no proof: they are taken back.
                     Ok(()) if stopped => Ok(()),
                     Ok(()) => self.prove(
                         &step.postcondition,
@@ -386,6 +418,7 @@ impl Run<'_, '_> {
                     outcome => outcome,
                 };
                 stopped |= self.options.mode == Mode::Apply
+                    && step.guest.is_none()
                     && report(step, &outcome, Duration::ZERO).outcome == Ending::Failed;
                 Tried { outcome, touched, took: began.elapsed() }
             })

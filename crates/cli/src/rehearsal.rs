@@ -195,7 +195,8 @@ fn records(carried: &Carried) -> Vec<StepRecord> {
             why: step.reason.clone(),
             took: report.and_then(|report| Duration::try_from_secs_f64(report.seconds).ok()),
             outcome: match report.map(|report| report.outcome) {
-                None => StepOutcome::Skipped,
+                Some(Ending::Done) if carried.undone.contains(&step.id) => StepOutcome::Undone,
+                None | Some(Ending::LeftOut) => StepOutcome::Skipped,
                 Some(Ending::Done) => StepOutcome::Done,
                 Some(Ending::Unsupported) => StepOutcome::Unsupported,
                 Some(Ending::Failed) => StepOutcome::Failed,

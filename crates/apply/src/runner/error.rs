@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_model::GuestName;
 use penstock_plan::{CarryError, StepId};
 use thiserror::Error;
 
@@ -41,6 +42,21 @@ pub struct Failure {
     pub action: String,
     /// Why it failed.
     pub error: StepError,
+}
+
+/// Why a guest failed, while the others went on.
+#[derive(Debug, Error)]
+#[error("guest {guest} failed at step {step} ({action}); what was done for it was taken back")]
+pub struct GuestFailure {
+    /// Which guest.
+    pub guest: GuestName,
+    /// The step of it that failed.
+    pub step: StepId,
+    /// What the step does, in words.
+    pub action: String,
+    /// Why it failed.
+    #[source]
+    pub source: StepError,
 }
 
 /// Why a plan was not carried out.
@@ -90,6 +106,18 @@ pub enum ApplyError {
         /// Those that could not be: the machine is not as it was.
         not_undone: Vec<NotUndone>,
     },
+    /// Guests failed, each alone: what was begun for them was taken back, and the rest of the plan was carried out.
+    #[error("{}", lost(failures, left_out, not_undone))]
+    GuestsFailed {
+        /// Each guest that failed, once.
+        failures: Vec<GuestFailure>,
+        /// The guests that were not started because they need one that failed.
+        left_out: Vec<GuestName>,
+        /// What could not be taken back, or stays because other steps stand on it.
+        not_undone: Vec<NotUndone>,
+        /// Every step, also those that were taken back and those that were left out.
+        applied: Applied,
+    },
     /// A tear-down did all it could, and something is left.
     #[error("{} of {} steps of the tear-down failed{}", failures.len(), applied.steps.len(), listed(failures))]
     Incomplete {
@@ -101,15 +129,31 @@ pub enum ApplyError {
 }
 
 fn told(undone: usize, not_undone: &[NotUndone]) -> String {
-    let mut text = match undone {
+    let text = match undone {
         0 if not_undone.is_empty() => "nothing was taken back".to_owned(),
         1 => "1 step was taken back".to_owned(),
         many => format!("{many} steps were taken back"),
     };
-    for left in not_undone {
-        text += &format!("\n  not taken back: step {}, {}: {}", left.step, left.action, left.error);
+    text + &left(not_undone)
+}
+
+fn left(not_undone: &[NotUndone]) -> String {
+    not_undone.iter().map(|left| format!("\n  not taken back: {left}")).collect()
+}
+
+fn lost(failures: &[GuestFailure], left_out: &[GuestName], not_undone: &[NotUndone]) -> String {
+    let mut text = match failures.len() {
+        1 => "1 guest failed".to_owned(),
+        many => format!("{many} guests failed"),
+    };
+    for failure in failures {
+        text += &format!("\n  {}, step {}, {}: ", failure.guest, failure.step, failure.action);
+        text += &chain(&failure.source);
     }
-    text
+    for guest in left_out {
+        text += &format!("\n  left out: {guest}, which needs a guest that failed");
+    }
+    text + &left(not_undone)
 }
 
 fn listed(failures: &[Failure]) -> String {
@@ -129,11 +173,19 @@ impl StepError {
     }
 }
 
+impl GuestFailure {
+    /// What to do about it, when that is known.
+    pub fn hint(&self) -> Option<&str> {
+        self.source.hint()
+    }
+}
+
 impl ApplyError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
             ApplyError::RolledBack { source, .. } => source.hint(),
+            ApplyError::GuestsFailed { failures, .. } => failures.iter().find_map(GuestFailure::hint),
             ApplyError::Incomplete { failures, .. } => {
                 failures.iter().find_map(|failure| failure.error.hint())
             }

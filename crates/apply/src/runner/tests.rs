@@ -5,6 +5,8 @@ use penstock_plan::Direction;
 
 use super::*;
 
+mod guests;
+
 /// A machine of keys and values: an action sets one, a fact looks at one.
 #[derive(Default)]
 struct World {

@@ -1,15 +1,16 @@
 //! Taking back what was done.
 
-use std::time::Instant;
+use std::{fmt, time::Instant};
 
 use penstock_host::interrupt;
 use penstock_plan::{Action, Fact, Step, StepId};
+use serde::{Deserialize, Serialize};
 
 use super::Run;
 use crate::{cause::chain, journal::Entry};
 
 /// A step that could not be taken back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotUndone {
     /// Which.
     pub step: StepId,
@@ -19,13 +20,26 @@ pub struct NotUndone {
     pub error: String,
 }
 
+impl fmt::Display for NotUndone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}, {}: {}", self.step, self.action, self.error)
+    }
+}
+
 impl Run<'_, '_> {
     /// Takes `begun` back, last first, past every error. Cancelling does not stop it: half a way back helps nobody.
     pub(super) fn roll_back(&mut self, begun: &[&Step], why: &str) -> (Vec<StepId>, Vec<NotUndone>) {
-        let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
         // The commands that the way back runs must not be ended by the Ctrl-C that brought it about.
         interrupt::acknowledge();
         self.observer.rolling_back(begun.len(), why);
+        let outcome = self.take_back(begun);
+        let _ = self.journal.record(&[Entry::End { applied: false }], true);
+        outcome
+    }
+
+    /// Takes steps back, last first, past every error.
+    pub(super) fn take_back(&mut self, begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
+        let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
         for step in begun.iter().rev() {
             let Some(inverse) = &step.inverse else { continue };
             let undo = Entry::Undo { step: step.id, action: inverse.clone() };
@@ -43,7 +57,6 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let _ = self.journal.record(&[Entry::End { applied: false }], true);
         (undone, not_undone)
     }
 

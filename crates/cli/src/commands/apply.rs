@@ -2,15 +2,20 @@
 
 use std::time::Instant;
 
-use penstock_apply::{ApplyError, Mode, Observer, journal::Ending, runner::StepReport};
+use penstock_apply::{
+    ApplyError, Mode, Observer,
+    journal::Ending,
+    runner::{GuestFailure, NotUndone, StepReport},
+};
 use penstock_host::process;
-use penstock_plan::{Plan, Step};
+use penstock_model::GuestName;
+use penstock_plan::{Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::Subject,
     commands::plan,
-    failure::{Failure, Status},
+    failure::{Failure, Status, sources},
     machine::Machine,
     model_file,
     printer::Printer,
@@ -26,9 +31,46 @@ pub struct Carried {
     pub steps: Vec<StepReport>,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// The steps that were carried out and taken back.
+    #[serde(default)]
+    pub undone: Vec<StepId>,
+    /// The guests that failed, while the others went on.
+    #[serde(default)]
+    pub failed: Vec<FailedGuest>,
+    /// The guests that were not started because they need one that failed.
+    #[serde(default)]
+    pub left_out: Vec<GuestName>,
+    /// What is left of these guests and could not be taken back.
+    #[serde(default)]
+    pub not_undone: Vec<NotUndone>,
     /// The most memory that Penstock had resident meanwhile, in bytes.
     #[serde(default)]
     pub peak_memory: Option<u64>,
+}
+
+/// A guest that failed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FailedGuest {
+    /// Which.
+    pub guest: GuestName,
+    /// The step of it that failed.
+    pub step: StepId,
+    /// Why: the error and its causes.
+    pub why: String,
+    /// What to do about it, when that is known.
+    pub hint: Option<String>,
+}
+
+impl From<&GuestFailure> for FailedGuest {
+    fn from(failure: &GuestFailure) -> FailedGuest {
+        let causes: Vec<String> = sources(&failure.source).map(ToString::to_string).collect();
+        FailedGuest {
+            guest: failure.guest.clone(),
+            step: failure.step,
+            why: causes.join(": "),
+            hint: failure.hint().map(str::to_owned),
+        }
+    }
 }
 
 /// Plans against what is, and carries it out.
@@ -56,14 +98,56 @@ pub fn carry_out(
         printer.say("Nothing to do: it is already so.");
     }
     let started = Instant::now();
-    let mut narrator = Narrator { printer, steps: plan.steps.len(), reports: Vec::new() };
+    let mut narrator = Narrator { printer, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
     let outcome = machine.carry_out(&plan, mode, &mut narrator)?;
-    let steps = narrator.reports;
+    let Narrator { reports: steps, undone, .. } = narrator;
     printer.done();
-    let seconds = started.elapsed().as_secs_f64();
-    let carried = Carried { plan, steps, seconds, peak_memory: process::peak_memory() };
+    let mut carried = Carried {
+        plan,
+        steps,
+        seconds: started.elapsed().as_secs_f64(),
+        undone,
+        failed: Vec::new(),
+        left_out: Vec::new(),
+        not_undone: Vec::new(),
+        peak_memory: process::peak_memory(),
+    };
+    if let Err(ApplyError::GuestsFailed { failures, left_out, not_undone, .. }) = &outcome {
+        carried.failed = failures.iter().map(FailedGuest::from).collect();
+        carried.left_out = left_out.clone();
+        carried.not_undone = not_undone.clone();
+    }
     printer.data(&carried, || in_words(&carried))?;
-    outcome.map(|_| Status::Holds).map_err(failed)
+    match outcome {
+        Ok(_) => Ok(Status::Holds),
+        Err(ApplyError::GuestsFailed { failures, left_out, not_undone, .. }) => {
+            Ok(guests_failed(failures, &left_out, &not_undone, printer))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Each guest that failed, with why and what to do; then what that left out and left behind.
+fn guests_failed(
+    failures: Vec<GuestFailure>,
+    left_out: &[GuestName],
+    not_undone: &[NotUndone],
+    printer: &mut Printer,
+) -> Status {
+    let mut status = Status::DoesNotHold;
+    for failure in failures {
+        let hint = failure.hint().map(str::to_owned);
+        let failure = Failure::new(Status::DoesNotHold, failure).hints(hint);
+        status = failure.status;
+        printer.failure(&failure);
+    }
+    for guest in left_out {
+        printer.warn(format!("guest {guest} was left out, because it needs a guest that failed"));
+    }
+    for left in not_undone {
+        printer.warn(format!("not taken back: {left}"));
+    }
+    status
 }
 
 fn failed(error: ApplyError) -> Failure {
@@ -84,9 +168,17 @@ fn in_words(carried: &Carried) -> String {
         carried.plan.steps.len(),
         carried.seconds
     );
-    match count(Ending::Unsupported) {
+    for (ending, word) in
+        [(Ending::Unsupported, "not supported by the driver (see above)"), (Ending::LeftOut, "left out")]
+    {
+        match count(ending) {
+            0 => {}
+            some => text.push_str(&format!(", {some} {word}")),
+        }
+    }
+    match carried.undone.len() {
         0 => {}
-        some => text.push_str(&format!(", {some} not supported by the driver (see above)")),
+        some => text.push_str(&format!(", {some} taken back")),
     }
     text
 }
@@ -96,6 +188,7 @@ struct Narrator<'a> {
     printer: &'a mut Printer,
     steps: usize,
     reports: Vec<StepReport>,
+    undone: Vec<StepId>,
 }
 
 impl Observer for Narrator<'_> {
@@ -116,7 +209,10 @@ impl Observer for Narrator<'_> {
 
     fn undone(&mut self, step: &Step, error: Option<&str>) {
         match error {
-            None => self.printer.doing(format!("Took back: {}", step.action)),
+            None => {
+                self.undone.push(step.id);
+                self.printer.doing(format!("Took back: {}", step.action));
+            }
             Some(error) => self.printer.warn(format!("could not take back {}: {error}", step.action)),
         }
     }
