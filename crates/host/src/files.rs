@@ -5,14 +5,14 @@ use std::{
     io::{self, Write},
     os::{
         fd::AsRawFd,
-        unix::fs::{OpenOptionsExt, PermissionsExt},
+        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
 };
 use thiserror::Error;
 
@@ -181,6 +181,15 @@ pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
     on("set the permissions of", path.as_ref(), fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
 }
 
+/// Hands a file or directory to a group by its number, without following a symbolic link, and sets its permission bits.
+pub fn share(path: impl AsRef<Path>, group: u32, mode: u32) -> Result<()> {
+    let path = path.as_ref();
+    let handed =
+        nix::unistd::fchownat(AT_FDCWD, path, None, Some(group.into()), AtFlags::AT_SYMLINK_NOFOLLOW);
+    on("change the group of", path, handed.map_err(io::Error::from))?;
+    set_mode(path, mode)
+}
+
 /// Whether something is there, after symbolic links.
 pub fn exists(path: impl AsRef<Path>) -> bool {
     path.as_ref().exists()
@@ -226,7 +235,7 @@ pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
 
 /// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code)] Flock<File>);
+pub struct Lock(Flock<File>);
 
 impl Lock {
     /// Takes the lock on `path`, creating the file; `Ok(None)` when another process holds it.
@@ -240,6 +249,22 @@ impl Lock {
         let missing =
             || FileError { attempt: "lock", path: path.to_owned(), source: io::Error::other("it is held") };
         Lock::take(path, FlockArg::LockExclusive)?.ok_or_else(missing)
+    }
+
+    /// Writes into the locked file who holds it, for others to read.
+    pub fn note(&mut self, text: &str) -> io::Result<()> {
+        let mut file: &File = &self.0;
+        file.set_len(0)?;
+        io::Seek::seek(&mut file, io::SeekFrom::Start(0))?;
+        file.write_all(text.as_bytes())
+    }
+
+    /// Whether the file that is locked is still the one at `path`.
+    pub fn is_at(&self, path: impl AsRef<Path>) -> bool {
+        match (self.0.metadata(), fs::metadata(path)) {
+            (Ok(locked), Ok(there)) => (locked.dev(), locked.ino()) == (there.dev(), there.ino()),
+            _ => false,
+        }
     }
 
     fn take(path: &Path, how: FlockArg) -> Result<Option<Lock>> {

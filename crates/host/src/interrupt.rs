@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 static PENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -27,6 +27,11 @@ pub fn catch() -> io::Result<()> {
         signal_hook::flag::register(signal, flag().clone())?;
     }
     Ok(())
+}
+
+/// Has SIGQUIT do the same from now on: for whoever has something to put back that nobody else can, such as a terminal.
+pub fn catch_quit() -> io::Result<()> {
+    signal_hook::flag::register(SIGQUIT, flag().clone()).map(drop)
 }
 
 /// Whether an interrupt is pending.

@@ -2,6 +2,7 @@
 //!
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
+//! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
@@ -11,8 +12,10 @@
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
 #![allow(clippy::disallowed_methods)]
 
+pub mod accounts;
 pub mod cpio;
 pub mod files;
+pub mod follow;
 pub mod frames;
 pub mod here;
 pub mod interface;
@@ -25,6 +28,7 @@ pub mod process;
 pub mod root;
 pub mod running;
 pub mod scan;
+pub mod terminal;
 
 pub use here::Here;
 pub use interface::InterfaceReport;

@@ -4,7 +4,13 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read, Write},
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
     path::{Path, PathBuf},
     process::{self, Stdio},
     thread,
@@ -160,6 +166,18 @@ impl Command {
         let child =
             self.prepare(Stdio::null(), log.into(), errors.into()).spawn().map_err(|e| self.start(e))?;
         Ok(Background { command: self.to_string(), child: Some(child) })
+    }
+
+    /// Starts it in the background with a socket as its standard input and output; gives the other end of it. It is
+    /// killed when the [`Background`] is dropped, and by the kernel when the thread that started it dies.
+    pub fn start_connected(&self) -> Result<(Background, UnixStream), ProcessError> {
+        let (ours, its) = UnixStream::pair().map_err(|e| self.start(e))?;
+        let output = its.try_clone().map_err(|e| self.start(e))?;
+        let child = self
+            .prepare(OwnedFd::from(its).into(), OwnedFd::from(output).into(), Stdio::null())
+            .spawn()
+            .map_err(|e| self.start(e))?;
+        Ok((Background { command: self.to_string(), child: Some(child) }, ours))
     }
 
     /// As [`start_logged`](Command::start_logged), but not killed when Penstock dies: for what

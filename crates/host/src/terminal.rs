@@ -1,0 +1,117 @@
+//! The terminal that Penstock runs on: every key as it is pressed, and put back as it was however the program ends.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::termios::{FlushArg, SetArg, Termios, cfmakeraw, tcflush, tcgetattr, tcsetattr},
+    unistd,
+};
+
+use crate::interrupt;
+
+/// What gives a terminal back its usual looks: no colours, the cursor seen, no reports of the mouse, no marks around
+/// what is pasted. A guest may have left it otherwise.
+const USUAL: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l";
+
+/// Whether standard input is a terminal.
+pub fn is_input() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Whether standard output is a terminal.
+pub fn is_output() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Standard input's terminal in raw mode (termios(3), `cfmakeraw`) until this is dropped: no echo, no signals from keys,
+/// every byte at once and as it is. Dropping also happens in a panic, and after SIGINT, SIGTERM, SIGHUP and SIGQUIT,
+/// which only note an [interrupt]; nothing helps against SIGKILL.
+pub struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    /// Makes standard input's terminal raw.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTTY` when it is none.
+    pub fn enter() -> io::Result<Raw> {
+        interrupt::catch_quit()?;
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        cfmakeraw(&mut raw);
+        tcsetattr(io::stdin(), SetArg::TCSANOW, &raw)?;
+        Ok(Raw { before })
+    }
+
+    /// Undoes what a guest may have told the terminal with escape sequences. Not part of dropping, because to write to a
+    /// terminal that takes nothing would wait for ever.
+    pub fn usual_looks(&self) {
+        if is_output() {
+            let _ = io::stdout().write_all(USUAL).and_then(|()| io::stdout().flush());
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // What the terminal answered to a guest's questions must not end up as a command in the user's shell.
+        let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
+        // Not `TCSADRAIN`, which waits until a stuck terminal has taken everything.
+        let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &self.before);
+    }
+}
+
+/// What came of waiting for input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// So many bytes were read.
+    Bytes(usize),
+    /// Nothing came in time.
+    Nothing,
+    /// There is no more: the end of a file or pipe, or a terminal that hung up.
+    End,
+}
+
+/// Reads what is there of standard input, waiting up to `patience` for the first byte, or until a signal.
+///
+/// # Errors
+///
+/// Whatever `read` fails with, but for a terminal that hung up (`EIO`), which is an end.
+pub fn read_input(buffer: &mut [u8], patience: Duration) -> io::Result<Input> {
+    let stdin = io::stdin();
+    if !ready(stdin.as_fd(), PollFlags::POLLIN, patience)? {
+        return Ok(Input::Nothing);
+    }
+    match unistd::read(&stdin, buffer) {
+        Ok(0) | Err(Errno::EIO) => Ok(Input::End),
+        Ok(count) => Ok(Input::Bytes(count)),
+        Err(Errno::EINTR | Errno::EAGAIN) => Ok(Input::Nothing),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether nobody reads standard output any more: the other end of a pipe was closed, or a terminal hung up.
+pub fn output_is_gone() -> bool {
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    let _ = poll(&mut watched, PollTimeout::ZERO);
+    watched[0].revents().is_some_and(|seen| seen.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
+}
+
+/// Whether `events` (or an error, or a hang-up) came within `patience`; a signal ends the wait.
+pub(crate) fn ready(of: BorrowedFd<'_>, events: PollFlags, patience: Duration) -> io::Result<bool> {
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(of, events)], patience) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
