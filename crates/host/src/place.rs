@@ -6,8 +6,9 @@ use crate::{Command, InterfaceReport, NetlinkError, Output, ProcessError};
 
 /// This host, the inside of a container, the inside of a VM, a board, a remote machine.
 ///
-/// Measurement and verification are written against this, so that they need not know which of these they look into.
-pub trait Place {
+/// Measurement and verification are written against this, so that they need not know which of these they look into; they
+/// may look into several at once, each from a thread of its own.
+pub trait Place: Send + Sync {
     /// What to call it in messages: "host", "inside linux-2", "board".
     fn describe(&self) -> String;
 
