@@ -8,6 +8,8 @@ use std::{
 
 use penstock_host::{Command, Place, files, interrupt, process::Background, running::Running};
 
+use penstock_model::GuestName;
+
 use crate::{
     accelerator::{self, Accelerator, Choice},
     cache::Cache,
@@ -46,6 +48,9 @@ impl Default for UpOptions {
 fn resume_patience(design: &Design) -> Duration {
     Duration::from_secs(30 + u64::from(design.total_vfs()) / 3)
 }
+
+/// The account on a board that is for consoles of guests.
+const CONSOLE_ACCOUNT: &str = "console";
 
 /// How long the first connection may take.
 const SSH_PATIENCE: Duration = Duration::from_secs(60);
@@ -196,6 +201,11 @@ impl Board {
             return ssh;
         }
         ssh.arg("--").arg(words.iter().map(|word| shell::quoted(word)).collect::<Vec<_>>().join(" "))
+    }
+
+    /// The command that attaches this terminal to the console of `guest`, as the account that may do nothing else.
+    pub fn console_command(&self, guest: &GuestName) -> Command {
+        self.shell.ssh_as(CONSOLE_ACCOUNT).arg("-t").arg("--").arg(guest.as_str())
     }
 
     /// The same words as a place would run them.

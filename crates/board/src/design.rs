@@ -1,7 +1,7 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
 use penstock_model::{
-    Bdf, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId, VfIndex,
+    Bdf, ByteSize, Emulation, Guest, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId, VfIndex,
     inventory::Pf,
 };
 use sha2::{Digest, Sha256};
@@ -272,14 +272,14 @@ fn derived_mac(name: &NicName) -> Mac {
 fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let vfs: u32 = nics.iter().map(|nic| u32::from(nic.total_vfs)).sum();
     let many = vfs > MANY_VFS;
-    let has_vm = model.guests.values().any(|guest| guest.kind == GuestKind::Vm);
+    let has_vm = has_vm(model);
     // QEMU draws up every function's address space anew whenever one of them maps a register: with hundreds of
     // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
     let iommu = model.board.iommu.unwrap_or(has_vm || !many);
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
-        cpus: model.board.cpus.unwrap_or(if many { 4 } else { 2 }),
+        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many)),
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
@@ -396,14 +396,36 @@ fn nvme(vfs: u16, position: u16, devices: &mut Vec<Device>) {
     );
 }
 
+/// CPUs enough for the interrupt vectors of `many` VFs, and for every host CPU that a guest is pinned to.
+fn cpus(model: &Model, many: bool) -> u32 {
+    let pins = |guest: &Guest| {
+        let sets = [guest.pin.as_ref(), guest.vm.emulator.as_ref()];
+        sets.into_iter().flatten().filter_map(|cpus| cpus.0.last()).max().copied()
+    };
+    let pinned = model.guests.values().filter_map(pins).max().map_or(0, |last| last.saturating_add(1));
+    pinned.max(if many { 4 } else { 2 })
+}
+
+/// A VM's memory where the model does not say.
+const VM_MEMORY: u64 = 256;
+/// What a VM takes beside its memory: QEMU, and twice the kernel and the first file system of the builtin guest.
+const VM_EXTRA: u64 = 176;
+/// What libvirt takes.
+const LIBVIRT: u64 = 128;
+
 /// Memory enough for the kernel and its tools, buffers of every function, and the guests.
 fn memory(model: &Model, vfs: u32) -> ByteSize {
-    let mib = |guest: &penstock_model::Guest| match guest.kind {
-        GuestKind::Vm => guest.memory.map_or(256, |memory| memory.0 >> 20) + 96,
+    let mib = |guest: &Guest| match guest.kind {
+        GuestKind::Vm => guest.memory.map_or(VM_MEMORY, |memory| memory.0 >> 20) + VM_EXTRA,
         // The model's limit is a limit, not a need.
         GuestKind::Container => 24,
     };
     let guests: u64 = model.guests.values().map(mib).sum();
-    let needed = 768 + u64::from(vfs) * 4 + guests;
+    let libvirt = if has_vm(model) { LIBVIRT } else { 0 };
+    let needed = 768 + u64::from(vfs) * 4 + guests + libvirt;
     ByteSize((needed.div_ceil(256) * 256) << 20)
+}
+
+fn has_vm(model: &Model) -> bool {
+    model.guests.values().any(|guest| guest.kind == GuestKind::Vm)
 }

@@ -64,6 +64,11 @@ impl Shell {
 
     /// `ssh` with everything but what to run: for a person who enters the board, or a command that is added.
     pub fn ssh(&self) -> Command {
+        self.ssh_as("root")
+    }
+
+    /// The same as another account.
+    pub fn ssh_as(&self, account: &str) -> Command {
         let option = |name: &str, path: &str| format!("{name}={}", self.directory.join(path).display());
         Command::new("ssh")
             .args(["-F", "none", "-p", &self.port.to_string()])
@@ -84,9 +89,13 @@ impl Shell {
                 "-o",
                 "ControlPersist=600",
                 "-o",
-                &option("ControlPath", "ssh"),
+                // A connection belongs to the account that made it.
+                &option(
+                    "ControlPath",
+                    &if account == "root" { "ssh".to_owned() } else { format!("ssh-{account}") },
+                ),
             ])
-            .arg("root@127.0.0.1")
+            .arg(format!("{account}@127.0.0.1"))
     }
 
     /// `command` as `ssh` runs it inside the board, with its input, environment, directory and deadline.

@@ -29,6 +29,8 @@ fn main() {
         trial("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
         trial("two_hundred_vfs_appear_in_board", two_hundred_vfs),
         trial("nvme_with_sriov_boots_in_board", nvme),
+        trial("a_vm_with_vfs_of_two_kinds_boots_in_board", vm),
+        trial("the_console_account_does_nothing_else_in_board", console_account),
         trial("an_image_is_what_it_was_in_board", image_holds),
     ];
     libtest_mimic::run(&arguments, trials).exit();
@@ -245,9 +247,114 @@ fn nvme() -> Outcome {
     expect_empty(&cache)
 }
 
+const WITH_VM: &str = r#"
+nics: {NET0: {vfs: 2}, NET1: {vfs: 16}}
+guests: {one: {kind: vm, functions: [NET0#0, {vf: NET1#0, mac: "02:00:00:00:01:00"}, NET1#15]}}
+"#;
+
+/// A VM of libvirt with an igb VF, and a virtio VF whose MAC the board was made with, both through VFIO and the IOMMU.
+fn vm() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    // Resumed, so that what is saved has libvirt in it.
+    up(design(WITH_VM), &cache, &UpOptions::default())?.0.down()?;
+    let (board, _) = up(design(WITH_VM), &cache, &UpOptions::default())?;
+    assert!(board.is_warm());
+    let seen = |text: &str, wanted: &[&str]| -> Outcome {
+        match wanted.iter().find(|line| !text.lines().any(|said| said.trim_end() == **line)) {
+            Some(line) => Err(format!("no line {line:?} in:\n{text}").into()),
+            None => Ok(()),
+        }
+    };
+    board.write("/root/domain.xml", include_bytes!("domain.xml"), 0o644)?;
+    // The 16 VFs under the host's own driver first, with the addresses that QEMU gave them.
+    let script = "
+        cd /sys/bus/pci/devices
+        ip link set eth0 up
+        echo 0 >0000:01:00.0/sriov_drivers_autoprobe
+        echo 2 >0000:01:00.0/sriov_numvfs
+        ip link set eth0 vf 0 mac 02:00:00:00:00:00
+        echo 16 >0000:02:00.0/sriov_numvfs
+        ls -d 0000:02:*/virtio*/net/* | wc -l
+        cat 0000:02:10.0/virtio*/net/*/address
+        for vf in 0000:01:10.0 0000:02:10.0 0000:02:13.6; do
+            echo vfio-pci >$vf/driver_override
+            [ ! -e $vf/driver ] || echo $vf >$vf/driver/unbind
+            echo $vf >/sys/bus/pci/drivers_probe
+            basename $(readlink $vf/driver)
+        done";
+    seen(&inside(&board, script)?, &["17", "02:00:00:00:01:00", "vfio-pci"])?;
+
+    let script = "
+        mkdir -p /run/one/penstock
+        cd /run/one
+        echo one >penstock/hostname
+        {
+            echo 02:00:00:00:00:00 net0 1400 192.0.2.1/24 2001:db8::1/64
+            echo 02:00:00:00:01:00 net1 - 198.51.100.1/24
+        } >penstock/interfaces
+        find penstock | busybox cpio -o -H newc >more
+        cat /usr/lib/penstock/guest/initramfs more >initramfs
+        virsh -q create --paused /root/domain.xml
+        [ ! -s console.log ]
+        virsh -q resume penstock-one";
+    inside(&board, script)?;
+    let started = Instant::now();
+    // With the time that a machine with other work on both CPUs takes.
+    let script = "
+        for _ in $(seq 500); do
+            if grep -q 'penstock-guest: ready' /run/one/console.log; then break; fi
+            sleep 0.1
+        done
+        cat /run/one/console.log";
+    let said = inside(&board, script)?;
+    eprintln!("the VM was ready after {:.1} s", started.elapsed().as_secs_f32());
+    let nic = |name: &str| -> Result<String, Failed> {
+        let start = format!("penstock-nic: {name} ");
+        let line = said.lines().find_map(|line| line.trim_end().strip_prefix(&start));
+        Ok(line.ok_or_else(|| format!("no {name} in:\n{said}"))?.to_owned())
+    };
+    assert!(nic("net0")?.starts_with("02:00:00:00:00:00 up 1400 192.0.2.1/24 2001:db8::1/64"), "{said}");
+    assert!(nic("net1")?.starts_with("02:00:00:00:01:00 up 1500 198.51.100.1/24"), "{said}");
+    seen(&said, &["penstock-guest: begin", "penstock-guest: ready"])?;
+
+    // The agent answers; libvirt comes back by itself, and still knows the VM.
+    let ping = r#"virsh -q qemu-agent-command penstock-one '{"execute":"guest-ping"}'"#;
+    assert_eq!(inside(&board, ping)?.trim(), r#"{"return":{}}"#);
+    let script = "
+        kill -9 $(pidof libvirtd)
+        for _ in $(seq 100); do
+            if virsh -q domstate penstock-one 2>/dev/null; then break; fi
+            sleep 0.1
+        done
+        virsh -q destroy penstock-one
+        virsh -q list --all --name
+        ls -d /sys/bus/pci/devices/0000:01:00.0/virtfn* | wc -l";
+    assert_eq!(inside(&board, script)?.split_whitespace().collect::<Vec<_>>(), ["running", "2"]);
+    board.down()?;
+    expect_empty(&cache)
+}
+
+/// What the account may do is one command; which this test puts there.
+fn console_account() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let options = UpOptions { save: false, ..UpOptions::default() };
+    let (board, _) = up(design("nics: {NET0: {vfs: 1}}"), &cache, &options)?;
+    let told = b"#!/bin/sh\necho \"$(id -un) $* $SSH_ORIGINAL_COMMAND\"\n";
+    board.write("/usr/local/bin/penstock", told, 0o755)?;
+    let guest = "rt-2".parse().expect("a guest's name");
+    assert_eq!(board.console_command(&guest).succeed()?.text().trim(), "console console --ssh rt-2");
+    board.down()?;
+    expect_empty(&cache)
+}
+
 fn image_holds() -> Outcome {
     let image = image()?;
     image.verify()?;
     assert!(image.packages()?.contains("linux-image-"));
+    for file in [image.guest_kernel(), image.guest_initramfs()] {
+        assert!(files::length(&file)? > 1 << 20, "{}", file.display());
+    }
     Ok(())
 }
