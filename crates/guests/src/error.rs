@@ -3,11 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{ProcessError, files::FileError, netlink::NetlinkError};
-use penstock_model::{Bdf, GuestName, InterfaceName};
+use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName};
 use penstock_plan::CarryError;
 use thiserror::Error;
 
-use crate::containers::config::ConfigError;
+use crate::{
+    containers::config::ConfigError,
+    vms::{MOST_FUNCTIONS, VirshError, chain, listed},
+};
 
 /// Why something could not be done with a guest.
 #[derive(Debug, Error)]
@@ -33,7 +36,7 @@ pub enum GuestError {
         after: Duration,
     },
     /// Its state could not be read or written.
-    #[error("the state of the containers cannot be kept")]
+    #[error("the state of the guests cannot be kept")]
     State(#[from] FileError),
     /// A file of its state makes no sense.
     #[error("{} makes no sense", path.display())]
@@ -130,6 +133,167 @@ pub enum GuestError {
         /// How long it was waited for.
         after: Duration,
     },
+    /// libvirt is not there, does not answer, or refused.
+    #[error("could not {attempt}")]
+    Libvirt {
+        /// What was asked of it.
+        attempt: String,
+        /// Why not.
+        #[source]
+        source: VirshError,
+    },
+    /// This host cannot run VMs.
+    #[error("this host has no KVM: there is no /dev/kvm")]
+    NoKvm,
+    /// The builtin guest's files are not there.
+    #[error("the kernel and the initramfs of the builtin guest are not there; looked in {}", paths(looked))]
+    NoBuiltin {
+        /// Where they were looked for.
+        looked: Vec<PathBuf>,
+    },
+    /// A file that a VM boots is not there.
+    #[error("the {what} {path} of guest {guest} does not exist")]
+    NoFile {
+        /// The guest.
+        guest: GuestName,
+        /// `kernel`, `initramfs` or `disk image`.
+        what: &'static str,
+        /// Which.
+        path: String,
+    },
+    /// A VM is to have more functions than it has places for.
+    #[error("guest {guest} has {count} functions; a VM takes {MOST_FUNCTIONS}")]
+    TooManyFunctions {
+        /// The guest.
+        guest: GuestName,
+        /// How many.
+        count: usize,
+    },
+    /// A function is not on this machine.
+    #[error("function {function} of guest {guest} does not exist")]
+    NoFunction {
+        /// The guest.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+    },
+    /// A function belongs to another guest that is there.
+    #[error("function {function} of guest {guest} is in use: guest {by} has it")]
+    InUse {
+        /// The guest that should get it.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+        /// The guest that has it.
+        by: GuestName,
+    },
+    /// A function is behind no IOMMU.
+    #[error("function {function} cannot be given to VM {guest}: it is behind no IOMMU")]
+    NoIommu {
+        /// The guest.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+    },
+    /// A function is not bound to `vfio-pci`.
+    #[error(
+        "function {function} cannot be given to VM {guest}: it is bound to {}, not to vfio-pci",
+        driver.as_deref().unwrap_or("no driver")
+    )]
+    NotVfio {
+        /// The guest.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+        /// What it is bound to.
+        driver: Option<String>,
+    },
+    /// A function shares its IOMMU group with devices that the host uses.
+    #[error(
+        "function {function} cannot be given to VM {guest}: its IOMMU group {group} is not viable, for the host uses {} \
+         in it",
+        others.join(", ")
+    )]
+    NotViable {
+        /// The guest.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+        /// The group's number.
+        group: String,
+        /// The group's members that are in the way, each with its driver.
+        others: Vec<String>,
+    },
+    /// There is too little memory.
+    #[error(
+        "guest {guest} needs {} MiB of memory, and the host has {} MiB available",
+        wanted >> 20,
+        available >> 20
+    )]
+    NoMemory {
+        /// The guest.
+        guest: GuestName,
+        /// Its memory in bytes.
+        wanted: u64,
+        /// What the kernel calls available, in bytes.
+        available: u64,
+    },
+    /// There are too few huge pages.
+    #[error(
+        "guest {guest} needs {wanted} huge pages of {size}, and {}",
+        free.map_or("this kernel has none of that size".to_owned(), |free| format!("{free} are free"))
+    )]
+    NoHugePages {
+        /// The guest.
+        guest: GuestName,
+        /// Their size.
+        size: ByteSize,
+        /// How many it needs.
+        wanted: u64,
+        /// How many are free; `None`: the kernel has no pages of this size.
+        free: Option<u64>,
+    },
+    /// libvirt or QEMU did not make the VM.
+    #[error("the VM was not made{}", listed(said))]
+    NotMade {
+        /// What they said last.
+        said: Vec<String>,
+    },
+    /// A guest has ended, and nobody stopped it.
+    #[error("guest {guest} died{}", listed(said))]
+    Died {
+        /// Its name.
+        guest: GuestName,
+        /// The last lines of QEMU's log and of its console.
+        said: Vec<String>,
+    },
+    /// A guest is not ready in time.
+    #[error("guest {guest} is not ready after {} s: {why}{}", after.as_secs_f32(), said(console))]
+    NotReady {
+        /// Its name.
+        guest: GuestName,
+        /// How long it was waited for.
+        after: Duration,
+        /// What it lacks.
+        why: String,
+        /// The last lines of its console.
+        console: Vec<String>,
+    },
+    /// Something that only VMs do was asked of a container, or the other way round.
+    #[error("guest {guest} is a {kind}, which {what}")]
+    WrongKind {
+        /// Its name.
+        guest: GuestName,
+        /// `VM` or `container`.
+        kind: &'static str,
+        /// What it does not do.
+        what: &'static str,
+    },
+}
+
+fn paths(paths: &[PathBuf]) -> String {
+    let texts: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    if texts.is_empty() { "no directory".to_owned() } else { texts.join(", ") }
 }
 
 fn said(log: &[String]) -> String {
@@ -154,6 +318,42 @@ impl GuestError {
                 format!("see `ls -l /sys/bus/pci/devices/{function}/driver /sys/bus/pci/devices/{function}/net`")
             }
             GuestError::Netlink(error) => error.hint()?.to_owned(),
+            GuestError::Libvirt { source: VirshError::Missing, .. } => {
+                "install libvirt (Debian: apt-get install libvirt-daemon-system libvirt-clients)".to_owned()
+            }
+            GuestError::Libvirt { source: VirshError::Silent { .. }, .. } => {
+                "see whether its daemon runs: systemctl status libvirtd virtqemud; VMs that run go on without it"
+                    .to_owned()
+            }
+            GuestError::NoKvm => {
+                "switch virtualisation on in the firmware's settings, then `modprobe kvm_intel` or `modprobe kvm_amd`"
+                    .to_owned()
+            }
+            GuestError::NoBuiltin { .. } => {
+                "make them with `penstock board image`, or give the guest a kernel or a disk of its own".to_owned()
+            }
+            GuestError::NoFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
+            GuestError::InUse { by, .. } => format!("stop it first: penstock stop {by}"),
+            GuestError::NoIommu { .. } => "switch VT-d or AMD-Vi on in the firmware's settings, and boot with \
+                                           intel_iommu=on (AMD: on by default)"
+                .to_owned(),
+            GuestError::NotVfio { function, .. } => {
+                format!("see `ls -l /sys/bus/pci/devices/{function}/driver`; `penstock apply` binds it")
+            }
+            GuestError::NotViable { .. } => {
+                "unbind the others' drivers, put the NIC into a slot with ACS, or use another NIC".to_owned()
+            }
+            GuestError::NoMemory { .. } => "stop other guests, or give it less `memory`".to_owned(),
+            GuestError::NoHugePages { size, wanted, free: Some(_), .. } => format!(
+                "reserve them: echo {wanted} >/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages, or more where \
+                 others use some; early, before memory is in pieces",
+                size.0 / 1024
+            ),
+            GuestError::NoHugePages { .. } => "see `ls /sys/kernel/mm/hugepages` for the sizes".to_owned(),
+            GuestError::NotMade { said } => return hint_for_qemu(said),
+            GuestError::Died { guest, .. } => {
+                format!("give its functions back with `penstock stop {guest}`; its whole console: penstock console {guest}")
+            }
             _ => return None,
         })
     }
@@ -165,10 +365,40 @@ impl GuestError {
                 GuestError::NoLxc { .. }
                 | GuestError::NoRoot { .. }
                 | GuestError::NoLimits { .. }
-                | GuestError::NoInterface { .. },
+                | GuestError::NoInterface { .. }
+                | GuestError::Libvirt { source: VirshError::Missing | VirshError::Silent { .. }, .. }
+                | GuestError::NoKvm
+                | GuestError::NoBuiltin { .. }
+                | GuestError::NoFile { .. }
+                | GuestError::NoIommu { .. }
+                | GuestError::NotVfio { .. }
+                | GuestError::NotViable { .. }
+                | GuestError::NoMemory { .. }
+                | GuestError::NoHugePages { .. },
                 Some(hint),
-            ) => CarryError::Missing { what: format!("could not {attempt}: {self}"), hint },
+            ) => CarryError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },
             _ => CarryError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },
         }
     }
+}
+
+/// What to do about what QEMU or libvirt said, when that is known.
+fn hint_for_qemu(said: &[String]) -> Option<String> {
+    let says = |words: &str| said.iter().any(|line| line.contains(words));
+    Some(if says("Device or resource busy") || says("is in use by") {
+        "another program or VM uses one of its functions: see `fuser -v /dev/vfio/*` and `virsh list`"
+            .to_owned()
+    } else if says("not viable") {
+        "others in a function's IOMMU group are used by the host: `penstock check --here` names them"
+            .to_owned()
+    } else if says("Cannot allocate memory") || says("cannot set up guest memory") {
+        "stop other guests, or give it less `memory`; locked memory and functions need all of it in RAM"
+            .to_owned()
+    } else if says("Permission denied") {
+        "libvirt runs QEMU as another user, who must be able to read every file that the VM boots and every directory \
+         on the way to it"
+            .to_owned()
+    } else {
+        return None;
+    })
 }

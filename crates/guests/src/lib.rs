@@ -1,12 +1,18 @@
 //! Guests of this host: define, start, stop, look inside.
 //!
-//! [`Containers`] are run by LXC.
+//! [`Containers`] are run by LXC, [`Vms`] by libvirt; [`Guests`] joins them. A guest's definition says which it is.
+//!
+//! What outlives a Penstock is kept in files ([`state`]); no daemon of Penstock's own runs.
 
 pub mod containers;
 pub mod error;
+pub mod guests;
 pub mod state;
 pub mod status;
+pub mod vms;
 
 pub use containers::{ContainerPlace, Containers, Recognise};
 pub use error::GuestError;
+pub use guests::Guests;
 pub use status::{Condition, Status};
+pub use vms::{Builtin, ConsolePlace, VmPlace, Vms};

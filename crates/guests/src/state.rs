@@ -1,14 +1,19 @@
-//! What is kept on disk about containers, so that it outlives the Penstock that wrote it.
+//! What is kept on disk about guests, so that it outlives the Penstock that wrote it.
 //!
-//! Each guest has one directory, `penstock-NAME`, which is also its directory in LXC's sense:
+//! Each guest has one directory, `penstock-NAME`, which is also a container's directory in LXC's sense:
 //!
 //! | file | what |
 //! |---|---|
 //! | `definition.json` | the guest's definition; the guest is defined while this exists |
 //! | `started.json` | written before it is started, completed when it runs, gone when its functions are back |
 //! | `config` | what LXC is told; made at each start |
-//! | `lxc.log`, `console.log` | what LXC and the first process said, of the last start |
+//! | `console.log` | what the guest has written to its console since its last start, from the first byte |
+//! | `console.lock` | held by whoever writes to the console |
+//! | `lxc.log` | what LXC said, of the last start |
 //! | `layer`, `root` | where the layer and the root are mounted, inside the container alone |
+//! | `domain.xml` | what libvirt is told; made at each start |
+//! | `vmlinuz`, `initramfs` | what a VM boots, where Penstock makes it |
+//! | `console.sock` | where a VM's console is served, to one at a time |
 
 use std::{
     path::{Path, PathBuf},
@@ -28,16 +33,16 @@ use crate::error::GuestError;
 /// How LXC knows a guest: `penstock-NAME`.
 pub const PREFIX: &str = "penstock-";
 
-/// A container that was started, and whose functions have not been given back.
+/// A guest that was started, and whose functions have not been given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// The boot in which it was (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
     /// When, in seconds since 1970.
     pub since: u64,
-    /// Its functions as they were on the host.
+    /// Its functions' interfaces as they were on the host; a VM's functions have none.
     pub functions: Vec<Lent>,
-    /// Its first process; `None` while it is being started, or when whoever did so died meanwhile.
+    /// A container's first process, a VM's QEMU; `None` while it is being started, or when whoever did so died meanwhile.
     pub init: Option<Process>,
 }
 
@@ -78,7 +83,7 @@ impl Process {
     }
 }
 
-/// The directory of all containers' state.
+/// The directory of all guests' state.
 #[derive(Clone, Debug)]
 pub struct State {
     directory: PathBuf,
@@ -124,6 +129,22 @@ impl State {
         read(self.file(guest, "definition.json"))
     }
 
+    /// The guest other than `but` that is there and has `function`.
+    pub fn holder(&self, function: Bdf, but: &GuestName) -> Result<Option<GuestName>, GuestError> {
+        for guest in self.guests()? {
+            if guest == *but || self.started(&guest)?.is_none() {
+                continue;
+            }
+            let owns = |definition: GuestDefinition| {
+                definition.functions.iter().any(|owned| owned.function == function)
+            };
+            if self.definition(&guest)?.is_some_and(owns) {
+                return Ok(Some(guest));
+            }
+        }
+        Ok(None)
+    }
+
     /// Keeps a guest's definition.
     pub fn define(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         files::create_dir_all(self.of(&definition.guest))?;
@@ -149,7 +170,9 @@ impl State {
 
     /// Notes that a guest's functions are back.
     pub fn forget_started(&self, guest: &GuestName) -> Result<(), GuestError> {
-        files::remove_file(self.file(guest, "config"))?;
+        for file in ["config", "domain.xml", "vmlinuz", "initramfs"] {
+            files::remove_file(self.file(guest, file))?;
+        }
         Ok(files::remove_file(self.file(guest, "started.json"))?)
     }
 

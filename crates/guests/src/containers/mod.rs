@@ -12,15 +12,12 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, files, process};
+use penstock_host::{InterfaceReport, Netlink, Root, files, interrupt, process};
 use penstock_model::{Bdf, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
@@ -30,8 +27,10 @@ use penstock_plan::{
 use self::{config::Config, interfaces::Interfaces};
 use crate::{
     error::GuestError,
+    guests::side_by_side,
     state::{Lent, Process, Started, State},
     status::{Condition, Status},
+    vms::last_lines,
 };
 
 pub mod config;
@@ -52,9 +51,11 @@ const IDLE_GRACE: Duration = Duration::from_secs(1);
 /// How long functions have to come back after a start that failed, or a container that ended by itself.
 const BACK: Duration = Duration::from_secs(3);
 
-/// How many containers are started or stopped side by side. Most of a start is waiting: for the kernel to move an
-/// interface, for programs to be read.
-const SIDE_BY_SIDE: usize = 8;
+/// How many last lines of its console are told of a container that died.
+const LINES: usize = 10;
+
+/// How long a container's interfaces are waited for before it is seen again whether it runs.
+const SLICE: Duration = Duration::from_millis(500);
 
 /// The containers of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -94,7 +95,7 @@ impl Containers {
         let mut all = BTreeMap::new();
         for guest in self.state.guests()? {
             // It can be removed between the two looks.
-            let Some(definition) = self.state.definition(&guest)? else {
+            let Some(definition) = self.state.definition(&guest)?.filter(|found| found.vm.is_none()) else {
                 continue;
             };
             let init = self.running(&guest)?;
@@ -104,11 +105,12 @@ impl Containers {
                 (None, Some(_)) => Condition::Died,
                 (None, None) => Condition::Stopped,
             };
+            let died = condition == Condition::Died;
             let since = started.map(|started| started.since);
             let status = Status {
                 kind: GuestKind::Container,
                 condition,
-                last_words: Vec::new(),
+                last_words: if died { last_lines(&self.console_log(&guest), LINES) } else { Vec::new() },
                 pid: init.map(|init| init.pid),
                 since: since.filter(|_| init.is_some()),
                 functions: definition.functions,
@@ -228,6 +230,87 @@ impl Containers {
         self.give_back(guest, left.max(BACK))
     }
 
+    /// Waits until a container is ready: it runs, and the interface of each PF that it owns has its link.
+    pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let started = Instant::now();
+        loop {
+            let Some(init) = self.running(guest)? else {
+                self.state
+                    .definition(guest)?
+                    .ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
+                return Err(self.died(guest));
+            };
+            let left = patience.saturating_sub(started.elapsed());
+            let slice = Instant::now() + left.min(SLICE);
+            // A namespace can be gone by now: then so is the container, which the next look tells.
+            let missing = match Netlink::in_namespace_of(init.pid) {
+                Err(error) if init.runs(&self.root) => return Err(error.into()),
+                Err(_) => continue,
+                Ok(mut netlink) => {
+                    let pick = |reports: &[InterfaceReport]| {
+                        self.without_link(guest, reports)
+                            .is_none_or(|missing| missing.is_none())
+                            .then_some(())
+                    };
+                    if netlink.wait_for("see the links of PFs", slice, pick).is_ok() {
+                        return Ok(());
+                    }
+                    netlink.interfaces().ok().and_then(|reports| self.without_link(guest, &reports).flatten())
+                }
+            };
+            if started.elapsed() >= patience || interrupt::pending() {
+                return Err(GuestError::NotReady {
+                    guest: guest.clone(),
+                    after: started.elapsed(),
+                    why: missing.unwrap_or_else(|| "its interfaces cannot be seen".to_owned()),
+                    console: last_lines(&self.console_log(guest), LINES),
+                });
+            }
+        }
+    }
+
+    /// Whether a container is ready now; why not, else.
+    pub(crate) fn ready(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
+        let Some(init) = self.running(guest)? else {
+            return Ok(Err("it does not run".to_owned()));
+        };
+        let reports = Netlink::in_namespace_of(init.pid)?.interfaces()?;
+        Ok(match self.without_link(guest, &reports).flatten() {
+            Some(missing) => Err(missing),
+            None => Ok(()),
+        })
+    }
+
+    /// The first of the container's PFs whose interface, among those inside, has no link, in words. The outer `None`
+    /// when the container is not defined any more.
+    fn without_link(&self, guest: &GuestName, inside: &[InterfaceReport]) -> Option<Option<String>> {
+        let definition = self.state.definition(guest).ok().flatten()?;
+        let pf = |owned: &&GuestFunction| {
+            let directory = self.root.path(format!("/sys/bus/pci/devices/{}", owned.function));
+            files::exists(&directory) && !files::exists(directory.join("physfn"))
+        };
+        Some(definition.functions.iter().filter(pf).find_map(|owned| {
+            let (name, function) = (&owned.interface, owned.function);
+            match self.interfaces.find(function, inside) {
+                Some(found) if found.interface.carrier == Some(true) => None,
+                Some(found) if !found.interface.up => {
+                    Some(format!("its interface {name} of PF {function} is down"))
+                }
+                Some(_) => Some(format!("its interface {name} of PF {function} has no link")),
+                None => Some(format!("its interface {name} of PF {function} is not inside")),
+            }
+        }))
+    }
+
+    /// Whether a container runs.
+    pub(crate) fn runs(&self, guest: &GuestName) -> Result<bool, GuestError> {
+        Ok(self.running(guest)?.is_some())
+    }
+
+    fn died(&self, guest: &GuestName) -> GuestError {
+        GuestError::Died { guest: guest.clone(), said: lxc::last_words(&self.state, guest) }
+    }
+
     /// The guest's first process, if it runs.
     fn running(&self, guest: &GuestName) -> Result<Option<Process>, GuestError> {
         let Some(started) = self.state.started(guest)? else {
@@ -274,16 +357,10 @@ impl Containers {
     }
 
     fn why_not_here(&self, function: Bdf, wanting: &GuestName) -> String {
-        let has_it = |guest: &GuestName| {
-            let lent = self.state.started(guest).ok().flatten()?.functions;
-            lent.iter().find(|lent| lent.function == function).map(drop)
-        };
-        let guests = self.state.guests().unwrap_or_default();
-        let owner = guests.iter().filter(|guest| *guest != wanting).find(|guest| has_it(guest).is_some());
-        match owner {
-            Some(owner) => format!("guest {owner} has it"),
-            None if !self.interfaces.exists(function) => "there is no such function".to_owned(),
-            None => "no network driver is bound to it, or its interface is in another namespace".to_owned(),
+        match self.state.holder(function, wanting) {
+            Ok(Some(owner)) => format!("guest {owner} has it"),
+            _ if !self.interfaces.exists(function) => "there is no such function".to_owned(),
+            _ => "no network driver is bound to it, or its interface is in another namespace".to_owned(),
         }
     }
 
@@ -408,6 +485,10 @@ impl Containers {
             }
             Action::StartGuest { guest } => (format!("start guest {guest}"), self.start(guest, deadline)),
             Action::StopGuest { guest } => (format!("stop guest {guest}"), self.stop(guest, deadline)),
+            Action::AwaitGuest { guest, within } => {
+                let patience = Duration::from_secs(u64::from(*within)).min(deadline);
+                (format!("see guest {guest} ready"), self.await_ready(guest, patience))
+            }
             other => return Err(CarryError::Unsupported(format!("containers do not do: {other}"))),
         };
         outcome.map_err(|error| error.into_carry_error(&attempt))
@@ -422,6 +503,7 @@ impl Carry for Containers {
                 | Action::UndefineGuest { .. }
                 | Action::StartGuest { .. }
                 | Action::StopGuest { .. }
+                | Action::AwaitGuest { .. }
         )
     }
 
@@ -430,33 +512,7 @@ impl Carry for Containers {
     }
 
     fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
-        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let work = || {
-            let mut answers = Vec::new();
-            // Taken in order and each to its end, so that what was attempted is always the first so many.
-            while !failed.load(Ordering::Acquire) {
-                let position = next.fetch_add(1, Ordering::AcqRel);
-                let Some(action) = actions.get(position) else {
-                    break;
-                };
-                let answer = self.act(action, deadline);
-                if matches!(&answer, Err(error) if !matches!(error, CarryError::Unsupported(_))) {
-                    failed.store(true, Ordering::Release);
-                }
-                answers.push((position, answer));
-            }
-            answers
-        };
-        let mut answers = thread::scope(|scope| {
-            let workers: Vec<_> = (0..SIDE_BY_SIDE.min(actions.len())).map(|_| scope.spawn(work)).collect();
-            let joined = workers.into_iter().map(|worker| match worker.join() {
-                Ok(answers) => answers,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            joined.flatten().collect::<Vec<_>>()
-        });
-        answers.sort_by_key(|(position, _)| *position);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        side_by_side(actions, |action| self.act(action, deadline))
     }
 
     fn observes(&self, fact: &Fact) -> bool {

@@ -1,0 +1,264 @@
+//! All guests of this host, VMs and containers alike.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use penstock_host::{Place, Root};
+use penstock_model::{GuestName, inventory::FoundGuest};
+use penstock_plan::{Action, Carry, CarryError, Fact};
+
+use crate::{
+    containers::Containers,
+    error::GuestError,
+    state::State,
+    status::Status,
+    vms::{Builtin, Vms},
+};
+
+/// How many guests are started or stopped side by side. Most of a start is waiting: for the kernel to move an interface,
+/// for programs to be read.
+const SIDE_BY_SIDE: usize = 8;
+
+/// The guests of this host that Penstock looks after.
+#[derive(Clone, Debug)]
+pub struct Guests {
+    state: State,
+    containers: Containers,
+    vms: Vms,
+}
+
+impl Guests {
+    /// The guests whose state lies in the directory `state`: by default `/run/penstock/guests`, whose contents go with
+    /// the machine's power, as the guests do. `root` is where `/proc` and `/sys` are looked for, `builtin` where what VMs
+    /// boot that are given nothing else.
+    pub fn new(root: Root, state: PathBuf, builtin: Builtin) -> Guests {
+        Guests {
+            containers: Containers::new(root.clone(), state.clone()),
+            vms: Vms::new(root, state.clone(), builtin),
+            state: State::new(state),
+        }
+    }
+
+    /// These containers and VMs, which share the directory `state`; for tests.
+    pub fn of(state: PathBuf, containers: Containers, vms: Vms) -> Guests {
+        Guests { state: State::new(state), containers, vms }
+    }
+
+    /// Its containers.
+    pub fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
+    /// Its VMs.
+    pub fn vms(&self) -> &Vms {
+        &self.vms
+    }
+
+    /// The guests that are defined here, whether they run or are suspended, and the functions that they own while they
+    /// do. Fails when a VM is there and libvirt cannot be asked whether it is suspended.
+    pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
+        let mut all = self.containers.found()?;
+        all.extend(self.vms.found()?);
+        Ok(all)
+    }
+
+    /// How each defined guest is. Fails as [`found`](Guests::found) does.
+    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
+        let mut all = self.containers.status()?;
+        all.extend(self.vms.status()?);
+        Ok(all)
+    }
+
+    /// The inside of a guest; why it cannot be looked into, else: it does not run, is suspended, has nothing to be looked
+    /// into by, or its agent does not answer.
+    pub fn place(&self, guest: &GuestName) -> Result<Box<dyn Place>, String> {
+        if self.is_vm(guest).map_err(|error| error.to_string())? {
+            return self.vms.place(guest);
+        }
+        match self.containers.place(guest) {
+            Some(place) => Ok(Box::new(place)),
+            None => Err("it does not run".to_owned()),
+        }
+    }
+
+    /// What a guest has written to its console since its last start, from the first byte.
+    pub fn console_log(&self, guest: &GuestName) -> PathBuf {
+        self.state.file(guest, "console.log")
+    }
+
+    fn is_vm(&self, guest: &GuestName) -> Result<bool, GuestError> {
+        Ok(self.state.definition(guest)?.is_some_and(|definition| definition.vm.is_some()))
+    }
+
+    fn act(&self, action: &Action, patience: Duration) -> Result<(), CarryError> {
+        let attempt = attempt(action);
+        self.try_to(action, patience).map_err(|error| error.into_carry_error(&attempt))
+    }
+
+    fn try_to(&self, action: &Action, patience: Duration) -> Result<(), GuestError> {
+        match action {
+            Action::DefineGuest(definition) => {
+                let (guest, vm) = (&definition.guest, definition.vm.is_some());
+                let defined = self.state.definition(guest)?;
+                if defined.is_some_and(|defined| defined.vm.is_some() != vm) {
+                    // It was of the other kind: nothing of that is to stay.
+                    self.undefine(guest, patience)?;
+                }
+                if vm {
+                    self.vms.define(definition, patience)
+                } else {
+                    self.containers.define(definition, patience)
+                }
+            }
+            Action::UndefineGuest { guest } => self.undefine(guest, patience),
+            Action::StartGuest { guest } => {
+                self.only(false, guest, "is started with StartGuest")?;
+                self.containers.start(guest, patience)
+            }
+            Action::CreateGuest { guest } => {
+                self.only(true, guest, "is not made suspended")?;
+                self.vms.create(guest, patience)
+            }
+            Action::ResumeGuest { guest } => {
+                self.only(true, guest, "is not resumed")?;
+                self.vms.resume(guest, patience)
+            }
+            Action::SuspendGuest { guest } => {
+                self.only(true, guest, "is not suspended")?;
+                self.vms.suspend(guest, patience)
+            }
+            Action::StopGuest { guest } if self.is_vm(guest)? => self.vms.stop(guest, patience),
+            Action::StopGuest { guest } => self.containers.stop(guest, patience),
+            Action::AwaitGuest { guest, within } => {
+                let patience = Duration::from_secs(u64::from(*within)).min(patience);
+                if self.is_vm(guest)? {
+                    self.vms.await_ready(guest, patience)
+                } else {
+                    self.containers.await_ready(guest, patience)
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        if self.is_vm(guest)? {
+            self.vms.undefine(guest, patience)
+        } else {
+            self.containers.undefine(guest, patience)
+        }
+    }
+
+    fn only(&self, vm: bool, guest: &GuestName, what: &'static str) -> Result<(), GuestError> {
+        let is = self.is_vm(guest)?;
+        if is == vm || self.state.definition(guest)?.is_none() {
+            return Ok(());
+        }
+        let kind = if is { "VM" } else { "container" };
+        Err(GuestError::WrongKind { guest: guest.clone(), kind, what })
+    }
+
+    fn look(&self, fact: &Fact) -> Result<Result<(), String>, GuestError> {
+        let (wanted, is, what) = match fact {
+            Fact::GuestDefined { guest, defined } => {
+                (*defined, self.state.definition(guest)?.is_some(), "defined")
+            }
+            Fact::GuestRunning { guest, running } if self.is_vm(guest)? => {
+                let there = self.vms.process(guest)?.is_some();
+                if there && *running && self.vms.suspended()?.contains(guest) {
+                    return Ok(Err("it is suspended".to_owned()));
+                }
+                (*running, there, "running")
+            }
+            Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
+            Fact::GuestSuspended { guest } => {
+                let there = self.is_vm(guest)? && self.vms.process(guest)?.is_some();
+                (true, there && self.vms.suspended()?.contains(guest), "suspended")
+            }
+            Fact::GuestReady { guest } if self.is_vm(guest)? => return self.vms.ready(guest),
+            Fact::GuestReady { guest } => return self.containers.ready(guest),
+            _ => return Ok(Err("it is nothing about guests".to_owned())),
+        };
+        if wanted == is {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("it is {}{what}", if is { "" } else { "not " })))
+    }
+}
+
+/// What was attempted, for messages.
+fn attempt(action: &Action) -> String {
+    match action {
+        Action::DefineGuest(definition) => format!("define guest {}", definition.guest),
+        Action::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
+        Action::StartGuest { guest } => format!("start guest {guest}"),
+        Action::CreateGuest { guest } => format!("make VM {guest}"),
+        Action::ResumeGuest { guest } => format!("let VM {guest} run"),
+        Action::SuspendGuest { guest } => format!("suspend VM {guest}"),
+        Action::StopGuest { guest } => format!("stop guest {guest}"),
+        Action::AwaitGuest { guest, .. } => format!("see guest {guest} ready"),
+        other => other.to_string(),
+    }
+}
+
+impl Carry for Guests {
+    fn carries(&self, action: &Action) -> bool {
+        action.guest().is_some()
+    }
+
+    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+        self.act(action, deadline)
+    }
+
+    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        side_by_side(actions, |action| self.act(action, deadline))
+    }
+
+    fn observes(&self, fact: &Fact) -> bool {
+        fact.guest().is_some()
+    }
+
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+        self.look(fact).map_err(|error| error.into_carry_error(&format!("see whether {fact}")))
+    }
+}
+
+/// Does actions that do not need one another at once, a few at a time, up to the first that fails for another reason than
+/// being unsupported. The answers are in order.
+pub(crate) fn side_by_side(
+    actions: &[&Action],
+    act: impl Fn(&Action) -> Result<(), CarryError> + Sync,
+) -> Vec<Result<(), CarryError>> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        let mut answers = Vec::new();
+        // Taken in order and each to its end, so that what was attempted is always the first so many.
+        while !failed.load(Ordering::Acquire) {
+            let position = next.fetch_add(1, Ordering::AcqRel);
+            let Some(action) = actions.get(position) else {
+                break;
+            };
+            let answer = act(action);
+            if matches!(&answer, Err(error) if !matches!(error, CarryError::Unsupported(_))) {
+                failed.store(true, Ordering::Release);
+            }
+            answers.push((position, answer));
+        }
+        answers
+    };
+    let mut answers = thread::scope(|scope| {
+        let workers: Vec<_> = (0..SIDE_BY_SIDE.min(actions.len())).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| match worker.join() {
+            Ok(answers) => answers,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.flatten().collect::<Vec<_>>()
+    });
+    answers.sort_by_key(|(position, _)| *position);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}

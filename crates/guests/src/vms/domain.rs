@@ -1,0 +1,264 @@
+//! A VM as libvirt is told of it: its domain XML. Pure.
+//!
+//! Every device sits on the root bus at an address that is chosen here, so that an address that is seen inside can be
+//! traced to the host's function behind it. No root ports in between: a kernel has less to look through when it boots, and
+//! a VF needs none.
+//!
+//! Format: <https://libvirt.org/formatdomain.html>.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use penstock_model::{Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId};
+use penstock_plan::action::GuestDefinition;
+
+use crate::state::PREFIX;
+
+/// Memory of a VM whose definition has none, in bytes.
+pub const MEMORY: u64 = 256 << 20;
+
+/// The first slot for functions: those before it are the host bridge's, the channel's, the random numbers' and the
+/// disk's.
+const FIRST_SLOT: usize = 4;
+
+/// One after the last slot for functions: 31 is the south bridge's.
+const END_SLOT: usize = 31;
+
+/// The most functions that a VM can have: each slot takes eight.
+pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
+
+/// What a VM boots, as files that are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Booted {
+    /// A kernel.
+    Kernel {
+        /// The kernel.
+        kernel: PathBuf,
+        /// The initramfs.
+        initramfs: Option<PathBuf>,
+        /// The whole kernel command line.
+        command_line: String,
+    },
+    /// A disk image.
+    Disk {
+        /// The image.
+        path: PathBuf,
+        /// Its format.
+        format: DiskFormat,
+    },
+}
+
+/// All that a domain's XML is made of.
+#[derive(Clone, Debug)]
+pub struct Domain<'a> {
+    /// The guest; its `vm` is there.
+    pub definition: &'a GuestDefinition,
+    /// What it boots.
+    pub boot: &'a Booted,
+    /// The host's CPUs for QEMU's own threads; `None`: any.
+    pub emulator: Option<&'a CpuSet>,
+    /// The file that the console is written to.
+    pub console_log: &'a str,
+    /// The socket on which the console is served.
+    pub console_socket: &'a str,
+}
+
+/// How many virtual CPUs a VM gets.
+pub fn cpus(definition: &GuestDefinition) -> u32 {
+    let pinned = definition.pin.as_ref().map(|pin| u32::try_from(pin.0.len()).unwrap_or(u32::MAX));
+    definition.cpus.or(pinned).unwrap_or(1).max(1)
+}
+
+/// The address inside of the function at `position` of `count`. One function a slot while that does, for a function 0
+/// that goes away takes its slot with it.
+pub fn address_inside(position: usize, count: usize) -> Option<Bdf> {
+    let (slot, function) = slot(position, count)?;
+    Some(Bdf::new(0, RoutingId((u16::from(slot) << 3) | u16::from(function))))
+}
+
+fn slot(position: usize, count: usize) -> Option<(u8, u8)> {
+    if position >= count || count > MOST_FUNCTIONS {
+        return None;
+    }
+    let (slot, function) =
+        if count <= END_SLOT - FIRST_SLOT { (position, 0) } else { (position / 8, position % 8) };
+    Some((u8::try_from(FIRST_SLOT + slot).ok()?, u8::try_from(function).ok()?))
+}
+
+/// The host's function that a VM of `definition` has at `inside`.
+pub fn function_at(definition: &GuestDefinition, inside: Bdf) -> Option<Bdf> {
+    let count = definition.functions.len();
+    let at = |position: &usize| address_inside(*position, count) == Some(inside);
+    (0..count).find(at).map(|position| definition.functions[position].function)
+}
+
+/// The domain's XML. Functions beyond [`MOST_FUNCTIONS`] would be left out; whoever calls this has refused them.
+pub fn render(domain: &Domain<'_>) -> String {
+    let definition = domain.definition;
+    let vm = definition.vm.clone().unwrap_or_default();
+    let mut xml = String::new();
+    let mut line = |indent: usize, text: String| {
+        let _ = writeln!(xml, "{:indent$}{text}", "", indent = indent * 2);
+    };
+    line(0, "<domain type='kvm'>".to_owned());
+    line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
+    line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(MEMORY)));
+    line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
+    if definition.pin.is_some() || domain.emulator.is_some() {
+        line(1, "<cputune>".to_owned());
+        let pinned = definition.pin.iter().flat_map(|pin| &pin.0).enumerate();
+        for (vcpu, cpu) in pinned.take_while(|(vcpu, _)| *vcpu < cpus(definition) as usize) {
+            line(2, format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>"));
+        }
+        if let Some(emulator) = domain.emulator {
+            line(2, format!("<emulatorpin cpuset='{emulator}'/>"));
+        }
+        line(1, "</cputune>".to_owned());
+    }
+    line(1, "<memoryBacking>".to_owned());
+    if let Some(size) = vm.huge_pages {
+        line(2, format!("<hugepages><page size='{}' unit='KiB'/></hugepages>", size.0 / 1024));
+    }
+    // What a function reaches by DMA is never merged with another's pages; that which looks for such pages costs time.
+    line(2, "<nosharepages/>".to_owned());
+    if vm.locked_memory {
+        line(2, "<locked/>".to_owned());
+    }
+    line(1, "</memoryBacking>".to_owned());
+    let firmware = match vm.firmware {
+        Firmware::Bios => "",
+        Firmware::Uefi => " firmware='efi'",
+    };
+    line(1, format!("<os{firmware}>"));
+    line(2, "<type arch='x86_64' machine='q35'>hvm</type>".to_owned());
+    if let Booted::Kernel { kernel, initramfs, command_line } = domain.boot {
+        line(2, format!("<kernel>{}</kernel>", escape(&kernel.to_string_lossy())));
+        if let Some(initramfs) = initramfs {
+            line(2, format!("<initrd>{}</initrd>", escape(&initramfs.to_string_lossy())));
+        }
+        line(2, format!("<cmdline>{}</cmdline>", escape(command_line)));
+    } else {
+        line(2, "<boot dev='hd'/>".to_owned());
+    }
+    line(1, "</os>".to_owned());
+    for fixed in [
+        "<features><acpi/><apic/></features>",
+        "<cpu mode='host-passthrough' check='none' migratable='off'/>",
+        "<clock offset='utc'/>",
+        "<on_poweroff>destroy</on_poweroff>",
+        "<on_reboot>restart</on_reboot>",
+        "<on_crash>destroy</on_crash>",
+        "<devices>",
+    ] {
+        line(1, fixed.to_owned());
+    }
+    line(2, "<controller type='usb' model='none'/>".to_owned());
+    line(2, "<controller type='pci' index='0' model='pcie-root'/>".to_owned());
+    if let Booted::Disk { path, format } = domain.boot {
+        let format = match format {
+            DiskFormat::Raw => "raw",
+            DiskFormat::Qcow2 => "qcow2",
+        };
+        line(2, "<disk type='file' device='disk'>".to_owned());
+        line(3, format!("<driver name='qemu' type='{format}' cache='none'/>"));
+        line(3, format!("<source file='{}'/>", escape(&path.to_string_lossy())));
+        line(3, "<target dev='vda' bus='virtio'/>".to_owned());
+        line(3, own_address(3));
+        line(2, "</disk>".to_owned());
+    }
+    let count = definition.functions.len();
+    for (position, owned) in definition.functions.iter().enumerate() {
+        let Some((slot, function)) = slot(position, count) else { break };
+        line(2, "<hostdev mode='subsystem' type='pci' managed='no'>".to_owned());
+        line(3, "<driver name='vfio'/>".to_owned());
+        let host = owned.function;
+        line(
+            3,
+            format!(
+                "<source><address domain='0x{:04x}' bus='0x{:02x}' slot='0x{:02x}' function='0x{:x}'/></source>",
+                host.domain(),
+                host.bus(),
+                host.device(),
+                host.function()
+            ),
+        );
+        let others = if function == 0 && count > END_SLOT - FIRST_SLOT { " multifunction='on'" } else { "" };
+        line(
+            3,
+            format!(
+                "<address type='pci' domain='0x0000' bus='0x00' slot='0x{slot:02x}' \
+                 function='0x{function:x}'{others}/>"
+            ),
+        );
+        line(2, "</hostdev>".to_owned());
+    }
+    line(2, "<serial type='unix'>".to_owned());
+    line(3, format!("<source mode='bind' path='{}'/>", escape(domain.console_socket)));
+    line(3, format!("<log file='{}' append='off'/>", escape(domain.console_log)));
+    line(3, "<target type='isa-serial' port='0'/>".to_owned());
+    line(2, "</serial>".to_owned());
+    if vm.inside == Inside::Agent {
+        line(2, "<controller type='virtio-serial' index='0'>".to_owned());
+        line(3, own_address(1));
+        line(2, "</controller>".to_owned());
+        line(
+            2,
+            "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>".into(),
+        );
+    }
+    line(2, "<rng model='virtio'>".to_owned());
+    line(3, "<backend model='random'>/dev/urandom</backend>".to_owned());
+    line(3, own_address(2));
+    line(2, "</rng>".to_owned());
+    line(2, "<memballoon model='none'/>".to_owned());
+    line(1, "</devices>".to_owned());
+    line(0, "</domain>".to_owned());
+    xml
+}
+
+fn own_address(slot: u8) -> String {
+    format!("<address type='pci' domain='0x0000' bus='0x00' slot='0x{slot:02x}' function='0x0'/>")
+}
+
+/// Text within XML, in an element or a quoted attribute. What XML 1.0 cannot hold at all becomes U+FFFD.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&apos;"),
+            '"' => out.push_str("&quot;"),
+            // A parser would make blanks of them in an attribute.
+            '\t' | '\n' | '\r' => {
+                let _ = write!(out, "&#{};", u32::from(c));
+            }
+            c if c < ' ' || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("a&b<c>'d\"\n\u{1}"), "a&amp;b&lt;c&gt;&apos;d&quot;&#10;\u{fffd}");
+    }
+
+    #[test]
+    fn addresses_inside_lead_back_to_functions() {
+        for count in [0, 1, 26, 27, 28, 200, MOST_FUNCTIONS] {
+            let all: std::collections::BTreeSet<Bdf> =
+                (0..count).map(|position| address_inside(position, count).unwrap()).collect();
+            assert_eq!(all.len(), count, "each its own");
+            assert!(all.iter().all(|bdf| (4..31).contains(&bdf.device())));
+            // Whatever has more than one function has a function 0.
+            assert!(all.iter().all(|bdf| all.contains(&Bdf::new(0, RoutingId(bdf.routing_id().0 & !7)))));
+        }
+        assert_eq!(address_inside(0, MOST_FUNCTIONS + 1), None);
+    }
+}

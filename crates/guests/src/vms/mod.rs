@@ -1,0 +1,589 @@
+//! The VMs of this host (libvirt).
+//!
+//! A VM gets its functions through VFIO: they are bound to `vfio-pci` before it is made and stay so when it is gone, so
+//! that nothing of them ever has to come back. It is made suspended, and let run when all that it needs has been proven.
+//! Its domain is transient: libvirt forgets it when it ends.
+//!
+//! Whether a VM is there is known from its QEMU process, without libvirt: libvirt's daemon may die and QEMU goes on.
+//! Whether it is suspended only libvirt knows; when that does not answer, nothing is guessed.
+//!
+//! VMs are kept from the host by KVM and the IOMMU. What they say (agent, console) may be hostile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use penstock_host::{Place, Root, files, interrupt, running::Running};
+use penstock_model::{Boot, GuestKind, GuestName, Inside, inventory::FoundGuest};
+use penstock_plan::action::GuestDefinition;
+
+use self::{
+    domain::{Booted, Domain},
+    place::report_of,
+    virsh::Virsh,
+};
+use crate::{
+    error::GuestError,
+    state::{PREFIX, Process, Started, State},
+    status::{Condition, Status},
+};
+
+pub mod agent;
+mod base64;
+mod builtin;
+pub mod console_report;
+pub mod domain;
+mod needs;
+mod place;
+mod virsh;
+mod words;
+
+pub use builtin::Builtin;
+pub use domain::MOST_FUNCTIONS;
+pub use place::{ConsolePlace, VmPlace, addresses};
+pub use virsh::VirshError;
+pub(crate) use words::{chain, last_lines, listed};
+
+/// How long libvirt has for what takes it a moment.
+const MOMENT: Duration = Duration::from_secs(15);
+
+/// How long a guest has to end when it is asked to, before it is ended.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// How long a builtin guest has: it keeps nothing that could be lost.
+const BUILTIN_GRACE: Duration = Duration::from_secs(4);
+
+/// How long QEMU has to be gone once it is killed: it gives the guest's memory back, and functions are reset.
+const GONE: Duration = Duration::from_secs(10);
+
+/// How many last lines of a log an error carries.
+const LINES: usize = 10;
+
+/// How often a console is looked at for what a guest says there.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// How often an agent is asked whether it is there by now.
+const ASK: Duration = Duration::from_millis(500);
+
+/// After how long the agent of a guest that has not said on its console that it is ready is asked all the same.
+const ASK_ANYWAY: Duration = Duration::from_secs(5);
+
+/// The VMs of this host that Penstock looks after.
+#[derive(Clone, Debug)]
+pub struct Vms {
+    root: Root,
+    state: State,
+    builtin: Builtin,
+    virsh: Virsh,
+}
+
+impl Vms {
+    /// The VMs whose state lies in the directory `state`; `root` is where `/proc`, `/sys` and libvirt's files are looked
+    /// for.
+    pub fn new(root: Root, state: PathBuf, builtin: Builtin) -> Vms {
+        Vms { root, state: State::new(state), builtin, virsh: Virsh::default() }
+    }
+
+    /// The same with this program in the place of `virsh`, for tests.
+    pub fn through(self, virsh: PathBuf) -> Vms {
+        Vms { virsh: Virsh::through(virsh), ..self }
+    }
+
+    /// The guests that are defined here, whether they are there or suspended, and their functions.
+    pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
+        let found = self.status()?.into_iter().map(|(guest, status)| {
+            let found = FoundGuest {
+                running: status.pid.is_some(),
+                suspended: status.condition == Condition::Suspended,
+                functions: status.functions.iter().map(|owned| owned.function).collect(),
+            };
+            (guest, found)
+        });
+        Ok(found.collect())
+    }
+
+    /// How each defined VM is. Fails when one is there and libvirt cannot be asked whether it is suspended.
+    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
+        let mut all = BTreeMap::new();
+        for guest in self.state.guests()? {
+            // It can be removed between the two looks.
+            let Some(definition) = self.state.definition(&guest)?.filter(|found| found.vm.is_some()) else {
+                continue;
+            };
+            let (process, started) = (self.process(&guest)?, self.state.started(&guest)?);
+            let condition = match (&process, &started) {
+                (Some(_), _) => Condition::Running,
+                (None, Some(_)) => Condition::Died,
+                (None, None) => Condition::Stopped,
+            };
+            let died = condition == Condition::Died;
+            let status = Status {
+                kind: GuestKind::Vm,
+                condition,
+                pid: process.map(|process| process.pid),
+                since: started.map(|started| started.since).filter(|_| process.is_some()),
+                functions: definition.functions,
+                last_words: if died { self.console(&guest) } else { Vec::new() },
+            };
+            all.insert(guest, status);
+        }
+        if all.values().any(|status| status.pid.is_some()) {
+            let suspended = self.suspended()?;
+            for (_, status) in
+                all.iter_mut().filter(|(guest, status)| status.pid.is_some() && suspended.contains(*guest))
+            {
+                status.condition = Condition::Suspended;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a guest was defined as, if it is a VM.
+    pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
+        Ok(self.state.definition(guest)?.filter(|definition| definition.vm.is_some()))
+    }
+
+    /// The inside of a guest; why it cannot be looked into, else.
+    pub fn place(&self, guest: &GuestName) -> Result<Box<dyn Place>, String> {
+        let known = || -> Result<_, GuestError> { Ok((self.definition(guest)?, self.process(guest)?)) };
+        let (definition, process) = known().map_err(|error| chain(&error))?;
+        let (Some(definition), Some(process)) = (definition, process) else {
+            return Err("it does not run".to_owned());
+        };
+        match inside(&definition) {
+            Inside::None => {
+                self.runs(guest)?;
+                Err("it has nothing to be looked into by (`inside: none`)".to_owned())
+            }
+            Inside::Console => {
+                self.runs(guest)?;
+                Ok(Box::new(ConsolePlace { state: self.state.clone(), definition }))
+            }
+            Inside::Agent => {
+                let place = self.agent(definition, process);
+                // Only when it does not answer is it asked why.
+                place.ping(MOMENT).or_else(|error| {
+                    self.runs(guest)?;
+                    Err(format!("its agent does not answer: {}", chain(&error)))
+                })?;
+                Ok(Box::new(place))
+            }
+        }
+    }
+
+    fn runs(&self, guest: &GuestName) -> Result<(), String> {
+        let suspended = self.suspended().map_err(|error| chain(&error))?;
+        if suspended.contains(guest) { Err("it is suspended".to_owned()) } else { Ok(()) }
+    }
+
+    fn agent(&self, definition: GuestDefinition, process: Process) -> VmPlace {
+        VmPlace { root: self.root.clone(), virsh: self.virsh.clone(), definition, process }
+    }
+
+    /// What the guest has written to its console since its last start.
+    pub fn console_log(&self, guest: &GuestName) -> PathBuf {
+        self.state.file(guest, "console.log")
+    }
+
+    /// Defines a VM, or defines it anew.
+    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), GuestError> {
+        let guest = &definition.guest;
+        let _lock = self.state.lock(guest, patience)?;
+        if self.process(guest)?.is_some() && self.state.definition(guest)?.as_ref() != Some(definition) {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        self.state.define(definition)
+    }
+
+    /// Removes a VM's definition; already gone is success.
+    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        if self.process(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        self.state.forget(guest)
+    }
+
+    /// Makes a defined VM, suspended; one that is there already is left as it is. After a failure nothing is there.
+    pub fn create(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + patience;
+        let _lock = self.state.lock(guest, patience)?;
+        let definition = self.defined(guest)?;
+        if self.process(guest)?.is_some() {
+            return Ok(());
+        }
+        self.check(&definition)?;
+        self.prepare(&definition)?;
+        let mut started = Started {
+            boot: self.boot()?,
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            functions: Vec::new(),
+            init: None,
+        };
+        // Written before libvirt is asked, so that it can be found again whatever happens.
+        self.state.keep_started(guest, &started)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let made = self.virsh.create(&self.state.file(guest, "domain.xml"), left);
+        let outcome = match made {
+            Ok(()) => match self.qemu(guest) {
+                Some(process) => {
+                    started.init = Some(process);
+                    self.state.keep_started(guest, &started)
+                }
+                None => Err(GuestError::NotMade { said: self.qemu_log(guest) }),
+            },
+            Err(VirshError::Refused { said }) => {
+                Err(GuestError::NotMade { said: self.qemu_said(guest, said) })
+            }
+            Err(source) => Err(self.libvirt(format!("have VM {guest} made"), source)),
+        };
+        outcome.inspect_err(|_| self.abandon(guest))
+    }
+
+    /// Lets a VM run that is there; already running is success.
+    pub fn resume(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        self.defined(guest)?;
+        self.alive(guest)?;
+        let outcome = self.virsh.resume(guest, patience.min(MOMENT));
+        outcome.map_err(|source| {
+            self.alive(guest).err().unwrap_or_else(|| self.libvirt(format!("let VM {guest} run"), source))
+        })
+    }
+
+    /// Suspends a VM; already suspended is success.
+    pub fn suspend(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        self.defined(guest)?;
+        self.alive(guest)?;
+        let outcome = self.virsh.suspend(guest, patience.min(MOMENT));
+        outcome.map_err(|source| {
+            self.alive(guest).err().unwrap_or_else(|| self.libvirt(format!("suspend VM {guest}"), source))
+        })
+    }
+
+    /// Asks a VM to end, waits, then ends it; already gone is success. Does not need libvirt.
+    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        let Some(started) = self.state.started(guest)? else {
+            return Ok(());
+        };
+        let process = self.process(guest)?;
+        if let Some(process) = process {
+            if let Some(definition) = self.definition(guest)? {
+                self.ask_to_end(&definition, process, patience);
+            }
+            if process.runs(&self.root) {
+                // What libvirt says to it is of no matter: the process is what counts.
+                let _ = self.virsh.destroy(guest, patience.min(MOMENT));
+            }
+            let running = Running { id: process.pid, started: process.started };
+            if process.runs(&self.root) && !running.kill(GONE) {
+                return Err(GuestError::Unstoppable { pid: process.pid });
+            }
+        } else if started.init.is_none() && started.boot == self.boot()? {
+            // Whoever had it made did not live to see it; libvirt may be at it still.
+            self.end_what_is_made(guest, patience.min(MOMENT))?;
+        }
+        self.state.forget_started(guest)
+    }
+
+    /// Waits until a running VM is ready: its agent answers, or it said so on its console, or there is nothing to wait for.
+    pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let started = Instant::now();
+        let definition = self.defined(guest)?;
+        let process = self.alive(guest)?;
+        let builtin = vm(&definition).boot == Boot::Builtin;
+        let place = self.agent(definition.clone(), process);
+        let mut asked: Option<Instant> = None;
+        let mut why = "it has not said on its console that it is ready".to_owned();
+        loop {
+            if !process.runs(&self.root) {
+                return Err(self.died(guest));
+            }
+            match inside(&definition) {
+                Inside::None => return Ok(()),
+                Inside::Console => {
+                    if report_of(&self.console_log(guest)).is_some() {
+                        return Ok(());
+                    }
+                }
+                Inside::Agent => {
+                    // A builtin guest starts its agent before it says that it is ready: to look at a file costs nothing.
+                    let worth = !builtin
+                        || asked.is_none() && report_of(&self.console_log(guest)).is_some()
+                        || asked.unwrap_or(started).elapsed() >= ASK_ANYWAY;
+                    if worth && asked.is_none_or(|asked| asked.elapsed() >= ASK) {
+                        match place.ping(Duration::from_secs(3)) {
+                            Ok(()) => return Ok(()),
+                            Err(error) => why = format!("its agent does not answer: {}", chain(&error)),
+                        }
+                        asked = Some(Instant::now());
+                    }
+                }
+            }
+            if started.elapsed() >= patience || interrupt::pending() {
+                return Err(GuestError::NotReady {
+                    guest: guest.clone(),
+                    after: started.elapsed(),
+                    why,
+                    console: self.console(guest),
+                });
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
+    /// Whether a VM is ready now; why not, else.
+    pub(crate) fn ready(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
+        let Some(definition) = self.definition(guest)? else {
+            return Ok(Err("it is not defined".to_owned()));
+        };
+        let Some(process) = self.process(guest)? else {
+            return Ok(Err("it does not run".to_owned()));
+        };
+        Ok(match inside(&definition) {
+            Inside::None => Ok(()),
+            Inside::Console if report_of(&self.console_log(guest)).is_some() => Ok(()),
+            Inside::Console => Err("it has not said on its console that it is ready".to_owned()),
+            Inside::Agent => self
+                .agent(definition, process)
+                .ping(MOMENT)
+                .map_err(|error| format!("its agent does not answer: {}", chain(&error))),
+        })
+    }
+
+    /// The VMs that are there and suspended.
+    pub(crate) fn suspended(&self) -> Result<BTreeSet<GuestName>, GuestError> {
+        let suspended = self.virsh.suspended(MOMENT);
+        let suspended =
+            suspended.map_err(|source| self.libvirt("ask which VMs are suspended".to_owned(), source))?;
+        Ok(suspended.into_iter().collect())
+    }
+
+    /// The guest's QEMU, if it is there.
+    pub(crate) fn process(&self, guest: &GuestName) -> Result<Option<Process>, GuestError> {
+        let Some(started) = self.state.started(guest)? else {
+            return Ok(None);
+        };
+        if started.boot != self.boot()? {
+            return Ok(None);
+        }
+        match started.init {
+            Some(init) => Ok(init.runs(&self.root).then_some(init)),
+            // Whoever had it made did not live to note its process; libvirt did.
+            None => Ok(self.qemu(guest)),
+        }
+    }
+
+    fn defined(&self, guest: &GuestName) -> Result<GuestDefinition, GuestError> {
+        self.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })
+    }
+
+    fn alive(&self, guest: &GuestName) -> Result<Process, GuestError> {
+        self.process(guest)?.ok_or_else(|| self.died(guest))
+    }
+
+    fn died(&self, guest: &GuestName) -> GuestError {
+        let labelled = |label: &str, lines: Vec<String>| -> Vec<String> {
+            lines.into_iter().map(|line| format!("{label}: {line}")).collect()
+        };
+        let said = [labelled("qemu", self.qemu_log(guest)), labelled("console", self.console(guest))];
+        GuestError::Died { guest: guest.clone(), said: said.concat() }
+    }
+
+    fn libvirt(&self, attempt: String, source: VirshError) -> GuestError {
+        GuestError::Libvirt { attempt, source }
+    }
+
+    /// What libvirt wrote to a process's file, if that process is this guest's QEMU.
+    fn qemu(&self, guest: &GuestName) -> Option<Process> {
+        let file = self.root.path(format!("/run/libvirt/qemu/{PREFIX}{guest}.pid"));
+        let pid = files::read_to_string(file).ok()?.trim().parse().ok()?;
+        let process = Process::find(&self.root, pid)?;
+        // A file that was left behind can have another's number by now. "-name guest=penstock-NAME,debug-threads=on"
+        let words = files::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?;
+        let name = format!("guest={PREFIX}{guest}");
+        let own = |word: &[u8]| {
+            word.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b',')
+        };
+        (words.split(|byte| *byte == 0).any(own) && process.runs(&self.root)).then_some(process)
+    }
+
+    /// What can be known to be wrong before libvirt is asked.
+    fn check(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
+        if !self.virsh.is_there() {
+            let attempt = format!("have VM {} made", definition.guest);
+            return Err(self.libvirt(attempt, VirshError::Missing));
+        }
+        needs::kvm(&self.root)?;
+        needs::functions(&self.root, &self.state, definition)?;
+        needs::memory(&self.root, definition)
+    }
+
+    /// Writes what the guest boots and what libvirt reads.
+    fn prepare(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
+        let guest = &definition.guest;
+        for old in ["console.log", "console.log.0", "console.log.1", "console.log.2", "console.sock"] {
+            files::remove_file(self.state.file(guest, old))?;
+        }
+        // libvirt runs QEMU as another user.
+        for directory in [self.state.directory().to_owned(), self.state.of(guest)] {
+            files::set_mode(directory, 0o755)?;
+        }
+        let boot = self.booted(definition)?;
+        let emulator = needs::emulator(&self.root, &self.state, definition)?;
+        let text = domain::render(&Domain {
+            definition,
+            boot: &boot,
+            emulator: emulator.as_ref(),
+            console_log: &self.console_log(guest).to_string_lossy(),
+            console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
+        });
+        Ok(files::write_atomic(self.state.file(guest, "domain.xml"), text)?)
+    }
+
+    /// What the guest boots, made where it has to be.
+    fn booted(&self, definition: &GuestDefinition) -> Result<Booted, GuestError> {
+        let guest = &definition.guest;
+        let vm = vm(definition);
+        let there = |what: &'static str, path: &String| {
+            if files::exists(path) {
+                return Ok(PathBuf::from(path));
+            }
+            Err(GuestError::NoFile { guest: guest.clone(), what, path: path.clone() })
+        };
+        let more = vm.command_line.iter().map(String::as_str);
+        Ok(match &vm.boot {
+            Boot::Builtin => {
+                let looked = || self.builtin.directories.clone();
+                let (kernel, initramfs) =
+                    self.builtin.find().ok_or_else(|| GuestError::NoBuiltin { looked: looked() })?;
+                // Beside the other: a user's own directories are closed to QEMU, and AppArmor closes /usr/lib.
+                let own = |name: &str| self.state.file(guest, name);
+                files::copy(&kernel, own("vmlinuz"))?;
+                files::set_mode(own("vmlinuz"), 0o644)?;
+                let program = if vm.inside == Inside::Agent { self.own_program()? } else { None };
+                builtin::write_initramfs(definition, &initramfs, program.as_ref(), &own("initramfs"))?;
+                Booted::Kernel {
+                    kernel: own("vmlinuz"),
+                    initramfs: Some(own("initramfs")),
+                    // Each byte on a serial console costs a slow machine an exit of the VM.
+                    command_line: ["console=ttyS0", "quiet"]
+                        .into_iter()
+                        .chain(more)
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                }
+            }
+            Boot::Kernel { kernel, initramfs } => Booted::Kernel {
+                kernel: there("kernel", kernel)?,
+                initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
+                command_line: ["console=ttyS0"].into_iter().chain(more).collect::<Vec<_>>().join(" "),
+            },
+            Boot::Disk { path, format } => Booted::Disk { path: there("disk image", path)?, format: *format },
+        })
+    }
+
+    /// This program, where a builtin guest can run it.
+    fn own_program(&self) -> Result<Option<PathBuf>, GuestError> {
+        let own = std::env::current_exe();
+        // Without it nothing can be looked into as well as with it; everything else works.
+        Ok(own.ok().filter(|path| files::exists(path)))
+    }
+
+    /// Ends what is left of a creation that failed.
+    fn abandon(&self, guest: &GuestName) {
+        if self.end_what_is_made(guest, MOMENT).is_ok() {
+            let _ = self.state.forget_started(guest);
+        }
+    }
+
+    /// Ends a VM of which it is not known how far libvirt has come with it. libvirt that does not answer is given
+    /// `patience` to come back; what is there of QEMU by then is killed.
+    fn end_what_is_made(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+            let outcome = self.virsh.destroy(guest, left);
+            if let Some(process) = self.qemu(guest)
+                && !(Running { id: process.pid, started: process.started }).kill(GONE)
+            {
+                return Err(GuestError::Unstoppable { pid: process.pid });
+            }
+            match outcome {
+                Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
+                    return Err(self.libvirt(format!("see whether VM {guest} is being made"), source));
+                }
+                Err(VirshError::Silent { .. }) => thread::sleep(Duration::from_millis(200)),
+                // Its process is what counts.
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Asks a guest to end, and waits a while.
+    fn ask_to_end(&self, definition: &GuestDefinition, process: Process, patience: Duration) {
+        let guest = &definition.guest;
+        // One that is suspended does not hear, and libvirt that does not answer does not ask.
+        let Ok(suspended) = self.suspended() else { return };
+        if suspended.contains(guest) {
+            return;
+        }
+        let builtin = vm(definition).boot == Boot::Builtin;
+        let grace = (patience / 2).min(if builtin { BUILTIN_GRACE } else { GRACE });
+        let deadline = Instant::now() + grace;
+        let by_agent = inside(definition) == Inside::Agent;
+        let asked = self.virsh.shutdown(guest, by_agent, grace.max(Duration::from_secs(1)));
+        if by_agent && asked.is_err() && self.virsh.shutdown(guest, false, MOMENT).is_err() {
+            return;
+        }
+        while process.runs(&self.root) && Instant::now() < deadline && !interrupt::pending() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What QEMU said of its end or of why it does not start, beside what libvirt passed on of it.
+    fn qemu_said(&self, guest: &GuestName, mut said: Vec<String>) -> Vec<String> {
+        for line in self.qemu_log(guest) {
+            if !said.iter().any(|known| known.contains(&line)) {
+                said.push(format!("qemu: {line}"));
+            }
+        }
+        said
+    }
+
+    /// The last lines of libvirt's log of this QEMU that are QEMU's own, of its last start.
+    fn qemu_log(&self, guest: &GuestName) -> Vec<String> {
+        let log = self.root.path(format!("/var/log/libvirt/qemu/{PREFIX}{guest}.log"));
+        let lines = last_lines(&log, 200);
+        // libvirt writes the whole command line at each start: its last line has "-msg timestamp=on".
+        let start = lines.iter().rposition(|line| line.contains("-msg timestamp=on")).map_or(0, |at| at + 1);
+        let own: Vec<String> = lines[start..]
+            .iter()
+            .filter(|line| !line.contains("char device redirected") && !line.ends_with("starting up"))
+            .cloned()
+            .collect();
+        own[own.len().saturating_sub(LINES)..].to_vec()
+    }
+
+    fn console(&self, guest: &GuestName) -> Vec<String> {
+        last_lines(&self.console_log(guest), LINES)
+    }
+
+    fn boot(&self) -> Result<String, GuestError> {
+        let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
+        Ok(id.trim().to_owned())
+    }
+}
+
+fn vm(definition: &GuestDefinition) -> penstock_model::Vm {
+    definition.vm.clone().unwrap_or_default()
+}
+
+fn inside(definition: &GuestDefinition) -> Inside {
+    definition.vm.as_ref().map_or(Inside::None, |vm| vm.inside)
+}

@@ -1,0 +1,210 @@
+//! libvirt, asked through `virsh`.
+//!
+//! Each call names its deadline. libvirt that cannot be reached, dies meanwhile or does not answer is told apart from
+//! libvirt that answers and refuses.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use penstock_host::{Command, ProcessError, process};
+use penstock_model::GuestName;
+use thiserror::Error;
+
+use super::words;
+use crate::state::PREFIX;
+
+/// The connection to the system's VMs. No other would do: only root may lock memory and open VFIO groups.
+const CONNECTION: &str = "qemu:///system";
+
+/// What `virsh` says when libvirt is not there, or was there a moment ago (libvirt, `src/rpc/virnetsocket.c`,
+/// `virnetclient.c`; `tools/virsh.c`).
+const SILENCE: [&str; 9] = [
+    "failed to connect to the hypervisor",
+    "Failed to connect socket",
+    "Failed to reconnect to the hypervisor",
+    "Disconnected from",
+    "Cannot recv data",
+    "Cannot write data",
+    "End of file while reading data",
+    "client socket is closed",
+    "internal error: connection closed",
+];
+
+/// Why libvirt did not do something.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum VirshError {
+    /// There is no `virsh`.
+    #[error("the program \"virsh\" is not installed")]
+    Missing,
+    /// It did not answer.
+    #[error("libvirt does not answer{}", words::listed(said))]
+    Silent {
+        /// What was said about that.
+        said: Vec<String>,
+    },
+    /// It knows no such domain.
+    #[error("libvirt knows no such VM")]
+    NoDomain,
+    /// It answered, and did not do it.
+    #[error("libvirt refused{}", words::listed(said))]
+    Refused {
+        /// What it said.
+        said: Vec<String>,
+    },
+}
+
+impl VirshError {
+    /// Whether what was said holds one of these words.
+    pub fn says(&self, any: &[&str]) -> bool {
+        match self {
+            VirshError::Silent { said } | VirshError::Refused { said } => {
+                said.iter().any(|line| any.iter().any(|words| line.contains(words)))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// libvirt of this host.
+#[derive(Clone, Debug, Default)]
+pub struct Virsh {
+    program: Option<PathBuf>,
+}
+
+impl Virsh {
+    /// Through this program instead of the one on `PATH`, for tests.
+    pub fn through(program: PathBuf) -> Virsh {
+        Virsh { program: Some(program) }
+    }
+
+    /// Whether there is a `virsh`.
+    pub fn is_there(&self) -> bool {
+        self.program.is_some() || process::find("virsh").is_some()
+    }
+
+    /// Makes a domain of this XML and leaves it suspended. It is transient: gone when it ends.
+    pub fn create(&self, xml: &Path, patience: Duration) -> Result<(), VirshError> {
+        self.call(["create".into(), "--paused".into(), xml.into()], patience).map(drop)
+    }
+
+    /// Lets a suspended domain run; already running is success.
+    pub fn resume(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
+        let outcome = self.about("resume", guest, &[], patience);
+        outcome.or_else(|error| if error.says(&["already running"]) { Ok(()) } else { Err(error) })
+    }
+
+    /// Suspends a domain; already suspended is success.
+    pub fn suspend(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
+        self.about("suspend", guest, &[], patience)
+    }
+
+    /// Asks the guest to end, by its agent or by the power button.
+    pub fn shutdown(&self, guest: &GuestName, by_agent: bool, patience: Duration) -> Result<(), VirshError> {
+        self.about("shutdown", guest, &["--mode", if by_agent { "agent" } else { "acpi" }], patience)
+    }
+
+    /// Ends a domain at once; no such domain is success.
+    pub fn destroy(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
+        let outcome = self.about("destroy", guest, &[], patience);
+        outcome.or_else(|error| match error {
+            VirshError::NoDomain => Ok(()),
+            error if error.says(&["domain is not running"]) => Ok(()),
+            error => Err(error),
+        })
+    }
+
+    /// The guests that are there, and suspended.
+    pub fn suspended(&self, patience: Duration) -> Result<Vec<GuestName>, VirshError> {
+        let text = self.call(["list".into(), "--name".into(), "--state-paused".into()], patience)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(text.lines().filter_map(|line| line.trim().strip_prefix(PREFIX)?.parse().ok()).collect())
+    }
+
+    /// Sends the guest's agent a command, and gives its answer.
+    pub fn ask_agent(
+        &self,
+        guest: &GuestName,
+        request: &serde_json::Value,
+        patience: Duration,
+    ) -> Result<Vec<u8>, VirshError> {
+        // libvirt counts in whole seconds.
+        let seconds = patience.as_secs().max(1).to_string();
+        let domain = format!("{PREFIX}{guest}");
+        let words = ["qemu-agent-command", &domain, "--timeout", &seconds, "--", &request.to_string()];
+        self.call(words.map(OsString::from), patience + Duration::from_secs(5))
+    }
+
+    fn about(
+        &self,
+        verb: &str,
+        guest: &GuestName,
+        words: &[&str],
+        patience: Duration,
+    ) -> Result<(), VirshError> {
+        let domain = format!("{PREFIX}{guest}");
+        let words = [verb, &domain].into_iter().chain(words.iter().copied());
+        self.call(words.map(OsString::from), patience).map(drop)
+    }
+
+    fn call(
+        &self,
+        words: impl IntoIterator<Item = OsString>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, VirshError> {
+        let program = self.program.clone().or_else(|| process::find("virsh")).ok_or(VirshError::Missing)?;
+        let outcome = Command::new(program)
+            .args(["-q", "-c", CONNECTION])
+            .args(words)
+            // What it says is looked at.
+            .env("LC_ALL", "C")
+            .current_dir("/")
+            .deadline(patience)
+            .run();
+        let output = match outcome {
+            Ok(output) if output.status.success() => return Ok(output.stdout),
+            Ok(output) => output,
+            Err(ProcessError::NotInstalled { .. }) => return Err(VirshError::Missing),
+            Err(error) => return Err(VirshError::Silent { said: vec![words::chain(&error)] }),
+        };
+        Err(read_refusal(&output.errors()))
+    }
+}
+
+fn read_refusal(errors: &str) -> VirshError {
+    let said: Vec<String> = errors
+        .lines()
+        .map(|line| words::printable(line.strip_prefix("error: ").unwrap_or(line)))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let says = |words: &str| said.iter().any(|line| line.contains(words));
+    if SILENCE.iter().any(|words| says(words)) {
+        VirshError::Silent { said }
+    } else if says("Domain not found") || says("failed to get domain") {
+        VirshError::NoDomain
+    } else {
+        VirshError::Refused { said }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let silent = "error: failed to connect to the hypervisor\nerror: Failed to connect socket to \
+                      '/var/run/libvirt/libvirt-sock': No such file or directory\n";
+        assert!(matches!(read_refusal(silent), VirshError::Silent { said } if said.len() == 2));
+        let died = "error: Failed to create domain from a.xml\nerror: End of file while reading data: Input/output error\n";
+        assert!(matches!(read_refusal(died), VirshError::Silent { .. }));
+        let gone = "error: failed to get domain 'penstock-a'\n";
+        assert_eq!(read_refusal(gone), VirshError::NoDomain);
+        let refused = "error: Failed to create domain from a.xml\nerror: XML error: no\u{1b}[2J\n";
+        let wanted =
+            ["Failed to create domain from a.xml", "XML error: no\u{fffd}[2J"].map(String::from).into();
+        assert_eq!(read_refusal(refused), VirshError::Refused { said: wanted });
+    }
+}

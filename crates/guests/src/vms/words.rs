@@ -1,0 +1,60 @@
+//! What programs and guests say, made fit to be shown.
+
+use std::path::Path;
+
+use penstock_host::files;
+
+/// How much of the end of a log is looked at for its last lines; a hostile guest can write as much as it likes.
+const TAIL: usize = 64 << 10;
+
+/// A line that must not steer the operator's terminal, nor fill it.
+pub fn printable(line: &str) -> String {
+    line.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(400).collect()
+}
+
+/// The last `count` lines of a log that say something; none when it cannot be read.
+pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
+    let bytes = files::read_tail(log, TAIL).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines: Vec<String> = text
+        .rsplit('\n')
+        // Of what was overwritten in a line (a progress bar) the last is what stood there in the end.
+        .filter_map(|line| line.trim_end().rsplit('\r').next().map(printable))
+        .filter(|line| !line.trim().is_empty())
+        .take(count)
+        .collect();
+    lines.reverse();
+    lines
+}
+
+/// Lines below what is said of them.
+pub fn listed(lines: &[String]) -> String {
+    match lines {
+        [] => String::new(),
+        [one] if one.len() <= 100 => format!(": {one}"),
+        lines => format!(":\n  {}", lines.join("\n  ")),
+    }
+}
+
+/// An error and all that it came from, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_lines_of_a_console() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("console.log");
+        files::write_atomic(&log, b"one\r\n\r\ntwo \x1b[31mred\xff\r\n10%\r100%\r\n\n").unwrap();
+        assert_eq!(last_lines(&log, 2), ["two \u{fffd}[31mred\u{fffd}", "100%"]);
+        assert_eq!(last_lines(&log, 9).len(), 3);
+        assert!(last_lines(Path::new("/nonexistent"), 9).is_empty());
+    }
+}
