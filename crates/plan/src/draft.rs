@@ -23,6 +23,8 @@ pub enum Made {
     Defined(GuestName),
     /// A guest runs, or no longer.
     Running(GuestName),
+    /// A file is as the model has it made.
+    File(String),
 }
 
 /// One step before it has a number.

@@ -5,6 +5,8 @@ use std::fmt;
 use penstock_model::{Diagnostic, Diagnostics, GuestName, Path};
 use thiserror::Error;
 
+use crate::generate::{GenerateError, TemplateError};
+
 /// Why a model and an inventory gave no plan. Nothing was touched.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
@@ -17,6 +19,9 @@ pub enum PlanError {
     /// What the model asks for would break what runs.
     #[error("refused as unsafe: {}", list(.0))]
     Refused(Vec<Refusal>),
+    /// A template of the user's is wrong.
+    #[error(transparent)]
+    Template(Box<TemplateError>),
     /// A guest was chosen that the model does not have.
     #[error("the model has no guest {guest}; it has {}", if .known.is_empty() { "none".to_owned() } else { list(.known) })]
     NoSuchGuest {
@@ -25,6 +30,15 @@ pub enum PlanError {
         /// The names that there are.
         known: Vec<GuestName>,
     },
+}
+
+impl From<GenerateError> for PlanError {
+    fn from(error: GenerateError) -> PlanError {
+        match error {
+            GenerateError::Model(found) => PlanError::Model(found),
+            GenerateError::Template(error) => PlanError::Template(error),
+        }
+    }
 }
 
 /// Something that is not done, and what to do instead.

@@ -11,6 +11,7 @@ mod draft;
 pub mod drivers;
 pub mod error;
 pub mod fact;
+pub mod generate;
 mod guest;
 mod nic;
 mod order;

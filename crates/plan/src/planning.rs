@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, guest, nic, order,
+    Action, Fact, Plan, PlanError, Step, StepId, generate, guest, nic, order,
     planner::{Planner, runnable},
     stop::stop_steps,
     vfs,
@@ -22,6 +22,7 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     runnable(model.guests.iter())?;
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
+    generate::file_steps(&mut planner)?;
     guest::guest_steps(&mut planner, &nics, in_starting_order(model));
     strangers(&mut planner);
     planner.finish()

@@ -44,6 +44,11 @@ pub fn judge_steps(plan: &Plan, file: &ModelFile, inventory: &Inventory) -> Resu
 pub fn explain(error: PlanError, file: &ModelFile, printer: &mut Printer) -> Failure {
     match error {
         PlanError::Model(found) => model_file::explain(&found, &file.source, printer),
+        PlanError::Template(error) => {
+            printer.done();
+            eprint!("{}", error.render(printer.color()));
+            Failure::explained(Status::BadInput)
+        }
         PlanError::NoSuchGuest { .. } => Failure::new(Status::BadInput, error),
         PlanError::Unsupported(_) => Failure::new(Status::Missing, error),
         PlanError::Refused(_) => Failure::new(Status::Refused, error),

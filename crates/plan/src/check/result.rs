@@ -12,7 +12,11 @@ use super::{
     machine::{Machine, has_attribute, reports_attributes},
     rules::bound_for_network,
 };
-use crate::{Plan, action::GuestDefinition};
+use crate::{
+    Action, Plan,
+    action::GuestDefinition,
+    generate::{Found, render},
+};
 
 /// Adds what is not as the model says.
 pub fn judge(
@@ -45,6 +49,7 @@ pub fn judge(
     for (name, guest) in &model.guests {
         messages.extend(judge.guest(name, guest));
     }
+    messages.extend(judge.files());
     findings.extend(messages.into_iter().map(|message| Finding { step: None, message }));
 }
 
@@ -212,6 +217,27 @@ impl Judge<'_> {
             Some(definition) => wrong.extend(defined(guest, &wanted, definition)),
             None if self.ran(name) => {}
             None => wrong.push(format!("guest {name} was not defined")),
+        }
+        wrong
+    }
+
+    /// Whether every file that is to be made is there as it is rendered, and no other was touched.
+    fn files(&self) -> Vec<String> {
+        let found = Found { inventory: self.inventory, nics: &self.plan.nics };
+        let files = match render(self.model, Some(found)) {
+            Ok(files) => files,
+            Err(error) => return vec![error.to_string()],
+        };
+        let stale =
+            files.iter().filter(|file| self.machine.inventory.files.get(&file.path) != Some(&file.text));
+        let mut wrong: Vec<String> =
+            stale.map(|file| format!("{} is not what is made for {}", file.path, file.guest)).collect();
+        for step in &self.plan.steps {
+            if let Action::WriteFile { path, .. } | Action::RemoveFile { path } = &step.action
+                && files.iter().all(|file| file.path != *path)
+            {
+                wrong.push(format!("{path} is touched, and the model does not name it"));
+            }
         }
         wrong
     }

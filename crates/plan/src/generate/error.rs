@@ -1,0 +1,53 @@
+//! Why files could not be made.
+
+use penstock_model::{Diagnostics, GuestName, Source};
+use thiserror::Error;
+
+/// Why files could not be made.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum GenerateError {
+    /// The model does not say enough, or too much; each message points into it.
+    #[error("the files that the model asks for cannot be made")]
+    Model(Diagnostics),
+    /// A template of the user's is wrong.
+    #[error(transparent)]
+    Template(Box<TemplateError>),
+}
+
+impl From<Diagnostics> for GenerateError {
+    fn from(found: Diagnostics) -> GenerateError {
+        GenerateError::Model(found)
+    }
+}
+
+impl GenerateError {
+    /// The messages as a person reads them, each with its place in `model` or in the template; with ANSI colours if
+    /// `color`.
+    pub fn render(&self, model: &Source, color: bool) -> String {
+        match self {
+            GenerateError::Model(found) => found.render(model, color),
+            GenerateError::Template(error) => error.render(color),
+        }
+    }
+}
+
+/// What is wrong with a template of the user's.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("the template {path} makes no file for {guest}: {found}")]
+pub struct TemplateError {
+    /// For whom it was rendered.
+    pub guest: GuestName,
+    /// Where the template is.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// What is wrong, pointing into the template's text.
+    pub found: Diagnostics,
+}
+
+impl TemplateError {
+    /// The messages as a person reads them, each with its place in the template.
+    pub fn render(&self, color: bool) -> String {
+        self.found.render(&Source::new(&self.path, &self.text), color)
+    }
+}

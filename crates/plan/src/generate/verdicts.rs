@@ -1,0 +1,70 @@
+//! Whether the files that were made are what would be made now.
+
+use penstock_model::{
+    Guest, GuestName, Model, Outcome, Verdict,
+    verdict::{Subject, Vantage},
+};
+
+use super::{Found, GenerateError, digest, paths_of, render};
+
+/// What was found where a file should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Its text.
+    Text(String),
+    /// Nothing.
+    Missing,
+    /// It is there, but it is no text that could have been made, or could not be read; why.
+    Other(String),
+}
+
+/// One verdict for each file that the model asks for: `seen` is compared with a fresh rendering for this machine. When
+/// some MAC address is not known, what should be there is not known either.
+///
+/// # Errors
+///
+/// [`GenerateError::Template`] for a template of the user's that is wrong.
+pub fn verdicts(
+    model: &Model,
+    found: Found<'_>,
+    seen: impl Fn(&str) -> Seen,
+) -> Result<Vec<Verdict>, GenerateError> {
+    let files = match render(model, Some(found)) {
+        Ok(files) => files,
+        Err(GenerateError::Model(why)) => return Ok(unknown(model, &why.to_string())),
+        Err(error) => return Err(error),
+    };
+    let judge = |file: super::GeneratedFile| {
+        let place = |what: &str| format!("{}: {what}", file.path);
+        let (said, outcome) = match seen(&file.path) {
+            Seen::Text(text) if text == file.text => (format!("sha256 {}", file.digest()), Outcome::Pass),
+            Seen::Text(text) => (format!("stale, sha256 {}", digest(&text)), Outcome::Fail),
+            Seen::Missing => ("missing".to_owned(), Outcome::Fail),
+            Seen::Other(why) => (why, Outcome::Fail),
+        };
+        let wanted = place(&format!("sha256 {}", file.digest()));
+        verdict(&file.guest, wanted, place(&said), outcome)
+    };
+    Ok(files.into_iter().map(judge).collect())
+}
+
+fn unknown(model: &Model, why: &str) -> Vec<Verdict> {
+    let of = |(name, guest): (&GuestName, &Guest)| {
+        let paths = guest.generate.iter().flat_map(|wanted| paths_of(guest, wanted));
+        paths.map(|path| verdict(name, path, why.to_owned(), Outcome::Unknown)).collect::<Vec<_>>()
+    };
+    model.guests.iter().flat_map(of).collect()
+}
+
+fn verdict(guest: &GuestName, wanted: String, seen: String, outcome: Outcome) -> Verdict {
+    Verdict {
+        subject: Subject::Guest(guest.clone()),
+        attribute: "generate".to_owned(),
+        vantage: Vantage::Host,
+        wanted,
+        seen,
+        outcome,
+        best_effort: false,
+        out_of_sight: false,
+    }
+}
