@@ -10,7 +10,7 @@ use penstock_model::{
 
 use super::{
     scene::{Dark, Scene},
-    sheet::{Blind, Page, Sheet},
+    sheet::{Blind, Hidden, Page, Sheet},
 };
 
 /// Judges a guest and each of its functions.
@@ -19,7 +19,7 @@ pub fn judge(scene: &Scene<'_>, name: &GuestName, reached: &BTreeSet<&FunctionNa
     let nothing = BTreeSet::new();
     let mut page = sheet.page(Subject::Guest(name.clone()), Vantage::Host, &nothing);
     match scene.inside(name) {
-        Ok(_) => page.put("running", "running", "running", Outcome::Pass),
+        Ok(_) | Err(Dark::Closed(_)) => page.put("running", "running", "running", Outcome::Pass),
         Err(Dark::NotRunning(why)) => page.put("running", "running", why, Outcome::Fail),
         Err(Dark::Unseen(why)) => page.put("running", "running", why, Outcome::Unknown),
     }
@@ -27,7 +27,8 @@ pub fn judge(scene: &Scene<'_>, name: &GuestName, reached: &BTreeSet<&FunctionNa
         let subject = Subject::Function(function.name.clone());
         let mut page = sheet.page(subject.clone(), Vantage::Host, &function.best_effort);
         driver(scene, function, guest.kind, &mut page);
-        let mut page = sheet.page(subject, Vantage::Guest(name.clone()), &function.best_effort);
+        let page = sheet.page(subject, Vantage::Guest(name.clone()), &function.best_effort);
+        let mut page = page.hiding(Hidden::inside(guest));
         inside(scene, name, function, reached.contains(&function.name), &mut page);
     }
 }
@@ -125,6 +126,10 @@ fn device(
         Err(blind) => return page.blind("device", &function.name, blind),
     };
     let seen = report.as_ref().map_err(|blind| (*blind).clone()).and_then(|report| {
+        if page.hidden.hides("device") {
+            // Which of the host's functions it is was worked out from what it says of itself.
+            return Err(Blind::Unknown("it is known by its MAC address and its name alone".to_owned()));
+        }
         scene.behind(report).map(|address| scene.name_of(address)).ok_or_else(|| match &report.device {
             Some(device) => Blind::Unknown(format!("{device} cannot be traced to a PCI function")),
             None => match &report.kind {

@@ -8,7 +8,10 @@ use penstock_host::{
 };
 use penstock_model::{Bdf, VfIndex};
 
-use super::{Eyes, PfSight};
+use super::{
+    Eyes, PfSight,
+    stations::{self, Crossing, Post, Remote},
+};
 use crate::cause::chain;
 
 /// Looks at the machine that Penstock runs on.
@@ -61,5 +64,15 @@ impl Eyes for KernelEyes {
         patience: Duration,
     ) -> Result<Vec<Reach>, String> {
         frames::reach(endpoints, pairs, patience).map_err(|error| chain(&error))
+    }
+
+    fn reach_across(
+        &mut self,
+        posts: &[Post],
+        crossings: &[Crossing],
+        remotes: &[Remote<'_>],
+        patience: Duration,
+    ) -> Vec<Result<Reach, String>> {
+        stations::reach(posts, crossings, remotes, patience)
     }
 }

@@ -26,17 +26,21 @@ mod reach;
 mod sample;
 mod scene;
 mod sheet;
+mod stations;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
+pub use stations::{Crossing, Post, Remote};
 
 /// Where a guest can be looked into.
 pub enum GuestPlace {
     /// It runs, and this is its inside.
     Running(Box<dyn Place>),
-    /// It does not run, for this reason.
+    /// It runs, and nobody can look inside, for this reason: the model says so, or its agent does not answer.
+    Closed(String),
+    /// It does not run, for this reason: it was not started, is suspended, or died with these last words.
     NotRunning(String),
-    /// It cannot be looked into, for this reason.
+    /// Whether it runs could not be found out, for this reason.
     Unseen(String),
 }
 
@@ -70,6 +74,16 @@ pub trait Eyes {
         pairs: &[(usize, usize)],
         patience: Duration,
     ) -> Result<Vec<Reach>, String>;
+
+    /// Tries whether frames pass between this kernel and others, and among those: what became of each of `crossings`, or
+    /// why that cannot be said.
+    fn reach_across(
+        &mut self,
+        posts: &[Post],
+        crossings: &[Crossing],
+        remotes: &[Remote<'_>],
+        patience: Duration,
+    ) -> Vec<Result<Reach, String>>;
 }
 
 /// Compares `model` with a machine.

@@ -1,10 +1,14 @@
 //! Reachability: whether frames pass where the model wants it, and only there.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use penstock_host::frames::{Endpoint, Reach};
 use penstock_model::{
-    FunctionName, Model, NicName, Outcome,
+    FunctionName, GuestKind, GuestName, Model, NicName, Outcome,
+    guest::Inside,
     inventory::SwitchMode,
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
@@ -12,7 +16,8 @@ use penstock_model::{
 use super::{
     Barrier, Expectation, Eyes, Network, nic, sample,
     scene::{Scene, pf_of},
-    sheet::{Blind, Sheet, on},
+    sheet::{Blind, Hidden, Sheet, on},
+    stations::{Crossing, Post, Remote},
 };
 
 /// How long frames that must not arrive are waited for. They have the same way as those that arrive, which takes
@@ -76,12 +81,17 @@ pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Du
         let nothing = BTreeSet::new();
         let mut page = sheet.page(Subject::Machine, Vantage::Host, &nothing);
         let seen = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let unseen = paths
+            .tried
+            .iter()
+            .zip(&outcomes)
+            .filter(|(path, outcome)| outcome.is_err() && hidden(scene, path) == Hidden::Nothing);
         let wanted = format!(
             "a sample of {} of the {} paths: neighbours, PFs, and others drawn",
             paths.tried.len(),
             paths.judged
         );
-        let outcome = if seen == paths.tried.len() { Outcome::Pass } else { Outcome::Unknown };
+        let outcome = if unseen.count() == 0 { Outcome::Pass } else { Outcome::Unknown };
         page.put("reach", wanted, format!("{seen} of {} paths were tried", paths.judged), outcome);
     }
 }
@@ -94,66 +104,122 @@ fn send(
     patience: Duration,
 ) -> Vec<Result<Reach, String>> {
     let names: BTreeSet<&FunctionName> = paths.tried.iter().flat_map(|path| [&path.from, &path.to]).collect();
-    let names: Vec<&FunctionName> = names.into_iter().collect();
-    let mut endpoints = Vec::new();
-    let positions: Vec<Result<usize, String>> = names
-        .iter()
-        .map(|function| {
-            endpoint(scene, function).map(|endpoint| {
-                endpoints.push(endpoint);
-                endpoints.len() - 1
-            })
-        })
-        .collect();
-    let position = |function: &FunctionName| match names.binary_search(&function) {
-        Ok(at) => positions[at].clone(),
-        Err(_) => Err("not looked for".to_owned()),
-    };
+    let mut remotes = Remotes::default();
+    let posts: BTreeMap<&FunctionName, Result<Post, String>> =
+        names.into_iter().map(|function| (function, post(scene, function, &mut remotes))).collect();
     let mut outcomes: Vec<Result<Reach, String>> =
         paths.tried.iter().map(|_| Err("not tried".to_owned())).collect();
+    let (mut here, mut across) = (Vec::new(), Vec::new());
+    for (at, path) in paths.tried.iter().enumerate() {
+        match (&posts[&path.from], &posts[&path.to]) {
+            (Err(why), _) | (_, Err(why)) => outcomes[at] = Err(why.clone()),
+            (Ok(from), Ok(to)) if from.remote.is_none() && to.remote.is_none() => here.push((at, from, to)),
+            (Ok(from), Ok(to)) => across.push((at, from, to)),
+        }
+    }
     // Apart, so that those that must not arrive do not keep the others waiting.
     for arriving in [true, false] {
-        let (mut pairs, mut whose) = (Vec::new(), Vec::new());
-        for (at, path) in paths.tried.iter().enumerate() {
-            if (path.expectation == Expectation::Arrives) != arriving {
-                continue;
-            }
-            match position(&path.from).and_then(|from| Ok((from, position(&path.to)?))) {
-                Ok(pair) => {
-                    pairs.push(pair);
-                    whose.push(at);
-                }
-                Err(why) => outcomes[at] = Err(why),
-            }
-        }
-        if pairs.is_empty() {
+        let awaited = |at: usize| paths.tried[at].expectation == Expectation::Arrives;
+        let chosen: Vec<_> = here.iter().filter(|(at, ..)| awaited(*at) == arriving).collect();
+        if chosen.is_empty() {
             continue;
         }
+        let mut endpoints: Vec<Endpoint> = Vec::new();
+        let pairs: Vec<(usize, usize)> = chosen
+            .iter()
+            .map(|(_, from, to)| {
+                let from = position(&mut endpoints, &from.endpoint);
+                (from, position(&mut endpoints, &to.endpoint))
+            })
+            .collect();
         let patience = if arriving { patience } else { patience.min(ISOLATION_WATCH) };
         match eyes.reach(&endpoints, &pairs, patience) {
-            Ok(reached) => whose.into_iter().zip(reached).for_each(|(at, reach)| outcomes[at] = Ok(reach)),
-            Err(why) => whose.into_iter().for_each(|at| outcomes[at] = Err(why.clone())),
+            Ok(reached) => chosen.iter().zip(reached).for_each(|((at, ..), reach)| outcomes[*at] = Ok(reach)),
+            Err(why) => chosen.iter().for_each(|(at, ..)| outcomes[*at] = Err(why.clone())),
         }
+    }
+    if !across.is_empty() {
+        let mut standing: Vec<Post> = Vec::new();
+        let crossings: Vec<Crossing> = across
+            .iter()
+            .map(|(at, from, to)| Crossing {
+                from: position(&mut standing, from),
+                to: position(&mut standing, to),
+                awaited: paths.tried[*at].expectation == Expectation::Arrives,
+            })
+            .collect();
+        let reached = eyes.reach_across(&standing, &crossings, &remotes.places, patience);
+        across.iter().zip(reached).for_each(|((at, ..), outcome)| outcomes[*at] = outcome);
     }
     outcomes
 }
 
+/// The position of `one` in `all`, where it is put unless it is there.
+fn position<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
+    all.iter().position(|other| other == one).unwrap_or_else(|| {
+        all.push(one.clone());
+        all.len() - 1
+    })
+}
+
+/// The places under other kernels that frames are sent from.
+#[derive(Default)]
+struct Remotes<'s> {
+    guests: Vec<GuestName>,
+    places: Vec<Remote<'s>>,
+}
+
 /// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
-fn endpoint(scene: &Scene<'_>, function: &FunctionName) -> Result<Endpoint, String> {
+fn post<'s>(
+    scene: &'s Scene<'_>,
+    function: &FunctionName,
+    remotes: &mut Remotes<'s>,
+) -> Result<Post, String> {
     let home = scene.home(function).map_err(|dark| format!("{function}: {}", dark.why()))?;
-    let namespace = home.namespace.clone().map_err(|why| format!("{function}: {why}"))?;
+    let owner = scene.model.owner(function).map(|(guest, _)| guest);
+    let (namespace, remote) = match (&home.namespace, &home.program, owner) {
+        (Ok(namespace), ..) => (*namespace, None),
+        (Err(why), Some(program), Some(guest)) => {
+            let place = scene.place(guest).ok_or_else(|| format!("{function}: {why}"))?;
+            let at = remotes.guests.iter().position(|known| known == guest).unwrap_or_else(|| {
+                remotes.guests.push(guest.clone());
+                remotes.places.push(Remote { place, program });
+                remotes.places.len() - 1
+            });
+            (None, Some(at))
+        }
+        (Err(why), None, Some(guest)) if scene.model.guests[guest].kind == GuestKind::Vm => {
+            let why = match scene.model.guests[guest].vm.inside {
+                Inside::Agent => "there is an agent inside, and no penstock to send frames",
+                Inside::Console => "it is looked into by its console alone, which sends no frames",
+                Inside::None => why,
+            };
+            return Err(format!("{function}: {why}"));
+        }
+        (Err(why), ..) => return Err(format!("{function}: {why}")),
+    };
     let report = scene.interface(function).map_err(|blind| match blind {
         Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why) => format!("{function}: {why}"),
     })?;
     if !report.interface.up {
         return Err(format!("{function}: its interface {} is down", report.interface.name));
     }
-    Ok(Endpoint {
+    let endpoint = Endpoint {
         label: function.to_string(),
         namespace,
         interface: report.index,
         mac: report.interface.mac,
-    })
+    };
+    Ok(Post { endpoint, remote })
+}
+
+/// How the ends of a path are hidden.
+fn hidden(scene: &Scene<'_>, path: &Path) -> Hidden {
+    let of = |function: &FunctionName| match scene.model.owner(function) {
+        Some((guest, _)) => Hidden::inside(&scene.model.guests[guest]),
+        None => Hidden::Nothing,
+    };
+    [of(&path.from), of(&path.to)].into_iter().find(|hidden| hidden.hides("reach")).unwrap_or_default()
 }
 
 fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, sheet: &mut Sheet) {
@@ -169,7 +235,7 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
     {
         best_effort.insert("reach".to_owned());
     }
-    let mut page = sheet.page(subject, vantage, &best_effort);
+    let mut page = sheet.page(subject, vantage, &best_effort).hiding(hidden(scene, path));
     let arrives = path.expectation == Expectation::Arrives;
     let wanted = if arrives { ARRIVES } else { ISOLATED };
     match (path.expectation, outcome) {
@@ -282,12 +348,26 @@ fn loopback(
     if let Some(reported) = reported_loopback(scene, name) {
         return page.compare("loopback", on(wanted), Ok(on(reported)));
     }
-    let inside = paths.tried.iter().zip(outcomes).filter(|(path, _)| {
-        let decided =
-            matches!(path.expectation, Expectation::Arrives | Expectation::Isolated(Barrier::LoopbackOff));
-        path.from.nic == *name && path.to.nic == *name && decided
-    });
+    let inside: Vec<_> = paths
+        .tried
+        .iter()
+        .zip(outcomes)
+        .filter(|(path, _)| {
+            let decided = matches!(
+                path.expectation,
+                Expectation::Arrives | Expectation::Isolated(Barrier::LoopbackOff)
+            );
+            path.from.nic == *name && path.to.nic == *name && decided
+        })
+        .collect();
+    // Only where the model hides all of them is nobody to blame for not looking.
+    let hidden = match inside.iter().all(|(path, _)| hidden(scene, path) != Hidden::Nothing) {
+        true if !inside.is_empty() => Hidden::All,
+        _ => Hidden::Nothing,
+    };
+    let mut page = page.hiding(hidden);
     let tried: Vec<bool> = inside
+        .into_iter()
         .filter_map(|(_, outcome)| match outcome {
             Ok(Reach::Arrived { .. }) => Some(true),
             Ok(Reach::NotArrived) => Some(false),

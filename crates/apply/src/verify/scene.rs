@@ -7,7 +7,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_host::InterfaceReport;
+use penstock_host::{InterfaceReport, Place};
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
@@ -20,6 +20,7 @@ pub struct Scene<'a> {
     pub model: &'a Model,
     pub inventory: &'a Inventory,
     pub nics: &'a IndexMap<NicName, Bdf>,
+    places: &'a BTreeMap<GuestName, GuestPlace>,
     host: Home,
     guests: BTreeMap<&'a GuestName, Result<Home, Dark>>,
     /// Every function of the model that exists, and where.
@@ -34,8 +35,10 @@ pub struct Scene<'a> {
 /// A network namespace that functions live in.
 pub struct Home {
     pub vantage: Vantage,
-    /// A process that lives there; `None` is our own namespace.
+    /// A process that lives there; `None` is our own namespace. An error where it is under another kernel.
     pub namespace: Result<Option<u32>, String>,
+    /// Where this same program is there, when it is under another kernel.
+    pub program: Option<String>,
     pub interfaces: Result<Vec<InterfaceReport>, String>,
 }
 
@@ -44,7 +47,9 @@ pub struct Home {
 pub enum Dark {
     /// It does not run.
     NotRunning(String),
-    /// It could not be looked into.
+    /// It runs, and nobody can look inside.
+    Closed(String),
+    /// Whether it runs could not be found out.
     Unseen(String),
 }
 
@@ -52,7 +57,7 @@ impl Dark {
     pub fn why(&self) -> String {
         match self {
             Dark::NotRunning(why) => format!("the guest does not run: {why}"),
-            Dark::Unseen(why) => why.clone(),
+            Dark::Closed(why) | Dark::Unseen(why) => why.clone(),
         }
     }
 }
@@ -76,9 +81,11 @@ impl<'a> Scene<'a> {
             model,
             inventory,
             nics,
+            places,
             host: Home {
                 vantage: Vantage::Host,
                 namespace: Ok(None),
+                program: None,
                 interfaces: Err("not looked at".to_owned()),
             },
             guests: BTreeMap::new(),
@@ -89,17 +96,24 @@ impl<'a> Scene<'a> {
         };
         scene.find_functions(eyes);
         let began = Instant::now();
+        scene.look_at_host(eyes);
+        scene.look_at_guests(model.guests.keys().collect(), eyes);
         loop {
-            scene.look_at_interfaces(places, eyes);
-            let coming_up = reached.iter().any(|function| {
+            let coming_up = |function: &&&FunctionName| {
                 scene
                     .interface(function)
                     .is_ok_and(|report| report.interface.up && report.interface.carrier == Some(false))
-            });
-            if !coming_up || began.elapsed() >= patience {
+            };
+            let functions: Vec<&FunctionName> = reached.iter().filter(coming_up).copied().collect();
+            if functions.is_empty() || began.elapsed() >= patience {
                 break;
             }
             thread::sleep(INTERVAL.min(patience));
+            let owner = |function: &&FunctionName| model.owner(function).map(|(guest, _)| guest);
+            if functions.iter().any(|function| owner(function).is_none()) {
+                scene.look_at_host(eyes);
+            }
+            scene.look_at_guests(functions.iter().filter_map(owner).collect(), eyes);
         }
         for name in model.nics.keys() {
             let pf = pf_of(name);
@@ -130,21 +144,30 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn look_at_interfaces(&mut self, places: &'a BTreeMap<GuestName, GuestPlace>, eyes: &mut dyn Eyes) {
+    fn look_at_host(&mut self, eyes: &mut dyn Eyes) {
         self.host.interfaces = eyes.interfaces();
-        for name in self.model.guests.keys() {
-            let seen = match places.get(name) {
-                Some(GuestPlace::Running(place)) => Ok(Home {
-                    vantage: Vantage::Guest(name.clone()),
-                    namespace: place.namespace().map_err(|error| chain(&error)),
-                    interfaces: place.interfaces().map_err(|error| chain(&error)),
-                }),
-                Some(GuestPlace::NotRunning(why)) => Err(Dark::NotRunning(why.clone())),
-                Some(GuestPlace::Unseen(why)) => Err(Dark::Unseen(why.clone())),
-                None => Err(Dark::Unseen("nobody looked".to_owned())),
-            };
-            self.guests.insert(name, seen);
-        }
+        self.trace_devices(eyes);
+    }
+
+    /// Looks into these guests, all at once: a VM takes its time to answer.
+    fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, eyes: &mut dyn Eyes) {
+        let places = self.places;
+        let seen: Vec<(&GuestName, Result<Home, Dark>)> = thread::scope(|scope| {
+            let looking: Vec<_> = names
+                .into_iter()
+                .map(|name| (name, scope.spawn(move || look_into(name, places.get(name)))))
+                .collect();
+            let seen = looking.into_iter().map(|(name, thread)| {
+                let seen = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                (name, seen)
+            });
+            seen.collect()
+        });
+        self.guests.extend(seen);
+        self.trace_devices(eyes);
+    }
+
+    fn trace_devices(&mut self, eyes: &mut dyn Eyes) {
         let homes = self.guests.values().flatten().chain([&self.host]);
         let devices: BTreeSet<String> = homes
             .filter_map(|home| home.interfaces.as_ref().ok())
@@ -156,6 +179,14 @@ impl<'a> Scene<'a> {
             self.behind
                 .entry(device)
                 .or_insert_with_key(|device| device.parse().ok().or_else(|| eyes.function_of(device)));
+        }
+    }
+
+    /// The place that a guest's inside is, when it was there to be looked into.
+    pub fn place(&self, guest: &GuestName) -> Option<&'a dyn Place> {
+        match self.places.get(guest) {
+            Some(GuestPlace::Running(place)) => Some(&**place),
+            _ => None,
         }
     }
 
@@ -255,6 +286,21 @@ impl<'a> Scene<'a> {
     /// The MAC address that a VF is to have: the one given, else the one derived.
     pub fn wanted_mac(&self, nic: &NicName, vf: penstock_model::VfIndex, given: Option<Mac>) -> Option<Mac> {
         given.or_else(|| Some(Mac::derived(self.pf(nic)?.permanent_mac?, vf)))
+    }
+}
+
+fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Dark> {
+    match place {
+        Some(GuestPlace::Running(place)) => Ok(Home {
+            vantage: Vantage::Guest(name.clone()),
+            namespace: place.namespace().map_err(|error| chain(&error)),
+            program: place.own_program().map(str::to_owned),
+            interfaces: place.interfaces().map_err(|error| chain(&error)),
+        }),
+        Some(GuestPlace::Closed(why)) => Err(Dark::Closed(why.clone())),
+        Some(GuestPlace::NotRunning(why)) => Err(Dark::NotRunning(why.clone())),
+        Some(GuestPlace::Unseen(why)) => Err(Dark::Unseen(why.clone())),
+        None => Err(Dark::Unseen("nobody looked".to_owned())),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use penstock_model::{
-    Outcome, Verdict,
+    Guest, GuestKind, Outcome, Verdict,
+    guest::Inside,
     verdict::{Subject, Vantage},
 };
 
@@ -30,6 +31,40 @@ pub struct Page<'a> {
     pub subject: Subject,
     pub vantage: Vantage,
     pub best_effort: &'a BTreeSet<String>,
+    /// The attributes that nobody can see from here, as the model has it.
+    pub hidden: Hidden,
+}
+
+/// Which attributes a guest hides, by the model's `inside`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hidden {
+    /// None: what was not seen should have been.
+    #[default]
+    Nothing,
+    /// What the table of NICs that a guest prints on its console does not hold.
+    AllButTable,
+    /// All that only its inside could show.
+    All,
+}
+
+impl Hidden {
+    /// How a guest of the model is hidden from who looks inside.
+    pub fn inside(guest: &Guest) -> Hidden {
+        match (guest.kind, guest.vm.inside) {
+            (GuestKind::Container, _) | (GuestKind::Vm, Inside::Agent) => Hidden::Nothing,
+            (GuestKind::Vm, Inside::Console) => Hidden::AllButTable,
+            (GuestKind::Vm, Inside::None) => Hidden::All,
+        }
+    }
+
+    /// Whether the attribute is hidden.
+    pub fn hides(self, attribute: &str) -> bool {
+        match self {
+            Hidden::Nothing => false,
+            Hidden::AllButTable => ["device", "carrier", "reach"].contains(&attribute),
+            Hidden::All => true,
+        }
+    }
 }
 
 impl Sheet {
@@ -39,11 +74,16 @@ impl Sheet {
         vantage: Vantage,
         best_effort: &'a BTreeSet<String>,
     ) -> Page<'a> {
-        Page { sheet: self, subject, vantage, best_effort }
+        Page { sheet: self, subject, vantage, best_effort, hidden: Hidden::Nothing }
     }
 }
 
 impl Page<'_> {
+    /// The same page of what the model hides.
+    pub fn hiding(self, hidden: Hidden) -> Self {
+        Page { hidden, ..self }
+    }
+
     /// A verdict with every part given.
     pub fn put(&mut self, attribute: &str, wanted: impl Display, seen: impl Display, outcome: Outcome) {
         let verdict = Verdict {
@@ -54,7 +94,7 @@ impl Page<'_> {
             seen: seen.to_string(),
             outcome,
             best_effort: self.best_effort.contains(attribute),
-            out_of_sight: false,
+            out_of_sight: self.hidden.hides(attribute),
         };
         self.sheet.verdicts.push(verdict);
     }

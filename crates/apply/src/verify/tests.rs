@@ -5,6 +5,7 @@ use penstock_model::{
 
 use super::*;
 
+mod vms;
 mod world;
 
 use world::{MODEL, SOURCES, Source, World, mac, world, world_of};

@@ -10,6 +10,9 @@ use penstock_model::{
 
 use super::super::*;
 
+/// Where Penstock is inside the VMs of these tests.
+pub const PROGRAM: &str = "/inside/penstock";
+
 pub const PF_MAC: &str = "0c:c4:7a:9a:61:ea";
 
 pub const MODEL: &str = r#"
@@ -62,6 +65,8 @@ pub struct World {
     pub inventory: Inventory,
     pub inside: BTreeMap<String, Vec<InterfaceReport>>,
     pub stopped: BTreeSet<String>,
+    /// What is said of guests that are not to be looked into, for tests of VMs.
+    pub said: BTreeMap<String, Said>,
     pub sight: PfSight,
     /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
     pub lost: BTreeSet<(&'static str, &'static str)>,
@@ -72,6 +77,19 @@ pub struct World {
     pub tried: RefCell<usize>,
     /// Where the PF's interface is.
     pub pf_namespace: Option<u32>,
+}
+
+/// How a guest is that is not a container.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// A VM with an agent, and Penstock inside or not.
+    Agent { program: bool },
+    /// A VM that prints its NICs on its console.
+    Console,
+    /// It runs, and nobody can look inside.
+    Closed(&'static str),
+    /// It does not run.
+    NotRunning(&'static str),
 }
 
 /// What can be looked at, each of which may fail.
@@ -182,6 +200,7 @@ pub fn world_of(model: &str) -> World {
         inventory: Inventory { pfs: vec![pf], ..Inventory::default() },
         inside: inside.into_iter().map(|(name, reports)| (name.to_owned(), reports)).collect(),
         stopped: BTreeSet::new(),
+        said: BTreeMap::new(),
         sight: PfSight {
             vfs: (0..5).map(|n| (index(n), state(n))).collect(),
             switch_mode: SwitchMode::Unreported,
@@ -198,6 +217,8 @@ pub fn world_of(model: &str) -> World {
 pub struct Inside {
     interfaces: Option<Vec<InterfaceReport>>,
     namespace: bool,
+    /// Whether this program is inside, under another kernel.
+    program: bool,
 }
 
 impl Place for Inside {
@@ -219,6 +240,10 @@ impl Place for Inside {
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
         if self.namespace { Ok(Some(77)) } else { Err(self.gone()) }
+    }
+
+    fn own_program(&self) -> Option<&str> {
+        self.program.then_some(PROGRAM)
     }
 }
 
@@ -255,22 +280,44 @@ impl Eyes for &World {
         _: Duration,
     ) -> Result<Vec<Reach>, String> {
         *self.tried.borrow_mut() += pairs.len();
-        let tagged = ["NET0#1", "NET0#3"];
-        let frames = pairs.iter().map(|(from, to)| {
-            let (from, to) = (&endpoints[*from], &endpoints[*to]);
-            let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(&from.label[..], &to.label[..]));
-            let same = tagged.contains(&&from.label[..]) == tagged.contains(&&to.label[..]);
-            if (same && !pair(&self.lost)) || pair(&self.leaking) {
-                Reach::Arrived { after: Duration::from_millis(1) }
-            } else {
-                Reach::NotArrived
-            }
-        });
-        self.unless_blind(Source::Frames, || frames.collect())
+        assert!(endpoints.iter().all(|endpoint| !endpoint.label.is_empty()));
+        let labels = pairs.iter().map(|(from, to)| (&endpoints[*from].label, &endpoints[*to].label));
+        let frames = labels.map(|(from, to)| self.frame(from, to)).collect();
+        self.unless_blind(Source::Frames, || frames)
+    }
+
+    fn reach_across(
+        &mut self,
+        posts: &[Post],
+        crossings: &[Crossing],
+        remotes: &[Remote<'_>],
+        _: Duration,
+    ) -> Vec<Result<Reach, String>> {
+        *self.tried.borrow_mut() += crossings.len();
+        let away = |at: usize| posts[at].remote.is_some();
+        crossings
+            .iter()
+            .map(|Crossing { from, to, .. }| {
+                assert!(away(*from) || away(*to), "what is under one kernel needs no stations");
+                for post in [&posts[*from], &posts[*to]] {
+                    assert!(post.remote.is_none_or(|at| remotes[at].program == PROGRAM));
+                }
+                let frame = self.frame(&posts[*from].endpoint.label, &posts[*to].endpoint.label);
+                self.unless_blind(Source::Frames, || frame)
+            })
+            .collect()
     }
 }
 
 impl World {
+    fn frame(&self, from: &str, to: &str) -> Reach {
+        let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(from, to));
+        let tagged = ["NET0#1", "NET0#3"];
+        let same = tagged.contains(&from) == tagged.contains(&to);
+        let arrives = (same && !pair(&self.lost)) || pair(&self.leaking);
+        if arrives { Reach::Arrived } else { Reach::NotArrived }
+    }
+
     pub fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
         if self.blind.contains(&source) { Err(format!("{source:?} cannot be seen")) } else { Ok(see()) }
     }
@@ -281,15 +328,24 @@ impl World {
                 GuestPlace::Unseen("it is dark".to_owned())
             } else if self.stopped.contains(name.as_str()) {
                 GuestPlace::NotRunning("it was never started".to_owned())
+            } else if let Some(Said::Closed(why)) = self.said.get(name.as_str()) {
+                GuestPlace::Closed((*why).to_owned())
+            } else if let Some(Said::NotRunning(why)) = self.said.get(name.as_str()) {
+                GuestPlace::NotRunning((*why).to_owned())
             } else {
+                let said = self.said.get(name.as_str());
                 let mut interfaces = self.inside[name.as_str()].clone();
+                for report in interfaces.iter_mut().filter(|_| matches!(said, Some(Said::Console))) {
+                    report.interface.carrier = None;
+                }
                 for (n, report) in interfaces.iter_mut().enumerate().filter(|_| self.virtio) {
                     let base = if name.as_str() == "a" { 0 } else { 2 };
                     report.device = Some(format!("virtio{}", base + n));
                 }
                 GuestPlace::Running(Box::new(Inside {
                     interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
-                    namespace: !self.blind.contains(&Source::GuestNamespace),
+                    namespace: said.is_none() && !self.blind.contains(&Source::GuestNamespace),
+                    program: matches!(said, Some(Said::Agent { program: true })),
                 }))
             };
             (name.clone(), place)

@@ -1,0 +1,344 @@
+//! Frames between kernels: this host and the VMs on it, one station each, all at once.
+//!
+//! A VM is reached by a command alone: it begins some time after it was asked for and ends some time before the answer is
+//! there. So every station keeps sending and listening for its whole window, and this host's own until the last VM's
+//! answer. A frame that came in proves itself. One that did not proves something only if, whatever the delays were, the
+//! sender surely sent while the receiver surely listened.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Command, Place,
+    frames::{
+        Endpoint, Reach,
+        station::{self, Heard, LONGEST, Send, Stand, Task},
+    },
+    interrupt,
+};
+
+use crate::cause::chain;
+
+/// A place under another kernel that frames are sent from and received in.
+#[derive(Clone, Copy)]
+pub struct Remote<'a> {
+    /// The place.
+    pub place: &'a dyn Place,
+    /// This same program inside it.
+    pub program: &'a str,
+}
+
+/// Where frames are sent from and received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// The interface. Its namespace is of no meaning in a remote place.
+    pub endpoint: Endpoint,
+    /// The position of the remote place that it is in; `None` is under this host's kernel.
+    pub remote: Option<usize>,
+}
+
+/// A pair of posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// The position of the sender.
+    pub from: usize,
+    /// The position of the receiver.
+    pub to: usize,
+    /// Whether the frames are to arrive; then they are tried again while there is time.
+    pub awaited: bool,
+}
+
+/// The first window of a VM. Frames cross within milliseconds; what takes time is that all get going.
+const WINDOW: Duration = Duration::from_millis(3000);
+
+/// How often each frame is sent.
+const EVERY: Duration = Duration::from_millis(150);
+
+/// How long a frame may be under way on a slow machine.
+const UNDER_WAY: Duration = Duration::from_millis(300);
+
+/// How much longer than its window a command inside may take to begin and to be heard of again.
+const DELAY: Duration = Duration::from_secs(30);
+
+/// So often the stations are put up: once, once with a window that fits the delays seen, and once more.
+const ATTEMPTS: u32 = 3;
+
+/// A longer answer is none: a VM's every word may be hostile.
+const LONGEST_ANSWER: usize = 4 << 20;
+
+/// Sends frames for all of `crossings` and says what became of each, or why that cannot be said. What is not clear after
+/// the first window is tried again with longer ones; what was awaited and did not arrive as long as `patience` lasts.
+pub fn reach(
+    posts: &[Post],
+    crossings: &[Crossing],
+    remotes: &[Remote<'_>],
+    patience: Duration,
+) -> Vec<Result<Reach, String>> {
+    let began = Instant::now();
+    let mut outcomes: Vec<Result<Reach, String>> = vec![Err("not tried".to_owned()); crossings.len()];
+    let mut open: Vec<usize> = (0..crossings.len()).collect();
+    let mut window = WINDOW;
+    for attempt in 1..=ATTEMPTS {
+        if open.is_empty() || interrupt::pending() {
+            break;
+        }
+        let tried: Vec<Crossing> = open.iter().map(|at| crossings[*at]).collect();
+        let round = match Round::draw(posts, &tried, window) {
+            Ok(round) => round,
+            Err(why) => {
+                open.iter().for_each(|at| outcomes[*at] = Err(why.clone()));
+                break;
+            }
+        };
+        let answers = round.perform(posts, remotes);
+        let mut again = Vec::new();
+        for (number, at) in open.iter().enumerate() {
+            let (outcome, settled) = match round.outcome(number, &answers) {
+                Found::Arrived => (Ok(Reach::Arrived), true),
+                Found::NotArrived => {
+                    (Ok(Reach::NotArrived), !crossings[*at].awaited || began.elapsed() >= patience)
+                }
+                Found::SendFailed(why) => {
+                    (Ok(Reach::SendFailed(why)), !crossings[*at].awaited || began.elapsed() >= patience)
+                }
+                Found::Unclear => (Err(UNCLEAR.to_owned()), false),
+                Found::Lost(why) => (Err(why), true),
+            };
+            outcomes[*at] = outcome;
+            if !settled && attempt < ATTEMPTS {
+                again.push(*at);
+            }
+        }
+        open = again;
+        let delay = answers.values().flatten().map(Answer::delay).max().unwrap_or_default();
+        window = (delay * 2 + Duration::from_secs(2)).clamp(window, Duration::from_millis(LONGEST));
+    }
+    outcomes
+}
+
+const UNCLEAR: &str = "nothing arrived, but the two may not have sent and listened at the same time";
+
+/// What became of one frame.
+enum Found {
+    Arrived,
+    NotArrived,
+    SendFailed(String),
+    /// Nothing came in, and nothing says that the receiver listened when the sender sent.
+    Unclear,
+    /// One of the two stations told nothing.
+    Lost(String),
+}
+
+/// What a station told, and between which times.
+#[derive(Debug)]
+struct Answer {
+    asked: Instant,
+    told: Instant,
+    heard: Heard,
+}
+
+impl Answer {
+    /// How long it listened: as it says, but no longer than it had.
+    fn listened(&self) -> Duration {
+        Duration::from_millis(self.heard.listened).min(self.told - self.asked)
+    }
+
+    /// What of the time until the answer was not spent listening.
+    fn delay(&self) -> Duration {
+        (self.told - self.asked) - self.listened()
+    }
+
+    /// From when to when it surely listened, wherever in its time the window was.
+    fn surely(&self) -> (Instant, Instant) {
+        (self.told - self.listened(), self.asked + self.listened())
+    }
+}
+
+/// Whether `sender` surely sent at least once while `receiver` surely listened.
+fn overlap(sender: &Answer, receiver: &Answer) -> bool {
+    let (of_sender, of_receiver) = (sender.surely(), receiver.surely());
+    let both = of_sender.1.min(of_receiver.1).checked_duration_since(of_sender.0.max(of_receiver.0));
+    let gap = Duration::from_millis(sender.heard.gap);
+    both.is_some_and(|both| both >= gap + UNDER_WAY)
+}
+
+/// The station of a post: `None` is this host's.
+type Site = Option<usize>;
+
+/// One window: what each station does in it.
+struct Round {
+    tasks: BTreeMap<Site, Task>,
+    /// By crossing: the sender's station and the position of the frame in its task; the receiver's station, the position
+    /// of the stand there, and the frame's number.
+    frames: Vec<(Site, usize, Site, u32, u64)>,
+    /// By station: the posts that are its stands.
+    stands: BTreeMap<Site, Vec<usize>>,
+}
+
+impl Round {
+    fn draw(posts: &[Post], crossings: &[Crossing], window: Duration) -> Result<Round, String> {
+        let numbers = station::numbers(crossings.len()).map_err(|error| chain(&error))?;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(LONGEST);
+        let mut round = Round { tasks: BTreeMap::new(), frames: Vec::new(), stands: BTreeMap::new() };
+        let stand = |round: &mut Round, post: usize| {
+            let Post { endpoint, remote } = &posts[post];
+            let task = round.tasks.entry(*remote).or_insert_with(|| Task {
+                window: milliseconds(window),
+                every: milliseconds(EVERY),
+                ..Task::default()
+            });
+            let stands = round.stands.entry(*remote).or_default();
+            let at = stands.iter().position(|at| *at == post).unwrap_or_else(|| {
+                stands.push(post);
+                task.stands.push(Stand { interface: endpoint.interface, mac: endpoint.mac });
+                stands.len() - 1
+            });
+            at as u32
+        };
+        for (crossing, number) in crossings.iter().zip(numbers) {
+            let from = stand(&mut round, crossing.from);
+            let to = stand(&mut round, crossing.to);
+            let (sender, receiver) = (posts[crossing.from].remote, posts[crossing.to].remote);
+            let mac = posts[crossing.to].endpoint.mac;
+            let Some(task) = round.tasks.get_mut(&sender) else { continue };
+            let peer = task.peers.iter().position(|peer| *peer == mac).unwrap_or_else(|| {
+                task.peers.push(mac);
+                task.peers.len() - 1
+            });
+            task.sends.push(Send(from, peer as u32, number));
+            round.frames.push((sender, task.sends.len() - 1, receiver, to, number));
+        }
+        Ok(round)
+    }
+
+    /// Has every station do its part, all at once.
+    fn perform(&self, posts: &[Post], remotes: &[Remote<'_>]) -> BTreeMap<Site, Result<Answer, String>> {
+        let away: Vec<(usize, &Task)> =
+            self.tasks.iter().filter_map(|(site, task)| Some(((*site)?, task))).collect();
+        let left = AtomicUsize::new(away.len());
+        let part = |remote: usize, task: &Task| {
+            let answer = match remotes.get(remote) {
+                Some(remote) => ask(remote, task),
+                None => Err("there is no such place".to_owned()),
+            };
+            left.fetch_sub(1, Ordering::Release);
+            answer
+        };
+        let part = &part;
+        thread::scope(|scope| {
+            let asked: Vec<_> = away
+                .iter()
+                .map(|(remote, task)| (*remote, scope.spawn(move || part(*remote, task))))
+                .collect();
+            let mut answers = BTreeMap::new();
+            if let Some(task) = self.tasks.get(&None) {
+                answers.insert(None, self.here(posts, task, &left));
+            }
+            for (remote, thread) in asked {
+                let answer = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                answers.insert(Some(remote), answer);
+            }
+            answers
+        })
+    }
+
+    /// This host's own part, until every other station has told.
+    fn here(&self, posts: &[Post], task: &Task, left: &AtomicUsize) -> Result<Answer, String> {
+        let endpoints: Vec<Endpoint> =
+            self.stands[&None].iter().map(|post| posts[*post].endpoint.clone()).collect();
+        let asked = Instant::now();
+        let longest = Duration::from_millis(task.window) + 2 * DELAY;
+        let done = || left.load(Ordering::Acquire) == 0 || interrupt::pending() || asked.elapsed() >= longest;
+        let heard = station::carry_out_at(&endpoints, task, done).map_err(|error| chain(&error))?;
+        Ok(Answer { asked, told: Instant::now(), heard })
+    }
+
+    fn outcome(&self, number: usize, answers: &BTreeMap<Site, Result<Answer, String>>) -> Found {
+        let (from, send, to, stand, nonce) = self.frames[number];
+        let told = |site: &Site| match answers.get(site) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("it was not asked".to_owned()),
+        };
+        let (sender, receiver) = match (told(&from), told(&to)) {
+            (Ok(sender), Ok(receiver)) => (sender, receiver),
+            (Err(why), _) | (_, Err(why)) => return Found::Lost(why),
+        };
+        if receiver.heard.arrived.contains(&(stand, nonce)) {
+            return Found::Arrived;
+        }
+        match sender.heard.sent.get(send) {
+            Some((0, Some(errno))) => Found::SendFailed(station::error_text(*errno).to_owned()),
+            Some((0, None)) | None => Found::Unclear,
+            // A station hears while it sends.
+            Some(_) if from == to || overlap(sender, receiver) => Found::NotArrived,
+            Some(_) => Found::Unclear,
+        }
+    }
+}
+
+/// Has a place do its part by this same program there.
+fn ask(remote: &Remote<'_>, task: &Task) -> Result<Answer, String> {
+    let place = remote.place.describe();
+    let input = serde_json::to_vec(task).map_err(|error| chain(&error))?;
+    let command = Command::new(remote.program)
+        .args(["inside", "frames"])
+        .input(input)
+        .deadline(Duration::from_millis(task.window) + DELAY);
+    let asked = Instant::now();
+    let output = remote.place.run(&command).map_err(|error| chain(&error))?;
+    let told = Instant::now();
+    if !output.status.success() {
+        let said: String = output.errors().chars().filter(|c| !c.is_control()).take(200).collect();
+        return Err(format!("no frames could be sent {place}: {said}"));
+    }
+    let heard = (output.stdout.len() <= LONGEST_ANSWER).then_some(&output.stdout);
+    let heard = heard.and_then(|bytes| serde_json::from_slice::<Heard>(bytes).ok());
+    match heard {
+        Some(heard) if heard.sent.len() == task.sends.len() => Ok(Answer { asked, told, heard }),
+        _ => Err(format!("what was told {place} of its frames makes no sense")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a station told that was asked at `asked` ms and told at `told` ms.
+    fn answer(start: Instant, asked: u64, told: u64, listened: u64, gap: u64) -> Answer {
+        let at = |ms| start + Duration::from_millis(ms);
+        let heard = Heard { listened, gap, ..Heard::default() };
+        Answer { asked: at(asked), told: at(told), heard }
+    }
+
+    #[test]
+    fn silence_proves_something_only_when_both_were_surely_at_it() {
+        let start = Instant::now();
+        // A host that begins at once, and a VM whose window of 3 s is somewhere in 4 s.
+        let host = answer(start, 0, 4000, 4000, 160);
+        let vm = answer(start, 0, 4000, 3000, 170);
+        assert!(overlap(&host, &vm) && overlap(&vm, &host));
+        // Asked at the same time, told late: the windows may lie apart.
+        let slow = answer(start, 0, 5900, 3000, 170);
+        assert!(!overlap(&vm, &slow) && !overlap(&slow, &vm));
+        assert!(!overlap(&slow, &slow.again()), "even of two that are alike");
+        // A sender that did not send for as long as both surely listened.
+        let lazy = answer(start, 0, 4000, 3000, 1900);
+        assert!(!overlap(&lazy, &host));
+        assert!(overlap(&host, &lazy), "it listened all the same");
+        // One that says that it listened for longer than it was there is not believed.
+        let boast = answer(start, 0, 1000, 60_000, 10);
+        assert_eq!(boast.listened(), Duration::from_millis(1000));
+        assert!(!overlap(&answer(start, 1100, 4000, 2900, 10), &boast));
+    }
+
+    impl Answer {
+        fn again(&self) -> Answer {
+            Answer { asked: self.asked, told: self.told, heard: self.heard.clone() }
+        }
+    }
+}
