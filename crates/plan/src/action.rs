@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
+#[allow(clippy::large_enum_variant, reason = "a plan has one definition a guest, and they are few")]
 pub enum Action {
     /// Write `sriov_drivers_autoprobe` of the PF.
     SetAutoprobe { pf: Bdf, on: bool },

@@ -21,8 +21,12 @@ pub enum Made {
     Driver(Bdf),
     /// A guest is defined, or no longer.
     Defined(GuestName),
-    /// A guest runs, or no longer.
+    /// A guest is there: it runs, or is a VM that is suspended; or it is there no longer.
     Running(GuestName),
+    /// A guest is ready. Of one that nothing waits for, that it runs is all that there is to need.
+    Ready(GuestName),
+    /// A PF's link was waited for, for a guest.
+    Linked(Bdf, GuestName),
     /// A file is as the model has it made.
     File(String),
 }
@@ -35,7 +39,6 @@ pub struct Sketch {
     makes: Made,
     inverse: Option<Action>,
     best_effort: bool,
-    guest: Option<GuestName>,
 }
 
 impl Sketch {
@@ -47,17 +50,12 @@ impl Sketch {
         makes: Made,
         reason: String,
     ) -> Sketch {
-        Sketch { action, reason, needs, makes, inverse, best_effort: false, guest: None }
+        Sketch { action, reason, needs, makes, inverse, best_effort: false }
     }
 
     /// The same step, which may turn out unsupported if `best_effort`.
     pub fn best_effort(self, best_effort: bool) -> Sketch {
         Sketch { best_effort, ..self }
-    }
-
-    /// The same step as part of the start or stop of `guest`.
-    pub fn of(self, guest: &GuestName) -> Sketch {
-        Sketch { guest: Some(guest.clone()), ..self }
     }
 }
 
@@ -66,14 +64,20 @@ impl Sketch {
 pub struct Draft {
     steps: Vec<Step>,
     made: HashMap<Made, Vec<StepId>>,
+    guest: Option<GuestName>,
 }
 
 impl Draft {
+    /// From here on, steps are part of the start or the stop of `guest`; with `None`, of the whole.
+    pub fn on_behalf_of(&mut self, guest: Option<&GuestName>) {
+        self.guest = guest.cloned();
+    }
+
     /// Adds a step.
     pub fn push(&mut self, sketch: Sketch) {
         let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
         let needs: BTreeSet<StepId> =
-            sketch.needs.iter().filter_map(|need| self.made.get(need)).flatten().copied().collect();
+            sketch.needs.iter().filter_map(|need| self.makers(need)).flatten().copied().collect();
         // Attributes of one VF do not depend on each other, so all of them count; of the rest the last step tells.
         let parallel = matches!(sketch.makes, Made::Attributes(_));
         let steps = self.made.entry(sketch.makes).or_default();
@@ -89,8 +93,16 @@ impl Draft {
             needs: needs.into_iter().collect(),
             inverse: sketch.inverse,
             best_effort: sketch.best_effort,
-            guest: sketch.guest,
+            guest: self.guest.clone(),
         });
+    }
+
+    /// The steps that made what is needed.
+    fn makers(&self, need: &Made) -> Option<&Vec<StepId>> {
+        self.made.get(need).or_else(|| match need {
+            Made::Ready(guest) => self.made.get(&Made::Running(guest.clone())),
+            _ => None,
+        })
     }
 
     /// The finished steps.

@@ -1,5 +1,8 @@
 //! What is known beforehand of PF drivers: which driver their VFs get, and which knobs they lack.
 
+/// The driver of functions that are handed to VMs (`drivers/vfio/pci/vfio_pci.c`).
+pub const VFIO: &str = "vfio-pci";
+
 /// What planning must know of a PF's driver. All of it is compiled into the driver and cannot be read from a machine
 /// before VFs exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ pub enum PlanError {
     /// The model does not fit the machine; each message points into the file.
     #[error("the model does not fit this machine")]
     Model(Diagnostics),
-    /// The model asks for what this version does not do.
-    #[error("{}", list(.0))]
+    /// The model is good, and this machine or this version cannot do what it asks for.
+    #[error("not possible here: {}", list(.0))]
     Unsupported(Vec<Refusal>),
     /// What the model asks for would break what runs.
     #[error("refused as unsafe: {}", list(.0))]

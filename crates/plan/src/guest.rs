@@ -1,16 +1,18 @@
-//! The steps that start guests.
+//! The steps that start guests: drivers, definitions, starts.
 
 use std::collections::HashSet;
 
-use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName, Root};
+use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName};
 
 use crate::{
     Action,
-    action::{GuestDefinition, GuestFunction},
+    definition::define,
     draft::{Made, Sketch},
+    drivers::VFIO,
     nic,
-    planner::{Planner, vf_name},
+    planner::{Planner, vf_list, vf_name},
     vfs,
+    waits::Waits,
     wanted::{WantedNic, WantedVf},
 };
 
@@ -28,24 +30,37 @@ pub fn place<'n, 'a>(
 }
 
 /// A guest that is to be started, with where its functions are on this machine.
-struct Starting<'n, 'a> {
-    name: &'a GuestName,
-    guest: &'a Guest,
-    functions: Vec<(&'n WantedNic<'a>, Option<&'n WantedVf<'a>>)>,
-    addresses: Vec<Bdf>,
+pub struct Starting<'n, 'a> {
+    pub name: &'a GuestName,
+    pub guest: &'a Guest,
+    pub functions: Vec<(&'n WantedNic<'a>, Option<&'n WantedVf<'a>>)>,
+    /// Whether it is a VM that is there already, suspended.
+    pub suspended: bool,
 }
 
 impl<'n, 'a> Starting<'n, 'a> {
     /// Whether a PF is among its functions.
-    fn owns_pf(&self) -> bool {
+    pub fn owns_pf(&self) -> bool {
         self.functions.iter().any(|(_, vf)| vf.is_none())
     }
 
+    pub fn is_vm(&self) -> bool {
+        self.guest.kind == GuestKind::Vm
+    }
+
     /// The VFs among its functions.
-    fn vfs(&self) -> impl Iterator<Item = (&'n WantedNic<'a>, &'n WantedVf<'a>, &'a Function)> {
+    pub fn vfs(&self) -> impl Iterator<Item = (&'n WantedNic<'a>, &'n WantedVf<'a>, &'a Function)> {
         let owned = self.functions.iter().zip(&self.guest.functions);
         owned.filter_map(|((nic, vf), function)| Some((*nic, (*vf)?, function)))
     }
+
+    fn addresses(&self) -> impl Iterator<Item = Bdf> {
+        self.functions.iter().map(|(nic, vf)| address(nic, *vf))
+    }
+}
+
+fn address(nic: &WantedNic<'_>, vf: Option<&WantedVf<'_>>) -> Bdf {
+    vf.map_or(nic.pf.bdf, |vf| vf.found.bdf)
 }
 
 /// Everything from the drivers of the guests' functions to their starts; the guests come in starting order.
@@ -59,38 +74,62 @@ pub fn guest_steps<'a>(
 ) {
     let starting: Vec<Starting<'_, 'a>> =
         guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
-    starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()).for_each(|alike| together(planner, alike));
+    let mut waits = Waits::new(planner, nics, &starting);
+    for alike in starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()) {
+        together(planner, &mut waits, alike);
+    }
+    waits.rest(planner);
+    planner.draft.on_behalf_of(None);
 }
 
 /// One kind of step for all of these guests before the next kind: steps that do not need one another then stand side
-/// by side, and may be carried out so.
-fn together<'a>(planner: &mut Planner<'a>, starting: &[Starting<'_, 'a>]) {
-    for guest in starting {
-        guest.vfs().for_each(|(nic, vf, function)| bind(planner, nic, vf, guest.name, function));
+/// by side, and may be carried out so. VMs are created before anything is waited for: that takes long, and needs nobody.
+fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[Starting<'_, 'a>]) {
+    let fresh = || starting.iter().filter(|guest| !guest.suspended);
+    for guest in fresh() {
+        planner.draft.on_behalf_of(Some(guest.name));
+        guest.vfs().for_each(|(nic, vf, function)| bind(planner, nic, vf, guest, function));
     }
-    for guest in starting {
-        guest.vfs().for_each(|(nic, vf, _)| set_own_mac(planner, nic, vf, guest.name));
+    for guest in fresh() {
+        planner.draft.on_behalf_of(Some(guest.name));
+        if guest.is_vm() {
+            macs_of_the_device(planner, guest);
+        } else {
+            guest.vfs().for_each(|(nic, vf, _)| set_own_mac(planner, nic, vf, guest.name));
+        }
     }
-    for Starting { name, guest, addresses, .. } in starting {
-        let name = *name;
+    for guest in fresh() {
+        let name = guest.name;
         let known = planner.inventory.guests.contains_key(name);
+        let definition = define(planner, name, guest.guest, &guest.functions);
+        planner.draft.on_behalf_of(Some(name));
         planner.draft.push(Sketch::new(
-            Action::DefineGuest(define(name, guest, addresses)),
+            Action::DefineGuest(definition),
             (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
             vec![Made::Defined(name.clone())],
             Made::Defined(name.clone()),
-            format!("{name} owns {}", list(guest)),
+            format!("{name} owns {}", list(guest.guest)),
         ));
     }
-    for Starting { name, guest, functions, addresses } in starting {
-        for (nic, _) in functions.iter().filter(|(_, vf)| vf.is_none()) {
-            if let Some(found) = &nic.pf.interface {
-                nic::release(planner, nic, found, name.as_str());
-            }
-            disturbed(planner, nic, name);
-        }
-        start(planner, name, guest, functions, addresses);
+    for guest in fresh().filter(|guest| guest.is_vm()) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        create(planner, guest);
     }
+    waits.in_order(planner, starting, |planner, waits, ready| {
+        for guest in ready.iter().filter(|guest| !guest.is_vm()) {
+            planner.draft.on_behalf_of(Some(guest.name));
+            for (nic, _) in guest.functions.iter().filter(|(_, vf)| vf.is_none()) {
+                if let Some(found) = &nic.pf.interface {
+                    nic::release(planner, nic, found, guest.name.as_str());
+                }
+                disturbed(planner, nic, guest.name);
+            }
+            start(planner, guest);
+        }
+        let vms = || ready.iter().filter(|guest| guest.is_vm());
+        vms().for_each(|vm| waits.for_links(planner, vm));
+        vms().for_each(|vm| waits.resume(planner, vm));
+    });
 }
 
 /// Whether a guest is to be started; one that runs, or whose functions another runs with, is not.
@@ -102,31 +141,44 @@ fn starting<'n, 'a>(
 ) -> Option<Starting<'n, 'a>> {
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
-    let addresses: Vec<Bdf> =
-        functions.iter().map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf)).collect();
+    let is_vm = guest.kind == GuestKind::Vm;
+    let suspended = is_vm && planner.suspended(name);
+    let starting = Starting { name, guest, functions, suspended };
     if planner.runs(name) {
-        running(planner, name, &addresses);
-        return None;
+        let addresses: Vec<Bdf> = starting.addresses().collect();
+        let right = running(planner, name, &addresses, suspended);
+        return (right && suspended).then_some(starting);
     }
     let mut free = true;
-    for (bdf, function) in addresses.iter().zip(&guest.functions) {
-        if let Some(user) = planner.user(*bdf) {
+    for (bdf, function) in starting.addresses().zip(&guest.functions) {
+        if let Some(user) = planner.user(bdf) {
             free = false;
             planner.refuse(
                 format!("{} is to go to {name}, but guest {user} runs with it", function.name),
                 format!("stop it first: penstock stop {user}"),
             );
         }
+        if is_vm && function.name.vf.is_none() {
+            free = false;
+            let nic = &function.name.nic;
+            planner.lack(
+                format!("{name} is a VM and is to get the PF {nic}: VFIO would take it from the host's driver, with its interface and all that is set on it, and nothing brings those back"),
+                format!("give {name} a VF, {nic}#0, which is as much a function of its own; or make it a container, which can own the PF's interface"),
+            );
+        }
     }
-    free.then_some(Starting { name, guest, functions, addresses })
+    free.then_some(starting)
 }
 
-/// A guest that runs is left alone, if it runs with what the model gives it.
-fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf]) {
+/// A guest that is there is left alone, if it has what the model gives it; that is the answer.
+fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf], suspended: bool) -> bool {
     let found =
         planner.inventory.guests.get(name).map(|found| found.functions.as_slice()).unwrap_or_default();
     let set = |functions: &[Bdf]| functions.iter().copied().collect::<HashSet<_>>();
-    if set(found) == set(wanted) {
+    let right = set(found) == set(wanted);
+    if right && suspended {
+        planner.note(format!("guest {name} is there, suspended, and is let run"));
+    } else if right {
         planner.note(format!("guest {name} runs already and is left alone"));
     } else {
         let texts = |functions: &[Bdf]| match functions {
@@ -138,6 +190,7 @@ fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf]) {
             format!("stop it first: penstock stop {name}"),
         );
     }
+    right
 }
 
 /// Moving a PF's interface takes the links of its VFs down for a moment; whoever runs with them should know.
@@ -153,26 +206,53 @@ fn disturbed(planner: &mut Planner<'_>, nic: &WantedNic<'_>, name: &GuestName) {
     }
 }
 
-/// Binds the VF's network driver, unless that is what has it.
+/// Binds the VF's network driver, or VFIO for a VM, unless that is what has it.
 fn bind(
     planner: &mut Planner<'_>,
     nic: &WantedNic<'_>,
     vf: &WantedVf<'_>,
-    name: &GuestName,
+    guest: &Starting<'_, '_>,
     function: &Function,
 ) {
-    let Some(driver) = nic.driver else { return };
+    let Some(network) = nic.driver.map(|driver| driver.vf_driver) else { return };
+    let driver = if guest.is_vm() { VFIO } else { network };
     let present = planner.bound(nic, vf).map(str::to_owned);
-    if present.as_deref() == Some(driver.vf_driver) {
+    if present.as_deref() == Some(driver) {
         return;
     }
-    let who = vf_name(nic.name, vf.index);
+    let (name, who) = (guest.name, vf_name(nic.name, vf.index));
     if let Some(other) = &present {
-        let why = format!("{name} uses {who} through {}, not {other}", driver.vf_driver);
+        let why = format!("{name} uses {who} through {driver}, not {other}");
         vfs::unbind(planner, nic, vf, other, why);
     }
     let why = format!("{name} gets {who} as its {}", function.interface);
-    vfs::bind(planner, nic, vf, driver.vf_driver, why);
+    if guest.is_vm() {
+        vfs::bind_vfio(planner, nic, vf, why);
+    } else {
+        vfs::bind(planner, nic, vf, network, why);
+    }
+}
+
+/// Says whose MACs nobody can set: the PF's driver has no call for it, and VFIO gives the VF no interface.
+fn macs_of_the_device(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let mut nics: Vec<&WantedNic<'_>> = Vec::new();
+    for (nic, ..) in
+        guest.vfs().filter(|(nic, ..)| nic.driver.is_some_and(|driver| !driver.sets_vf_attributes))
+    {
+        if !nics.iter().any(|other| other.name == nic.name) {
+            nics.push(nic);
+        }
+    }
+    for nic in nics {
+        let indices: Vec<_> =
+            guest.vfs().filter(|(of, ..)| of.name == nic.name).map(|(_, vf, _)| vf.index).collect();
+        planner.note(format!(
+            "driver {} keeps no MAC for its VFs: {} has in {} what the device gives it, and verify compares that",
+            nic.pf.driver.as_deref().unwrap_or("none"),
+            vf_list(nic.name, &indices),
+            guest.name
+        ));
+    }
 }
 
 /// Sets the MAC of the VF's own interface, where the PF's driver cannot.
@@ -202,58 +282,26 @@ fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>
     );
 }
 
-/// A guest's definition with its functions at `addresses`.
-pub fn define(name: &GuestName, guest: &Guest, addresses: &[Bdf]) -> GuestDefinition {
-    GuestDefinition {
-        guest: name.clone(),
-        cpus: guest.cpus,
-        memory: guest.memory.map(|size| size.0),
-        pin: guest.pin.clone(),
-        root: match &guest.root {
-            Root::Overlay => None,
-            Root::Directory(directory) => Some(directory.clone()),
-        },
-        init: guest.init.clone(),
-        devices: guest.devices.clone(),
-        vm: (guest.kind == GuestKind::Vm).then(|| guest.vm.clone()),
-        functions: guest
-            .functions
-            .iter()
-            .zip(addresses)
-            .map(|(function, bdf)| GuestFunction {
-                function: *bdf,
-                interface: function.interface.clone(),
-                addresses: function.addresses.clone(),
-                mtu: function.mtu,
-                mac: function.settings.mac,
-                egress_rate: function.egress_rate,
-                ingress_rate: function.ingress_rate,
-            })
-            .collect(),
-    }
-}
-
 fn list(guest: &Guest) -> String {
     let names: Vec<String> = guest.functions.iter().map(|function| function.name.to_string()).collect();
     if names.is_empty() { "no function".to_owned() } else { names.join(", ") }
 }
 
-fn start(
-    planner: &mut Planner<'_>,
-    name: &GuestName,
-    guest: &Guest,
-    functions: &[(&WantedNic<'_>, Option<&WantedVf<'_>>)],
-    addresses: &[Bdf],
-) {
+fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let name = guest.name;
     let mut needs = vec![Made::Defined(name.clone())];
     needs.extend(
-        addresses.iter().flat_map(|bdf| [Made::Driver(*bdf), Made::Attributes(*bdf), Made::Interface(*bdf)]),
+        guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf), Made::Interface(bdf)]),
     );
-    needs.extend(guest.after.iter().cloned().map(Made::Running));
+    needs.extend(guest.guest.after.iter().cloned().map(Made::Ready));
     needs.extend(
-        functions.iter().filter_map(|(nic, _)| nic.owner).map(|(owner, _)| Made::Running(owner.clone())),
+        guest
+            .functions
+            .iter()
+            .filter_map(|(nic, _)| nic.owner)
+            .map(|(owner, _)| Made::Running(owner.clone())),
     );
-    let after: Vec<&str> = guest.after.iter().map(GuestName::as_str).collect();
+    let after: Vec<&str> = guest.guest.after.iter().map(GuestName::as_str).collect();
     let why = if after.is_empty() {
         format!("{name} is to run")
     } else {
@@ -265,5 +313,19 @@ fn start(
         needs,
         Made::Running(name.clone()),
         why,
+    ));
+}
+
+/// Creates a VM suspended. It needs its functions and nobody else: what it waits for is waited for while it is there.
+fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let name = guest.name;
+    let mut needs = vec![Made::Defined(name.clone())];
+    needs.extend(guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf)]));
+    planner.draft.push(Sketch::new(
+        Action::CreateGuest { guest: name.clone() },
+        Some(Action::StopGuest { guest: name.clone() }),
+        needs,
+        Made::Running(name.clone()),
+        format!("{name} is to be there with its functions before it may run"),
     ));
 }

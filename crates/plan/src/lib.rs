@@ -7,6 +7,7 @@
 pub mod action;
 pub mod carry;
 pub mod check;
+mod definition;
 mod draft;
 pub mod drivers;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod resolve;
 pub mod step;
 mod stop;
 mod vfs;
+mod waits;
 mod wanted;
 
 pub use action::{Action, Direction};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, Diagnostics, GuestKind, GuestName, Inventory, Model, NicName, VfIndex};
+use penstock_model::{Bdf, Diagnostics, GuestName, Inventory, Model, NicName, VfIndex};
 
 use crate::{
     Plan, PlanError,
@@ -28,6 +28,7 @@ pub struct Planner<'a> {
     pub draft: Draft,
     pub notes: Vec<String>,
     pub messages: Diagnostics,
+    lacks: Vec<Refusal>,
     refusals: Vec<Refusal>,
 }
 
@@ -54,6 +55,7 @@ impl<'a> Planner<'a> {
             draft: Draft::default(),
             notes: Vec::new(),
             messages: Diagnostics::default(),
+            lacks: Vec::new(),
             refusals: Vec::new(),
         };
         Ok((planner, nics))
@@ -64,9 +66,14 @@ impl<'a> Planner<'a> {
         self.running.get(&function).copied()
     }
 
-    /// Whether a guest of this name runs.
+    /// Whether a guest of this name is there: running, or suspended.
     pub fn runs(&self, guest: &GuestName) -> bool {
         self.inventory.guests.get(guest).is_some_and(|found| found.running)
+    }
+
+    /// Whether a VM of this name is there and suspended.
+    pub fn suspended(&self, guest: &GuestName) -> bool {
+        self.inventory.guests.get(guest).is_some_and(|found| found.running && found.suspended)
     }
 
     /// The driver that a VF has at this point of the plan.
@@ -77,9 +84,20 @@ impl<'a> Planner<'a> {
         nic.present(vf).and_then(|present| present.driver.as_deref())
     }
 
-    /// Says what the operator should know.
+    /// Says what the operator should know; each thing once.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
+        let text = text.into();
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// Says what this machine or version cannot do for the model; each thing once.
+    pub fn lack(&mut self, what: String, way_round: String) {
+        let lack = Refusal { what, way_round };
+        if !self.lacks.contains(&lack) {
+            self.lacks.push(lack);
+        }
     }
 
     /// Says what is not done; each thing once.
@@ -95,25 +113,14 @@ impl<'a> Planner<'a> {
         if !self.messages.0.is_empty() {
             return Err(PlanError::Model(self.messages));
         }
+        if !self.lacks.is_empty() {
+            return Err(PlanError::Unsupported(self.lacks));
+        }
         if !self.refusals.is_empty() {
             return Err(PlanError::Refused(self.refusals));
         }
         Ok(Plan { nics: self.resolved, steps: self.draft.finish(), notes: self.notes })
     }
-}
-
-/// Refuses guests of a kind that this version does not run.
-pub fn runnable<'m>(
-    guests: impl Iterator<Item = (&'m GuestName, &'m penstock_model::Guest)>,
-) -> Result<(), PlanError> {
-    let vms: Vec<Refusal> = guests
-        .filter(|(_, guest)| guest.kind == GuestKind::Vm)
-        .map(|(name, _)| Refusal {
-            what: format!("guest {name} is a VM, and this version does not run VMs yet"),
-            way_round: format!("give {name} `kind: container`"),
-        })
-        .collect();
-    if vms.is_empty() { Ok(()) } else { Err(PlanError::Unsupported(vms)) }
 }
 
 /// VFs of one NIC in few words: `NET0#0 to #5, #7`.

@@ -5,10 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, generate, guest, nic, order,
-    planner::{Planner, runnable},
-    stop::stop_steps,
-    vfs,
+    Action, Fact, Plan, PlanError, Step, StepId, generate, guest, nic, order, planner::Planner,
+    stop::stop_steps, vfs,
 };
 
 /// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
@@ -19,7 +17,6 @@ use crate::{
 /// [`PlanError`]; nothing is decided later.
 pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let (mut planner, nics) = Planner::new(model, inventory)?;
-    runnable(model.guests.iter())?;
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
     generate::file_steps(&mut planner)?;
@@ -43,7 +40,6 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
     known(model, chosen)?;
     let (mut planner, nics) = Planner::new(model, inventory)?;
     let starting = order::with_needed(model, chosen);
-    runnable(model.guests.iter().filter(|(name, _)| starting.contains(name)))?;
     let starts = |name: Option<&GuestName>| name.is_some_and(|name| starting.contains(name));
     for nic in &nics {
         let used = starts(nic.owner.map(|(name, _)| name)) || nic.vfs.iter().any(|vf| starts(vf.owner));

@@ -1,11 +1,12 @@
 //! The steps that stop guests and give their functions back.
 
-use penstock_model::{Bdf, Guest, GuestName, VfIndex};
+use penstock_model::{Bdf, Guest, GuestKind, GuestName, VfIndex};
 
 use crate::{
     Action,
+    definition::define,
     draft::{Made, Sketch},
-    guest::{define, place},
+    guest::place,
     nic,
     planner::{Planner, vf_name},
     wanted::WantedNic,
@@ -24,7 +25,13 @@ pub fn stop_steps(
         planner.note(format!("guest {name} is not defined here"));
         return;
     };
+    planner.draft.on_behalf_of(Some(name));
     if found.running {
+        // On the way back a VM is there again, suspended: the next start lets it run when its waits are over.
+        let inverse = match guest.kind {
+            GuestKind::Container => Action::StartGuest { guest: name.clone() },
+            GuestKind::Vm => Action::CreateGuest { guest: name.clone() },
+        };
         let mut needs: Vec<Made> =
             dependents.iter().map(|dependent| Made::Running((*dependent).clone())).collect();
         // A PF's VFs are given back before the PF, so that on the way back they find it up again.
@@ -33,7 +40,7 @@ pub fn stop_steps(
         needs.extend(vfs.map(Made::Driver));
         planner.draft.push(Sketch::new(
             Action::StopGuest { guest: name.clone() },
-            Some(Action::StartGuest { guest: name.clone() }),
+            Some(inverse),
             needs,
             Made::Running(name.clone()),
             format!("{name} is to stop"),
@@ -44,19 +51,17 @@ pub fn stop_steps(
     for function in owned(planner, nics, guest, found.running.then_some(&found.functions[..])) {
         give_back(planner, nics, name, &function);
     }
-    let addresses: Vec<Bdf> = guest
-        .functions
-        .iter()
-        .filter_map(|function| place(planner, nics, function))
-        .map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf))
-        .collect();
+    let functions: Vec<_> =
+        guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
+    let definition = define(planner, name, guest, &functions);
     planner.draft.push(Sketch::new(
         Action::UndefineGuest { guest: name.clone() },
-        Some(Action::DefineGuest(define(name, guest, &addresses))),
+        Some(Action::DefineGuest(definition)),
         vec![Made::Running(name.clone())],
         Made::Defined(name.clone()),
         format!("{name} is to leave nothing behind"),
     ));
+    planner.draft.on_behalf_of(None);
 }
 
 /// A function that a guest has or had.

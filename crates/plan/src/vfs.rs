@@ -10,6 +10,7 @@ use penstock_model::{
 use crate::{
     Action,
     draft::{Made, Sketch},
+    drivers,
     planner::{Planner, vf_list, vf_name},
     wanted::{WantedNic, WantedVf, words},
 };
@@ -152,7 +153,7 @@ pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>,
     planner.unbound.insert(function);
 }
 
-/// Gives a VF without a driver one.
+/// Gives a VF without a driver its network driver.
 pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let (function, pf) = (vf.found.bdf, nic.pf.bdf);
     let mut needs =
@@ -167,6 +168,19 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
         Action::SetDriver { function, driver: Some(driver.to_owned()) },
         Some(Action::SetDriver { function, driver: None }),
         needs,
+        Made::Driver(function),
+        why,
+    ));
+}
+
+/// Gives a VF without a driver to VFIO, for a VM. The kernel then only hands it on: it needs nothing of its PF's
+/// interface, wherever that is.
+pub fn bind_vfio(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) {
+    let function = vf.found.bdf;
+    planner.draft.push(Sketch::new(
+        Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()) },
+        Some(Action::SetDriver { function, driver: None }),
+        vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
         Made::Driver(function),
         why,
     ));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use penstock_model::{Bdf, GuestName, Model};
 
-use super::machine::Machine;
+use super::{machine::Machine, rules::VFIO};
 use crate::{Action, Step};
 
 /// Something that can be relied on.
@@ -19,6 +19,8 @@ enum Aspect {
     InterfaceMac(Bdf),
     Defined(GuestName),
     Running(GuestName),
+    Ready(GuestName),
+    Linked(Bdf, Option<GuestName>),
 }
 
 pub struct Causes {
@@ -60,7 +62,7 @@ impl Causes {
         forgotten.sort_unstable();
         forgotten.dedup();
         self.reach.push(reach);
-        if let Some((aspect, parallel)) = brings_about(machine, &step.action) {
+        if let Some((aspect, parallel)) = brings_about(machine, step) {
             let steps = self.steps.entry(aspect).or_default();
             if !parallel {
                 steps.clear();
@@ -75,8 +77,8 @@ impl Causes {
 }
 
 /// What an action changes that others rely on, and whether others like it stand beside it.
-fn brings_about(machine: &Machine, action: &Action) -> Option<(Aspect, bool)> {
-    Some(match action {
+fn brings_about(machine: &Machine, step: &Step) -> Option<(Aspect, bool)> {
+    Some(match &step.action {
         Action::SetAutoprobe { pf, .. } => (Aspect::Autoprobe(*pf), false),
         Action::SetVfCount { pf, .. } => (Aspect::Count(*pf), false),
         Action::SetVfAttribute { pf, vf, .. } => (Aspect::Attributes(machine.vf(*pf, *vf)?.0.bdf), true),
@@ -85,7 +87,13 @@ fn brings_about(machine: &Machine, action: &Action) -> Option<(Aspect, bool)> {
         Action::SetLink { function, .. } => (Aspect::Link(*function), false),
         Action::DefineGuest(definition) => (Aspect::Defined(definition.guest.clone()), false),
         Action::UndefineGuest { guest } => (Aspect::Defined(guest.clone()), false),
-        Action::StartGuest { guest } | Action::StopGuest { guest } => (Aspect::Running(guest.clone()), false),
+        Action::StartGuest { guest }
+        | Action::CreateGuest { guest }
+        | Action::ResumeGuest { guest }
+        | Action::SuspendGuest { guest }
+        | Action::StopGuest { guest } => (Aspect::Running(guest.clone()), false),
+        Action::AwaitGuest { guest, .. } => (Aspect::Ready(guest.clone()), false),
+        Action::AwaitLink { pf, .. } => (Aspect::Linked(*pf, step.guest.clone()), false),
         _ => return None,
     })
 }
@@ -102,6 +110,9 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
                 all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
+            }
+            let network = driver.as_deref().is_some_and(|driver| driver != VFIO);
+            if let (Some(pf), true) = (pf_of(*function), network) {
                 // Once its PF is in a guest, that guest keeps it up.
                 all.push(machine.user(pf).map_or(Aspect::Link(pf), |guest| Aspect::Running(guest.clone())));
             }
@@ -111,7 +122,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::SetMac { function, .. } => vec![Aspect::Driver(*function)],
         Action::Rename { function, .. } => vec![Aspect::Link(*function)],
         Action::UndefineGuest { guest } => vec![Aspect::Running(guest.clone())],
-        Action::StopGuest { guest } => {
+        Action::StopGuest { guest } | Action::SuspendGuest { guest } => {
             let dependents = model.guests.iter().filter(|(_, other)| other.after.contains(guest));
             dependents.map(|(name, _)| Aspect::Running(name.clone())).collect()
         }
@@ -124,10 +135,35 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
                     Aspect::Link(*function),
                 ]);
             }
-            let after = model.guests.get(guest).into_iter().flat_map(|guest| &guest.after);
-            all.extend(after.cloned().map(Aspect::Running));
+            all.extend(after(model, guest));
             all
         }
+        Action::CreateGuest { guest } => {
+            let mut all = vec![Aspect::Defined(guest.clone())];
+            for function in machine.functions(guest) {
+                all.extend([Aspect::Driver(*function), Aspect::Attributes(*function)]);
+            }
+            all
+        }
+        Action::ResumeGuest { guest } => {
+            let mut all = vec![Aspect::Running(guest.clone())];
+            all.extend(after(model, guest));
+            for pf in machine.functions(guest).iter().filter_map(|function| pf_of(*function)) {
+                all.push(match machine.user(pf) {
+                    Some(holder) => Aspect::Ready(holder.clone()),
+                    None => Aspect::Linked(pf, Some(guest.clone())),
+                });
+            }
+            all
+        }
+        Action::AwaitGuest { guest, .. } => vec![Aspect::Running(guest.clone())],
+        Action::AwaitLink { pf, .. } => vec![Aspect::Link(*pf)],
         _ => Vec::new(),
     }
+}
+
+/// That those that `guest` comes after run, and are ready.
+fn after(model: &Model, guest: &GuestName) -> impl Iterator<Item = Aspect> {
+    let after = model.guests.get(guest).into_iter().flat_map(|guest| &guest.after);
+    after.flat_map(|before| [Aspect::Running(before.clone()), Aspect::Ready(before.clone())])
 }

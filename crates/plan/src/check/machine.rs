@@ -7,7 +7,7 @@ use penstock_model::{
     inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, Vf, VfState},
 };
 
-use crate::{Action, Direction, action::GuestDefinition};
+use crate::{Action, Direction, Step, action::GuestDefinition};
 
 /// Where a function is in the inventory.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,10 @@ pub struct Machine {
     users: HashMap<Bdf, GuestName>,
     /// PFs whose VFs were made, and functions that were bound, in this plan.
     touched: HashSet<Bdf>,
+    /// Guests that were waited for until they were ready.
+    ready: HashSet<GuestName>,
+    /// PFs whose link was waited for, and for which guest.
+    linked: HashSet<(Bdf, Option<GuestName>)>,
 }
 
 impl Machine {
@@ -51,6 +55,8 @@ impl Machine {
                 .flat_map(|(guest, found)| found.functions.iter().map(move |bdf| (*bdf, guest.clone())))
                 .collect(),
             touched: HashSet::new(),
+            ready: HashSet::new(),
+            linked: HashSet::new(),
             inventory: inventory.clone(),
         }
     }
@@ -110,8 +116,32 @@ impl Machine {
         self.inventory.guests.get(guest)
     }
 
+    /// Whether a guest is there, running or suspended.
     pub fn runs(&self, guest: &GuestName) -> bool {
         self.guest(guest).is_some_and(|found| found.running)
+    }
+
+    /// Whether a guest is there and suspended.
+    pub fn suspended(&self, guest: &GuestName) -> bool {
+        self.guest(guest).is_some_and(|found| found.running && found.suspended)
+    }
+
+    /// Whether a guest was waited for in this plan until it was ready.
+    pub fn is_ready(&self, guest: &GuestName) -> bool {
+        self.ready.contains(guest)
+    }
+
+    /// Whether the link of `pf` was waited for in this plan, for `guest`.
+    pub fn is_linked(&self, pf: Bdf, guest: &GuestName) -> bool {
+        self.linked.contains(&(pf, Some(guest.clone())))
+    }
+
+    /// Takes a step.
+    pub fn take(&mut self, step: &Step) {
+        if let Action::AwaitLink { pf, .. } = &step.action {
+            self.linked.insert((*pf, step.guest.clone()));
+        }
+        self.act(&step.action);
     }
 
     /// Whether the VFs of `pf` were made in this plan.
@@ -190,7 +220,10 @@ impl Machine {
             }
             Action::ResumeGuest { guest } => self.suspend(guest, false),
             Action::SuspendGuest { guest } => self.suspend(guest, true),
-            Action::AwaitLink { .. } | Action::AwaitGuest { .. } => {}
+            Action::AwaitGuest { guest, .. } => {
+                self.ready.insert(guest.clone());
+            }
+            Action::AwaitLink { .. } => {}
             Action::WriteFile { path, text } => {
                 self.inventory.files.insert(path.clone(), text.clone());
             }
@@ -244,6 +277,13 @@ impl Machine {
         }
     }
 
+    /// Whether the driver that `function` has gives it an interface.
+    fn drives_network(&self, function: Bdf) -> bool {
+        let network = self.pf(function).and_then(|pf| pf.driver.as_deref()).and_then(vf_driver);
+        let is_vf = self.seat(function).is_some_and(|seat| seat.vf.is_some());
+        !is_vf || (network.is_some() && self.driver(function) == network)
+    }
+
     fn start(&mut self, guest: &GuestName) {
         let functions = self.functions(guest).to_vec();
         for function in &functions {
@@ -270,6 +310,7 @@ impl Machine {
     }
 
     fn stop(&mut self, guest: &GuestName) {
+        self.ready.remove(guest);
         for function in self.functions(guest).to_vec() {
             self.users.remove(&function);
             let admin = self.present(function).and_then(|present| present.attributes.as_ref()).map(|s| s.mac);
@@ -281,7 +322,8 @@ impl Machine {
                     lose(&mut interface);
                     Some(interface)
                 }
-                None => new_interface(function, admin),
+                None if self.drives_network(function) => new_interface(function, admin),
+                None => None,
             };
             if let Some(slot) = self.interface_slot(function) {
                 *slot = back;

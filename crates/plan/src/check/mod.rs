@@ -4,6 +4,7 @@
 //! It shares no code with the planner but the types of a plan, so that one error cannot hide the other.
 
 mod causes;
+mod definition;
 mod machine;
 mod result;
 mod rules;
@@ -55,7 +56,7 @@ pub fn check_steps(model: &Model, inventory: &Inventory, plan: &Plan) -> Vec<Fin
 /// appear get made-up names.
 pub fn simulate(inventory: &Inventory, plan: &Plan) -> Inventory {
     let mut machine = Machine::new(inventory);
-    plan.steps.iter().for_each(|step| machine.act(&step.action));
+    plan.steps.iter().for_each(|step| machine.take(step));
     machine.inventory
 }
 
@@ -71,11 +72,11 @@ fn play(
     let mut causes = causes::Causes::new(plan.steps.len());
     for (position, step) in plan.steps.iter().enumerate() {
         let mut messages = step::shape(position, step);
-        messages.extend(rules.broken(&machine, &step.action));
-        messages.extend(step::way_back(&machine, step));
+        messages.extend(rules.broken(&machine, step));
+        messages.extend(step::way_back(&machine, model, step));
         messages.extend(causes.forgotten(&machine, model, position, step));
         findings.extend(messages.into_iter().map(|message| Finding { step: Some(step.id), message }));
-        machine.act(&step.action);
+        machine.take(step);
     }
     machine
 }

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, FunctionName, Guest, GuestName, Inventory, Mac, Model, Nic, NicName, Root,
+    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
     inventory::{Pf, SwitchMode},
 };
 
 use super::{
     Finding,
+    definition::defined,
     machine::{Machine, has_attribute, reports_attributes},
-    rules::bound_for_network,
+    rules::{VFIO, bound_for_network},
 };
 use crate::{
     Action, Plan,
@@ -165,14 +166,19 @@ impl Judge<'_> {
             let mut settings = settings.clone();
             settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
             if let Some(guest) = owner {
-                if !bound_for_network(self.machine, vf.bdf) {
+                let to_vm = self.model.guests[guest].kind == GuestKind::Vm;
+                let bound = match to_vm {
+                    true => present.driver.as_deref() == Some(VFIO),
+                    false => bound_for_network(self.machine, vf.bdf),
+                };
+                if !bound {
                     wrong.push(format!(
                         "{name}#{index} belongs to {guest} and is bound to {:?}",
                         present.driver
                     ));
                 }
                 let inside = self.machine.taken(vf.bdf).map(|interface| interface.mac);
-                if settings.mac.is_some() && inside != settings.mac {
+                if !to_vm && settings.mac.is_some() && inside != settings.mac {
                     wrong.push(format!("{guest} got {name}#{index} with another MAC than the model wants"));
                 }
             }
@@ -203,8 +209,13 @@ impl Judge<'_> {
             return vec![format!("{name} owns a function that is not here")];
         };
         let mut wrong = Vec::new();
-        if !self.machine.runs(name) {
+        if !self.machine.runs(name) || self.machine.suspended(name) {
             wrong.push(format!("guest {name} does not run"));
+        }
+        let ran = self.ran(name) && !self.inventory.guests.get(name).is_some_and(|found| found.suspended);
+        let tells = guest.kind == GuestKind::Vm || guest.functions.iter().any(|of| of.name.vf.is_none());
+        if tells && !ran && !self.machine.is_ready(name) {
+            wrong.push(format!("nobody waits until guest {name} is ready"));
         }
         let mut has = self.machine.functions(name).to_vec();
         let mut should = wanted.clone();
@@ -214,7 +225,10 @@ impl Judge<'_> {
             wrong.push(format!("guest {name} has other functions than the model gives it"));
         }
         match self.machine.definitions.get(name) {
-            Some(definition) => wrong.extend(defined(guest, &wanted, definition)),
+            Some(definition) => {
+                wrong.extend(defined(self.model, self.inventory, guest, definition));
+                wrong.extend(self.given(name, guest, &wanted, definition));
+            }
             None if self.ran(name) => {}
             None => wrong.push(format!("guest {name} was not defined")),
         }
@@ -242,6 +256,39 @@ impl Judge<'_> {
         wrong
     }
 
+    /// Whether a definition hands the functions over as the model says.
+    fn given(
+        &self,
+        name: &GuestName,
+        guest: &Guest,
+        wanted: &[Bdf],
+        definition: &GuestDefinition,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if definition.functions.len() != wanted.len() {
+            wrong.push(format!("guest {name} is defined with {} functions", definition.functions.len()));
+        }
+        for ((bdf, model), got) in wanted.iter().zip(&guest.functions).zip(&definition.functions) {
+            let before = self.plan.nics.get(&model.name.nic).and_then(|pf| self.inventory.pf(*pf));
+            let base = before.and_then(|pf| pf.permanent_mac).or(self
+                .model
+                .nics
+                .get(&model.name.nic)
+                .and_then(|nic| nic.matching.mac));
+            let derived = || Some(Mac::derived(base?, model.name.vf?));
+            let same = got.function == *bdf
+                && got.interface == model.interface
+                && got.addresses == model.addresses
+                && got.mtu == model.mtu
+                && got.mac == model.settings.mac.or_else(derived)
+                && (got.egress_rate, got.ingress_rate) == (model.egress_rate, model.ingress_rate);
+            if !same {
+                wrong.push(format!("guest {name} does not get {} as the model says", model.name));
+            }
+        }
+        wrong
+    }
+
     fn address(&self, function: &FunctionName) -> Option<Bdf> {
         let pf = *self.plan.nics.get(&function.nic)?;
         match function.vf {
@@ -249,32 +296,4 @@ impl Judge<'_> {
             Some(index) => Some(self.machine.vf(pf, index)?.0.bdf),
         }
     }
-}
-
-/// How a definition differs from what the model says of a guest.
-fn defined(guest: &Guest, wanted: &[Bdf], definition: &GuestDefinition) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let name = &definition.guest;
-    let root = match &guest.root {
-        Root::Overlay => None,
-        Root::Directory(directory) => Some(directory),
-    };
-    let limits = (definition.cpus, definition.memory) == (guest.cpus, guest.memory.map(|size| size.0));
-    if !limits || definition.root.as_ref() != root || definition.init != guest.init {
-        wrong.push(format!("guest {name} is defined otherwise than the model says"));
-    }
-    let functions = wanted.iter().zip(&guest.functions).zip(&definition.functions);
-    if definition.functions.len() != wanted.len() {
-        wrong.push(format!("guest {name} is defined with {} functions", definition.functions.len()));
-    }
-    for ((bdf, model), got) in functions {
-        let same = got.function == *bdf
-            && got.interface == model.interface
-            && got.addresses == model.addresses
-            && got.mtu == model.mtu;
-        if !same {
-            wrong.push(format!("guest {name} does not get {} as the model says", model.name));
-        }
-    }
-    wrong
 }

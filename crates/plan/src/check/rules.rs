@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 
-use penstock_model::{Bdf, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex};
+use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex};
 
 use super::{
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
-    step::loses,
+    step::{is_vm, loses},
 };
-use crate::{Action, Direction, Plan, action::GuestDefinition};
+use crate::{Action, Direction, Plan, Step, action::GuestDefinition};
+
+/// The driver of functions that VMs have.
+pub const VFIO: &str = "vfio-pci";
 
 /// What the plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub enum Wanted {
 pub struct Rules<'a> {
     model: &'a Model,
     wanted: Wanted,
+    /// Whether guests are waited for: a way back has no waits, and needs only that guests are there.
+    waits: bool,
     /// The attributes that each VF is to have before a driver sees it.
     attributes: HashMap<Bdf, Vec<VfAttribute>>,
 }
@@ -32,11 +37,14 @@ impl<'a> Rules<'a> {
             Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
             Wanted::Anything => HashMap::new(),
         };
-        Rules { model, wanted, attributes }
+        let waits = |step: &Step| matches!(step.action, Action::AwaitGuest { .. } | Action::AwaitLink { .. });
+        let waits = wanted == Wanted::AsTheModelSays || plan.steps.iter().any(waits);
+        Rules { model, wanted, waits, attributes }
     }
 
-    /// Which rules `action` breaks on the machine as it is.
-    pub fn broken(&self, machine: &Machine, action: &Action) -> Vec<String> {
+    /// Which rules a step breaks on the machine as it is.
+    pub fn broken(&self, machine: &Machine, step: &Step) -> Vec<String> {
+        let action = &step.action;
         let mut broken = match action {
             Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
             Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
@@ -51,7 +59,17 @@ impl<'a> Rules<'a> {
                 Some(_) => vec![],
             },
             Action::StartGuest { guest } => self.start(machine, guest),
+            Action::CreateGuest { guest } => self.create(machine, guest),
+            Action::ResumeGuest { guest } => self.resume(machine, guest),
             Action::StopGuest { guest } => self.stop(machine, guest),
+            Action::SuspendGuest { guest } if machine.suspended(guest) => {
+                vec![format!("guest {guest} is suspended already")]
+            }
+            Action::SuspendGuest { guest } => self.stop(machine, guest),
+            Action::AwaitGuest { guest, .. } if !machine.runs(guest) || machine.suspended(guest) => {
+                vec![format!("{guest} is waited for and does not run")]
+            }
+            Action::AwaitLink { pf, .. } => link(machine, *pf),
             _ => interface(machine, action),
         };
         broken.extend(loses(machine, action));
@@ -83,15 +101,11 @@ impl<'a> Rules<'a> {
             return broken;
         }
         let pf = machine.pf(function);
-        if pf.and_then(|pf| pf.interface.as_ref()).is_some_and(|interface| !interface.up) {
+        let up_wanted = driver != Some(VFIO);
+        if up_wanted && pf.and_then(|pf| pf.interface.as_ref()).is_some_and(|interface| !interface.up) {
             broken.push(format!("the PF of {function} is down"));
         }
-        let state = machine.present(function).and_then(|present| present.attributes.as_ref());
-        if let (Some(state), Some(wanted)) = (state, self.attributes.get(&function)) {
-            for attribute in wanted.iter().filter(|attribute| !has_attribute(state, attribute)) {
-                broken.push(format!("{function} is bound before it has {attribute}"));
-            }
-        }
+        broken.extend(self.lacking(machine, function));
         broken
     }
 
@@ -103,6 +117,9 @@ impl<'a> Rules<'a> {
             return vec![format!("guest {guest} is not defined")];
         }
         let mut broken = Vec::new();
+        if is_vm(machine, self.model, guest) {
+            broken.push(format!("{guest} is a VM, and is created and resumed, not started"));
+        }
         for function in machine.functions(guest) {
             if let Some(other) = machine.user(*function) {
                 broken.push(format!("{function} is given to {guest}, but {other} runs with it"));
@@ -110,12 +127,80 @@ impl<'a> Rules<'a> {
                 broken.push(format!("{function} has no interface that {guest} could get"));
             }
         }
-        for before in self.model.guests.get(guest).into_iter().flat_map(|guest| &guest.after) {
-            if !machine.runs(before) {
-                broken.push(format!("{guest} starts after {before}, which does not run"));
+        broken.extend(self.after(machine, guest));
+        broken
+    }
+
+    /// Whether those that `guest` comes after are ready.
+    fn after(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
+        let after = self.model.guests.get(guest).into_iter().flat_map(|guest| &guest.after);
+        after.filter_map(|before| self.unready(machine, guest, before)).collect()
+    }
+
+    fn unready(&self, machine: &Machine, guest: &GuestName, before: &GuestName) -> Option<String> {
+        if !machine.runs(before) || (self.waits && machine.suspended(before)) {
+            return Some(format!("{guest} starts after {before}, which does not run"));
+        }
+        let tells = self.model.guests.get(before).is_none_or(|before| {
+            before.kind == GuestKind::Vm || before.functions.iter().any(|function| function.name.vf.is_none())
+        });
+        (self.waits && tells && !machine.is_ready(before))
+            .then(|| format!("{guest} runs after {before}, and nobody waited until that is ready"))
+    }
+
+    fn create(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
+        if machine.runs(guest) {
+            return vec![format!("guest {guest} is there already")];
+        }
+        if machine.guest(guest).is_none() {
+            return vec![format!("guest {guest} is not defined")];
+        }
+        let mut broken = Vec::new();
+        if !is_vm(machine, self.model, guest) {
+            broken.push(format!("{guest} is a container, and is started, not created"));
+        }
+        for function in machine.functions(guest) {
+            broken.extend(exists(machine, *function));
+            if let Some(other) = machine.user(*function) {
+                broken.push(format!("{function} is given to {guest}, but {other} runs with it"));
+            }
+            if machine.driver(*function) != Some(VFIO) {
+                broken.push(format!("{function} is given to {guest} and is not bound to {VFIO}"));
+            }
+            broken.extend(self.lacking(machine, *function));
+        }
+        broken
+    }
+
+    fn resume(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
+        if !machine.suspended(guest) {
+            return vec![format!("guest {guest} is not suspended")];
+        }
+        if !self.waits {
+            return Vec::new();
+        }
+        let mut broken = self.after(machine, guest);
+        for pf in machine.functions(guest).iter().filter_map(|function| machine.pf(*function)) {
+            match machine.user(pf.bdf) {
+                Some(holder) => broken.extend(self.unready(machine, guest, holder)),
+                None if machine.is_linked(pf.bdf, guest) => {}
+                None => broken.push(format!("{guest} runs, and nobody waited until {} has its link", pf.bdf)),
             }
         }
         broken
+    }
+
+    /// The attributes that a VF is to have and does not have.
+    fn lacking(&self, machine: &Machine, function: Bdf) -> Vec<String> {
+        let state = machine.present(function).and_then(|present| present.attributes.as_ref());
+        let (Some(state), Some(wanted)) = (state, self.attributes.get(&function)) else {
+            return Vec::new();
+        };
+        wanted
+            .iter()
+            .filter(|attribute| !has_attribute(state, attribute))
+            .map(|attribute| format!("{function} is given away before it has {attribute}"))
+            .collect()
     }
 
     fn stop(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
@@ -124,7 +209,7 @@ impl<'a> Rules<'a> {
         }
         let needing = self.model.guests.iter().filter(|(_, other)| other.after.contains(guest));
         needing
-            .filter(|(name, _)| machine.runs(name))
+            .filter(|(name, _)| machine.runs(name) && !machine.suspended(name))
             .map(|(name, _)| format!("{name} needs {guest} and still runs"))
             .collect()
     }
@@ -260,6 +345,14 @@ fn interface(machine: &Machine, action: &Action) -> Vec<String> {
         _ => None,
     };
     wrong.into_iter().map(|wrong| format!("the interface of {function}: {wrong}")).collect()
+}
+
+fn link(machine: &Machine, pf: Bdf) -> Vec<String> {
+    let mut broken = on_host(machine, pf);
+    if machine.interface(pf).is_some_and(|interface| !interface.up) {
+        broken.push(format!("{pf} is down, and will not have a link"));
+    }
+    broken
 }
 
 fn exists(machine: &Machine, function: Bdf) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What can be said of one step: its number, what it needs, its postcondition, its way back.
 
-use penstock_model::{Mtu, VfAttribute, inventory::SwitchMode};
+use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
 
 use super::machine::{Machine, is_link_local};
 use crate::{Action, Direction, Fact, Step};
@@ -84,8 +84,8 @@ enum WayBack {
 }
 
 /// What is wrong with a step's inverse.
-pub fn way_back(machine: &Machine, step: &Step) -> Option<String> {
-    let right = match (restoring(machine, &step.action), &step.inverse) {
+pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String> {
+    let right = match (restoring(machine, model, &step.action), &step.inverse) {
         (WayBack::Must(wanted), Some(inverse)) => wanted == *inverse,
         (WayBack::Must(wanted), None) => return Some(format!("it has no inverse; {wanted} would be it")),
         (WayBack::May(wanted), inverse) => inverse.as_ref().is_none_or(|inverse| wanted == *inverse),
@@ -103,7 +103,15 @@ pub fn way_back(machine: &Machine, step: &Step) -> Option<String> {
     (!right).then(|| format!("its inverse ({inverse}) does not bring back what was"))
 }
 
-fn restoring(machine: &Machine, action: &Action) -> WayBack {
+/// Whether a guest is a VM: as it was defined in this plan, else as the model says.
+pub fn is_vm(machine: &Machine, model: &Model, guest: &GuestName) -> bool {
+    match machine.definitions.get(guest) {
+        Some(definition) => definition.vm.is_some(),
+        None => model.guests.get(guest).is_some_and(|guest| guest.kind == GuestKind::Vm),
+    }
+}
+
+fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
     use WayBack::{May, Must};
     match action {
         Action::SetAutoprobe { pf, .. } => match machine.sriov(*pf) {
@@ -136,6 +144,10 @@ fn restoring(machine: &Machine, action: &Action) -> WayBack {
         },
         Action::UndefineGuest { .. } => WayBack::Redefine,
         Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
+        // A VM comes back suspended: what it waited for may no longer be so.
+        Action::StopGuest { guest } if is_vm(machine, model, guest) => {
+            Must(Action::CreateGuest { guest: guest.clone() })
+        }
         Action::StopGuest { guest } => Must(Action::StartGuest { guest: guest.clone() }),
         Action::CreateGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
         Action::ResumeGuest { guest } => Must(Action::SuspendGuest { guest: guest.clone() }),

@@ -1,0 +1,102 @@
+//! How the model's guests are defined on a machine, with what it leaves out filled in.
+
+use std::collections::BTreeSet;
+
+use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Model, Root, Vm};
+
+use crate::{
+    action::{GuestDefinition, GuestFunction},
+    planner::Planner,
+    wanted::{WantedNic, WantedVf},
+};
+
+/// Virtual CPUs of a VM that is not pinned.
+const CPUS: u32 = 1;
+/// Memory of a VM.
+const MEMORY: u64 = 256 << 20;
+
+/// A guest's definition, with its functions where they are.
+pub fn define(
+    planner: &mut Planner<'_>,
+    name: &GuestName,
+    guest: &Guest,
+    functions: &[(&WantedNic<'_>, Option<&WantedVf<'_>>)],
+) -> GuestDefinition {
+    let is_vm = guest.kind == GuestKind::Vm;
+    GuestDefinition {
+        guest: name.clone(),
+        cpus: if is_vm { Some(vcpus(guest)) } else { guest.cpus },
+        memory: if is_vm { Some(memory(guest)) } else { guest.memory.map(|size| size.0) },
+        pin: guest.pin.clone().or_else(|| beside_the_exclusive(planner, name)),
+        root: match &guest.root {
+            Root::Overlay => None,
+            Root::Directory(directory) => Some(directory.clone()),
+        },
+        init: guest.init.clone(),
+        devices: guest.devices.clone(),
+        vm: is_vm.then(|| Vm { emulator: emulator(planner, name, guest), ..guest.vm.clone() }),
+        functions: guest
+            .functions
+            .iter()
+            .zip(functions)
+            .map(|(function, (nic, vf))| GuestFunction {
+                function: vf.map_or(nic.pf.bdf, |vf| vf.found.bdf),
+                interface: function.interface.clone(),
+                addresses: function.addresses.clone(),
+                mtu: function.mtu,
+                mac: vf.map_or(function.settings.mac, |vf| vf.settings.mac),
+                egress_rate: function.egress_rate,
+                ingress_rate: function.ingress_rate,
+            })
+            .collect(),
+    }
+}
+
+/// How many virtual CPUs a VM gets: as many as it is pinned to, unless it says so itself.
+pub fn vcpus(guest: &Guest) -> u32 {
+    let pinned = guest.pin.as_ref().and_then(|pin| u32::try_from(pin.0.len()).ok());
+    guest.cpus.or(pinned).unwrap_or(CPUS)
+}
+
+/// How much memory a VM gets, in bytes.
+pub fn memory(guest: &Guest) -> u64 {
+    guest.memory.map_or(MEMORY, |size| size.0)
+}
+
+/// CPUs that are some other guest's alone.
+fn taken_by_others(model: &Model, name: &GuestName) -> BTreeSet<u32> {
+    let others = model.guests.iter().filter(|(other, guest)| *other != name && guest.exclusive);
+    others.filter_map(|(_, guest)| guest.pin.as_ref()).flat_map(|pin| pin.0.iter().copied()).collect()
+}
+
+/// Where a guest runs that is pinned nowhere: `None` is anywhere, unless some CPUs are another guest's alone.
+fn beside_the_exclusive(planner: &Planner<'_>, name: &GuestName) -> Option<CpuSet> {
+    let taken = taken_by_others(planner.model, name);
+    let online = &planner.inventory.cpus.online.0;
+    let left: BTreeSet<u32> = online.difference(&taken).copied().collect();
+    (!left.is_empty() && left.len() < online.len()).then_some(CpuSet(left))
+}
+
+/// The CPUs of QEMU's own threads: those that the model says; for a guest that is pinned, those that no guest is pinned
+/// to; for any other, those that it runs on itself.
+fn emulator(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> Option<CpuSet> {
+    if guest.vm.emulator.is_some() {
+        return guest.vm.emulator.clone();
+    }
+    if guest.pin.is_none() {
+        return beside_the_exclusive(planner, name);
+    }
+    let online = &planner.inventory.cpus.online.0;
+    let pins = planner.model.guests.values().filter_map(|guest| guest.pin.as_ref());
+    let pinned: BTreeSet<u32> = pins.flat_map(|pin| pin.0.iter().copied()).collect();
+    let free: BTreeSet<u32> = online.difference(&pinned).copied().collect();
+    if !free.is_empty() {
+        return Some(CpuSet(free));
+    }
+    let beside = beside_the_exclusive(planner, name);
+    let place = beside.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("the CPUs {cpus}"));
+    planner.note(format!(
+        "every CPU has a guest pinned to it, so that QEMU's own threads of {name} run on {place}: `emulator` says where they belong"
+    ));
+    beside
+}

@@ -1,0 +1,238 @@
+//! What is waited for before a guest may run, and in which order guests run.
+
+use std::collections::HashSet;
+
+use indexmap::IndexMap;
+use penstock_model::{Guest, GuestKind, GuestName, Inside};
+
+use crate::{
+    Action,
+    draft::{Made, Sketch},
+    guest::Starting,
+    planner::{Planner, vf_list},
+    wanted::WantedNic,
+};
+
+/// Seconds within which a PF has its link. Autonegotiation of 10GBASE-T takes up to five.
+const LINK_WITHIN: u32 = 15;
+
+/// How one guest is waited for.
+struct Wait {
+    within: u32,
+    best_effort: bool,
+    reason: String,
+    /// Whether this plan starts it; one that runs already is waited for only where another guest needs it.
+    starts: bool,
+}
+
+/// The waits that are still to come.
+pub struct Waits<'a> {
+    /// How guests are waited for that have something to wait for and were not yet waited for.
+    open: IndexMap<&'a GuestName, Wait>,
+    /// Guests that run by now, whether ready or not.
+    runs: HashSet<&'a GuestName>,
+    /// Guests of this plan that do not run by now.
+    to_come: HashSet<&'a GuestName>,
+}
+
+impl<'a> Waits<'a> {
+    pub fn new(planner: &Planner<'a>, nics: &[WantedNic<'a>], starting: &[Starting<'_, 'a>]) -> Waits<'a> {
+        let to_come: HashSet<&GuestName> = starting.iter().map(|guest| guest.name).collect();
+        let here = planner.inventory.guests.iter().filter(|(_, found)| found.running && !found.suspended);
+        let runs: HashSet<&GuestName> = here.map(|(name, _)| name).collect();
+        let mut open = IndexMap::new();
+        for (name, guest) in &planner.model.guests {
+            let starts = to_come.contains(name);
+            if starts || runs.contains(name) {
+                open.extend(wait_for(nics, name, guest, starts).map(|wait| (name, wait)));
+            }
+        }
+        // A PF may be inside a guest that the model does not have.
+        for nic in nics {
+            if let Some(user) =
+                planner.user(nic.pf.bdf).filter(|user| !planner.model.guests.contains_key(*user))
+            {
+                open.insert(user, link_inside(user, &[nic], false));
+            }
+        }
+        Waits { open, runs, to_come }
+    }
+
+    /// Hands `guests` to `run`, each after those that it needs and after these were waited for; those that can run side
+    /// by side at once. `guests` are in starting order.
+    pub fn in_order(
+        &mut self,
+        planner: &mut Planner<'a>,
+        guests: &[Starting<'_, 'a>],
+        run: impl Fn(&mut Planner<'a>, &Waits<'a>, &[&Starting<'_, 'a>]),
+    ) {
+        // Whoever owns a PF keeps its place: where it stands among other owners is not by chance.
+        let in_turn = guests.iter().any(Starting::owns_pf);
+        let mut left: Vec<&Starting<'_, 'a>> = guests.iter().collect();
+        while !left.is_empty() {
+            let may_come = |guest: &Starting<'_, 'a>| {
+                guest.guest.after.iter().all(|before| !self.to_come.contains(before))
+            };
+            let ready = |guest: &Starting<'_, 'a>| {
+                may_come(guest)
+                    && self.needed(planner, guest).iter().all(|name| !self.open.contains_key(name))
+            };
+            let now: Vec<&Starting<'_, 'a>> = if in_turn {
+                left.iter().copied().take(1).filter(|guest| ready(guest)).collect()
+            } else {
+                left.iter().copied().filter(|guest| ready(guest)).collect()
+            };
+            if now.is_empty() {
+                // Only a cycle could leave nobody here, and that is an error of the model.
+                let Some(next) = left.iter().copied().find(|guest| may_come(guest)) else { return };
+                for name in self.needed(planner, next) {
+                    self.wait(planner, name);
+                }
+                continue;
+            }
+            run(planner, self, &now);
+            for guest in &now {
+                self.to_come.remove(guest.name);
+                self.runs.insert(guest.name);
+            }
+            left.retain(|guest| !now.iter().any(|other| other.name == guest.name));
+        }
+    }
+
+    /// Waits for everybody who was started and whom nobody waited for.
+    pub fn rest(&mut self, planner: &mut Planner<'a>) {
+        let names: Vec<&GuestName> =
+            self.open.iter().filter(|(_, wait)| wait.starts).map(|(name, _)| *name).collect();
+        names.into_iter().for_each(|name| self.wait(planner, name));
+    }
+
+    /// The guests that must be ready before this one may run, of those that run by now: its `after`, and for a VM those
+    /// that have a PF of its functions.
+    fn needed(&self, planner: &Planner<'a>, guest: &Starting<'_, 'a>) -> Vec<&'a GuestName> {
+        let mut needed: Vec<&GuestName> = guest.guest.after.iter().collect();
+        if guest.is_vm() {
+            needed.extend(guest.vfs().filter_map(|(nic, ..)| self.holder(planner, nic)));
+        }
+        let mut seen = HashSet::new();
+        needed.retain(|name| self.runs.contains(*name) && seen.insert(*name));
+        needed
+    }
+
+    /// The guest that has the PF's interface by now.
+    fn holder(&self, planner: &Planner<'a>, nic: &WantedNic<'a>) -> Option<&'a GuestName> {
+        let owner = nic.owner.map(|(owner, _)| owner).filter(|owner| self.runs.contains(*owner));
+        planner.user(nic.pf.bdf).or(owner)
+    }
+
+    fn wait(&mut self, planner: &mut Planner<'a>, name: &GuestName) {
+        let Some(wait) = self.open.shift_remove(name) else { return };
+        planner.draft.on_behalf_of(Some(name));
+        planner.draft.push(
+            Sketch::new(
+                Action::AwaitGuest { guest: name.clone(), within: wait.within },
+                None,
+                vec![Made::Running(name.clone())],
+                Made::Ready(name.clone()),
+                wait.reason,
+            )
+            .best_effort(wait.best_effort),
+        );
+    }
+
+    /// The NICs of a VM's functions whose PF is on the host, with its functions there.
+    fn on_host<'g>(
+        &self,
+        planner: &Planner<'a>,
+        guest: &Starting<'g, 'a>,
+    ) -> Vec<(&'g WantedNic<'a>, String)> {
+        let mut nics: Vec<(&WantedNic<'a>, Vec<_>)> = Vec::new();
+        for (nic, vf, _) in guest.vfs().filter(|(nic, ..)| self.holder(planner, nic).is_none()) {
+            match nics.iter_mut().find(|(other, _)| other.name == nic.name) {
+                Some((_, indices)) => indices.push(vf.index),
+                None => nics.push((nic, vec![vf.index])),
+            }
+        }
+        nics.into_iter().map(|(nic, indices)| (nic, vf_list(nic.name, &indices))).collect()
+    }
+
+    /// Waits for the links of a VM's PFs that are on the host.
+    pub fn for_links(&self, planner: &mut Planner<'a>, guest: &Starting<'_, 'a>) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        for (nic, functions) in self.on_host(planner, guest) {
+            let pf = nic.pf.bdf;
+            planner.draft.push(
+                Sketch::new(
+                    Action::AwaitLink { pf, within: LINK_WITHIN },
+                    None,
+                    vec![Made::Vfs(pf), Made::Interface(pf)],
+                    Made::Linked(pf, guest.name.clone()),
+                    format!(
+                        "{} uses {functions}, and without a link of {} it would run for nothing",
+                        guest.name, nic.name
+                    ),
+                )
+                .best_effort(nic.nic.best_effort.contains(LINK)),
+            );
+        }
+    }
+
+    /// Lets a VM run.
+    pub fn resume(&self, planner: &mut Planner<'a>, guest: &Starting<'_, 'a>) {
+        let name = guest.name;
+        planner.draft.on_behalf_of(Some(name));
+        let mut needs = vec![Made::Running(name.clone())];
+        let mut proven = Vec::new();
+        for (nic, _) in self.on_host(planner, guest) {
+            needs.push(Made::Linked(nic.pf.bdf, name.clone()));
+            proven.push(format!("{} has its link", nic.name));
+        }
+        for other in self.needed(planner, guest) {
+            needs.push(Made::Ready(other.clone()));
+            proven.push(format!("{other} is ready"));
+        }
+        let why = match proven.split_last() {
+            None => format!("{name} is to run, and waits for nobody"),
+            Some((last, [])) => format!("{name} runs once {last}"),
+            Some((last, rest)) => format!("{name} runs once {} and {last}", rest.join(", ")),
+        };
+        planner.draft.push(Sketch::new(
+            Action::ResumeGuest { guest: name.clone() },
+            Some(Action::SuspendGuest { guest: name.clone() }),
+            needs,
+            Made::Running(name.clone()),
+            why,
+        ));
+    }
+}
+
+/// The model's word for a PF's link in `best_effort`.
+const LINK: &str = "link";
+
+/// How a guest is waited for; `None` for one that is ready as soon as it runs.
+fn wait_for(nics: &[WantedNic<'_>], name: &GuestName, guest: &Guest, starts: bool) -> Option<Wait> {
+    if guest.kind == GuestKind::Vm {
+        let reason = match guest.vm.inside {
+            Inside::Agent => format!("{name} is ready when its agent answers"),
+            Inside::Console => format!("{name} is ready when it says so on its console"),
+            Inside::None => {
+                format!("nobody can look into {name}: that it runs is all that can be waited for")
+            }
+        };
+        return Some(Wait { within: guest.vm.ready_within, best_effort: false, reason, starts });
+    }
+    let own = |nic: &&WantedNic<'_>| nic.owner.is_some_and(|(owner, _)| owner == name);
+    let pfs: Vec<&WantedNic<'_>> = nics.iter().filter(own).collect();
+    (!pfs.is_empty()).then(|| link_inside(name, &pfs, starts))
+}
+
+/// How a container is waited for that has these PFs.
+fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], starts: bool) -> Wait {
+    let names: Vec<&str> = pfs.iter().map(|nic| nic.name.as_str()).collect();
+    let links = if names.len() == 1 { "has its link" } else { "have their links" };
+    Wait {
+        within: LINK_WITHIN,
+        best_effort: pfs.iter().all(|nic| nic.nic.best_effort.contains(LINK)),
+        reason: format!("{name} is ready when {} {links} inside it", names.join(" and ")),
+        starts,
+    }
+}
