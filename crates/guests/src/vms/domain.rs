@@ -189,6 +189,8 @@ pub fn render(domain: &Domain<'_>) -> String {
                  function='0x{function:x}'{others}/>"
             ),
         );
+        // A VF has none, and to look costs a moment.
+        line(3, "<rom enabled='no'/>".to_owned());
         line(2, "</hostdev>".to_owned());
     }
     line(2, "<serial type='unix'>".to_owned());

@@ -17,7 +17,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root, files, interrupt, running::Running};
-use penstock_model::{Boot, GuestKind, GuestName, Inside, inventory::FoundGuest};
+use penstock_model::{Boot, GuestKind, GuestName, Inside, Vm, inventory::FoundGuest};
 use penstock_plan::action::GuestDefinition;
 
 use self::{
@@ -70,6 +70,10 @@ const ASK: Duration = Duration::from_millis(500);
 
 /// After how long the agent of a guest that has not said on its console that it is ready is asked all the same.
 const ASK_ANYWAY: Duration = Duration::from_secs(5);
+
+/// The command line of the builtin guest: each byte on a serial console costs a slow machine an exit of the VM, and what
+/// the host's processor needs against itself the host's kernel does.
+const BUILTIN_COMMAND_LINE: &str = "console=ttyS0 quiet mitigations=off tsc=reliable no_timer_check";
 
 /// The VMs of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -456,7 +460,6 @@ impl Vms {
             }
             Err(GuestError::NoFile { guest: guest.clone(), what, path: path.clone() })
         };
-        let more = vm.command_line.iter().map(String::as_str);
         Ok(match &vm.boot {
             Boot::Builtin => {
                 let looked = || self.builtin.directories.clone();
@@ -471,18 +474,13 @@ impl Vms {
                 Booted::Kernel {
                     kernel: own("vmlinuz"),
                     initramfs: Some(own("initramfs")),
-                    // Each byte on a serial console costs a slow machine an exit of the VM.
-                    command_line: ["console=ttyS0", "quiet"]
-                        .into_iter()
-                        .chain(more)
-                        .collect::<Vec<_>>()
-                        .join(" "),
+                    command_line: command_line(BUILTIN_COMMAND_LINE, &vm),
                 }
             }
             Boot::Kernel { kernel, initramfs } => Booted::Kernel {
                 kernel: there("kernel", kernel)?,
                 initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
-                command_line: ["console=ttyS0"].into_iter().chain(more).collect::<Vec<_>>().join(" "),
+                command_line: command_line("console=ttyS0", &vm),
             },
             Boot::Disk { path, format } => Booted::Disk { path: there("disk image", path)?, format: *format },
         })
@@ -580,7 +578,14 @@ impl Vms {
     }
 }
 
-fn vm(definition: &GuestDefinition) -> penstock_model::Vm {
+fn command_line(given: &str, vm: &Vm) -> String {
+    match &vm.command_line {
+        Some(more) => format!("{given} {more}"),
+        None => given.to_owned(),
+    }
+}
+
+fn vm(definition: &GuestDefinition) -> Vm {
     definition.vm.clone().unwrap_or_default()
 }
 

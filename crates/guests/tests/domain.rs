@@ -1,0 +1,121 @@
+//! Golden domains: what libvirt is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, path::Path};
+
+use penstock_guests::vms::domain::{self, Booted, Domain};
+use penstock_model::{ByteSize, CpuSet, DiskFormat, Firmware, Inside, Vm};
+use penstock_plan::action::{GuestDefinition, GuestFunction};
+
+fn function(bdf: &str) -> GuestFunction {
+    GuestFunction {
+        function: bdf.parse().unwrap(),
+        interface: "eth0".parse().unwrap(),
+        addresses: vec![],
+        mtu: None,
+        mac: None,
+        egress_rate: None,
+        ingress_rate: None,
+    }
+}
+
+fn definition(guest: &str, functions: &[&str]) -> GuestDefinition {
+    GuestDefinition {
+        guest: guest.parse().unwrap(),
+        cpus: None,
+        memory: None,
+        pin: None,
+        root: None,
+        devices: vec![],
+        vm: Some(Vm::default()),
+        init: vec![],
+        functions: functions.iter().map(|bdf| function(bdf)).collect(),
+    }
+}
+
+fn kernel() -> Booted {
+    Booted::Kernel {
+        kernel: "/run/penstock/guests/penstock-rt-2/vmlinuz".into(),
+        initramfs: Some("/run/penstock/guests/penstock-rt-2/initramfs".into()),
+        command_line: "console=ttyS0".to_owned(),
+    }
+}
+
+fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -> String {
+    let emulator: Option<CpuSet> = emulator.map(|set| set.parse().unwrap());
+    domain::render(&Domain {
+        definition,
+        boot,
+        emulator: emulator.as_ref(),
+        console_log: "/run/penstock/guests/penstock-rt-2/console.log",
+        console_socket: "/run/penstock/guests/penstock-rt-2/console.sock",
+    })
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(text, wanted, "{}", path.display());
+}
+
+#[test]
+fn a_vm_with_nothing_said() {
+    golden("bare.xml", &render(&definition("rt-2", &[]), &kernel(), None));
+}
+
+#[test]
+fn functions_have_addresses_of_their_own() {
+    let definition = definition("rt-2", &["0000:04:10.0", "0000:04:10.5", "10001:ff:1f.7"]);
+    golden("functions.xml", &render(&definition, &kernel(), None));
+    let inside: Vec<String> =
+        (0..3).map(|position| domain::address_inside(position, 3).unwrap().to_string()).collect();
+    assert_eq!(inside, ["0000:00:04.0", "0000:00:05.0", "0000:00:06.0"]);
+    for (inside, owned) in inside.iter().zip(&definition.functions) {
+        assert_eq!(domain::function_at(&definition, inside.parse().unwrap()), Some(owned.function));
+    }
+    assert_eq!(domain::function_at(&definition, "0000:00:07.0".parse().unwrap()), None);
+}
+
+#[test]
+fn real_time() {
+    let definition = GuestDefinition {
+        memory: Some(1 << 30),
+        pin: Some("2,4-5".parse().unwrap()),
+        vm: Some(Vm {
+            locked_memory: true,
+            huge_pages: Some(ByteSize(2 << 20)),
+            inside: Inside::Console,
+            ..Vm::default()
+        }),
+        ..definition("rt-2", &["0000:04:10.0"])
+    };
+    golden("real-time.xml", &render(&definition, &kernel(), Some("0-1,3")));
+    // Fewer virtual CPUs than pinned ones: each on one, in ascending order.
+    let fewer = render(&GuestDefinition { cpus: Some(1), ..definition }, &kernel(), None);
+    assert!(fewer.contains("vcpu='0' cpuset='2'") && !fewer.contains("vcpu='1'"), "{fewer}");
+}
+
+#[test]
+fn a_disk_with_uefi_and_a_hostile_path() {
+    let definition = GuestDefinition {
+        cpus: Some(4),
+        vm: Some(Vm { firmware: Firmware::Uefi, inside: Inside::None, ..Vm::default() }),
+        ..definition("rt-2", &[])
+    };
+    let boot = Booted::Disk { path: "/srv/a&b 'c' \"d\"/<é>.qcow2".into(), format: DiskFormat::Qcow2 };
+    golden("disk.xml", &render(&definition, &boot, None));
+}
+
+#[test]
+fn more_functions_than_slots_share_them() {
+    let functions: Vec<String> =
+        (0..28).map(|n| format!("0000:{:02x}:{:02x}.{}", 4 + n / 8 / 32, n / 8, n % 8)).collect();
+    let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
+    let text = render(&definition("rt-2", &functions), &kernel(), None);
+    assert_eq!(text.matches("multifunction='on'").count(), 4, "one for each slot");
+    assert!(text.contains("slot='0x07' function='0x3'/>"), "{text}");
+}
