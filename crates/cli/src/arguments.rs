@@ -49,6 +49,8 @@ pub enum Verb {
     Stop(Guests),
     /// Show the guests of this machine
     Status,
+    /// Show a guest's console, from before you looked, and write to it
+    Console(Console),
     /// Do all of it on an emulated board, and leave a report
     Rehearse(Rehearse),
     /// Keep, enter and drop a rehearsal's board
@@ -56,6 +58,9 @@ pub enum Verb {
     Board(Board),
     /// Print the model's JSON Schema
     Schema,
+    /// Work inside a VM for the Penstock on its host
+    #[command(subcommand, hide = true)]
+    Inside(Inside),
 }
 
 /// The model, and where on this machine its NICs are.
@@ -149,6 +154,25 @@ pub struct Guests {
     pub guests: Vec<penstock_model::GuestName>,
 }
 
+/// `console`
+#[derive(Debug, Args)]
+pub struct Console {
+    /// The guest; without one, list the guests that have a console
+    pub guest: Option<penstock_model::GuestName>,
+    /// Only look
+    #[arg(long)]
+    pub read_only: bool,
+    /// Begin with the last N lines [default: 24]
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    pub lines: Option<usize>,
+    /// Begin with the first byte of the guest's last start
+    #[arg(long)]
+    pub all: bool,
+    /// Take the guest from SSH_ORIGINAL_COMMAND and nothing else from anywhere: for `ForceCommand` (docs/console.md)
+    #[arg(long, hide = true, conflicts_with_all = ["guest", "read_only", "lines", "all"])]
+    pub ssh: bool,
+}
+
 /// `rehearse`
 #[derive(Debug, Args)]
 pub struct Rehearse {
@@ -196,4 +220,13 @@ pub enum Board {
     },
     /// List kept boards
     List,
+}
+
+/// `inside`
+#[derive(Debug, Subcommand)]
+pub enum Inside {
+    /// Print the network interfaces, each with its PCI function
+    Interfaces,
+    /// Send and count frames: the task is read as JSON from standard input
+    Frames,
 }

@@ -4,6 +4,7 @@
 //!
 //! What outlives a Penstock is kept in files ([`state`]); no daemon of Penstock's own runs.
 
+pub mod console;
 pub mod containers;
 pub mod error;
 pub mod guests;

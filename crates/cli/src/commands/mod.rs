@@ -3,7 +3,9 @@
 pub mod apply;
 mod board;
 mod check;
+mod console;
 mod guests;
+mod inside;
 mod plan;
 mod rehearse;
 mod scan;
@@ -29,9 +31,11 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Start(arguments) => guests::start(&arguments, settings, printer),
         Verb::Stop(arguments) => guests::stop(&arguments, settings, printer),
         Verb::Status => status::run(settings, printer),
+        Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema => schema::run(printer),
+        Verb::Inside(arguments) => inside::run(&arguments),
     }
 }
 
