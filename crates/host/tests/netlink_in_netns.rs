@@ -399,7 +399,7 @@ fn every_pair(count: usize) -> Vec<(usize, usize)> {
 /// The pairs of which a frame arrived.
 fn arrived(pairs: &[(usize, usize)], outcome: &[Reach]) -> BTreeSet<(usize, usize)> {
     let both = pairs.iter().zip(outcome);
-    both.filter(|(_, reach)| matches!(reach, Reach::Arrived { .. })).map(|(pair, _)| *pair).collect()
+    both.filter(|(_, reach)| matches!(reach, Reach::Arrived)).map(|(pair, _)| *pair).collect()
 }
 
 fn frames_pass_where_ports_are_not_isolated() {
@@ -417,7 +417,7 @@ fn frames_pass_where_ports_are_not_isolated() {
     // Where all arrive, nothing is waited for.
     let started = Instant::now();
     let outcome = reach(&endpoints, &[(2, 3)], Duration::from_secs(30)).unwrap();
-    assert!(matches!(outcome[..], [Reach::Arrived { .. }]), "{outcome:?}");
+    assert!(matches!(outcome[..], [Reach::Arrived]), "{outcome:?}");
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
@@ -447,7 +447,7 @@ fn an_interface_that_is_down_sends_nothing() {
     let outcome = reach(&endpoints, &pairs, Duration::from_millis(300)).unwrap();
     assert!(matches!(&outcome[0], Reach::SendFailed(why) if why.contains("down")), "{outcome:?}");
     assert_eq!(outcome[1], Reach::NotArrived);
-    assert!(matches!(outcome[2], Reach::Arrived { .. }), "{outcome:?}");
+    assert!(matches!(outcome[2], Reach::Arrived), "{outcome:?}");
     endpoints[0].interface = 4711;
     let error = reach(&endpoints, &pairs, Duration::from_millis(300)).unwrap_err();
     assert!(matches!(&error, FramesError::Socket { interface: 4711, .. }), "{error}");
@@ -505,5 +505,5 @@ fn a_frame_whose_tag_was_stripped_counts() {
     };
     let endpoints = [endpoint(&left, "near.7"), endpoint(&right, "far")];
     let outcome = reach(&endpoints, &[(0, 1)], Duration::from_secs(2)).unwrap();
-    assert!(matches!(outcome[..], [Reach::Arrived { .. }]), "{outcome:?}");
+    assert!(matches!(outcome[..], [Reach::Arrived]), "{outcome:?}");
 }

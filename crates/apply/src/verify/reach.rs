@@ -240,9 +240,7 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
     let wanted = if arrives { ARRIVES } else { ISOLATED };
     match (path.expectation, outcome) {
         (_, Err(why)) => page.put("reach", wanted, why, Outcome::Unknown),
-        (Expectation::Arrives, Ok(Reach::Arrived { .. })) => {
-            page.put("reach", wanted, ARRIVES, Outcome::Pass)
-        }
+        (Expectation::Arrives, Ok(Reach::Arrived)) => page.put("reach", wanted, ARRIVES, Outcome::Pass),
         (Expectation::Arrives, Ok(Reach::NotArrived)) => {
             page.put("reach", wanted, "nothing arrived", Outcome::Fail);
         }
@@ -256,7 +254,7 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
         (_, Ok(Reach::SendFailed(why))) => {
             page.put("reach", wanted, format!("nothing could be sent: {why}"), Outcome::Unknown);
         }
-        (Expectation::Isolated(barrier), Ok(Reach::Arrived { .. })) => match lacking(scene, path, barrier) {
+        (Expectation::Isolated(barrier), Ok(Reach::Arrived)) => match lacking(scene, path, barrier) {
             Some(why) => page.put("reach", wanted, format!("{ARRIVES}: {why}"), Outcome::Unsupported),
             None => page.put("reach", wanted, ARRIVES, Outcome::Fail),
         },
@@ -369,7 +367,7 @@ fn loopback(
     let tried: Vec<bool> = inside
         .into_iter()
         .filter_map(|(_, outcome)| match outcome {
-            Ok(Reach::Arrived { .. }) => Some(true),
+            Ok(Reach::Arrived) => Some(true),
             Ok(Reach::NotArrived) => Some(false),
             Ok(Reach::SendFailed(_)) | Err(_) => None,
         })

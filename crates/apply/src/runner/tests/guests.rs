@@ -281,7 +281,10 @@ fn of_many_plans_with_many_failures_the_rest_is_done_and_nothing_else() {
         let plan = plan_of(&borrowed);
         let of = |n: u32| drawn[n as usize - 1].0;
         let fails: BTreeMap<u32, bool> = (1..=count)
-            .filter_map(|n| (!of(n).is_empty() && draw(6) == 0).then(|| (n, draw(2) == 0)))
+            .filter(|n| !of(*n).is_empty())
+            .map(|n| (n, draw(6)))
+            .filter(|(_, drawn)| *drawn < 2)
+            .map(|(n, drawn)| (n, drawn == 0))
             .collect();
         let fails_by = fails.iter().map(|(n, half)| (function(*n), *half)).collect();
         let mut world = Functions { fails: fails_by, side_by_side: round % 2 == 0, ..Functions::default() };
