@@ -62,6 +62,12 @@ impl Image {
         })
     }
 
+    /// Where the kernel and the initramfs of the builtin guest are, or will be once the image of this version's recipe is
+    /// made in `cache`.
+    pub fn guest_directory(cache: &Cache) -> PathBuf {
+        cache.images().join(recipe::digest()).join("guest")
+    }
+
     /// The digest of the recipe.
     pub fn digest(&self) -> &str {
         &self.digest

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use penstock_apply::{Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options};
-use penstock_guests::Containers;
+use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
     Place, Root,
     files::{self, Lock},
@@ -22,6 +22,7 @@ pub struct Machine {
     root: Root,
     state: PathBuf,
     journal: PathBuf,
+    builtin: Builtin,
 }
 
 impl Machine {
@@ -32,7 +33,12 @@ impl Machine {
 
     /// The machine whose file systems are under `root`.
     pub fn at(root: Root, settings: &Settings) -> Machine {
-        Machine { root, state: settings.state.clone(), journal: settings.journal.clone() }
+        Machine {
+            root,
+            state: settings.state.clone(),
+            journal: settings.journal.clone(),
+            builtin: builtin(settings),
+        }
     }
 
     /// Everything found on it, with the guests that are defined there.
@@ -41,7 +47,7 @@ impl Machine {
             return Ok(penstock_host::scan::scan(&self.root, None));
         }
         let mut inventory = penstock_host::scan::scan_system();
-        inventory.guests = self.containers().found().or_fail(Status::Missing)?;
+        inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         Ok(inventory)
     }
@@ -63,8 +69,13 @@ impl Machine {
         }
     }
 
+    /// Its guests.
+    pub fn guests(&self) -> Guests {
+        Guests::new(self.root.clone(), self.state.join("guests"), self.builtin.clone())
+    }
+
     /// Its containers.
-    pub fn containers(&self) -> Containers {
+    fn containers(&self) -> Containers {
         Containers::new(self.root.clone(), self.state.join("guests"))
     }
 
@@ -78,30 +89,35 @@ impl Machine {
         let _alone = self.lock()?;
         files::create_dir_all(&self.journal).or_fail(Status::Missing)?;
         let mut journal = FileJournal::open(self.journal.join("journal")).or_fail(Status::Missing)?;
-        let (mut host, mut containers) =
-            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.containers());
-        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut containers];
+        let (mut host, mut guests) =
+            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.guests());
+        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
         let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
         Ok(penstock_apply::run(plan, &mut carriers, &mut journal, observer, &options))
     }
 
     /// Where each of the model's guests can be looked into.
     pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
-        let containers = self.containers();
-        let place = |name: &GuestName| match containers.place(name) {
-            Some(place) => GuestPlace::Running(Box::new(place)),
-            None => GuestPlace::NotRunning("it does not run".to_owned()),
+        let guests = self.guests();
+        let status = guests.status();
+        let place = |name: &GuestName| match (guests.place(name), &status) {
+            (Ok(place), _) => GuestPlace::Running(place),
+            (Err(_), Err(unseen)) => GuestPlace::Unseen(unseen.to_string()),
+            (Err(why), Ok(status)) => closed(why, status.get(name)),
         };
         model.guests.keys().map(|name| (name.clone(), place(name))).collect()
     }
 
-    /// What the limits of the model's running guests turn out to be.
+    /// What the limits, pins, rates and devices of the model's containers turn out to be.
     pub fn limits(&self, model: &Model) -> Vec<Verdict> {
         let containers = self.containers();
-        let of = |(name, guest): (&GuestName, &Guest)| {
-            containers.limits_verdicts(name, guest.cpus, guest.memory.map(|size| size.0))
-        };
+        let of = |(name, guest): (&GuestName, &Guest)| containers.verdicts(name, guest);
         model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
+    }
+
+    /// Where a run keeps how far it is.
+    pub fn progress_file(&self) -> PathBuf {
+        self.state.join("progress.json")
     }
 
     fn lock(&self) -> Result<Lock, Failure> {
@@ -118,4 +134,36 @@ impl Machine {
             Failure::new(Status::Refused, text).hint("wait for it to end, then try again")
         })
     }
+}
+
+/// Why a guest cannot be looked into, told from how it is.
+fn closed(why: String, status: Option<&GuestStatus>) -> GuestPlace {
+    let Some(status) = status else {
+        return GuestPlace::NotRunning("it is not defined here".to_owned());
+    };
+    match status.condition {
+        Condition::Running => GuestPlace::Closed(why),
+        Condition::Suspended => GuestPlace::NotRunning("it is suspended".to_owned()),
+        Condition::Stopped => GuestPlace::NotRunning("it was not started".to_owned()),
+        Condition::Died if status.last_words.is_empty() => {
+            GuestPlace::NotRunning("it died, and its console says nothing".to_owned())
+        }
+        Condition::Died => GuestPlace::NotRunning(format!(
+            "it died; its console ends with: {}",
+            status.last_words.join(" | ")
+        )),
+    }
+}
+
+/// Where the kernel and the initramfs of the builtin guest may be: on a board in its image; on a machine of the user's in
+/// the board image that was made there.
+fn builtin(settings: &Settings) -> Builtin {
+    let made = penstock_board::Image::guest_directory(&penstock_board::Cache::at(&settings.cache));
+    Builtin { directories: vec![PathBuf::from("/usr/lib/penstock/guest"), made] }
+}
+
+/// Guests that cannot be looked at: what is missing, and what to do.
+fn of_guests(error: penstock_guests::GuestError) -> Failure {
+    let hint = error.hint();
+    Failure::new(Status::Missing, error).hints(hint)
 }
