@@ -5,7 +5,7 @@ use std::{env, fs, io};
 
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
-    Bdf, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos,
+    Bdf, ByteSize, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
 };
 use penstock_testkit::sysfs;
@@ -64,6 +64,33 @@ fn an_older_kernels_vfs_are_found_through_the_capability() {
     assert_eq!(vfio.driver.as_deref(), Some("vfio-pci"));
     assert_eq!(vfio.driver_override.as_deref(), Some("vfio-pci"));
     assert_eq!(sriov.vfs[5].present.as_ref().unwrap().driver_override, None);
+}
+
+#[test]
+fn memory_is_what_the_kernel_manages() {
+    // 32768000 kB.
+    assert_eq!(scanned("82599-two-port").memory, ByteSize(32_768_000 << 10));
+    for (text, notes) in
+        [("MemFree: 1 kB\n", 1), ("MemTotal: 99999999999999999999 kB\n", 1), ("MemTotal:\t7 kB", 0)]
+    {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir(tree.path().join("proc")).unwrap();
+        fs::write(tree.path().join("proc/meminfo"), text).unwrap();
+        let inventory = scan(&Root::at(tree.path()), None);
+        assert_eq!(inventory.memory, ByteSize(if notes == 0 { 7168 } else { 0 }), "{text}");
+        let said = inventory.unknown.iter().filter(|note| note.contains("/proc/meminfo")).count();
+        assert_eq!(said, notes, "{:?}", inventory.unknown);
+    }
+}
+
+#[test]
+fn who_else_is_in_a_group_is_known_by_class_and_driver() {
+    let inventory = scanned("shared-iommu-group");
+    let port = &inventory.others[&"0000:00:01.1".parse().unwrap()];
+    assert_eq!((port.class, port.driver.as_deref()), (0x06_0400, Some("pcieport")));
+    assert!(port.is_harmless_bridge());
+    let known = |bdf| inventory.pf(bdf).is_some() || inventory.others.contains_key(&bdf);
+    assert!(inventory.iommu_groups.values().flatten().all(|bdf| known(*bdf)));
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct Inventory {
     pub nvme: Vec<NvmeController>,
     /// IOMMU groups by number, each with all its members; empty when the IOMMU is off.
     pub iommu_groups: BTreeMap<u32, Vec<Bdf>>,
+    /// Members of IOMMU groups that are none of the functions above and no VFs, by PCI address.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<Bdf, OtherFunction>,
     /// Guests of ours that are defined here. `scan` alone leaves it empty; the binary fills it in.
     pub guests: BTreeMap<GuestName, FoundGuest>,
     /// The text of the files that the model's `generate` names, by absolute path; one that is not there is left out.
@@ -266,6 +269,25 @@ pub struct NvmeController {
     pub iommu_group: Option<u32>,
     /// Its SR-IOV capability.
     pub sriov: Option<Sriov>,
+}
+
+/// A PCI function that is there only because it shares an IOMMU group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherFunction {
+    /// Its class code: base class, subclass and programming interface in 24 bits (PCI Code and ID Assignment
+    /// Specification, 1).
+    pub class: u32,
+    /// The bound driver.
+    pub driver: Option<String>,
+}
+
+impl OtherFunction {
+    /// Whether VFIO gives a group away with this member in it: a bridge between buses, or one without a driver
+    /// (`drivers/vfio/group.c`, `drivers/iommu/iommu.c`: only who has a driver of the kernel's own holds a group).
+    pub fn is_harmless_bridge(&self) -> bool {
+        let between_buses = matches!(self.class >> 8, 0x0604 | 0x0609);
+        between_buses || (self.class >> 16 == 0x06 && self.driver.is_none())
+    }
 }
 
 impl Inventory {

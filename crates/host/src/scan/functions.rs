@@ -1,10 +1,10 @@
 //! PCI functions: which there are, what they are, and their IOMMU groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf,
-    inventory::{NvmeController, PciIdentity, Pf, SwitchMode},
+    inventory::{NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
     pci::PciIds,
 };
 
@@ -163,6 +163,23 @@ pub(super) fn iommu_group(directory: &str, reader: &mut Reader<'_>) -> Option<u3
         reader.note(format!("{path} points to {name:?}, which is no number"));
     }
     number
+}
+
+/// The members of `groups` that are neither Ethernet nor NVMe functions.
+pub(super) fn others(
+    functions: &[Function],
+    groups: &BTreeMap<u32, Vec<Bdf>>,
+    reader: &mut Reader<'_>,
+) -> BTreeMap<Bdf, OtherFunction> {
+    let members: BTreeSet<Bdf> = groups.values().flatten().copied().collect();
+    let known = |function: &Function| function.class >> 8 == ETHERNET || function.class == NVME;
+    let others = functions.iter().filter(|function| members.contains(&function.bdf) && !known(function));
+    others
+        .map(|function| {
+            let driver = reader.link_name(&function.attribute("driver"));
+            (function.bdf, OtherFunction { class: function.class, driver })
+        })
+        .collect()
 }
 
 /// Every IOMMU group with its members.

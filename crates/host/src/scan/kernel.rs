@@ -24,6 +24,20 @@ pub(super) fn kernel(reader: &mut Reader<'_>) -> Kernel {
     }
 }
 
+/// All of the RAM that the kernel manages (`MemTotal`); 0 where nothing says.
+pub(super) fn memory(reader: &mut Reader<'_>) -> ByteSize {
+    let path = "/proc/meminfo";
+    let Some(text) = reader.large_text(path) else { return ByteSize(0) };
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).and_then(|rest| {
+        let kib = rest.trim().strip_suffix("kB")?.trim_end();
+        kib.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    if total.is_none() {
+        reader.note(format!("{path} does not say how much memory there is"));
+    }
+    ByteSize(total.unwrap_or_default())
+}
+
 /// The pools of huge pages, the smallest page first.
 pub(super) fn huge_pages(reader: &mut Reader<'_>) -> Vec<HugePages> {
     let mut pools = Vec::new();

@@ -51,11 +51,13 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         kernel: kernel::kernel(&mut reader),
         cpus: cpus::cpus(&mut reader),
         huge_pages: kernel::huge_pages(&mut reader),
+        memory: kernel::memory(&mut reader),
         pfs: functions::pfs(&functions, &mut reader, &mut interfaces),
         nvme: functions::nvme(&functions, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
         ..Inventory::default()
     };
+    inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);
     name_functions(&mut inventory, &mut reader);
     interfaces.note_others(&mut reader);
     inventory.unknown = reader.into_notes();
