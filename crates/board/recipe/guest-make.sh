@@ -58,6 +58,10 @@ case " $* " in
 esac
 END
 chmod 755 $root/sbin/shutdown
+# What busybox' acpid runs for the power button.
+mkdir -p $root/etc/acpi/PWRF
+printf '#!/bin/sh\nexec /sbin/poweroff\n' >$root/etc/acpi/PWRF/00000080
+chmod 755 $root/etc/acpi/PWRF/00000080
 mknod $root/dev/console c 5 1
 
 mkdir -p /usr/lib/penstock/guest
