@@ -11,6 +11,7 @@ mod inventory_table;
 mod machine;
 mod model_file;
 mod printer;
+mod progress;
 mod rehearsal;
 mod run_directory;
 mod settings;

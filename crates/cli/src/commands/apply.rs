@@ -19,6 +19,7 @@ use crate::{
     machine::Machine,
     model_file,
     printer::Printer,
+    progress::Kept,
     settings::Settings,
 };
 
@@ -99,7 +100,9 @@ pub fn carry_out(
     }
     let started = Instant::now();
     let mut narrator = Narrator { printer, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
-    let outcome = machine.carry_out(&plan, mode, &mut narrator)?;
+    let mut kept = Kept::new(&mut narrator, &plan, mode, machine.progress_file());
+    let outcome = machine.carry_out(&plan, mode, &mut kept)?;
+    drop(kept);
     let Narrator { reports: steps, undone, .. } = narrator;
     printer.done();
     let mut carried = Carried {

@@ -1,46 +1,282 @@
-//! `penstock status`: the guests of this machine.
+//! `penstock status`: the guests of this machine, and who waits for what.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
 
-use penstock_guests::Status as GuestStatus;
-use penstock_model::GuestName;
+use penstock_guests::{Condition, GuestError, Status as GuestStatus, console::Console, state::State};
+use penstock_host::Root;
+use penstock_model::{GuestKind, GuestName};
+use serde::Serialize;
 
 use crate::{
     failure::{Failure, OrFail, Status},
     machine::Machine,
     printer::Printer,
+    progress::{self, Found, Progress, Wait},
     settings::Settings,
 };
 
-/// Prints one line a guest: whether it runs, for how long, and which functions it has.
+/// How many last lines of a dead guest's console are shown where its status has none.
+const LAST_LINES: usize = 8;
+
+/// What there is to tell; `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Told {
+    /// The guests that are defined, and those that are about to be.
+    guests: BTreeMap<GuestName, Guest>,
+    /// What is being carried out.
+    progress: Option<Progress>,
+    /// What was being carried out when whoever did it died.
+    died: Option<Progress>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Guest {
+    /// How it is; nothing for one that is not defined yet.
+    #[serde(flatten)]
+    status: Option<GuestStatus>,
+    /// What it waits for.
+    waits: Vec<Wait>,
+}
+
+/// Prints how each guest is, for how long, which functions it has and what it waits for.
 pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let guests = Machine::here(settings).containers().status().or_fail(Status::Missing)?;
-    printer.data(&guests, || table(&guests, SystemTime::now()))?;
+    let machine = Machine::here(settings);
+    let guests = match machine.guests().status() {
+        Ok(guests) => guests,
+        // Only whether a VM is suspended cannot be told then; not for that the rest is not told.
+        Err(error @ GuestError::Libvirt { .. }) => {
+            let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
+            printer.warn(format!("whether VMs are suspended is not known: {error}{why}"));
+            without_libvirt(&machine, settings).or_fail(Status::Missing)?
+        }
+        Err(error) => return Err(Failure::new(Status::Missing, error)),
+    };
+    let (progress, died) = match progress::read(&machine.progress_file()) {
+        Found::Nothing => (None, None),
+        Found::Running(progress) => (Some(progress), None),
+        Found::Died(progress) => (None, Some(progress)),
+    };
+    let guests = guests
+        .into_iter()
+        .map(|(name, status)| (name, Guest { status: Some(status), waits: Vec::new() }))
+        .collect();
+    let mut told = Told { guests, progress, died };
+    for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
+        told.guests.entry(name.clone()).or_default().waits = waits.clone();
+    }
+    printer.data(&told, || in_words(&told, progress::now()))?;
     Ok(Status::Holds)
 }
 
-fn table(guests: &BTreeMap<GuestName, GuestStatus>, now: SystemTime) -> String {
-    if guests.is_empty() {
-        return "No guests are defined on this machine.".to_owned();
-    }
-    let line = |(name, status): (&GuestName, &GuestStatus)| {
-        let state = match (status.pid, status.since) {
-            (Some(pid), Some(since)) => format!("running for {} (pid {pid})", age(since, now)),
-            (Some(pid), None) => format!("running (pid {pid})"),
-            (None, _) => "stopped".to_owned(),
+/// How each guest is, as far as files and processes tell.
+fn without_libvirt(
+    machine: &Machine,
+    settings: &Settings,
+) -> Result<BTreeMap<GuestName, GuestStatus>, GuestError> {
+    let mut all = machine.guests().containers().status()?;
+    let state = State::new(settings.state.join("guests"));
+    for guest in state.guests()? {
+        let (Some(definition), Some(console)) = (state.definition(&guest)?, Console::of(&state, &guest)?)
+        else {
+            continue;
         };
-        let functions: Vec<String> =
-            status.functions.iter().map(|owned| format!("{}={}", owned.interface, owned.function)).collect();
-        format!("{name:<16} {state:<32} {}\n", functions.join(" "))
-    };
-    guests.iter().map(line).collect()
+        if console.kind() != GuestKind::Vm {
+            continue;
+        }
+        let started = state.started(&guest)?;
+        let qemu =
+            started.as_ref().and_then(|started| started.init).filter(|qemu| qemu.runs(&Root::system()));
+        let condition = match (&started, &qemu) {
+            (Some(_), Some(_)) => Condition::Running,
+            (Some(_), None) => Condition::Died,
+            (None, _) => Condition::Stopped,
+        };
+        let died = condition == Condition::Died;
+        let status = GuestStatus {
+            kind: GuestKind::Vm,
+            condition,
+            pid: qemu.map(|qemu| qemu.pid),
+            since: started.map(|started| started.since).filter(|_| qemu.is_some()),
+            functions: definition.functions,
+            last_words: if died { console.last_lines(LAST_LINES) } else { Vec::new() },
+        };
+        all.insert(guest, status);
+    }
+    Ok(all)
 }
 
-/// How long ago `since`, in seconds after the epoch, was.
-fn age(since: u64, now: SystemTime) -> String {
-    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    humantime::format_duration(Duration::from_secs(now.saturating_sub(since))).to_string()
+/// `now` in milliseconds since 1970.
+fn in_words(told: &Told, now: u64) -> String {
+    let mut text = String::new();
+    if let Some(progress) = &told.progress {
+        text += &format!(
+            "penstock (pid {}) has been {} for {}: {} of {} steps done\n",
+            progress.process.id,
+            progress.doing,
+            whole(now.saturating_sub(progress.since)),
+            progress.done,
+            progress.steps,
+        );
+    }
+    if let Some(died) = &told.died {
+        let at =
+            died.at.as_ref().map_or(String::new(), |(step, action)| format!(" at step {step} ({action})"));
+        text += &format!(
+            "A penstock that was {} died{at}, with {} of {} steps done; `penstock apply` or `penstock stop` puts it \
+             right.\n",
+            died.doing, died.done, died.steps,
+        );
+    }
+    if told.guests.is_empty() {
+        return text + "No guests are defined on this machine.";
+    }
+    for (name, guest) in &told.guests {
+        text += &line(name, guest, now);
+    }
+    text
+}
+
+fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
+    let Some(status) = &guest.status else {
+        return format!("{name:<16} {:<9}  not there yet{}\n", "", waits(&guest.waits, now));
+    };
+    let kind = match status.kind {
+        GuestKind::Vm => "VM",
+        GuestKind::Container => "container",
+    };
+    let lasted = status.since.map(|since| whole(now.saturating_sub(since.saturating_mul(1000))));
+    let lasted = lasted.map(|lasted| format!(" for {lasted}")).unwrap_or_default();
+    let condition = match status.condition {
+        Condition::Stopped => "stopped",
+        Condition::Suspended => "suspended",
+        Condition::Running => "running",
+        Condition::Died => "died",
+    };
+    let pid = status.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    let functions = status.functions.iter().map(|owned| format!("{}={}", owned.interface, owned.function));
+    let mut text = format!("{name:<16} {kind:<9}  {condition}{lasted}{pid}{}\n", waits(&guest.waits, now));
+    let functions: Vec<String> = functions.collect();
+    if !functions.is_empty() {
+        text += &format!("{:<28}{}\n", "", functions.join(" "));
+    }
+    if status.condition == Condition::Died {
+        for said in &status.last_words {
+            text += &format!("{:<28}| {said}\n", "");
+        }
+    }
+    text
+}
+
+/// What a guest waits for, as the end of its line.
+fn waits(waits: &[Wait], now: u64) -> String {
+    let wait = |wait: &Wait| {
+        let more = match (wait.until, wait.since) {
+            (Some(until), _) => format!(", up to {} more", whole(until.saturating_sub(now))),
+            (None, Some(since)) => format!(", for {}", whole(now.saturating_sub(since))),
+            (None, None) => ", which is not begun".to_owned(),
+        };
+        format!("{}{more}", wait.what)
+    };
+    if waits.is_empty() {
+        return String::new();
+    }
+    format!(", waits for: {}", waits.iter().map(wait).collect::<Vec<_>>().join("; "))
+}
+
+/// A time in whole seconds: "3 s", "2 min 5 s", "3 h 2 min", "2 days 1 h".
+fn whole(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} days {} h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_host::running::Running;
+    use penstock_plan::StepId;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn status(condition: Condition, seconds: Option<u64>) -> GuestStatus {
+        GuestStatus {
+            kind: GuestKind::Vm,
+            condition,
+            pid: seconds.map(|_| 42),
+            since: seconds.map(|seconds| NOW / 1000 - seconds),
+            functions: Vec::new(),
+            last_words: Vec::new(),
+        }
+    }
+
+    fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
+        let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
+        Told { guests, progress: None, died: None }
+    }
+
+    fn link(since: Option<u64>, until: Option<u64>) -> Wait {
+        let what = "link of NET1 (0000:02:00.0)".to_owned();
+        Wait { step: StepId(3), what, reason: String::new(), since, until }
+    }
+
+    #[test]
+    fn a_suspended_guest_tells_what_it_waits_for() {
+        let waits = vec![link(Some(NOW - 3000), Some(NOW + 12_900))];
+        let text = in_words(&told(status(Condition::Suspended, Some(3)), waits), NOW);
+        assert_eq!(
+            text,
+            "rt-2             VM         suspended for 3 s (pid 42), waits for: link of NET1 (0000:02:00.0), up to \
+             12 s more\n"
+        );
+        let text = in_words(&told(status(Condition::Stopped, None), vec![link(None, None)]), NOW);
+        assert!(
+            text.ends_with("stopped, waits for: link of NET1 (0000:02:00.0), which is not begun\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_dead_guest_is_shown_with_its_last_words() {
+        let mut dead = status(Condition::Died, None);
+        dead.last_words = vec!["Kernel panic".to_owned(), "end".to_owned()];
+        let text = in_words(&told(dead, Vec::new()), NOW);
+        let indent = " ".repeat(28);
+        assert_eq!(
+            text,
+            format!("rt-2             VM         died\n{indent}| Kernel panic\n{indent}| end\n")
+        );
+    }
+
+    #[test]
+    fn a_run_that_died_is_said() {
+        let progress = Progress {
+            process: Running { id: 1, started: 0 },
+            doing: "applying".to_owned(),
+            since: NOW,
+            steps: 9,
+            done: 3,
+            at: Some((StepId(4), "guest rt-2: start".to_owned())),
+            guests: BTreeMap::new(),
+        };
+        let told = Told { guests: BTreeMap::new(), progress: None, died: Some(progress) };
+        let text = in_words(&told, NOW);
+        assert!(
+            text.contains("A penstock that was applying died at step 4 (guest rt-2: start), with 3 of 9"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn times_are_short() {
+        let cases = [(999, "0 s"), (59_999, "59 s"), (125_000, "2 min 5 s"), (10_920_000, "3 h 2 min")];
+        for (milliseconds, words) in cases {
+            assert_eq!(whole(milliseconds), words);
+        }
+        assert_eq!(whole(2 * 86_400_000 + 3_600_000), "2 days 1 h");
+    }
 }
