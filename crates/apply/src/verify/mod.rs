@@ -22,6 +22,7 @@ mod expectation;
 mod guest;
 mod kernel;
 mod nic;
+mod placement;
 mod reach;
 mod sample;
 mod scene;
@@ -30,6 +31,7 @@ mod stations;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
+pub use placement::placement;
 pub use stations::{Crossing, Post, Remote};
 
 /// Where a guest can be looked into.

@@ -1,0 +1,242 @@
+//! A VM as the host's scheduler and memory management show it: the threads and the memory of its QEMU process.
+//!
+//! QEMU names the thread of virtual CPU `n` `CPU n/KVM` (`softmmu/cpus.c`, when it is started with `debug-threads=on`, as
+//! libvirt does). What is read is proc_pid_task(5), proc_pid_status(5), proc_pid_smaps(5) and proc_pid_cmdline(5).
+
+use std::collections::BTreeMap;
+
+use penstock_model::CpuSet;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    Root,
+    files::{self, FileError},
+};
+
+/// A VM's QEMU process, as the host sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSight {
+    /// By virtual CPU, from 0: the host's CPUs that its thread may run on (`Cpus_allowed_list`).
+    pub vcpu_affinity: Vec<CpuSet>,
+    /// The CPUs that QEMU's other threads may run on, those of all of them together.
+    pub emulator_affinity: CpuSet,
+    /// Its memory as it was started with (`-m`), in bytes; `None` where its command line does not say.
+    pub memory: Option<u64>,
+    /// Memory that stays in RAM (`VmLck`), in bytes; that which functions reach by VFIO counts.
+    pub locked: Option<u64>,
+    /// Memory in huge pages: by the size of a page the size of what is mapped so, in bytes. `None` where the kernel does
+    /// not say.
+    pub huge: Option<BTreeMap<u64, u64>>,
+}
+
+/// Why a VM's process could not be looked at.
+#[derive(Debug, Error)]
+pub enum ThreadsError {
+    /// Its files could not be read: it has ended, or belongs to somebody else.
+    #[error("could not look at process {pid}")]
+    File {
+        /// The process.
+        pid: u32,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// None of its threads runs a virtual CPU.
+    #[error("process {pid} has no thread of a virtual CPU among its {threads}")]
+    NoVcpus {
+        /// The process.
+        pid: u32,
+        /// How many threads it has.
+        threads: usize,
+    },
+}
+
+/// A command line, a status or the name of a thread is shorter; the map of a VM's memory has some thousand lines.
+const LIMIT: usize = 8 << 20;
+
+/// Looks at the QEMU process `pid` of a VM.
+///
+/// # Errors
+///
+/// See [`ThreadsError`]. Threads that end while they are looked at are passed over.
+pub fn vm_sight(root: &Root, pid: u32) -> Result<VmSight, ThreadsError> {
+    let of = |name: &str| root.path(format!("/proc/{pid}/{name}"));
+    let error = |source: FileError| ThreadsError::File { pid, source };
+    let read = |name: &str| {
+        files::read_at_most(of(name), LIMIT)
+            .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned())
+            .map_err(error)
+    };
+    let tasks = files::list(of("task")).map_err(error)?;
+    let mut vcpus: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    let mut emulator = CpuSet::default();
+    for task in &tasks {
+        let (Ok(name), Ok(status)) =
+            (read(&format!("task/{task}/comm")), read(&format!("task/{task}/status")))
+        else {
+            continue;
+        };
+        let Some(allowed) = field(&status, "Cpus_allowed_list").and_then(|text| text.parse::<CpuSet>().ok())
+        else {
+            continue;
+        };
+        match vcpu(&name) {
+            Some(number) => drop(vcpus.insert(number, allowed)),
+            None => emulator.0.extend(allowed.0),
+        }
+    }
+    if vcpus.is_empty() {
+        return Err(ThreadsError::NoVcpus { pid, threads: tasks.len() });
+    }
+    let status = read("status")?;
+    Ok(VmSight {
+        vcpu_affinity: vcpus.into_values().collect(),
+        emulator_affinity: emulator,
+        memory: memory_of(&read("cmdline")?),
+        locked: field(&status, "VmLck").and_then(kilobytes),
+        huge: read("smaps").ok().map(|smaps| huge_of(&smaps)),
+    })
+}
+
+/// The number in `CPU 3/KVM`.
+fn vcpu(name: &str) -> Option<u32> {
+    name.strip_prefix("CPU ")?.split('/').next()?.trim().parse().ok()
+}
+
+/// The value of a line `Name: value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// `1234 kB` in bytes.
+fn kilobytes(text: &str) -> Option<u64> {
+    text.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What `-m` says, in bytes: `-m 256`, `-m 1G`, `-m size=262144k,slots=2` (QEMU's manual; MiB without a suffix).
+fn memory_of(command_line: &str) -> Option<u64> {
+    let mut words = command_line.split('\0');
+    words.find(|word| *word == "-m")?;
+    let size = words.next()?.split(',').next()?;
+    let size = size.strip_prefix("size=").unwrap_or(size);
+    let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &size[digits.len()..] {
+        "k" | "K" => 1 << 10,
+        "" | "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        "t" | "T" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// What is mapped in pages of more than the usual size, by the size of a page.
+fn huge_of(smaps: &str) -> BTreeMap<u64, u64> {
+    let mut huge = BTreeMap::new();
+    let mut size = None;
+    let mut usual = u64::MAX;
+    let mut mapped: Vec<(u64, u64)> = Vec::new();
+    for line in smaps.lines() {
+        if let Some(text) = line.strip_prefix("Size:") {
+            size = kilobytes(text.trim());
+        } else if let Some(text) = line.strip_prefix("KernelPageSize:")
+            && let (Some(size), Some(page)) = (size.take(), kilobytes(text.trim()))
+        {
+            usual = usual.min(page);
+            mapped.push((page, size));
+        }
+    }
+    for (page, size) in mapped.into_iter().filter(|(page, _)| *page > usual) {
+        let sum: &mut u64 = huge.entry(page).or_default();
+        *sum = sum.saturating_add(size);
+    }
+    huge
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(threads: &[(u32, &str, &str)], rest: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let write = |name: String, text: &str| {
+            let path = root.path(format!("/proc/7/{name}"));
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for (id, name, allowed) in threads {
+            write(format!("task/{id}/comm"), &format!("{name}\n"));
+            write(
+                format!("task/{id}/status"),
+                &format!(
+                    "Name:\t{name}\nCpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\nMems_allowed:\t1\n"
+                ),
+            );
+        }
+        for (name, text) in rest {
+            write((*name).to_owned(), text);
+        }
+        (directory, root)
+    }
+
+    const STATUS: &str =
+        "Name:\tqemu-system-x86\nVmPeak:\t  900000 kB\nVmLck:\t  262144 kB\nVmPin:\t       0 kB\n";
+    const SMAPS: &str = "7f0000000000-7f0010000000 rw-s 00000000 00:10 1 /dev/hugepages/libvirt/qemu/ram\n\
+                         Size:             262144 kB\nKernelPageSize:     2048 kB\nMMUPageSize:        2048 kB\n\
+                         7f1000000000-7f1000021000 rw-p 00000000 00:00 0\n\
+                         Size:                132 kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\n";
+
+    #[test]
+    fn a_pinned_vm() {
+        let threads = [
+            (7, "qemu-system-x86", "0"),
+            (8, "IO mon_iothread", "0-1"),
+            (10, "CPU 1/KVM", "3"),
+            (9, "CPU 0/KVM", "2"),
+        ];
+        let command = "/usr/bin/qemu-system-x86_64\0-name\0guest=rt-2\0-m\0size=262144k\0-smp\02\0";
+        let (_directory, root) =
+            tree(&threads, &[("status", STATUS), ("smaps", SMAPS), ("cmdline", command)]);
+        let sight = vm_sight(&root, 7).unwrap();
+        assert_eq!(
+            sight,
+            VmSight {
+                vcpu_affinity: vec!["2".parse().unwrap(), "3".parse().unwrap()],
+                emulator_affinity: "0-1".parse().unwrap(),
+                memory: Some(256 << 20),
+                locked: Some(256 << 20),
+                huge: Some([(2 << 20, 256 << 20)].into()),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_ended_is_told() {
+        assert!(matches!(vm_sight(&Root::at("/nowhere"), 7), Err(ThreadsError::File { pid: 7, .. })));
+        let (_directory, root) = tree(&[(7, "bash", "0-3")], &[("status", STATUS), ("cmdline", "bash\0")]);
+        assert!(matches!(vm_sight(&root, 7), Err(ThreadsError::NoVcpus { pid: 7, threads: 1 })));
+        // Without `smaps`, which needs the same user, the rest is seen all the same.
+        let (_directory, root) =
+            tree(&[(9, "CPU 0/TCG", "0-3")], &[("status", "Name:\tq\n"), ("cmdline", "q\0")]);
+        let sight = vm_sight(&root, 7).unwrap();
+        assert_eq!((sight.memory, sight.locked, sight.huge), (None, None, None));
+    }
+
+    #[test]
+    fn sizes_as_qemu_writes_them() {
+        for (words, bytes) in [
+            ("-m\0256", Some(256 << 20)),
+            ("-m\01G", Some(1 << 30)),
+            ("-m\0size=524288k,slots=2,maxmem=1G", Some(512 << 20)),
+            ("-m\0size=x", None),
+            ("-m\099999999999999999999", None),
+            ("-m\018446744073709551615G", None),
+            ("-m", None),
+            ("", None),
+        ] {
+            assert_eq!(memory_of(&format!("qemu\0{words}\0")), bytes, "{words}");
+        }
+    }
+}
