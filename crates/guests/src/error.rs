@@ -69,9 +69,41 @@ pub enum GuestError {
     NoLimits {
         /// Its name.
         guest: GuestName,
-        /// `cpus` or `memory`.
+        /// `cpus`, `memory` or `pin`.
         what: &'static str,
         /// Why not.
+        why: String,
+    },
+    /// A rate was asked for and the kernel cannot hold it.
+    #[error("the {what} of interface {interface} of guest {guest} cannot be held: {why}")]
+    NoRate {
+        /// Its name.
+        guest: GuestName,
+        /// `egress_rate` or `ingress_rate`.
+        what: String,
+        /// The interface inside.
+        interface: String,
+        /// Why not.
+        why: String,
+    },
+    /// A device of the model is not there, or is none.
+    #[error("guest {guest} cannot be given the device {path}: {why}")]
+    NoDevice {
+        /// Its name.
+        guest: GuestName,
+        /// The device's path on the host.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// A device of the model is the host's own.
+    #[error("guest {guest} is not given the device {path}: {why}")]
+    DeviceInUse {
+        /// Its name.
+        guest: GuestName,
+        /// The device's path on the host.
+        path: String,
+        /// What the host has on it.
         why: String,
     },
     /// A function has no interface on the host.
@@ -309,10 +341,27 @@ impl GuestError {
         Some(match self {
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::NoRoot { .. } => "make the directory, or leave `root` out of the model".to_owned(),
-            GuestError::NoLimits { .. } => {
-                "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), or leave `cpus` and `memory` out \
-                 of the model"
-                    .to_owned()
+            GuestError::NoLimits { what: "pin", why, .. } if why.contains("online") => {
+                "bring the others online (/sys/devices/system/cpu/cpuN/online), or pin it to CPUs that are".to_owned()
+            }
+            GuestError::NoLimits { what, .. } => format!(
+                "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), or leave `{what}` out of the model"
+            ),
+            GuestError::NoRate { what, .. } => {
+                let kernel = match what.as_str() {
+                    "ingress_rate" => "sch_tbf, sch_ingress, cls_matchall or cls_u32, act_mirred and ifb",
+                    _ => "sch_tbf",
+                };
+                format!(
+                    "it takes the host's programs nsenter (util-linux), tc and ip (iproute2) and the kernel's modules \
+                     {kernel}; or leave `{what}` out of the model, and use the VF's own `max_tx_rate` where it has one"
+                )
+            }
+            GuestError::NoDevice { path, .. } => {
+                format!("see `ls -lL {path}`, and `ls -l /dev/disk/by-id` for names that survive renumbering")
+            }
+            GuestError::DeviceInUse { .. } => {
+                "give it a disk or partition that the host does not use (`lsblk`), or unmount this one first".to_owned()
             }
             GuestError::NoInterface { function, .. } => {
                 format!("see `ls -l /sys/bus/pci/devices/{function}/driver /sys/bus/pci/devices/{function}/net`")
@@ -365,6 +414,9 @@ impl GuestError {
                 GuestError::NoLxc { .. }
                 | GuestError::NoRoot { .. }
                 | GuestError::NoLimits { .. }
+                | GuestError::NoRate { .. }
+                | GuestError::NoDevice { .. }
+                | GuestError::DeviceInUse { .. }
                 | GuestError::NoInterface { .. }
                 | GuestError::Libvirt { source: VirshError::Missing | VirshError::Silent { .. }, .. }
                 | GuestError::NoKvm

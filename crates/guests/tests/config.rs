@@ -3,8 +3,12 @@
 
 use std::{fs, path::Path};
 
-use penstock_guests::containers::config::{self, Config, ConfigError};
-use penstock_model::{InterfaceName, Mtu};
+use penstock_guests::containers::{
+    config::{self, Config, ConfigError},
+    devices::Granted,
+};
+use penstock_host::device::Device;
+use penstock_model::{InterfaceName, Mtu, TxRate};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) -> GuestFunction {
@@ -38,6 +42,7 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'stati
     config::render(&Config {
         definition,
         interfaces: &interfaces,
+        devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
         apparmor,
     })
@@ -84,6 +89,68 @@ fn a_directory_with_an_init_of_its_own() {
     golden("directory.conf", &render(&definition, &["ens1f0v0"], Some("unconfined")));
 }
 
+fn granted(node: &str, inside: &str, write: bool) -> Granted {
+    let device = Device { block: node != "/dev/ttyS1", major: 8, minor: 16 };
+    Granted { device, node: node.into(), inside: inside.to_owned(), write }
+}
+
+#[test]
+fn devices_pins_and_rates() {
+    let limited = GuestFunction {
+        egress_rate: Some(TxRate(100)),
+        ingress_rate: Some(TxRate(2500)),
+        ..function("0000:04:10.0", "eth0", Some(9000), &[])
+    };
+    let odd = GuestFunction { egress_rate: Some(TxRate(1)), ..function("0000:04:10.4", "it's$0", None, &[]) };
+    let definition = GuestDefinition {
+        pin: Some("1-2,5".parse().unwrap()),
+        functions: vec![limited, function("0000:04:10.2", "eth1", None, &[]), odd],
+        ..definition("linux-2")
+    };
+    let interfaces: Vec<InterfaceName> = ["a", "b", "c"].map(|name| name.parse().unwrap()).to_vec();
+    let config = Config {
+        definition: &definition,
+        interfaces: &interfaces,
+        devices: &[
+            granted("/dev/sdb", "/dev/disk/by-id/usb-a:b", true),
+            granted("/dev/ttyS1", "/dev/serial #1", false),
+        ],
+        directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+        apparmor: None,
+    };
+    golden("limited.conf", &config::render(&config).unwrap());
+    golden("rates.sh", &config::rates(&config, &[1500, 1500, 1500]).unwrap().unwrap());
+    let unlimited = GuestDefinition { functions: vec![], ..definition.clone() };
+    let config = Config { definition: &unlimited, interfaces: &[], ..config };
+    assert_eq!(config::rates(&config, &[]), Ok(None));
+}
+
+#[test]
+fn a_devices_path_cannot_smuggle_mounts_in() {
+    let definition = definition("a");
+    for path in [
+        "/etc/shadow",
+        "/dev/../etc/shadow",
+        "/dev/./a",
+        "/dev//a",
+        "/dev/",
+        "dev/a",
+        "/dev/a\nlxc.cap.keep = all",
+        "",
+    ] {
+        for devices in [[granted(path, "/dev/a", true)], [granted("/dev/a", path, true)]] {
+            let rendered = config::render(&Config {
+                definition: &definition,
+                interfaces: &[],
+                devices: &devices,
+                directory: Path::new("/run/penstock/guests/penstock-a"),
+                apparmor: None,
+            });
+            assert!(matches!(rendered, Err(ConfigError::Device { .. })), "{path:?}: {rendered:?}");
+        }
+    }
+}
+
 #[test]
 fn a_path_cannot_smuggle_keys_in() {
     let refused = |root: &str| {
@@ -91,6 +158,7 @@ fn a_path_cannot_smuggle_keys_in() {
         config::render(&Config {
             definition: &definition,
             interfaces: &[],
+            devices: &[],
             directory: Path::new("/run/penstock/guests/penstock-a"),
             apparmor: None,
         })
@@ -103,6 +171,7 @@ fn a_path_cannot_smuggle_keys_in() {
         let refused = config::render(&Config {
             definition: &definition("a"),
             interfaces: &[],
+            devices: &[],
             directory: Path::new(directory),
             apparmor: None,
         });

@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, process};
-use penstock_model::{Bdf, GuestName, Mac, Mtu, Outcome};
+use penstock_model::{Bdf, ByteSize, Guest, GuestName, Mac, Mtu, Outcome};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
     action::{GuestDefinition, GuestFunction},
@@ -612,19 +612,30 @@ fn penstock_dies() {
 fn limits() {
     let bench = Bench::new();
     let definition = GuestDefinition { cpus: Some(1), memory: Some(64 << 20), ..bench.guest("linux-", 0) };
+    let definition = GuestDefinition { pin: Some("0".parse().unwrap()), ..definition };
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let controllers: Vec<&str> = controllers.split_whitespace().collect();
-    if controllers.contains(&"cpu") && controllers.contains(&"memory") {
-        bench.start(&definition);
-        let verdicts =
-            bench.containers.limits_verdicts(&definition.guest, definition.cpus, definition.memory);
-        assert_eq!(verdicts.len(), 2);
+    if ["cpu", "memory", "cpuset"].iter().all(|name| controllers.contains(name)) {
+        let place = bench.start(&definition);
+        let wanted = Guest {
+            cpus: Some(1),
+            memory: Some(ByteSize(64 << 20)),
+            pin: definition.pin.clone(),
+            ..Guest::default()
+        };
+        let verdicts = bench.containers.verdicts(&definition.guest, &wanted);
+        assert_eq!(verdicts.len(), 3);
         assert!(verdicts.iter().all(|verdict| verdict.outcome == Outcome::Pass), "{verdicts:?}");
-        let wrong = bench.containers.limits_verdicts(&definition.guest, Some(2), None);
-        assert_eq!(wrong[0].outcome, Outcome::Fail);
+        assert_eq!(shell(&place, "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status").1, "0\n");
+        let wrong = Guest { cpus: Some(2), pin: Some("0-1".parse().unwrap()), ..Guest::default() };
+        let wrong = bench.containers.verdicts(&definition.guest, &wrong);
+        assert!(wrong.iter().all(|verdict| verdict.outcome == Outcome::Fail), "{wrong:?}");
     } else {
         let said = bench.refused(&definition);
         assert!(said.contains("cpus limit") && said.contains("cgroup v2"), "{said}");
+        let pinned = GuestDefinition { cpus: None, memory: None, ..definition };
+        let said = bench.refused(&pinned);
+        assert!(said.contains("pin limit") && said.contains("cgroup v2"), "{said}");
         assert!(bench.on_host(0).is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 
 use penstock_guests::Containers;
 use penstock_host::Root;
-use penstock_model::{GuestName, Outcome};
+use penstock_model::{ByteSize, Guest, GuestName, Outcome};
 
 const GROUP: &str = "sys/fs/cgroup/lxc.payload.penstock-a-1";
 
@@ -40,8 +40,12 @@ impl Machine {
 
     /// What is seen of the limits 2 CPUs and 256 MiB.
     fn seen(&self) -> Vec<(String, String, Outcome)> {
+        self.seen_of(&Guest { cpus: Some(2), memory: Some(ByteSize(256 << 20)), ..Guest::default() })
+    }
+
+    fn seen_of(&self, wanted: &Guest) -> Vec<(String, String, Outcome)> {
         self.containers()
-            .limits_verdicts(&guest(), Some(2), Some(256 << 20))
+            .verdicts(&guest(), wanted)
             .into_iter()
             .map(|verdict| (verdict.attribute, verdict.seen, verdict.outcome))
             .collect()
@@ -66,7 +70,7 @@ fn limits_that_hold() {
     machine.put(&format!("{GROUP}/memory.max"), "268435456\n");
     let wanted = [row("cpus", "2", Outcome::Pass), row("memory", "256MiB", Outcome::Pass)];
     assert_eq!(machine.seen(), wanted);
-    assert!(machine.containers().limits_verdicts(&guest(), None, None).is_empty());
+    assert!(machine.seen_of(&Guest::default()).is_empty());
 }
 
 #[test]
@@ -95,6 +99,27 @@ fn what_cannot_be_seen_is_unknown() {
     for group in ["0::/user.slice", "1:cpu:/lxc.payload.penstock-a", "0::/../lxc.payload.penstock-a-1", ""] {
         machine.put("proc/42/cgroup", group);
         assert_eq!(machine.seen()[0].2, Outcome::Unknown, "{group:?}");
+    }
+}
+
+#[test]
+fn what_it_is_pinned_to_is_what_it_may_run_on() {
+    let machine = Machine::new();
+    let wanted = Guest { pin: Some("2-3".parse().unwrap()), ..Guest::default() };
+    assert_eq!(machine.seen_of(&wanted)[0].2, Outcome::Unknown);
+    for (effective, seen, outcome) in [
+        ("2-3\n", "2-3", Outcome::Pass),
+        ("3,2\n", "2-3", Outcome::Pass),
+        ("2\n", "2", Outcome::Fail),
+        ("0-3\n", "0-3", Outcome::Fail),
+        ("\n", "", Outcome::Fail),
+    ] {
+        machine.put(&format!("{GROUP}/cpuset.cpus.effective"), effective);
+        assert_eq!(machine.seen_of(&wanted), [row("pin", seen, outcome)], "{effective:?}");
+    }
+    for odd in ["x", "3-2", "0-99999999999", "0-65536"] {
+        machine.put(&format!("{GROUP}/cpuset.cpus.effective"), odd);
+        assert_eq!(machine.seen_of(&wanted)[0].2, Outcome::Unknown, "{odd:?}");
     }
 }
 

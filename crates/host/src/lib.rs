@@ -3,6 +3,7 @@
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
+//! - [`device`]: which device a path names, also as a container sees it.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
@@ -14,6 +15,7 @@
 
 pub mod accounts;
 pub mod cpio;
+pub mod device;
 pub mod files;
 pub mod follow;
 pub mod frames;

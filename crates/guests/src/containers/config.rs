@@ -13,6 +13,8 @@ use penstock_model::{InterfaceAddress, InterfaceName};
 use penstock_plan::action::GuestDefinition;
 use thiserror::Error;
 
+use super::{devices::Granted, rates};
+
 /// How much a container may write over the host's root file system. It lies in memory, and takes only what is written.
 pub const LAYER_SIZE: &str = "512m";
 
@@ -49,6 +51,8 @@ pub struct Config<'a> {
     pub definition: &'a GuestDefinition,
     /// The present name on the host of each function's interface, in the definition's order.
     pub interfaces: &'a [InterfaceName],
+    /// The devices of the host that it is given, in the definition's order.
+    pub devices: &'a [Granted],
     /// The container's own directory, for its layer, mount points and console log.
     pub directory: &'a Path,
     /// The AppArmor profile; `None` where the kernel has no AppArmor.
@@ -61,6 +65,14 @@ pub enum ConfigError {
     /// The root directory's path.
     #[error("{path:?} cannot be a container's root: {why}")]
     Root {
+        /// The path.
+        path: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A device's path.
+    #[error("{path:?} cannot be a device of a container: {why}")]
+    Device {
         /// The path.
         path: String,
         /// Why not.
@@ -114,6 +126,9 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     set("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0");
     set("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0");
     set("lxc.autodev", "1");
+    for granted in config.devices {
+        set("lxc.mount.entry", &node(granted)?);
+    }
     set("lxc.pty.max", "64");
     set("lxc.tty.max", "0");
     if let Some(profile) = config.apparmor {
@@ -124,6 +139,10 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
         for device in DEVICES {
             set(&format!("lxc.{version}.devices.allow"), device);
         }
+        for granted in config.devices {
+            let may = if granted.write { "rw" } else { "r" };
+            set(&format!("lxc.{version}.devices.allow"), &format!("{} {may}", granted.device));
+        }
     }
     if let Some(cpus) = definition.cpus {
         let quota = u64::from(cpus) * CPU_PERIOD;
@@ -131,6 +150,12 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     }
     if let Some(memory) = definition.memory {
         set("lxc.cgroup2.memory.max", &memory.to_string());
+    }
+    if let Some(pin) = &definition.pin {
+        set("lxc.cgroup2.cpuset.cpus", &pin.to_string());
+    }
+    if definition.functions.iter().any(rates::wanted) {
+        set("lxc.hook.start-host", &format!("/bin/sh {directory}/{}", rates::SCRIPT));
     }
     set("lxc.console.logfile", &format!("{directory}/console.log"));
     set("lxc.console.size", "1MB");
@@ -159,6 +184,14 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
         }
     }
     Ok(text)
+}
+
+/// The script that sets the rates of the container's functions, each with the MTU of its interface; `None` when it has
+/// none. [`render`] has LXC run it.
+pub fn rates(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, ConfigError> {
+    let functions = config.definition.functions.iter().zip(config.interfaces).zip(mtus);
+    let functions = functions.map(|((function, outside), mtu)| (function, outside, *mtu));
+    Ok(rates::script(plain(config.directory)?, functions))
 }
 
 /// The first process and its arguments: the definition's, or an idle one that reaps children and ends when asked to.
@@ -200,6 +233,37 @@ fn overlay(directory: &str) -> String {
          -o lowerdir=/,upperdir={directory}/layer/upper,workdir={directory}/layer/work \
          penstock {directory}/root'"
     )
+}
+
+/// The line of `fstab`(5) that mounts a device's node inside.
+fn node(granted: &Granted) -> Result<String, ConfigError> {
+    let outside = granted.node.to_str().unwrap_or_default();
+    let refused = |path: &str, why| ConfigError::Device { path: path.to_owned(), why };
+    for path in [outside, &granted.inside] {
+        // LXC takes what is mounted inside relative to the root, and must not be led elsewhere.
+        if !path.starts_with("/dev/") || path.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+            return Err(refused(path, "it is not a plain path below /dev"));
+        }
+        if path.contains(char::is_control) {
+            return Err(refused(path, "a control character stands in its path"));
+        }
+    }
+    let inside = granted.inside.trim_start_matches('/');
+    Ok(format!("{} {} none bind,ro,create=file 0 0", escaped(outside), escaped(inside)))
+}
+
+/// A path as `fstab`(5) has it: what could end or begin something else there is written as an octal number.
+fn escaped(path: &str) -> String {
+    let mut text = String::new();
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._+@:,=-".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, "\\{byte:03o}");
+        }
+    }
+    text
 }
 
 /// A path that needs quoting neither in a shell, nor in mount options, nor in LXC's configuration.

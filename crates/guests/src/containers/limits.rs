@@ -1,10 +1,11 @@
-//! CPU and memory limits of containers, kept by cgroup v2 (`Documentation/admin-guide/cgroup-v2.rst`).
+//! CPU and memory limits of containers and the CPUs that they are pinned to, kept by cgroup v2
+//! (`Documentation/admin-guide/cgroup-v2.rst`).
 
 use std::path::PathBuf;
 
 use penstock_host::{Root, files};
 use penstock_model::{
-    GuestName, Outcome, Verdict,
+    CpuSet, Guest, GuestName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
 use penstock_plan::action::GuestDefinition;
@@ -19,10 +20,15 @@ const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Refuses limits that this machine cannot hold, before anything is started.
 pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError> {
-    let wanted =
-        [("cpus", "cpu", definition.cpus.is_some()), ("memory", "memory", definition.memory.is_some())];
+    let wanted = [
+        ("cpus", "cpu", definition.cpus.is_some()),
+        ("memory", "memory", definition.memory.is_some()),
+        ("pin", "cpuset", definition.pin.is_some()),
+    ];
+    let refused =
+        |what: &'static str, why: String| GuestError::NoLimits { guest: definition.guest.clone(), what, why };
     for (what, controller, _) in wanted.into_iter().filter(|(.., wanted)| *wanted) {
-        let no_limits = |why: String| GuestError::NoLimits { guest: definition.guest.clone(), what, why };
+        let no_limits = |why: String| refused(what, why);
         // LXC passes cgroup v2 limits over in silence when version 1 is mounted beside it: only pure v2 will do.
         let path = root.path(format!("{MOUNT}/cgroup.controllers"));
         let controllers =
@@ -31,20 +37,21 @@ pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError
             return Err(no_limits(format!("the kernel's cgroup v2 has no {controller} controller")));
         }
     }
+    if let Some(pin) = &definition.pin {
+        // A set none of whose CPUs is there would not be refused: the kernel takes its parent's instead.
+        let online = files::read_to_string(root.path("/sys/devices/system/cpu/online"))?;
+        let online: CpuSet = online.trim().parse().unwrap_or_default();
+        let absent = CpuSet(pin.0.difference(&online.0).copied().collect());
+        if pin.0.is_empty() || !absent.0.is_empty() {
+            return Err(refused("pin", format!("of the CPUs {pin} only those of {online} are online")));
+        }
+    }
     Ok(())
 }
 
-/// One verdict for each limit that is asked for, read from the control group of the guest's first process, `init`;
-/// `None` when it does not run.
-pub fn verdicts(
-    root: &Root,
-    guest: &GuestName,
-    init: Option<u32>,
-    cpus: Option<u32>,
-    memory: Option<u64>,
-) -> Vec<Verdict> {
-    let group =
-        init.ok_or_else(|| "the guest does not run".to_owned()).and_then(|pid| group_of(root, guest, pid));
+/// One verdict for each limit that is asked for, read from the control group of the guest's first process, `pid`.
+pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted: &Guest) -> Vec<Verdict> {
+    let group = pid.and_then(|pid| group_of(root, guest, pid));
     let read = |file: &str| {
         let path = group.clone()?.join(file);
         files::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
@@ -67,7 +74,7 @@ pub fn verdicts(
         }
     };
     let mut verdicts = Vec::new();
-    if let Some(cpus) = cpus {
+    if let Some(cpus) = wanted.cpus {
         let seen = read("cpu.max").and_then(|text| {
             let (quota, period) =
                 text.split_once(' ').ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
@@ -84,7 +91,7 @@ pub fn verdicts(
         });
         verdicts.push(verdict("cpus", cpus.to_string(), seen));
     }
-    if let Some(memory) = memory {
+    if let Some(memory) = wanted.memory.map(|memory| memory.0) {
         let seen = read("memory.max").and_then(|text| {
             if text == "max" {
                 return Ok(("no limit".to_owned(), false));
@@ -95,7 +102,34 @@ pub fn verdicts(
         });
         verdicts.push(verdict("memory", penstock_model::ByteSize(memory).to_string(), seen));
     }
+    if let Some(pin) = &wanted.pin {
+        // What it may run on in truth: of what was asked for, what its parents allow and what is online.
+        let seen = read("cpuset.cpus.effective").and_then(|text| {
+            let seen: CpuSet =
+                text.parse().map_err(|_| format!("cpuset.cpus.effective makes no sense: {text:?}"))?;
+            Ok((seen.to_string(), seen == *pin))
+        });
+        verdicts.push(verdict("pin", pin.to_string(), seen));
+    }
     verdicts
+}
+
+/// The directory of the control group whose device rules hold for process `pid`: of version 1 where that has the
+/// controller, else of version 2, where the rules of every group above hold as well.
+pub fn group_of_devices(root: &Root, pid: u32) -> Result<PathBuf, String> {
+    let text =
+        files::read_to_string(root.path(format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
+    let own = text.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == "devices").then_some((format!("{MOUNT}/devices"), group))
+    });
+    let unified =
+        || text.lines().find_map(|line| line.strip_prefix("0::")).map(|group| (MOUNT.to_owned(), group));
+    let (mount, group) = own.or_else(unified).ok_or("the kernel shows no control group")?;
+    if group.split('/').any(|part| part == "..") {
+        return Err(format!("its control group {group:?} lies outside Penstock's own"));
+    }
+    Ok(root.path(format!("{mount}{group}")))
 }
 
 /// The directory of the control group that LXC made for the guest whose first process is `pid`. The process itself may

@@ -6,10 +6,11 @@
 //!
 //! What a container is kept from: with the default root, an overlay of the host's own, its root user has no
 //! `CAP_SYS_ADMIN`, sees a read-only `/sys`, its own `/run`, `/tmp`, `/root` and `/home`, and no devices but null and its
-//! like. It still reads the rest of the host's root file system, and shares the host's user ids and kernel: a container
-//! is for software that is trusted not to attack the kernel; the rest belongs into a VM.
+//! like and those that the model gives it. It still reads the rest of the host's root file system, and shares the host's
+//! user ids and kernel: a container is for software that is trusted not to attack the kernel; the rest belongs into a VM.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeMap,
     path::PathBuf,
     sync::Arc,
@@ -18,13 +19,13 @@ use std::{
 };
 
 use penstock_host::{InterfaceReport, Netlink, Root, files, interrupt, process};
-use penstock_model::{Bdf, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
+use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
     action::{GuestDefinition, GuestFunction},
 };
 
-use self::{config::Config, interfaces::Interfaces};
+use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
     error::GuestError,
     guests::side_by_side,
@@ -34,10 +35,12 @@ use crate::{
 };
 
 pub mod config;
+pub mod devices;
 mod interfaces;
 mod limits;
 mod lxc;
 mod place;
+pub mod rates;
 
 pub use interfaces::Recognise;
 pub use place::ContainerPlace;
@@ -144,10 +147,36 @@ impl Containers {
         self.state.file(guest, "console.log")
     }
 
-    /// One verdict for each limit that is asked for (`memory` in bytes), re-read from the kernel's control groups.
-    pub fn limits_verdicts(&self, guest: &GuestName, cpus: Option<u32>, memory: Option<u64>) -> Vec<Verdict> {
+    /// One verdict for each limit, pin, rate and device that the model asks of this container, re-read from the kernel.
+    pub fn verdicts(&self, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
         let init = self.running(guest).ok().flatten();
-        limits::verdicts(&self.root, guest, init.map(|init| init.pid), cpus, memory)
+        let verdicts = self.verdicts_of(init, guest, wanted);
+        // What ended meanwhile has told nothing: its number can be another process's by now.
+        match init {
+            Some(init) if !init.runs(&self.root) => self.verdicts_of(None, guest, wanted),
+            _ => verdicts,
+        }
+    }
+
+    fn verdicts_of(&self, init: Option<Process>, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
+        let pid = init.map(|init| init.pid).ok_or_else(|| "the guest does not run".to_owned());
+        let mut verdicts = limits::verdicts(&self.root, guest, pid.clone(), wanted);
+        verdicts.extend(devices::verdicts(&self.root, guest, pid.clone(), &wanted.devices));
+        let (definition, interfaces) = (OnceCell::new(), OnceCell::new());
+        let interface_of = |position: usize| {
+            let definition = definition.get_or_init(|| self.state.definition(guest).ok().flatten());
+            let owned = definition.as_ref().and_then(|definition| definition.functions.get(position));
+            let owned = owned.ok_or_else(|| "the guest is not defined with it".to_owned())?;
+            let interfaces = interfaces.get_or_init(|| {
+                let pid = pid.clone()?;
+                let inside = Netlink::in_namespace_of(pid).and_then(|mut netlink| netlink.interfaces());
+                inside.map_err(|error| error.to_string())
+            });
+            let found = self.interfaces.find(owned.function, interfaces.as_ref().map_err(String::clone)?);
+            found.map(|found| found.interface.name).ok_or_else(|| "its interface is not inside".to_owned())
+        };
+        verdicts.extend(rates::verdicts(&wanted.functions, pid.clone(), interface_of));
+        verdicts
     }
 
     /// Defines a guest, or defines it anew.
@@ -184,9 +213,10 @@ impl Containers {
             return Ok(());
         }
         self.check(&definition)?;
+        let devices = devices::resolve(&self.root, &definition)?;
         self.give_back(guest, patience.min(BACK))?;
         let lent = self.resolve(&definition)?;
-        self.prepare(&definition, &lent)?;
+        self.prepare(&definition, &lent, &devices)?;
         let mut started = Started {
             boot: self.boot()?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -337,7 +367,8 @@ impl Containers {
         {
             return Err(GuestError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
         }
-        limits::check(&self.root, definition)
+        limits::check(&self.root, definition)?;
+        rates::check(definition)
     }
 
     /// Each function's interface on the host.
@@ -365,20 +396,33 @@ impl Containers {
     }
 
     /// Writes what LXC reads.
-    fn prepare(&self, definition: &GuestDefinition, lent: &[Lent]) -> Result<(), GuestError> {
+    fn prepare(
+        &self,
+        definition: &GuestDefinition,
+        lent: &[Lent],
+        devices: &[Granted],
+    ) -> Result<(), GuestError> {
         let guest = &definition.guest;
         let names: Vec<InterfaceName> = lent.iter().map(|lent| lent.name.clone()).collect();
-        let text = config::render(&Config {
+        let directory = self.state.of(guest);
+        let config = Config {
             definition,
             interfaces: &names,
-            directory: &self.state.of(guest),
+            devices,
+            directory: &directory,
             apparmor: self.apparmor(),
-        })?;
+        };
+        let text = config::render(&config)?;
+        let mtus: Vec<u32> = lent.iter().map(|lent| lent.mtu).collect();
+        let rates = config::rates(&config, &mtus)?;
         for mount_point in ["layer", "root"] {
             files::create_dir_all(self.state.file(guest, mount_point))?;
         }
-        for log in ["lxc.log", "console.log", "console.log.1"] {
+        for log in ["lxc.log", "console.log", "console.log.1", rates::LOG] {
             files::remove_file(self.state.file(guest, log))?;
+        }
+        if let Some(script) = rates {
+            files::write_atomic_mode(self.state.file(guest, rates::SCRIPT), script, 0o600)?;
         }
         Ok(files::write_atomic_mode(self.state.file(guest, "config"), text, 0o600)?)
     }
@@ -401,7 +445,11 @@ impl Containers {
         let init = config::init(definition);
         let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
         let patience = deadline.saturating_duration_since(Instant::now());
-        lxc::start(&self.state, guest, &init, patience).map_err(|source| self.failed(guest, source))?;
+        lxc::start(&self.state, guest, &init, patience).map_err(|source| {
+            let log = files::read_at_most(self.state.file(guest, rates::LOG), 64 << 10);
+            let rate = log.ok().and_then(|(log, _)| rates::failure(guest, &String::from_utf8_lossy(&log)));
+            rate.unwrap_or_else(|| self.failed(guest, source))
+        })?;
         let found = lxc::init_of(&self.state, guest)
             .map_err(|source| self.failed(guest, source))?
             .and_then(|pid| Process::find(&self.root, pid))

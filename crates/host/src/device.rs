@@ -1,0 +1,216 @@
+//! Device nodes: which device a path names, also as a container sees it, and whether a control group may open it.
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{FileTypeExt, MetadataExt},
+            process::CommandExt,
+        },
+    },
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    sys::{
+        stat::{major, minor},
+        statvfs::{FsFlags, fstatvfs},
+    },
+    unistd::{AccessFlags, access},
+};
+
+use crate::files::{FileError, Result};
+
+/// What a device node stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// Block, else character.
+    pub block: bool,
+    /// Its major number: the driver.
+    pub major: u64,
+    /// Its minor number: which of the driver's.
+    pub minor: u64,
+}
+
+impl fmt::Display for Device {
+    /// As the device control group writes it: `b 8:16`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", if self.block { 'b' } else { 'c' }, self.major, self.minor)
+    }
+}
+
+fn device_of(data: &std::fs::Metadata) -> Option<Device> {
+    let kind = data.file_type();
+    let known = kind.is_block_device() || kind.is_char_device();
+    let (major, minor) = (major(data.rdev()), minor(data.rdev()));
+    known.then(|| Device { block: kind.is_block_device(), major, minor })
+}
+
+/// The device that `path` names after symbolic links; `None` when something else is there.
+///
+/// # Errors
+///
+/// Nothing is there, or it cannot be looked at.
+pub fn at(path: impl AsRef<Path>) -> Result<Option<Device>> {
+    let path = path.as_ref();
+    match std::fs::metadata(path) {
+        Ok(data) => Ok(device_of(&data)),
+        Err(source) => Err(FileError { attempt: "look at", path: path.to_owned(), source }),
+    }
+}
+
+/// What lies at a path inside a container, held by a descriptor that can do nothing but be asked about: whatever the
+/// container does to the path afterwards, the answers are about the same thing.
+#[derive(Debug)]
+pub struct Held(File);
+
+/// Holds what a process whose root directory is `root` finds at `path`: symbolic links and `..` never lead out of
+/// `root` (`openat2`, `RESOLVE_IN_ROOT`). Opens nothing, so that no driver is called.
+///
+/// # Errors
+///
+/// Nothing is there, or it cannot be looked at.
+pub fn hold_in_root(root: impl AsRef<Path>, path: &str) -> Result<Held> {
+    let root = root.as_ref();
+    let hold = || -> io::Result<Held> {
+        let directory = File::open(root)?;
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        // The kernel answers EAGAIN when something was renamed or mounted meanwhile and it cannot be sure.
+        for _ in 0..16 {
+            match openat2(&directory, path, how) {
+                Err(Errno::EAGAIN) => {}
+                opened => return Ok(Held(File::from(opened?))),
+            }
+        }
+        Err(Errno::EAGAIN.into())
+    };
+    hold().map_err(|source| FileError {
+        attempt: "look at",
+        path: root.join(path.trim_start_matches('/')),
+        source,
+    })
+}
+
+/// What [`Held::may`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Opening for reading.
+    Read,
+    /// Opening for writing.
+    Write,
+}
+
+impl Held {
+    /// The device that it is; `None` for anything else.
+    pub fn device(&self) -> io::Result<Option<Device>> {
+        Ok(device_of(&self.0.metadata()?))
+    }
+
+    /// Whether root in the control group `group` may open it, as far as its permissions, its mount and the group's
+    /// device rules say. It is asked with `access`(2), which calls the same checks as `open`(2) (`fs/namei.c`,
+    /// `inode_permission`) and not the driver: to open a watchdog arms it, to open a tape rewinds it.
+    ///
+    /// A process of Penstock's own enters the group for it, and ends at once; nothing of the container runs.
+    ///
+    /// # Errors
+    ///
+    /// The group cannot be entered: it is gone, or has groups below it.
+    pub fn may(&self, access_for: Access, group: &Path) -> io::Result<bool> {
+        if fstatvfs(&self.0)?.flags().contains(FsFlags::ST_NODEV) {
+            return Ok(false);
+        }
+        let procs = std::fs::OpenOptions::new().write(true).open(group.join("cgroup.procs"))?;
+        let path = format!("/proc/self/fd/{}\0", self.0.as_raw_fd()).into_bytes();
+        let mode = match access_for {
+            Access::Read => AccessFlags::R_OK,
+            Access::Write => AccessFlags::W_OK,
+        };
+        let judge = move || -> io::Result<()> {
+            let path = std::ffi::CStr::from_bytes_with_nul(&path).map_err(|_| Errno::EINVAL)?;
+            // "0" is whoever writes it (Documentation/admin-guide/cgroup-v2.rst).
+            if let Err(errno) = nix::unistd::write(&procs, b"0") {
+                // The answers below must stay apart from this.
+                return Err(if denied(errno) { Errno::EBUSY } else { errno }.into());
+            }
+            access(path, mode)?;
+            // It is not to become another program.
+            Err(Errno::ECANCELED.into())
+        };
+        let mut command = Command::new("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        asks(&mut command, judge);
+        match command.spawn() {
+            Ok(mut child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(io::Error::other("a directory was run as a program"))
+            }
+            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::ECANCELED) => Ok(true),
+                Some(errno) if denied(errno) => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn denied(errno: Errno) -> bool {
+    matches!(errno, Errno::EACCES | Errno::EPERM | Errno::EROFS)
+}
+
+/// Has the command's process answer a question before it becomes the program.
+#[allow(unsafe_code)]
+fn asks(command: &mut Command, question: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+    // SAFETY: the only caller's closure makes two system calls, `write` and `access`, which are async-signal-safe, on
+    // bytes that were prepared before the fork, and allocates nothing.
+    unsafe {
+        command.pre_exec(question);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_other_things() {
+        let null = at("/dev/null").unwrap().unwrap();
+        assert_eq!(null.to_string(), "c 1:3");
+        assert_eq!(at("/dev").unwrap(), None);
+        assert!(at("/dev/no-such-device").unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn links_stay_in_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        for (name, target) in [("absolute", "/dev/null"), ("relative", "../../../../../../../dev/null")] {
+            std::os::unix::fs::symlink(target, root.path().join("dev").join(name)).unwrap();
+            let held = hold_in_root(root.path(), &format!("/dev/{name}"));
+            assert!(held.unwrap_err().is_missing(), "{name}");
+        }
+        std::fs::write(root.path().join("dev/null"), "").unwrap();
+        let held = hold_in_root(root.path(), "/dev/absolute").unwrap();
+        assert_eq!(held.device().unwrap(), None, "it is a file of that root");
+    }
+
+    #[test]
+    fn no_group_is_no_answer() {
+        let held = hold_in_root("/", "/dev/null").unwrap();
+        assert!(held.may(Access::Read, Path::new("/no/such/group")).is_err());
+        // Not a group at all: what cannot be entered says nothing about the device.
+        let file = tempfile::tempdir().unwrap();
+        std::fs::write(file.path().join("cgroup.procs"), "").unwrap();
+        let root_may = held.may(Access::Read, file.path());
+        assert!(matches!(root_may, Ok(true)), "{root_may:?}");
+        assert_eq!(std::fs::read(file.path().join("cgroup.procs")).unwrap(), b"0");
+    }
+}
