@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Model, Root, Vm};
+use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Vm};
 
 use crate::{
     action::{GuestDefinition, GuestFunction},
@@ -69,12 +69,17 @@ fn taken_by_others(model: &Model, name: &GuestName) -> BTreeSet<u32> {
     others.filter_map(|(_, guest)| guest.pin.as_ref()).flat_map(|pin| pin.0.iter().copied()).collect()
 }
 
-/// Where a guest runs that is pinned nowhere: `None` is anywhere, unless some CPUs are another guest's alone.
-fn beside_the_exclusive(planner: &Planner<'_>, name: &GuestName) -> Option<CpuSet> {
-    let taken = taken_by_others(planner.model, name);
-    let online = &planner.inventory.cpus.online.0;
+/// Where a guest runs that is pinned nowhere: `None` is anywhere, unless some CPUs are another guest's alone. The set is
+/// empty when all of them are.
+pub fn confined(model: &Model, inventory: &Inventory, name: &GuestName) -> Option<CpuSet> {
+    let taken = taken_by_others(model, name);
+    let online = &inventory.cpus.online.0;
     let left: BTreeSet<u32> = online.difference(&taken).copied().collect();
-    (!left.is_empty() && left.len() < online.len()).then_some(CpuSet(left))
+    (left.len() < online.len()).then_some(CpuSet(left))
+}
+
+fn beside_the_exclusive(planner: &Planner<'_>, name: &GuestName) -> Option<CpuSet> {
+    confined(planner.model, planner.inventory, name)
 }
 
 /// The CPUs of QEMU's own threads: those that the model says; for a guest that is pinned, those that no guest is pinned
@@ -93,7 +98,7 @@ fn emulator(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> Optio
     if !free.is_empty() {
         return Some(CpuSet(free));
     }
-    let beside = beside_the_exclusive(planner, name);
+    let beside = beside_the_exclusive(planner, name).filter(|cpus| !cpus.0.is_empty());
     let place = beside.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("the CPUs {cpus}"));
     planner.note(format!(
         "every CPU has a guest pinned to it, so that QEMU's own threads of {name} run on {place}: `emulator` says where they belong"

@@ -9,7 +9,7 @@ use crate::{
     definition::define,
     draft::{Made, Sketch},
     drivers::VFIO,
-    nic,
+    fits, nic,
     planner::{Planner, vf_list, vf_name},
     vfs,
     waits::Waits,
@@ -54,7 +54,7 @@ impl<'n, 'a> Starting<'n, 'a> {
         owned.filter_map(|((nic, vf), function)| Some((*nic, (*vf)?, function)))
     }
 
-    fn addresses(&self) -> impl Iterator<Item = Bdf> {
+    pub fn addresses(&self) -> impl Iterator<Item = Bdf> {
         self.functions.iter().map(|(nic, vf)| address(nic, *vf))
     }
 }
@@ -74,6 +74,7 @@ pub fn guest_steps<'a>(
 ) {
     let starting: Vec<Starting<'_, 'a>> =
         guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
+    fits::check(planner, &starting);
     let mut waits = Waits::new(planner, nics, &starting);
     for alike in starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()) {
         together(planner, &mut waits, alike);
@@ -247,10 +248,10 @@ fn macs_of_the_device(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         let indices: Vec<_> =
             guest.vfs().filter(|(of, ..)| of.name == nic.name).map(|(_, vf, _)| vf.index).collect();
         planner.note(format!(
-            "driver {} keeps no MAC for its VFs: {} has in {} what the device gives it, and verify compares that",
-            nic.pf.driver.as_deref().unwrap_or("none"),
+            "{} gets {} with the MACs that the device gives them: driver {} keeps none for its VFs; verify compares them",
+            guest.name,
             vf_list(nic.name, &indices),
-            guest.name
+            nic.pf.driver.as_deref().unwrap_or("none")
         ));
     }
 }

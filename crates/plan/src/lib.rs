@@ -12,6 +12,7 @@ mod draft;
 pub mod drivers;
 pub mod error;
 pub mod fact;
+mod fits;
 pub mod generate;
 mod guest;
 mod nic;

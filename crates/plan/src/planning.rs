@@ -152,6 +152,14 @@ pub fn undo(plan: &Plan) -> Plan {
     if !kept.is_empty() {
         notes.push(format!("{} of {} steps need no way back or have none", kept.len(), plan.steps.len()));
     }
+    for step in &steps {
+        if let (Action::CreateGuest { guest }, Some(Action::StopGuest { .. })) = (&step.action, &step.inverse)
+        {
+            notes.push(format!(
+                "{guest} is there again, suspended: penstock start {guest} lets it run once all is proven"
+            ));
+        }
+    }
     Plan { nics: plan.nics.clone(), steps, notes }
 }
 

@@ -18,6 +18,9 @@ enum Aspect {
     Attributes(Bdf),
     InterfaceMac(Bdf),
     Defined(GuestName),
+    /// The guest is there, or no longer.
+    There(GuestName),
+    /// The guest runs, or no longer.
     Running(GuestName),
     Ready(GuestName),
     Linked(Bdf, Option<GuestName>),
@@ -62,7 +65,7 @@ impl Causes {
         forgotten.sort_unstable();
         forgotten.dedup();
         self.reach.push(reach);
-        if let Some((aspect, parallel)) = brings_about(machine, step) {
+        for (aspect, parallel) in brings_about(machine, step) {
             let steps = self.steps.entry(aspect).or_default();
             if !parallel {
                 steps.clear();
@@ -76,26 +79,31 @@ impl Causes {
     }
 }
 
-/// What an action changes that others rely on, and whether others like it stand beside it.
-fn brings_about(machine: &Machine, step: &Step) -> Option<(Aspect, bool)> {
-    Some(match &step.action {
-        Action::SetAutoprobe { pf, .. } => (Aspect::Autoprobe(*pf), false),
-        Action::SetVfCount { pf, .. } => (Aspect::Count(*pf), false),
-        Action::SetVfAttribute { pf, vf, .. } => (Aspect::Attributes(machine.vf(*pf, *vf)?.0.bdf), true),
-        Action::SetDriver { function, .. } => (Aspect::Driver(*function), false),
-        Action::SetMac { function, .. } => (Aspect::InterfaceMac(*function), false),
-        Action::SetLink { function, .. } => (Aspect::Link(*function), false),
-        Action::DefineGuest(definition) => (Aspect::Defined(definition.guest.clone()), false),
-        Action::UndefineGuest { guest } => (Aspect::Defined(guest.clone()), false),
-        Action::StartGuest { guest }
-        | Action::CreateGuest { guest }
-        | Action::ResumeGuest { guest }
-        | Action::SuspendGuest { guest }
-        | Action::StopGuest { guest } => (Aspect::Running(guest.clone()), false),
-        Action::AwaitGuest { guest, .. } => (Aspect::Ready(guest.clone()), false),
-        Action::AwaitLink { pf, .. } => (Aspect::Linked(*pf, step.guest.clone()), false),
-        _ => return None,
-    })
+/// What a step changes that others rely on, and whether others like it stand beside it.
+fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
+    let one = |aspect| vec![(aspect, false)];
+    match &step.action {
+        Action::SetAutoprobe { pf, .. } => one(Aspect::Autoprobe(*pf)),
+        Action::SetVfCount { pf, .. } => one(Aspect::Count(*pf)),
+        Action::SetVfAttribute { pf, vf, .. } => {
+            machine.vf(*pf, *vf).map(|(vf, _)| (Aspect::Attributes(vf.bdf), true)).into_iter().collect()
+        }
+        Action::SetDriver { function, .. } => one(Aspect::Driver(*function)),
+        Action::SetMac { function, .. } => one(Aspect::InterfaceMac(*function)),
+        Action::SetLink { function, .. } => one(Aspect::Link(*function)),
+        Action::DefineGuest(definition) => one(Aspect::Defined(definition.guest.clone())),
+        Action::UndefineGuest { guest } => one(Aspect::Defined(guest.clone())),
+        // One that is suspended does not run, and stopping it changes nothing for those who need it running.
+        Action::StopGuest { guest } if machine.suspended(guest) => one(Aspect::There(guest.clone())),
+        Action::StartGuest { guest } | Action::StopGuest { guest } => {
+            vec![(Aspect::There(guest.clone()), false), (Aspect::Running(guest.clone()), false)]
+        }
+        Action::CreateGuest { guest } => one(Aspect::There(guest.clone())),
+        Action::ResumeGuest { guest } | Action::SuspendGuest { guest } => one(Aspect::Running(guest.clone())),
+        Action::AwaitGuest { guest, .. } => one(Aspect::Ready(guest.clone())),
+        Action::AwaitLink { pf, .. } => one(Aspect::Linked(*pf, step.guest.clone())),
+        _ => Vec::new(),
+    }
 }
 
 fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
@@ -121,7 +129,8 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::ResetFunction { function } => vec![Aspect::Driver(*function)],
         Action::SetMac { function, .. } => vec![Aspect::Driver(*function)],
         Action::Rename { function, .. } => vec![Aspect::Link(*function)],
-        Action::UndefineGuest { guest } => vec![Aspect::Running(guest.clone())],
+        Action::UndefineGuest { guest } => vec![Aspect::There(guest.clone())],
+        Action::StopGuest { guest } if machine.suspended(guest) => vec![Aspect::Running(guest.clone())],
         Action::StopGuest { guest } | Action::SuspendGuest { guest } => {
             let dependents = model.guests.iter().filter(|(_, other)| other.after.contains(guest));
             dependents.map(|(name, _)| Aspect::Running(name.clone())).collect()
@@ -146,7 +155,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             all
         }
         Action::ResumeGuest { guest } => {
-            let mut all = vec![Aspect::Running(guest.clone())];
+            let mut all = vec![Aspect::There(guest.clone())];
             all.extend(after(model, guest));
             for pf in machine.functions(guest).iter().filter_map(|function| pf_of(*function)) {
                 all.push(match machine.user(pf) {

@@ -1,0 +1,273 @@
+//! Whether the guests that are to start fit the machine: IOMMU groups, CPUs, memory, huge pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{Bdf, ByteSize, CpuSet, GuestKind, GuestName, Path, inventory::HugePages};
+
+use crate::{
+    definition::{confined, memory, vcpus},
+    error::error,
+    guest::Starting,
+    planner::{Planner, vf_name},
+};
+
+/// Says what stands in the way of these guests on this machine.
+pub fn check(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
+    for guest in starting.iter().filter(|guest| !guest.suspended) {
+        cpus(planner, guest);
+        if guest.is_vm() {
+            iommu(planner, guest);
+        }
+    }
+    let vms: Vec<&Starting<'_, '_>> = starting.iter().filter(|guest| guest.is_vm()).collect();
+    ram(planner, &vms);
+    huge_pages(planner, &vms);
+}
+
+/// VFIO needs an IOMMU, and gives a group away only as a whole.
+fn iommu(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let name = guest.name;
+    if guest.functions.is_empty() {
+        return;
+    }
+    if planner.inventory.iommu_groups.is_empty() {
+        let turn_on = turn_on_iommu(&planner.inventory.cpus.model);
+        planner.lack(
+            format!("{name} is a VM with functions of its own, and this machine has no IOMMU that is on"),
+            format!("{turn_on}, and reboot; a container needs none"),
+        );
+        return;
+    }
+    let own: BTreeSet<Bdf> = guest.addresses().collect();
+    for (nic, vf, _) in guest.vfs() {
+        let bdf = vf.found.bdf;
+        let who = vf_name(nic.name, vf.index);
+        let present = nic.present(vf).and_then(|present| present.iommu_group);
+        let groups = &planner.inventory.iommu_groups;
+        let group = present.or_else(|| {
+            let is_here = nic.present(vf).is_some();
+            groups.iter().find(|(_, members)| is_here && members.contains(&bdf)).map(|(number, _)| *number)
+        });
+        // A VF that does not exist has no group yet; where its PF shares one, it will most likely come into that.
+        let (group, members) = match (group, nic.pf.iommu_group) {
+            (Some(group), _) => (group, groups.get(&group).cloned().unwrap_or_default()),
+            (None, Some(group)) => {
+                let members: Vec<Bdf> = groups.get(&group).cloned().unwrap_or_default();
+                let others: Vec<String> = members
+                    .iter()
+                    .filter(|other| **other != nic.pf.bdf)
+                    .filter_map(|other| member(planner, *other))
+                    .collect();
+                if !others.is_empty() {
+                    planner.note(format!(
+                        "the PF of {} shares IOMMU group {group} with {}: its VFs may come into that group, and then no VM can have one",
+                        nic.name,
+                        others.join(", ")
+                    ));
+                }
+                continue;
+            }
+            (None, None) => continue,
+        };
+        let others: Vec<String> = members
+            .iter()
+            .filter(|other| !own.contains(other))
+            .filter_map(|other| member(planner, *other))
+            .collect();
+        if !others.is_empty() {
+            planner.lack(
+                format!(
+                    "{name} is to get {who} ({bdf}), whose IOMMU group {group} has others in it, and VFIO gives a group away as a whole: {}",
+                    others.join(", ")
+                ),
+                "put the card into a slot behind a root port of its own, or turn ACS on in the firmware; or give the function to a container".to_owned(),
+            );
+        }
+    }
+}
+
+/// Who a member of an IOMMU group is, unless it does not matter.
+fn member(planner: &Planner<'_>, bdf: Bdf) -> Option<String> {
+    let inventory = planner.inventory;
+    let bound = |driver: Option<&str>| {
+        driver.map_or_else(|| "no driver".to_owned(), |driver| format!("driver {driver}"))
+    };
+    if let Some(other) = inventory.others.get(&bdf) {
+        let kind = class_name(other.class);
+        return (!other.is_harmless_bridge())
+            .then(|| format!("{bdf} ({kind}, {})", bound(other.driver.as_deref())));
+    }
+    let name_of = |pf: Bdf| planner.resolved.iter().find(|(_, at)| **at == pf).map(|(name, _)| name);
+    for pf in &inventory.pfs {
+        if pf.bdf == bdf {
+            let who = name_of(bdf).map_or_else(|| "a NIC".to_owned(), |name| format!("the PF of {name}"));
+            return Some(format!("{bdf} ({who}, {})", bound(pf.driver.as_deref())));
+        }
+        let vf = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).find(|vf| vf.bdf == bdf);
+        if let Some(vf) = vf {
+            let who = name_of(pf.bdf).map_or_else(
+                || format!("VF {} of {}", vf.index, pf.bdf),
+                |name| vf_name(name, vf.index).to_string(),
+            );
+            let driver = vf.present.as_ref().and_then(|present| present.driver.as_deref());
+            return Some(format!("{bdf} ({who}, {})", bound(driver)));
+        }
+    }
+    if let Some(drive) = inventory.nvme.iter().find(|drive| drive.bdf == bdf) {
+        let model = drive.model.as_deref().unwrap_or("an NVMe drive");
+        return Some(format!("{bdf} ({model}, {})", bound(drive.driver.as_deref())));
+    }
+    // An inventory of an older Penstock says nothing of the rest, and most of that is bridges.
+    None
+}
+
+/// A class of PCI functions in words (PCI Code and ID Assignment Specification, 1).
+fn class_name(class: u32) -> &'static str {
+    match class >> 16 {
+        0x01 => "a storage controller",
+        0x02 => "a network controller",
+        0x03 => "a display controller",
+        0x04 => "a multimedia device",
+        0x06 => "a bridge",
+        0x07 => "a communication controller",
+        0x0c => "a serial bus controller",
+        0x10 => "an encryption controller",
+        0x11 => "a signal processing controller",
+        0x12 => "an accelerator",
+        _ => "another device",
+    }
+}
+
+fn turn_on_iommu(cpu: &str) -> &'static str {
+    if cpu.contains("Intel") {
+        "turn VT-d on in the firmware and put intel_iommu=on iommu=pt on the kernel's command line"
+    } else if cpu.contains("AMD") {
+        "turn the IOMMU (AMD-Vi) on in the firmware; the kernel then uses it unless its command line has amd_iommu=off"
+    } else {
+        "turn it on in the firmware (Intel: VT-d, and intel_iommu=on on the kernel's command line; AMD: IOMMU)"
+    }
+}
+
+/// The CPUs that a guest is to run on must be there.
+fn cpus(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let online = &planner.inventory.cpus.online;
+    if online.0.is_empty() {
+        return;
+    }
+    let (name, model) = (guest.name, guest.guest);
+    let at = |key: &str| Path::of(["guests", name.as_str(), key]);
+    let has = format!("this machine has the CPUs {online}");
+    let mut found = Vec::new();
+    let emulator = model.vm.emulator.as_ref().filter(|_| guest.is_vm());
+    for (key, what, wanted) in
+        [("pin", "pinned to", model.pin.as_ref()), ("emulator", "to have QEMU's own threads on", emulator)]
+    {
+        let Some(wanted) = wanted else { continue };
+        let missing = CpuSet(wanted.0.difference(&online.0).copied().collect());
+        if !missing.0.is_empty() {
+            let cpu = if missing.0.len() == 1 { "CPU" } else { "CPUs" };
+            found.push(error(
+                at(key),
+                format!(
+                    "{name} is {what} {cpu} {missing}, which {} not here",
+                    if missing.0.len() == 1 { "is" } else { "are" }
+                ),
+                Some(has.clone()),
+            ));
+        }
+    }
+    if confined(planner.model, planner.inventory, name).is_some_and(|left| left.0.is_empty())
+        && model.pin.is_none()
+    {
+        found.push(error(
+            Path::of(["guests", name.as_str()]),
+            format!("no CPU is left for {name}: each of {online} is another guest's alone"),
+            Some("take `exclusive` from a guest, or pin it to fewer CPUs".to_owned()),
+        ));
+    }
+    let vcpus = vcpus(model);
+    if guest.is_vm()
+        && model.pin.is_none()
+        && usize::try_from(vcpus).is_ok_and(|vcpus| vcpus > online.0.len())
+    {
+        let count = online.0.len();
+        planner.note(format!("{name} has {vcpus} virtual CPUs, and this machine {count}: they take turns"));
+    }
+    planner.messages.0.extend(found);
+}
+
+/// VFIO locks the memory of a VM in RAM, so that it has to be there; that of huge pages is a part of it.
+fn ram(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
+    let all = planner.inventory.memory;
+    let Some(last) = vms.last().filter(|_| all.0 > 0) else { return };
+    // VMs that run already have theirs.
+    let running = planner.model.guests.iter().filter(|(name, guest)| {
+        guest.kind == GuestKind::Vm && planner.runs(name) && !vms.iter().any(|vm| vm.name == *name)
+    });
+    let mut wanted: Vec<(&GuestName, u64)> = running.map(|(name, guest)| (name, memory(guest))).collect();
+    wanted.extend(vms.iter().map(|vm| (vm.name, memory(vm.guest))));
+    let sum = wanted.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    if sum <= all.0 {
+        return;
+    }
+    let largest = vms.iter().max_by_key(|vm| memory(vm.guest)).unwrap_or(last);
+    let list: Vec<String> =
+        wanted.iter().map(|(name, bytes)| format!("{name} {}", ByteSize(*bytes))).collect();
+    let text = format!(
+        "the VMs are to have {} of memory, and this machine has {}: {}",
+        rounded(sum),
+        rounded(all.0),
+        list.join(", ")
+    );
+    planner.messages.0.push(error(
+        Path::of(["guests", largest.name.as_str(), "memory"]),
+        text,
+        Some("VFIO locks a VM's memory in RAM: give them less, or start fewer".to_owned()),
+    ));
+}
+
+/// A size that a person can read: in MiB from there on.
+fn rounded(bytes: u64) -> String {
+    if bytes < 1 << 20 { ByteSize(bytes).to_string() } else { ByteSize(bytes >> 20 << 20).to_string() }
+}
+
+/// The pools must have as many free pages as the VMs that are to start take.
+fn huge_pages(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
+    let mut wanted: BTreeMap<ByteSize, Vec<(&GuestName, u64)>> = BTreeMap::new();
+    // A VM that is there, suspended, has its pages.
+    for vm in vms.iter().filter(|vm| !vm.suspended) {
+        if let Some(size) = vm.guest.vm.huge_pages.filter(|size| size.0 > 0) {
+            wanted.entry(size).or_default().push((vm.name, memory(vm.guest).div_ceil(size.0)));
+        }
+    }
+    for (size, users) in wanted {
+        let pages: u64 = users.iter().map(|(_, pages)| *pages).sum();
+        let pool = planner.inventory.huge_pages.iter().find(|pool| pool.size == size);
+        let directory = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", size.0 >> 10);
+        let list: Vec<String> = users.iter().map(|(name, pages)| format!("{name} {pages}")).collect();
+        let (text, hint) = match pool {
+            None => (
+                format!(
+                    "huge pages of {size} are needed ({}), and this machine has none of that size",
+                    list.join(", ")
+                ),
+                "choose a size that `penstock scan` lists".to_owned(),
+            ),
+            Some(HugePages { free, .. }) if *free >= pages => continue,
+            Some(HugePages { free, total, .. }) => (
+                format!(
+                    "{pages} huge pages of {size} are needed ({}), and {free} of {total} are free",
+                    list.join(", ")
+                ),
+                format!(
+                    "write {} to {directory}/nr_hugepages, or set them aside on the kernel's command line: hugepagesz={} hugepages={}",
+                    total + (pages - free),
+                    size.to_string().trim_end_matches("iB"),
+                    total + (pages - free)
+                ),
+            ),
+        };
+        let at = Path::of(["guests", users[0].0.as_str(), "huge_pages"]);
+        planner.messages.0.push(error(at, text, Some(hint)));
+    }
+}
