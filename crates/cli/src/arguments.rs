@@ -37,6 +37,8 @@ pub enum Verb {
     Scan(Scan),
     /// Validate a model by itself, or against a machine
     Check(Check),
+    /// Write the files that tell guests what their functions are, or compare them
+    Generate(Generate),
     /// Show what would change, why, and how it is undone
     Plan(Plan),
     /// Carry the plan out on this machine
@@ -120,6 +122,26 @@ pub struct Check {
     /// Also check it against this machine
     #[arg(long)]
     pub here: bool,
+}
+
+/// `generate`
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// The model
+    #[command(flatten)]
+    pub subject: Subject,
+    /// Take what the model leaves open from this inventory, as `scan --json` printed it
+    #[arg(long, value_name = "FILE", conflicts_with = "here")]
+    pub inventory: Option<PathBuf>,
+    /// Take what the model leaves open from this machine
+    #[arg(long)]
+    pub here: bool,
+    /// Put the files below this directory instead of where the model has them
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Write nothing; say whether each file is as it would be made
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `plan`

@@ -3,6 +3,7 @@
 use std::{env, path::Path};
 
 use penstock_board::{Board, Cache, Design, Image, Progress, UpOptions};
+use penstock_host::{Command, Place};
 use penstock_model::Inventory;
 
 use crate::{
@@ -60,13 +61,20 @@ impl Boards {
     }
 }
 
-/// Puts this binary and the model into a board; gives the model's path there.
+/// Puts this binary, the model and its templates into a board; gives the model's path there.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     let binary = env::current_exe().or_fail(Status::Missing)?;
     board.copy_in(&binary, BINARY, 0o755).or_fail(Status::Missing)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = format!("/root/{name}");
     board.write(&path, file.source.text.as_bytes(), 0o644).or_fail(Status::Missing)?;
+    for template in &file.templates {
+        let place = Path::new("/root").join(&template.path).to_string_lossy().into_owned();
+        let directory = Path::new(&place).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+        let made = board.run(&Command::new("mkdir").args(["-p", "--", &directory]));
+        made.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
+        board.write(&place, template.text.as_bytes(), 0o644).or_fail(Status::Missing)?;
+    }
     Ok(path)
 }
 

@@ -10,10 +10,14 @@ use penstock_host::{
     interface_of, interrupt,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
-use penstock_plan::{Carry, Plan};
+use penstock_plan::{
+    Carry, Plan,
+    generate::{self, Seen},
+};
 
 use crate::{
     failure::{Failure, OrFail, Status},
+    generated_files,
     settings::Settings,
 };
 
@@ -50,6 +54,30 @@ impl Machine {
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         Ok(inventory)
+    }
+
+    /// Its inventory with the files that the model generates, as far as they are there. One that is there and cannot be
+    /// taken back once it is overwritten is refused.
+    pub fn inventory_for(&self, model: &Model) -> Result<Inventory, Failure> {
+        let mut inventory = self.inventory()?;
+        for path in generate::paths(model) {
+            match self.generated(&path) {
+                Seen::Text(text) => drop(inventory.files.insert(path, text)),
+                Seen::Missing => {}
+                Seen::Other(why) => {
+                    let text =
+                        format!("{path} is to be made for a guest, and something else is there: {why}");
+                    return Err(Failure::new(Status::Refused, text)
+                        .hint("move it away, or write another `to` in the model"));
+                }
+            }
+        }
+        Ok(inventory)
+    }
+
+    /// What is where a generated file should be.
+    pub fn generated(&self, path: &str) -> Seen {
+        generated_files::look(&self.root, path)
     }
 
     /// A PF that a guest owns has its interface in there, and with it the permanent address by which models know it.

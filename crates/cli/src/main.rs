@@ -7,6 +7,7 @@ mod arguments;
 mod boards;
 mod commands;
 mod failure;
+mod generated_files;
 mod inventory_table;
 mod machine;
 mod model_file;

@@ -1,11 +1,13 @@
 //! Reading the user's model and inventory files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use penstock_host::files;
 use penstock_model::{
-    Diagnostics, Inventory, Model, NicMatch, NicName, Source, inventory::INVENTORY_VERSION,
+    Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Path as Place, Source, Template,
+    inventory::INVENTORY_VERSION,
 };
+use penstock_plan::generate::{self, GenerateError};
 
 use crate::{
     arguments::{NicAt, Subject},
@@ -16,6 +18,9 @@ use crate::{
 /// The largest model file that is read. A machine with 510 VFs and 64 guests needs 60 KiB.
 const MODEL_LIMIT: usize = 1 << 20;
 
+/// The largest template that is read.
+const TEMPLATE_LIMIT: usize = 256 << 10;
+
 /// The largest inventory that is read.
 const INVENTORY_LIMIT: usize = 64 << 20;
 
@@ -23,8 +28,22 @@ const INVENTORY_LIMIT: usize = 64 << 20;
 pub struct ModelFile {
     /// The file.
     pub source: Source,
-    /// What it says.
+    /// What it says. Its templates have been read, and the paths of `generate` are absolute.
     pub model: Model,
+    /// The templates of the user's that it names, each once.
+    pub templates: Vec<TemplateFile>,
+    /// Where its generated files go that it places relative to its own directory, as it has them.
+    pub generated: Vec<String>,
+    /// Its directory; empty when it generates nothing.
+    pub directory: PathBuf,
+}
+
+/// A template of the user's.
+pub struct TemplateFile {
+    /// Its path as the model has it: relative to the model's directory, or absolute.
+    pub path: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// Reads and checks a model; prints what is wrong with it.
@@ -38,7 +57,71 @@ pub fn read(path: &Path, printer: &mut Printer) -> Result<ModelFile, Failure> {
     let source = Source::from_bytes(&name, &bytes)
         .map_err(|found| explain(&found, &Source::new(&name, ""), printer))?;
     let model = penstock_model::parse(&source).map_err(|found| explain(&found, &source, printer))?;
-    Ok(ModelFile { source, model })
+    let mut file =
+        ModelFile { source, model, templates: Vec::new(), generated: Vec::new(), directory: PathBuf::new() };
+    if file.model.guests.values().any(|guest| !guest.generate.is_empty()) {
+        file.directory = directory_of(path)?;
+        settle(&mut file, printer)?;
+    }
+    Ok(file)
+}
+
+/// The directory that a model's relative paths start from.
+fn directory_of(model: &Path) -> Result<PathBuf, Failure> {
+    let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = files::canonical(parent).or_fail(Status::BadInput)?;
+    if directory.to_str().is_none() {
+        let text =
+            format!("the path of {} is not UTF-8, and files are to be made beside it", model.display());
+        return Err(Failure::new(Status::BadInput, text));
+    }
+    Ok(directory)
+}
+
+/// Makes the paths of `generate` absolute, and reads the templates.
+fn settle(file: &mut ModelFile, printer: &mut Printer) -> Result<(), Failure> {
+    let relative = |path: &String| !Path::new(path).is_absolute();
+    file.generated = generate::paths(&file.model).into_iter().filter(relative).collect();
+    let mut messages = Vec::new();
+    for (guest, owner) in &mut file.model.guests {
+        for (position, wanted) in owner.generate.iter_mut().enumerate() {
+            if let Template::File { path, text } = &mut wanted.template {
+                let place = Place::of(["guests", guest.as_str(), "generate"]).join(position).join("template");
+                match template(&mut file.templates, &file.directory, path) {
+                    Ok(read) => *text = read,
+                    Err(why) => messages.push(
+                        Diagnostic::error(place, why)
+                            .with_hint("the path is relative to the model's directory, or absolute"),
+                    ),
+                }
+                *path = absolute(&file.directory, path);
+            }
+            wanted.to = absolute(&file.directory, &wanted.to);
+        }
+    }
+    if messages.is_empty() { Ok(()) } else { Err(explain(&Diagnostics(messages), &file.source, printer)) }
+}
+
+/// The text of a template, read once.
+fn template(known: &mut Vec<TemplateFile>, directory: &Path, path: &str) -> Result<String, String> {
+    if let Some(known) = known.iter().find(|known| known.path == path) {
+        return Ok(known.text.clone());
+    }
+    let place = absolute(directory, path);
+    let failed = |error: files::FileError| format!("the template {path} cannot be read: {}", error.source);
+    let bytes = files::read_in_root("/", &place, TEMPLATE_LIMIT + 1).map_err(failed)?;
+    if bytes.len() > TEMPLATE_LIMIT {
+        return Err(format!("the template {path} is larger than {} KiB", TEMPLATE_LIMIT >> 10));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| format!("the template {path} is not UTF-8 text"))?;
+    known.push(TemplateFile { path: path.to_owned(), text: text.clone() });
+    Ok(text)
+}
+
+/// `path` as seen from `directory`, whose path is text.
+fn absolute(directory: &Path, path: &str) -> String {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    directory.join(path).to_string_lossy().into_owned()
 }
 
 /// Reads and checks the model that a verb is about, with its NICs where the command line has them.
@@ -61,6 +144,13 @@ pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFil
 pub fn explain(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
     printer.done();
     eprint!("{}", found.render(source, printer.color()));
+    Failure::explained(Status::BadInput)
+}
+
+/// Prints why files cannot be made, with the place in the model or in the template.
+pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Printer) -> Failure {
+    printer.done();
+    eprint!("{}", error.render(source, printer.color()));
     Failure::explained(Status::BadInput)
 }
 

@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeMap,
     env,
+    path::Path,
     time::{Duration, Instant, SystemTime},
 };
 
 use penstock_board::{Board, Design};
 use penstock_host::{Command, Output, Place, files};
 use penstock_model::Inventory;
+use penstock_plan::generate::MOST_BYTES;
 use penstock_report::{
     Evidence,
     evidence::{Accelerator, Phase, StepOutcome, StepRecord},
@@ -58,7 +60,14 @@ impl<'a> Rehearsal<'a> {
         evidence.model.text = file.source.text.clone();
         evidence.hashes.model = Some(sha256(file.source.text.as_bytes()));
         evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
-        Rehearsal { file, evidence, started: Instant::now(), nics: Vec::new(), complete: false, files: BTreeMap::new() }
+        Rehearsal {
+            file,
+            evidence,
+            started: Instant::now(),
+            nics: Vec::new(),
+            complete: false,
+            files: BTreeMap::new(),
+        }
     }
 
     /// Does all of it. Whatever the outcome, the board is gone afterwards.
@@ -79,6 +88,7 @@ impl<'a> Rehearsal<'a> {
         self.evidence.versions.accelerator = Some(Accelerator { name: name.to_owned(), why: why.to_owned() });
         let outcome = self.inside(&mut board, printer);
         self.bring_consoles(&board);
+        self.bring_generated(&board);
         self.evidence.serial_log = Some(board.serial_log());
         let down = self.timed("down", || board.down().or_fail(Status::Missing));
         outcome.and(down)
@@ -130,6 +140,18 @@ impl<'a> Rehearsal<'a> {
             if let Ok(log) = board.read(&path, CONSOLE_LIMIT) {
                 self.files.insert(format!("consoles/{guest}.log"), log);
             }
+        }
+    }
+
+    /// Brings out the files that were made beside the model, to below `generated/`.
+    fn bring_generated(&mut self, board: &Board) {
+        for path in &self.file.generated {
+            let place = Path::new("/root").join(path).to_string_lossy().into_owned();
+            let Ok(bytes) = board.read(&place, MOST_BYTES) else { continue };
+            let plain = path.trim_start_matches("./");
+            let short = format!("generated/{}", plain.strip_prefix("generated/").unwrap_or(plain));
+            let name = if self.files.contains_key(&short) { format!("generated/{plain}") } else { short };
+            self.files.insert(name, bytes);
         }
     }
 

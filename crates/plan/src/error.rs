@@ -35,7 +35,7 @@ pub enum PlanError {
 impl From<GenerateError> for PlanError {
     fn from(error: GenerateError) -> PlanError {
         match error {
-            GenerateError::Model(found) => PlanError::Model(found),
+            GenerateError::Model(found) | GenerateError::Unknown(found) => PlanError::Model(found),
             GenerateError::Template(error) => PlanError::Template(error),
         }
     }

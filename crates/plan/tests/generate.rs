@@ -221,7 +221,7 @@ fn a_mac_that_is_not_known_is_an_error_that_says_what_to_do() {
         "all that is needed is known"
     );
     let source = Source::new("model.yaml", text(""));
-    let Err(GenerateError::Model(found)) = render(&parse(&source.text), None) else {
+    let Err(GenerateError::Unknown(found)) = render(&parse(&source.text), None) else {
         panic!("it was rendered")
     };
     let text = found.render(&source, false);
@@ -231,7 +231,7 @@ fn a_mac_that_is_not_known_is_an_error_that_says_what_to_do() {
     // A PF that a guest owns has no other address than its own.
     let mut model = published();
     model.nics["NET0"].matching = Default::default();
-    let Err(GenerateError::Model(found)) = render(&model, None) else { panic!("it was rendered") };
+    let Err(GenerateError::Unknown(found)) = render(&model, None) else { panic!("it was rendered") };
     assert!(found.to_string().contains("the MAC address of NET0's PF is not known"), "{found}");
     let machine = machine();
     let nics = penstock_plan::resolve(&model, &machine).unwrap();

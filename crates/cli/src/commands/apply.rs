@@ -79,7 +79,7 @@ pub fn run(arguments: &Subject, settings: &Settings, printer: &mut Printer) -> R
     let file = model_file::read_subject(arguments, printer)?;
     let machine = Machine::here(settings);
     printer.doing("Looking at this machine");
-    let inventory = machine.inventory()?;
+    let inventory = machine.inventory_for(&file.model)?;
     let plan = plan::make(&file, &inventory, printer)?;
     for note in &plan.notes {
         printer.warn(note);

@@ -1,5 +1,6 @@
 //! `penstock check MODEL`: the file by itself, and against a machine.
 
+use penstock_plan::generate::{self, GenerateError};
 use serde_json::json;
 
 use crate::{
@@ -17,9 +18,14 @@ pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Res
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let inventory = match (&arguments.inventory, arguments.here) {
         (Some(path), _) => Some(model_file::read_inventory(path)?),
-        (None, true) => Some(Machine::here(settings).inventory()?),
+        (None, true) => Some(Machine::here(settings).inventory_for(&file.model)?),
         (None, false) => None,
     };
+    // A wrong template is seen without a machine too, unless a MAC address that is not known stands before it.
+    match generate::render(&file.model, None) {
+        Ok(_) | Err(GenerateError::Unknown(_)) => {}
+        Err(error) => return Err(model_file::explain_generate(&error, &file.source, printer)),
+    }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
     let (nics, guests) = (file.model.nics.len(), file.model.guests.len());
     let vfs: u32 = file.model.nics.values().map(|nic| u32::from(nic.vfs)).sum();

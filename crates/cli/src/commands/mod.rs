@@ -4,6 +4,7 @@ pub mod apply;
 mod board;
 mod check;
 mod console;
+mod generate;
 mod guests;
 mod inside;
 mod plan;
@@ -25,6 +26,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
     match verb {
         Verb::Scan(arguments) => scan::run(&arguments, settings, printer),
         Verb::Check(arguments) => check::run(&arguments, settings, printer),
+        Verb::Generate(arguments) => generate::run(&arguments, settings, printer),
         Verb::Plan(arguments) => plan::run(&arguments, settings, printer),
         Verb::Apply(arguments) => apply::run(&arguments, settings, printer),
         Verb::Verify(arguments) => verify::run(&arguments, settings, printer),

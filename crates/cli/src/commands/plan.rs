@@ -1,7 +1,7 @@
 //! `penstock plan MODEL`: what would change, why, and how it is undone.
 
 use penstock_model::Inventory;
-use penstock_plan::{Plan, PlanError};
+use penstock_plan::{Plan, PlanError, generate::GenerateError};
 
 use crate::{
     arguments,
@@ -21,7 +21,7 @@ pub fn run(
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let inventory = match &arguments.inventory {
         Some(path) => model_file::read_inventory(path)?,
-        None => Machine::here(settings).inventory()?,
+        None => Machine::here(settings).inventory_for(&file.model)?,
     };
     let plan = make(&file, &inventory, printer)?;
     printer.data(&plan, || plan.to_string())?;
@@ -45,9 +45,7 @@ pub fn explain(error: PlanError, file: &ModelFile, printer: &mut Printer) -> Fai
     match error {
         PlanError::Model(found) => model_file::explain(&found, &file.source, printer),
         PlanError::Template(error) => {
-            printer.done();
-            eprint!("{}", error.render(printer.color()));
-            Failure::explained(Status::BadInput)
+            model_file::explain_generate(&GenerateError::Template(error), &file.source, printer)
         }
         PlanError::NoSuchGuest { .. } => Failure::new(Status::BadInput, error),
         PlanError::Unsupported(_) => Failure::new(Status::Missing, error),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use penstock_apply::{KernelEyes, verify};
 use penstock_model::{Outcome, Verdict};
+use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -37,6 +38,9 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let patience = Duration::from_millis(arguments.patience);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
     verdicts.extend(machine.limits(&file.model));
+    let found = Found { inventory: &inventory, nics: &nics };
+    let generated = generate::verdicts(&file.model, found, |path| machine.generated(path));
+    verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
     printer.done();
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };

@@ -55,7 +55,11 @@ impl Known {
             }
             messages.extend(lacking.map(|function| unknown(name, &function, found.is_some())));
         }
-        if messages.is_empty() { Ok(Known { places }) } else { Err(Diagnostics(messages).into()) }
+        if messages.is_empty() {
+            Ok(Known { places })
+        } else {
+            Err(GenerateError::Unknown(Diagnostics(messages)))
+        }
     }
 
     fn get(&self, function: &FunctionName) -> Place {

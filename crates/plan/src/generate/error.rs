@@ -6,18 +6,15 @@ use thiserror::Error;
 /// Why files could not be made.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum GenerateError {
-    /// The model does not say enough, or too much; each message points into it.
-    #[error("the files that the model asks for cannot be made")]
+    /// The model asks for what cannot be made; each message points into it.
+    #[error("the files that the model asks for cannot be made: {0}")]
     Model(Diagnostics),
+    /// A MAC address is not known, and with it what the files are to say; each message points into the model.
+    #[error("what the files are to say is not known: {0}")]
+    Unknown(Diagnostics),
     /// A template of the user's is wrong.
     #[error(transparent)]
     Template(Box<TemplateError>),
-}
-
-impl From<Diagnostics> for GenerateError {
-    fn from(found: Diagnostics) -> GenerateError {
-        GenerateError::Model(found)
-    }
 }
 
 impl GenerateError {
@@ -25,7 +22,7 @@ impl GenerateError {
     /// `color`.
     pub fn render(&self, model: &Source, color: bool) -> String {
         match self {
-            GenerateError::Model(found) => found.render(model, color),
+            GenerateError::Model(found) | GenerateError::Unknown(found) => found.render(model, color),
             GenerateError::Template(error) => error.render(color),
         }
     }

@@ -63,8 +63,8 @@ impl GeneratedFile {
 ///
 /// # Errors
 ///
-/// [`GenerateError::Model`]: a MAC address that is not known, or two files in one place. [`GenerateError::Template`]: a
-/// template of the user's that does not parse, names what there is not, does not end, or makes too large a file.
+/// [`GenerateError::Unknown`]: a MAC address that is not known. [`GenerateError::Model`]: two files in one place, or a name
+/// that systemd does not take. [`GenerateError::Template`]: a template of the user's that does not parse, names what there is not, does not end, or makes too large a file.
 pub fn render(model: &Model, found: Option<Found<'_>>) -> Result<Vec<GeneratedFile>, GenerateError> {
     if model.guests.values().all(|guest| guest.generate.is_empty()) {
         return Ok(Vec::new());

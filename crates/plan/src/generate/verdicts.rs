@@ -23,7 +23,7 @@ pub enum Seen {
 ///
 /// # Errors
 ///
-/// [`GenerateError::Template`] for a template of the user's that is wrong.
+/// [`GenerateError::Template`] and [`GenerateError::Model`].
 pub fn verdicts(
     model: &Model,
     found: Found<'_>,
@@ -31,7 +31,7 @@ pub fn verdicts(
 ) -> Result<Vec<Verdict>, GenerateError> {
     let files = match render(model, Some(found)) {
         Ok(files) => files,
-        Err(GenerateError::Model(why)) => return Ok(unknown(model, &why.to_string())),
+        Err(GenerateError::Unknown(why)) => return Ok(unknown(model, &why.to_string())),
         Err(error) => return Err(error),
     };
     let judge = |file: super::GeneratedFile| {

@@ -1,0 +1,141 @@
+//! `penstock generate MODEL`: writes or compares the files that tell guests what their functions are.
+
+use std::path::{Path, PathBuf};
+
+use penstock_host::{Root, files};
+use penstock_plan::generate::{self, Found, GeneratedFile, Seen};
+use serde::Serialize;
+
+use crate::{
+    arguments::Generate,
+    failure::{Failure, OrFail, Status},
+    generated_files,
+    machine::Machine,
+    model_file::{self, ModelFile},
+    printer::Printer,
+    settings::Settings,
+};
+
+/// The most lines that are shown of how a file differs.
+const MOST_LINES: usize = 6;
+
+/// One file, as `--json` prints it.
+#[derive(Serialize)]
+struct Entry {
+    path: PathBuf,
+    guest: String,
+    sha256: String,
+    state: State,
+    /// Why it is not fresh, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// It is written now.
+    Written,
+    /// It was already as it would be made.
+    Fresh,
+    /// It is there and otherwise.
+    Stale,
+    /// It is not there.
+    Missing,
+}
+
+/// Renders all, then writes or compares. Nothing is written unless everything could be rendered and read.
+pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let inventory = match (&arguments.inventory, arguments.here) {
+        (Some(path), _) => Some(model_file::read_inventory(path)?),
+        (None, true) => Some(Machine::here(settings).inventory()?),
+        (None, false) => None,
+    };
+    let nics = inventory.as_ref().map(|inventory| penstock_plan::resolve(&file.model, inventory)).transpose();
+    let nics = nics.map_err(|found| model_file::explain(&found, &file.source, printer))?;
+    let found = inventory.as_ref().zip(nics.as_ref()).map(|(inventory, nics)| Found { inventory, nics });
+    let made = generate::render(&file.model, found)
+        .map_err(|error| model_file::explain_generate(&error, &file.source, printer))?;
+    if made.is_empty() {
+        printer.say(format!("{}: no guest has a `generate`.", file.source.name));
+    }
+    let output = arguments.output.as_deref().map(absolute).transpose()?;
+    let mut entries = Vec::with_capacity(made.len());
+    for generated in &made {
+        let path = match &output {
+            Some(output) => below(output, &file, &generated.path),
+            None => PathBuf::from(&generated.path),
+        };
+        entries.push(compare(path, generated, arguments.check)?);
+    }
+    if !arguments.check {
+        for (entry, generated) in
+            entries.iter_mut().zip(&made).filter(|(entry, _)| entry.state != State::Fresh)
+        {
+            generated_files::write(&entry.path, &generated.text)?;
+            (entry.state, entry.detail) = (State::Written, None);
+        }
+    }
+    printer.data(&entries, || entries.iter().map(line).collect())?;
+    let holds = entries.iter().all(|entry| matches!(entry.state, State::Written | State::Fresh));
+    Ok(if holds { Status::Holds } else { Status::DoesNotHold })
+}
+
+/// A directory that may be still to be made, as an absolute path.
+fn absolute(directory: &Path) -> Result<PathBuf, Failure> {
+    files::canonical(".").map(|here| here.join(directory)).or_fail(Status::BadInput)
+}
+
+/// The place below `output` of a file that the model has elsewhere: as below the model's directory, or as below `/`.
+fn below(output: &Path, file: &ModelFile, path: &str) -> PathBuf {
+    let path = Path::new(path);
+    let inner = path.strip_prefix(&file.directory).or_else(|_| path.strip_prefix("/"));
+    output.join(inner.unwrap_or(path))
+}
+
+fn compare(path: PathBuf, generated: &GeneratedFile, check: bool) -> Result<Entry, Failure> {
+    let (state, detail) = match generated_files::look(&Root::system(), &path) {
+        Seen::Text(text) if text == generated.text => (State::Fresh, None),
+        Seen::Text(text) => (State::Stale, Some(difference(&text, &generated.text))),
+        Seen::Missing => (State::Missing, None),
+        Seen::Other(why) if check => (State::Stale, Some(format!("  {why}\n"))),
+        Seen::Other(why) => {
+            let text = format!("{} is not written: {why}", path.display());
+            return Err(
+                Failure::new(Status::Refused, text).hint("move it away, or write another `to` in the model")
+            );
+        }
+    };
+    Ok(Entry { path, guest: generated.guest.to_string(), sha256: generated.digest(), state, detail })
+}
+
+fn line(entry: &Entry) -> String {
+    let state = match entry.state {
+        State::Written => "wrote",
+        State::Fresh => "fresh",
+        State::Stale => "stale",
+        State::Missing => "missing",
+    };
+    let detail = entry.detail.as_deref().unwrap_or_default();
+    format!("{state:<8} {} ({})\n{detail}", entry.path.display(), entry.guest)
+}
+
+/// The first lines in which a file differs from what it would be, as `diff -u` shows them.
+fn difference(is: &str, wanted: &str) -> String {
+    let (is, wanted): (Vec<&str>, Vec<&str>) = (is.split('\n').collect(), wanted.split('\n').collect());
+    let same = is.iter().zip(&wanted).take_while(|(is, wanted)| is == wanted).count();
+    let (is, wanted) = (&is[same..], &wanted[same..]);
+    let tail = is.iter().rev().zip(wanted.iter().rev()).take_while(|(is, wanted)| is == wanted).count();
+    let mut text = format!("  line {}:\n", same + 1);
+    for (sign, lines) in [('-', &is[..is.len() - tail]), ('+', &wanted[..wanted.len() - tail])] {
+        for line in lines.iter().take(MOST_LINES) {
+            let line: String = line.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect();
+            text.push_str(&format!("  {sign}{line}\n"));
+        }
+        if lines.len() > MOST_LINES {
+            text.push_str(&format!("  {sign}({} lines more)\n", lines.len() - MOST_LINES));
+        }
+    }
+    text
+}

@@ -1,0 +1,30 @@
+//! The files that a model generates, on disk.
+
+use std::path::Path;
+
+use penstock_host::{Root, files};
+use penstock_plan::generate::{MOST_BYTES, Seen};
+
+use crate::failure::{Failure, OrFail, Status};
+
+/// What is where a generated file should be.
+pub fn look(root: &Root, path: impl AsRef<Path>) -> Seen {
+    let path = path.as_ref().to_string_lossy();
+    match files::read_in_root(root.path("/"), &path, MOST_BYTES + 1) {
+        Err(error) if error.is_missing() => Seen::Missing,
+        Err(error) => Seen::Other(error.source.to_string()),
+        Ok(bytes) if bytes.len() > MOST_BYTES => {
+            Seen::Other(format!("it is larger than {} KiB", MOST_BYTES >> 10))
+        }
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Seen::Text(text),
+            Err(_) => Seen::Other("it is not UTF-8 text".to_owned()),
+        },
+    }
+}
+
+/// Writes a file whole or not at all, and the directories on its way.
+pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    path.parent().map_or(Ok(()), files::create_dir_all).or_fail(Status::Missing)?;
+    files::write_atomic(path, text).or_fail(Status::Missing)
+}
