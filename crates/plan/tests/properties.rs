@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use penstock_model::{Inventory, Model, inventory::PresentVf};
+use penstock_model::{GuestKind, Inventory, Model, inventory::PresentVf};
 use penstock_plan::{
     Action, Direction, Plan, StepId,
     check::{check, check_steps, simulate},
@@ -114,6 +114,13 @@ fn binding(model: &Model, earlier: &Action, later: &Action) -> bool {
             Action::SetVfAttribute { .. } | Action::SetDriver { .. },
         )
         | (Action::SetDriver { .. } | Action::DefineGuest(_), Action::StartGuest { .. })
+        | (Action::SetDriver { .. } | Action::DefineGuest(_), Action::CreateGuest { .. })
+        | (Action::CreateGuest { .. }, Action::ResumeGuest { .. })
+        | (
+            Action::AwaitLink { .. } | Action::AwaitGuest { .. },
+            Action::ResumeGuest { .. } | Action::StartGuest { .. },
+        )
+        | (Action::ResumeGuest { .. } | Action::StartGuest { .. }, Action::AwaitGuest { .. })
         | (Action::SetDriver { .. }, Action::SetMac { .. })
         | (Action::SetLink { direction: Direction::Down, .. }, Action::Rename { .. }) => true,
         (Action::StartGuest { guest: before }, Action::StartGuest { guest }) => {
@@ -146,6 +153,54 @@ proptest! {
         let again = plan(&model, &after).unwrap();
         prop_assert_eq!(again.steps, vec![]);
         prop_assert_eq!(again.nics, made.nics);
+    }
+
+    #[test]
+    fn a_plan_that_was_cut_short_is_taken_up(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let steps = Dice(seed).below(made.steps.len() as u64 + 1) as usize;
+        let half = damaged(&made, |plan| plan.steps.truncate(steps));
+        let between = simulate(&inventory, &half);
+        let rest = plan(&model, &between).unwrap();
+        prop_assert_eq!(check(&model, &between, &rest), vec![], "after {} steps of\n{}\n{}", steps, made, rest);
+        // What was created is not created anew, but let run.
+        for (guest, found) in &between.guests {
+            let of = |step: &&penstock_plan::Step| step.action.guest() == Some(guest);
+            let made_anew = rest.steps.iter().filter(of).any(|step| {
+                matches!(step.action, Action::CreateGuest { .. } | Action::StartGuest { .. } | Action::DefineGuest(_))
+            });
+            let resumed =
+                rest.steps.iter().filter(of).any(|step| matches!(step.action, Action::ResumeGuest { .. }));
+            prop_assert!(!found.running || !made_anew, "{}", rest);
+            prop_assert_eq!(found.suspended, resumed && found.running, "{}", rest);
+        }
+        let after = simulate(&between, &rest);
+        prop_assert_eq!(plan(&model, &after).unwrap().steps, vec![]);
+    }
+
+    #[test]
+    fn a_vm_is_created_before_anybody_is_waited_for_and_never_waits(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        for step in made.steps.iter().filter(|step| matches!(step.action, Action::CreateGuest { .. })) {
+            let mut open: Vec<StepId> = step.needs.clone();
+            while let Some(id) = open.pop() {
+                let needed = &made.steps[id.0 as usize - 1];
+                let waits = matches!(
+                    needed.action,
+                    Action::AwaitGuest { .. } | Action::AwaitLink { .. } | Action::StartGuest { .. }
+                );
+                prop_assert!(!waits, "step {} waits by step {id} of\n{made}", step.id);
+                open.extend(&needed.needs);
+            }
+        }
+        // Whatever is done for a guest is marked as such, and nothing else.
+        for step in &made.steps {
+            if let Some(guest) = step.action.guest() {
+                prop_assert_eq!(step.guest.as_ref(), Some(guest), "step {} of\n{}", step.id, made);
+            }
+        }
     }
 
     #[test]
@@ -211,12 +266,16 @@ proptest! {
         let matters = |id: &StepId| matches!(
             made.steps[id.0 as usize - 1].action,
             Action::SetVfCount { .. } | Action::SetVfAttribute { .. } | Action::SetDriver { .. }
-                | Action::DefineGuest(_) | Action::StartGuest { .. }
+                | Action::DefineGuest(_) | Action::StartGuest { .. } | Action::CreateGuest { .. }
+                | Action::ResumeGuest { .. } | Action::AwaitLink { .. } | Action::AwaitGuest { .. }
         );
         for later in (0..made.steps.len()).filter(|later| {
             let step = &made.steps[*later];
-            matches!(step.action, Action::StartGuest { .. } | Action::SetDriver { driver: Some(_), .. })
-                && step.needs.iter().any(matters)
+            matches!(
+                step.action,
+                Action::StartGuest { .. } | Action::CreateGuest { .. } | Action::ResumeGuest { .. }
+                    | Action::AwaitGuest { .. } | Action::SetDriver { driver: Some(_), .. }
+            ) && step.needs.iter().any(matters)
         }) {
             let damaged = damaged(&made, |plan| plan.steps[later].needs.clear());
             prop_assert!(!check(&model, &inventory, &damaged).is_empty(), "step {} of\n{made}", later + 1);
@@ -264,4 +323,32 @@ fn the_largest_machine_is_planned_in_time() {
         .unwrap();
     println!("plan and check: {fastest:?}");
     assert!(fastest < limit, "{fastest:?}");
+}
+
+/// The properties above are worth little on machines without what they are about.
+#[test]
+fn chance_makes_vms_of_every_kind() {
+    let (mut created, mut resumed, mut links, mut owners, mut pinned) = (0, 0, 0, 0, 0);
+    for seed in 0..50 {
+        let (model, inventory) = machine(seed, &SMALL);
+        for step in plan(&model, &inventory).unwrap().steps {
+            match step.action {
+                Action::CreateGuest { .. } => created += 1,
+                Action::ResumeGuest { .. } => resumed += 1,
+                Action::AwaitLink { .. } => links += 1,
+                Action::AwaitGuest { guest, .. } => {
+                    owners += usize::from(model.guests[&guest].kind == GuestKind::Container)
+                }
+                Action::DefineGuest(definition) => {
+                    pinned += usize::from(definition.vm.is_some() && definition.pin.is_some())
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(created, resumed);
+    assert!(
+        [created, links, owners, pinned].iter().all(|count| *count > 10),
+        "{created} {links} {owners} {pinned}"
+    );
 }

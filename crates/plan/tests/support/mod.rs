@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, Function, FunctionName, Guest, GuestName, Inventory, LinkState, Mac, Model, Mtu, Nic,
-    NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
+    Bdf, Board, ByteSize, CpuSet, Function, FunctionName, Guest, GuestKind, GuestName, Inside, Inventory,
+    LinkState, Mac, Model, Mtu, Nic, NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
     inventory::{Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -159,6 +159,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         guests: IndexMap::new(),
         board: Board::default(),
     };
+    inventory.cpus.online = CpuSet((0..8).collect());
+    inventory.memory = ByteSize(1 << 40);
+    inventory.iommu_groups.insert(0, vec![]);
     let mut functions = Vec::new();
     for index in 0..size.nics {
         let pf = pf(dice, index, size.vfs);
@@ -190,7 +193,18 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
     }
     let names: Vec<GuestName> = (0..size.guests).map(|index| format!("g{index}").parse().unwrap()).collect();
     for name in &names {
-        let guest = Guest { cpus: dice.some(2, 2), ..Guest::default() };
+        let kind = if dice.once_in(2) { GuestKind::Vm } else { GuestKind::Container };
+        let mut guest = Guest { kind, cpus: dice.some(2, 2), ..Guest::default() };
+        // Two CPUs each of eight, of which the last four are for whoever says that they are its alone.
+        let position = model.guests.len() as u32;
+        if dice.once_in(2) && position < 4 {
+            guest.exclusive = position < 2 && dice.once_in(2);
+            let first = if guest.exclusive { 4 + 2 * position } else { dice.below(3) as u32 };
+            guest.pin = Some(CpuSet((first..first + 2).collect()));
+        }
+        guest.vm.ready_within = 60;
+        guest.vm.inside = [Inside::Agent, Inside::Console, Inside::None][dice.below(3) as usize];
+        guest.vm.emulator = dice.some(4, CpuSet((0..2).collect()));
         model.guests.insert(name.clone(), guest);
     }
     for name in functions {
@@ -199,6 +213,10 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         let Some(guest) = names.get(owner).and_then(|owner| model.guests.get_mut(owner)) else {
             continue;
         };
+        if name.vf.is_none() {
+            // Only a container can own a PF.
+            guest.kind = GuestKind::Container;
+        }
         let nic = name.nic.as_str()[3..].parse().unwrap();
         let given = dice.some(3, mac(2, nic, name.vf.map_or(0x100, VfIndex::get)));
         let of_vf = settings(dice, given).or(&model.nics[&name.nic].vf_defaults);
