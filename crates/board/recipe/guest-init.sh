@@ -40,29 +40,35 @@ find_nic() {
     return 1
 }
 
-# $tries is shared, so that many absent NICs take no longer than one.
+# Waits for the NIC with the address $1 and gives it the name $2 for now: what it is to be called may be the name that the
+# kernel gave to another. $tries is shared, so that many absent NICs take no longer than one.
 tries=0
-set_up() {
+find_and_park() {
     while ! find_nic "$1"; do
         tries=$((tries + 1))
         if [ $tries -gt 400 ]; then
-            echo "penstock-guest: no NIC has the address $1 ($2)"
+            echo "penstock-guest: no NIC has the address $1 ($3)"
             return
         fi
         usleep 50000
     done
+    ip link set "$found" name "$2"
+}
+set_up() {
+    find_nic "$1" || return
     name=$2 mtu=$3
     shift 3
-    if [ "$found" != "$name" ]; then
-        # Another NIC may have the name that the kernel gave it.
-        [ -e "/sys/class/net/$name" ] && ip link set "$name" name "was-${name%"${name#??????????}"}"
-        ip link set "$found" name "$name"
-    fi
+    ip link set "$found" name "$name"
     [ "$mtu" = - ] || ip link set "$name" mtu "$mtu"
     ip link set "$name" up
     for address; do ip addr add "$address" dev "$name"; done
 }
 if [ -e /penstock/interfaces ]; then
+    number=0
+    while read -r mac name _; do
+        number=$((number + 1))
+        [ -n "$mac" ] && find_and_park "$mac" "parked$number" "$name"
+    done </penstock/interfaces
     while read -r mac name mtu addresses; do
         # shellcheck disable=SC2086 # a word for each
         [ -n "$mac" ] && set_up "$mac" "$name" "$mtu" $addresses
