@@ -183,7 +183,7 @@ fn post<'s>(
             let place = scene.place(guest).ok_or_else(|| format!("{function}: {why}"))?;
             let at = remotes.guests.iter().position(|known| known == guest).unwrap_or_else(|| {
                 remotes.guests.push(guest.clone());
-                remotes.places.push(Remote { place, program });
+                remotes.places.push(Remote { place, program, delay: home.took });
                 remotes.places.len() - 1
             });
             (None, Some(at))

@@ -39,6 +39,8 @@ pub struct Home {
     pub namespace: Result<Option<u32>, String>,
     /// Where this same program is there, when it is under another kernel.
     pub program: Option<String>,
+    /// How long it took to look.
+    pub took: Duration,
     pub interfaces: Result<Vec<InterfaceReport>, String>,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Scene<'a> {
                 vantage: Vantage::Host,
                 namespace: Ok(None),
                 program: None,
+                took: Duration::ZERO,
                 interfaces: Err("not looked at".to_owned()),
             },
             guests: BTreeMap::new(),
@@ -290,12 +293,14 @@ impl<'a> Scene<'a> {
 }
 
 fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Dark> {
+    let began = Instant::now();
     match place {
         Some(GuestPlace::Running(place)) => Ok(Home {
             vantage: Vantage::Guest(name.clone()),
             namespace: place.namespace().map_err(|error| chain(&error)),
             program: place.own_program().map(str::to_owned),
             interfaces: place.interfaces().map_err(|error| chain(&error)),
+            took: began.elapsed(),
         }),
         Some(GuestPlace::Closed(why)) => Err(Dark::Closed(why.clone())),
         Some(GuestPlace::NotRunning(why)) => Err(Dark::NotRunning(why.clone())),

@@ -30,6 +30,8 @@ pub struct Remote<'a> {
     pub place: &'a dyn Place,
     /// This same program inside it.
     pub program: &'a str,
+    /// How long a command there took from being asked for to being told, when one was run last.
+    pub delay: Duration,
 }
 
 /// Where frames are sent from and received.
@@ -52,14 +54,15 @@ pub struct Crossing {
     pub awaited: bool,
 }
 
-/// The first window of a VM. Frames cross within milliseconds; what takes time is that all get going.
-const WINDOW: Duration = Duration::from_millis(3000);
-
 /// How often each frame is sent.
 const EVERY: Duration = Duration::from_millis(150);
 
 /// How long a frame may be under way on a slow machine.
 const UNDER_WAY: Duration = Duration::from_millis(300);
+
+/// How much longer a window is than the longest delay that was seen. Frames cross within milliseconds; what takes time
+/// is that all get going, and that varies.
+const SPARE: Duration = Duration::from_secs(2);
 
 /// How much longer than its window a command inside may take to begin and to be heard of again.
 const DELAY: Duration = Duration::from_secs(30);
@@ -81,7 +84,9 @@ pub fn reach(
     let began = Instant::now();
     let mut outcomes: Vec<Result<Reach, String>> = vec![Err("not tried".to_owned()); crossings.len()];
     let mut open: Vec<usize> = (0..crossings.len()).collect();
-    let mut window = WINDOW;
+    // Two windows that are each told `delay` late surely meet for as long as they are longer than that.
+    let window_for = |delay: Duration| (delay + SPARE).min(Duration::from_millis(LONGEST));
+    let mut window = window_for(remotes.iter().map(|remote| remote.delay).max().unwrap_or_default());
     for attempt in 1..=ATTEMPTS {
         if open.is_empty() || interrupt::pending() {
             break;
@@ -115,7 +120,7 @@ pub fn reach(
         }
         open = again;
         let delay = answers.values().flatten().map(Answer::delay).max().unwrap_or_default();
-        window = (delay * 2 + Duration::from_secs(2)).clamp(window, Duration::from_millis(LONGEST));
+        window = window_for(delay).max(window);
     }
     outcomes
 }
@@ -221,12 +226,11 @@ impl Round {
             self.tasks.iter().filter_map(|(site, task)| Some(((*site)?, task))).collect();
         let left = AtomicUsize::new(away.len());
         let part = |remote: usize, task: &Task| {
-            let answer = match remotes.get(remote) {
+            let _leaving = Leaving(&left);
+            match remotes.get(remote) {
                 Some(remote) => ask(remote, task),
                 None => Err("there is no such place".to_owned()),
-            };
-            left.fetch_sub(1, Ordering::Release);
-            answer
+            }
         };
         let part = &part;
         thread::scope(|scope| {
@@ -278,6 +282,15 @@ impl Round {
             Some(_) if from == to || overlap(sender, receiver) => Found::NotArrived,
             Some(_) => Found::Unclear,
         }
+    }
+}
+
+/// One station fewer that has not told, however it ends.
+struct Leaving<'a>(&'a AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
