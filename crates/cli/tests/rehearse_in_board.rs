@@ -30,6 +30,10 @@ fn main() {
         trial("vlans_keep_guests_apart_in_board", vlans_keep_guests_apart),
         trial("what_a_driver_cannot_do_is_said_in_board", what_a_driver_cannot_do_is_said),
         trial("a_mac_changed_behind_the_tools_back_is_found_in_board", a_changed_mac_is_found),
+        trial(
+            "what_guests_are_told_is_as_the_machine_is_in_board",
+            what_guests_are_told_is_as_the_machine_is,
+        ),
         trial("another_servers_inventory_is_rehearsed_in_board", another_servers_inventory_is_rehearsed),
         trial("what_this_kernel_lacks_is_tested_in_board", what_this_kernel_lacks_is_tested),
         trial("an_interrupt_leaves_nothing_running_in_board", an_interrupt_leaves_nothing_running),
@@ -161,6 +165,51 @@ fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
     expect(&inside(&["penstock", "apply", "/root/vlans.yaml"]), 0)?;
     expect(&inside(&["penstock", "verify", "/root/vlans.yaml"]), 0)?;
     Ok(())
+}
+
+/// The board makes what the model alone makes; a file that somebody changes is found, and mended.
+fn what_guests_are_told_is_as_the_machine_is() -> Outcome {
+    let model = here("told.yaml");
+    let (rehearsed, evidence, directory) = rehearse(&model)?;
+    expect(&rehearsed, 0)?;
+    assert_eq!(outcomes(&evidence, "generate"), ["pass"; 4]);
+    let at = directory.path();
+    expect(&run(at, ["generate".as_ref(), "--output".as_ref(), "own".as_ref(), model.as_os_str()]), 0)?;
+    for (board, own) in [
+        ("generated/pf0/nic_table.h", "generated/pf0/nic_table.h"),
+        ("generated/a/10-eth0.link", "generated/a/10-eth0.link"),
+        ("generated/told.txt", "told.txt"),
+    ] {
+        let board = std::fs::read_to_string(at.join("run").join(board))?;
+        assert_eq!(board, std::fs::read_to_string(at.join("own").join(own))?, "{own}");
+    }
+    let told = std::fs::read_to_string(at.join("own/told.txt"))?;
+    let seen = verdicts(&evidence).iter().find(|verdict| {
+        verdict["attribute"] == "mac"
+            && verdict["subject"]["function"] == "NET0#0"
+            && verdict["vantage"]["guest"] == "a"
+    });
+    let seen = seen.and_then(|verdict| verdict["seen"].as_str()).ok_or("the MAC was not seen inside")?;
+    assert!(told.contains(seen), "{told}, and inside it is {seen}");
+
+    expect(&run(at, ["board".as_ref(), "up".as_ref(), model.as_os_str()]), 0)?;
+    let outcome = mended(at);
+    expect(&run(at, ["board", "down", "told"]), 0)?;
+    outcome
+}
+
+fn mended(at: &Path) -> Outcome {
+    let inside = |words: &[&str]| run(at, ["board", "ssh", "told"].into_iter().chain(words.iter().copied()));
+    expect(&inside(&["penstock", "apply", "/root/told.yaml"]), 0)?;
+    expect(&inside(&["sh", "-c", "echo by hand > /root/told.txt"]), 0)?;
+    let broken = inside(&["penstock", "verify", "/root/told.yaml", "--json"]);
+    expect(&broken, 1)?;
+    let verified: Value = serde_json::from_str(&broken.stdout)?;
+    assert_eq!(outcomes(&verified, "generate").iter().filter(|outcome| **outcome == "fail").count(), 1);
+    expect(&inside(&["penstock", "generate", "/root/told.yaml", "--check"]), 1)?;
+    expect(&inside(&["penstock", "apply", "/root/told.yaml"]), 0)?;
+    expect(&inside(&["penstock", "generate", "/root/told.yaml", "--check"]), 0)?;
+    expect(&inside(&["penstock", "verify", "/root/told.yaml"]), 0)
 }
 
 /// A model that knows its NICs by address and driver, and the inventory of the server that it is for.
