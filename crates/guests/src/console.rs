@@ -449,7 +449,7 @@ impl Replay {
                     let plain = parameters.iter().all(|b| matches!(b, b'0'..=b'9' | b';' | b':'));
                     if matches!(byte, b'm' | b'K' | b'C' | b'D' | b'G') && plain && self.held.len() < SEQUENCE
                     {
-                        out.extend(self.held.drain(..));
+                        out.append(&mut self.held);
                         out.push(byte);
                     }
                 }
