@@ -12,7 +12,7 @@ use serde::{
 use crate::{
     ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName, Inside,
     InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId,
-    VlanProtocol, VlanQos, names::MachineName,
+    VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
@@ -91,13 +91,15 @@ pub(crate) struct NicDocument {
 pub(crate) struct GuestDocument {
     /// `vm` or `container`. Default: container.
     pub kind: Option<GuestKind>,
-    /// Number of CPUs. Default: as many as `pin` has; without it 1 for a VM, and for a container no limit.
+    /// Number of CPUs. Default: for a VM as many as `pin` has, without it 1; for a container no limit.
     #[schemars(range(min = 1, max = 8192))]
     pub cpus: Option<u32>,
     /// Memory. Default: 256MiB for a VM; for a container no limit.
     pub memory: Option<ByteSize>,
-    /// The host's CPUs that it runs on, like `2-3`: a VM's virtual CPUs one each, in ascending order. Default: any.
-    pub pin: Option<CpuSet>,
+    /// The host's CPUs that it runs on, like `2-3`: a VM's virtual CPUs one each, in ascending order. Default: any that
+    /// are not another guest's alone.
+    #[schemars(with = "Option<CpuSet>")]
+    pub pin: Option<CpuList>,
     /// Whether no other guest may run on the CPUs of `pin`. Default: no.
     pub exclusive: Option<bool>,
     /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
@@ -118,7 +120,8 @@ pub(crate) struct GuestDocument {
     /// A VM's firmware: `bios` or `uefi`. Default: bios.
     pub firmware: Option<Firmware>,
     /// The host's CPUs for a VM's own QEMU threads, like `0`. Default: for a pinned VM, those that no guest is pinned to.
-    pub emulator: Option<CpuSet>,
+    #[schemars(with = "Option<CpuSet>")]
+    pub emulator: Option<CpuList>,
     /// Whether all of a VM's memory stays in RAM. Default: no.
     pub locked_memory: Option<bool>,
     /// The size of the huge pages that a VM's memory is made of, like `2MiB`. Default: no huge pages.
@@ -197,8 +200,8 @@ pub(crate) enum BootEntry {
 }
 
 /// What a VM boots, by name.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub(crate) enum BootName {
     /// The small Linux that Penstock makes.
     Builtin,
@@ -216,7 +219,12 @@ impl<'de> Deserialize<'de> for BootEntry {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<BootEntry, E> {
-                BootName::deserialize(de::value::StrDeserializer::new(text)).map(BootEntry::Named)
+                match text {
+                    "builtin" => Ok(BootEntry::Named(BootName::Builtin)),
+                    _ => Err(E::custom(
+                        "this is nothing to boot: write `builtin`, {kernel: PATH} or {disk: PATH}",
+                    )),
+                }
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BootEntry, A::Error> {

@@ -14,7 +14,7 @@ use crate::{
 pub struct Guest {
     /// VM or container. Default: container.
     pub kind: GuestKind,
-    /// CPUs. Default: as many as `pin` has; without it 1 for a VM, and for a container no limit.
+    /// CPUs. Default: for a VM as many as `pin` has, without it 1; for a container no limit.
     pub cpus: Option<u32>,
     /// Memory. Default: 256 MiB for a VM; for a container no limit.
     pub memory: Option<ByteSize>,

@@ -64,18 +64,47 @@ impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
     fn from_str(text: &str) -> Result<CpuSet, ParseCpuSetError> {
+        text.parse().map(|list: CpuList| list.set())
+    }
+}
+
+/// A [`CpuSet`] as it is written: a few characters may stand for 65536 CPUs, so that a file may hold more of them than
+/// would fit into memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CpuList(Vec<(u32, u32)>);
+
+impl CpuList {
+    /// At most how many CPUs are in it.
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
+    }
+
+    /// The CPUs.
+    pub fn set(&self) -> CpuSet {
+        CpuSet(self.0.iter().flat_map(|(first, last)| *first..=*last).collect())
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = ParseCpuSetError;
+
+    fn from_str(text: &str) -> Result<CpuList, ParseCpuSetError> {
         let fail = || ParseCpuSetError(text.to_owned());
         let number = |field: &str| field.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU).ok_or_else(fail);
-        let mut cpus = BTreeSet::new();
-        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let ranges = text.trim().split(',').filter(|range| !range.is_empty());
+        let ranges = ranges.map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (number(first)?, number(last)?);
-            if first > last {
-                return Err(fail());
-            }
-            cpus.extend(first..=last);
-        }
-        Ok(CpuSet(cpus))
+            if first > last { Err(fail()) } else { Ok((first, last)) }
+        });
+        ranges.collect::<Result<Vec<_>, _>>().map(CpuList)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for CpuList {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<CpuList, D::Error> {
+        let text = <std::borrow::Cow<'_, str>>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -99,7 +128,33 @@ impl fmt::Display for CpuSet {
     }
 }
 
-crate::names::text_serde!(CpuSet, "A set of CPUs in the kernel's list format.", "0-3,8");
+impl serde::Serialize for CpuSet {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for CpuSet {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<CpuSet, D::Error> {
+        CpuList::deserialize(from).map(|list| list.set())
+    }
+}
+
+impl schemars::JsonSchema for CpuSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CpuSet".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        // One CPU may be written as the number that it is.
+        schemars::json_schema!({
+            "type": ["string", "integer"],
+            "minimum": 0,
+            "description": "A set of CPUs in the kernel's list format.",
+            "examples": ["0-3,8"]
+        })
+    }
+}
 
 /// A maximum transmission unit in bytes, 68 (IPv4's least, RFC 791) to 65535.
 #[derive(

@@ -135,6 +135,22 @@ fn large_hostile_files_are_answered_in_bounded_time() {
             format!("nics:\n{}guests: {{g: {{functions: [{}]}}}}", many.concat(), unknown.join(",")),
         ),
         ("a long cycle", format!("nics: {{A: }}\nguests:\n{}", waits.concat())),
+        (
+            "cpu lists",
+            format!(
+                "nics: {{A: }}\nguests:\n{}",
+                (0..30_000).map(|n| format!("  g{n}: {{pin: 0-65535}}\n")).collect::<String>()
+            ),
+        ),
+        (
+            "files for many guests",
+            format!(
+                "nics: {{A: }}\nguests:\n{}",
+                (0..15_000)
+                    .map(|n| format!("  g{n}: {{generate: [{{template: json, to: x}}]}}\n"))
+                    .collect::<String>()
+            ),
+        ),
         ("best effort", format!("nics: {{A: {{best_effort: [{}]}}}}", &full_of("link_stat,")[..900_000])),
         ("aliases of text", format!("a: &a {}\nb: [{}]", "x".repeat(500_000), "*a,".repeat(100_000))),
         (

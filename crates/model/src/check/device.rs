@@ -6,6 +6,19 @@ use crate::{
     document::DeviceEntry,
 };
 
+/// What every container has in its own `/dev` (`lxc.container.conf(5)`, `lxc.autodev`).
+const ITS_OWN: [&str; 9] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/console",
+    "/dev/ptmx",
+    "/dev/shm",
+];
+
 pub(super) fn build(entries: Vec<DeviceEntry>, path: &Path, messages: &mut Vec<Diagnostic>) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for (position, entry) in entries.into_iter().enumerate() {
@@ -30,7 +43,12 @@ pub(super) fn build(entries: Vec<DeviceEntry>, path: &Path, messages: &mut Vec<D
             write: write.unwrap_or(true),
         };
         let wrong = [&device.path, &device.inside].into_iter().find(|path| !is_device_path(path));
-        if let Some(wrong) = wrong {
+        if let Some(own) = ITS_OWN.iter().find(|own| **own == device.inside) {
+            messages.push(
+                Diagnostic::error(path, format!("a container has a {own} of its own"))
+                    .with_hint("leave the device out, or give it another `inside`"),
+            );
+        } else if let Some(wrong) = wrong {
             let shown = crate::tree::shown(wrong);
             messages.push(
                 Diagnostic::error(path, format!("{shown} is no path of a device"))

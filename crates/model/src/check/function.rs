@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Owned, Subject, nic, unusable};
 use crate::{
-    FunctionName, GuestKind, NicName,
+    Function, FunctionName, GuestKind, NicName,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
 };
@@ -108,6 +108,7 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
             ),
         );
     }
+    check_tc_rates(owned, messages);
     if owned.function.name.vf.is_none() {
         let vf_only = [
             ("vlan", written.vlan.is_some()),
@@ -139,6 +140,41 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
             None => Path::of(["nics", owned.function.name.nic.as_str(), "defaults", "max_tx_rate"]),
         };
         nic::check_rates(&owned.function.settings, &owned.path, limit, messages);
+    }
+}
+
+/// Rates that tc holds: only where frames pass through the host's kernel, and not beside the VF's own.
+fn check_tc_rates(owned: &Owned, messages: &mut Vec<Diagnostic>) {
+    let Function { egress_rate, ingress_rate, settings, name, .. } = &owned.function;
+    let given = [("egress_rate", egress_rate), ("ingress_rate", ingress_rate)];
+    for (key, _) in given.into_iter().filter(|(_, rate)| rate.is_some() && owned.kind == GuestKind::Vm) {
+        let hint = match name.vf {
+            Some(_) if key == "egress_rate" => {
+                "use `max_tx_rate`, which the PF's driver holds; or make it a container"
+            }
+            _ => "leave it out, or make it a container",
+        };
+        let text =
+            format!("`{key}` is held by the host's kernel, which never sees the frames of a VM's function");
+        messages.push(Diagnostic::error(owned.path.join(key), text).at_key().with_hint(hint));
+    }
+    if let (Some(egress), Some(max)) = (egress_rate, settings.max_tx_rate.filter(|max| max.0 != 0))
+        && owned.kind == GuestKind::Container
+    {
+        let limit = match owned.written.max_tx_rate {
+            Some(_) => owned.path.join("max_tx_rate"),
+            None => Path::of(["nics", name.nic.as_str(), "defaults", "max_tx_rate"]),
+        };
+        messages.push(
+            Diagnostic::error(
+                owned.path.join("egress_rate"),
+                format!(
+                    "{name} has two limits for what it sends: {egress} held by tc, and {max} held by the VF"
+                ),
+            )
+            .with_related(limit, "the VF's own")
+            .with_hint("`egress_rate` is for a VF that has no rate of its own: leave one of them out"),
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod address;
 mod board;
+mod cpus;
 mod device;
 mod function;
 mod generate;
@@ -84,10 +85,11 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         })
         .collect();
     let mut owned = Vec::new();
+    let mut lists = cpus::Lists::default();
     let guests = guests
         .into_iter()
         .map(|(name, guest)| {
-            let guest = build_guest(&name, guest, &nics, &mut owned, messages);
+            let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
             (name, guest)
         })
         .collect();
@@ -98,6 +100,9 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     mac::check(&mut subject);
     address::check(&mut subject);
     guest::check(&mut subject);
+    cpus::check(&mut subject);
+    vm::check(&mut subject);
+    generate::check(&mut subject);
     board::check(&mut subject);
     model
 }
@@ -165,6 +170,7 @@ fn build_guest(
     document: GuestDocument,
     nics: &IndexMap<NicName, Nic>,
     owned: &mut Vec<Owned>,
+    lists: &mut cpus::Lists,
     messages: &mut Vec<Diagnostic>,
 ) -> Guest {
     let path = Path::of(["guests", name.as_str()]);
@@ -189,12 +195,14 @@ fn build_guest(
     };
     let generate = generate::build(document.generate, &path, messages);
     let devices = device::build(document.devices, &path, messages);
+    let pin = lists.expand(document.pin, &path.join("pin"), messages);
+    let emulator = lists.expand(document.emulator, &path.join("emulator"), messages);
     let vm = vm::build(
         vm::Written {
             boot: document.boot,
             command_line: document.command_line,
             firmware: document.firmware,
-            emulator: document.emulator,
+            emulator,
             locked_memory: document.locked_memory,
             huge_pages: document.huge_pages,
             inside: document.inside,
@@ -207,7 +215,7 @@ fn build_guest(
         kind,
         cpus: document.cpus,
         memory: document.memory,
-        pin: document.pin,
+        pin,
         exclusive: document.exclusive.unwrap_or_default(),
         functions,
         after: document.after,
@@ -264,8 +272,9 @@ fn build_function(
             interface,
             addresses: addresses.iter().map(|(address, _)| *address).collect(),
             mtu: written.mtu,
-            egress_rate: written.egress_rate,
-            ingress_rate: written.ingress_rate,
+            // As for `max_tx_rate`, a limit of 0 is none.
+            egress_rate: written.egress_rate.filter(|rate| rate.0 != 0),
+            ingress_rate: written.ingress_rate.filter(|rate| rate.0 != 0),
             best_effort,
         },
         addresses,

@@ -1,7 +1,10 @@
 //! What only a VM has: what it boots, its firmware and memory, how it is looked into.
 
+use std::collections::HashMap;
+
+use super::Subject;
 use crate::{
-    Boot, ByteSize, CpuSet, Firmware, Inside, Vm,
+    Boot, ByteSize, CpuSet, Firmware, GuestKind, GuestName, Inside, Vm,
     diagnostic::{Diagnostic, Path},
     document::{BootDocument, BootEntry},
     guest::READY_WITHIN,
@@ -11,6 +14,47 @@ use crate::{
 const HUGE_PAGES: [ByteSize; 2] = [ByteSize(2 << 20), ByteSize(1 << 30)];
 /// A day; nobody waits longer for a guest.
 const MAX_READY_WITHIN: u32 = 86_400;
+
+/// Memory of a VM that says nothing of it.
+const MEMORY: ByteSize = ByteSize(256 << 20);
+
+/// Memory that is no whole number of huge pages, and disk images that two VMs would write to.
+pub(super) fn check(subject: &mut Subject<'_>) {
+    let mut disks: HashMap<&str, &GuestName> = HashMap::new();
+    for (name, guest) in subject.model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
+        if super::full(subject.messages) {
+            return;
+        }
+        let at = |key: &str| Path::of(["guests", name.as_str(), key]);
+        let memory = guest.memory.unwrap_or(MEMORY);
+        if let Some(size) = guest.vm.huge_pages.filter(|size| HUGE_PAGES.contains(size))
+            && !memory.0.is_multiple_of(size.0)
+        {
+            let text = format!("{memory} of memory cannot be made of huge pages of {size}");
+            let wrong = match guest.memory {
+                Some(_) => Diagnostic::error(at("memory"), text).with_related(at("huge_pages"), "the pages"),
+                None => Diagnostic::error(at("huge_pages"), format!("{text}; {memory} is the default")),
+            };
+            let least = ByteSize(memory.0.div_ceil(size.0).saturating_mul(size.0));
+            subject.messages.push(wrong.with_hint(format!("give it {least}, or smaller pages")));
+        }
+        if let Boot::Disk { path, .. } = &guest.vm.boot {
+            match disks.get(path.as_str()) {
+                Some(other) => subject.messages.push(
+                    Diagnostic::error(
+                        at("boot").join("disk"),
+                        format!("{other} and {name} would both write to {}", crate::tree::shown(path)),
+                    )
+                    .with_related(Path::of(["guests", other.as_str(), "boot", "disk"]), "first given here")
+                    .with_hint("give each VM an image of its own"),
+                ),
+                None => {
+                    disks.insert(path, name);
+                }
+            }
+        }
+    }
+}
 
 /// A VM's keys as they were written.
 pub(super) struct Written {
@@ -28,7 +72,7 @@ pub(super) fn build(written: Written, path: &Path, messages: &mut Vec<Diagnostic
     if let Some(size) = written.huge_pages.filter(|size| !HUGE_PAGES.contains(size)) {
         messages.push(
             Diagnostic::error(path.join("huge_pages"), format!("there are no huge pages of {size}"))
-                .with_hint("huge pages are 2MiB or 1GiB"),
+                .with_hint("write 2MiB or 1GiB"),
         );
     }
     if let Some(seconds) = written.ready_within.filter(|seconds| !(1..=MAX_READY_WITHIN).contains(seconds)) {
