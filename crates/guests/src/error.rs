@@ -291,6 +291,12 @@ pub enum GuestError {
         /// What they said last.
         said: Vec<String>,
     },
+    /// A VM is not there.
+    #[error("VM {guest} is not there: it was not made yet, or was stopped")]
+    NotThere {
+        /// Its name.
+        guest: GuestName,
+    },
     /// A guest has ended, and nobody stopped it.
     #[error("guest {guest} died{}", listed(said))]
     Died {

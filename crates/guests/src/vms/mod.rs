@@ -62,6 +62,9 @@ const GONE: Duration = Duration::from_secs(10);
 /// How many last lines of a log an error carries.
 const LINES: usize = 10;
 
+/// What is of no matter in libvirt's log of a QEMU.
+const CHATTER: [&str; 4] = ["char device redirected", ": starting up", "warning:", " is tainted: "];
+
 /// How often a console is looked at for what a guest says there.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -277,10 +280,11 @@ impl Vms {
         };
         let process = self.process(guest)?;
         if let Some(process) = process {
-            if let Some(definition) = self.definition(guest)? {
-                self.ask_to_end(&definition, process, patience);
-            }
-            if process.runs(&self.root) {
+            let asked = match self.definition(guest)? {
+                Some(definition) => self.ask_to_end(&definition, process, patience),
+                None => Ok(()),
+            };
+            if process.runs(&self.root) && !matches!(asked, Err(VirshError::Silent { .. })) {
                 // What libvirt says to it is of no matter: the process is what counts.
                 let _ = self.virsh.destroy(guest, patience.min(MOMENT));
             }
@@ -388,7 +392,13 @@ impl Vms {
     }
 
     fn alive(&self, guest: &GuestName) -> Result<Process, GuestError> {
-        self.process(guest)?.ok_or_else(|| self.died(guest))
+        if let Some(process) = self.process(guest)? {
+            return Ok(process);
+        }
+        Err(match self.state.started(guest)? {
+            Some(_) => self.died(guest),
+            None => GuestError::NotThere { guest: guest.clone() },
+        })
     }
 
     fn died(&self, guest: &GuestName) -> GuestError {
@@ -523,25 +533,36 @@ impl Vms {
         }
     }
 
-    /// Asks a guest to end, and waits a while.
-    fn ask_to_end(&self, definition: &GuestDefinition, process: Process, patience: Duration) {
+    /// Asks a guest to end, and waits a while. An error when libvirt does not do even that.
+    fn ask_to_end(
+        &self,
+        definition: &GuestDefinition,
+        process: Process,
+        patience: Duration,
+    ) -> Result<(), VirshError> {
         let guest = &definition.guest;
-        // One that is suspended does not hear, and libvirt that does not answer does not ask.
-        let Ok(suspended) = self.suspended() else { return };
-        if suspended.contains(guest) {
-            return;
+        if self.virsh.suspended(MOMENT)?.contains(guest) {
+            // It does not hear.
+            return Ok(());
         }
         let builtin = vm(definition).boot == Boot::Builtin;
         let grace = (patience / 2).min(if builtin { BUILTIN_GRACE } else { GRACE });
         let deadline = Instant::now() + grace;
-        let by_agent = inside(definition) == Inside::Agent;
-        let asked = self.virsh.shutdown(guest, by_agent, grace.max(Duration::from_secs(1)));
-        if by_agent && asked.is_err() && self.virsh.shutdown(guest, false, MOMENT).is_err() {
-            return;
+        // The agent first; where it does not answer, the power button.
+        let mut asked = Ok(());
+        for by_agent in [true, false] {
+            if !by_agent || inside(definition) == Inside::Agent {
+                asked = self.virsh.shutdown(guest, by_agent, grace.max(Duration::from_secs(1)));
+                if asked.is_ok() {
+                    break;
+                }
+            }
         }
-        while process.runs(&self.root) && Instant::now() < deadline && !interrupt::pending() {
+        while asked.is_ok() && process.runs(&self.root) && Instant::now() < deadline && !interrupt::pending()
+        {
             thread::sleep(Duration::from_millis(20));
         }
+        asked
     }
 
     /// What QEMU said of its end or of why it does not start, beside what libvirt passed on of it.
@@ -562,7 +583,7 @@ impl Vms {
         let start = lines.iter().rposition(|line| line.contains("-msg timestamp=on")).map_or(0, |at| at + 1);
         let own: Vec<String> = lines[start..]
             .iter()
-            .filter(|line| !line.contains("char device redirected") && !line.ends_with("starting up"))
+            .filter(|line| !CHATTER.iter().any(|words| line.contains(words)))
             .cloned()
             .collect();
         own[own.len().saturating_sub(LINES)..].to_vec()

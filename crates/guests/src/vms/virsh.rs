@@ -6,10 +6,11 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
-use penstock_host::{Command, ProcessError, process};
+use penstock_host::{Command, ProcessError, interrupt, process};
 use penstock_model::GuestName;
 use thiserror::Error;
 
@@ -32,6 +33,12 @@ const SILENCE: [&str; 9] = [
     "client socket is closed",
     "internal error: connection closed",
 ];
+
+/// What it says when it has not even reached libvirt, so that nothing was asked.
+const UNREACHED: [&str; 2] = ["failed to connect to the hypervisor", "Failed to connect socket"];
+
+/// How long libvirt's daemon has to come back: whoever looks after it starts it again within a second or two.
+const RETURN: Duration = Duration::from_secs(3);
 
 /// Why libvirt did not do something.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -155,21 +162,27 @@ impl Virsh {
         patience: Duration,
     ) -> Result<Vec<u8>, VirshError> {
         let program = self.program.clone().or_else(|| process::find("virsh")).ok_or(VirshError::Missing)?;
-        let outcome = Command::new(program)
+        let command = Command::new(program)
             .args(["-q", "-c", CONNECTION])
             .args(words)
             // What it says is looked at.
             .env("LC_ALL", "C")
-            .current_dir("/")
-            .deadline(patience)
-            .run();
-        let output = match outcome {
-            Ok(output) if output.status.success() => return Ok(output.stdout),
-            Ok(output) => output,
-            Err(ProcessError::NotInstalled { .. }) => return Err(VirshError::Missing),
-            Err(error) => return Err(VirshError::Silent { said: vec![words::chain(&error)] }),
-        };
-        Err(read_refusal(&output.errors()))
+            .current_dir("/");
+        let started = Instant::now();
+        loop {
+            let left = patience.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
+            let error = match command.clone().deadline(left).run() {
+                Ok(output) if output.status.success() => return Ok(output.stdout),
+                Ok(output) => read_refusal(&output.errors()),
+                Err(ProcessError::NotInstalled { .. }) => return Err(VirshError::Missing),
+                Err(error) => return Err(VirshError::Silent { said: vec![words::chain(&error)] }),
+            };
+            // Asked again only when it was not asked at all.
+            if !error.says(&UNREACHED) || started.elapsed() >= RETURN.min(patience) || interrupt::pending() {
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 }
 
