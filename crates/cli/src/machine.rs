@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use penstock_apply::{Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options};
+use penstock_apply::{
+    Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options, verify::placement,
+};
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
     Place, Root,
     files::{self, Lock},
-    interface_of, interrupt,
+    interface_of, interrupt, threads,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
 use penstock_plan::{
@@ -16,7 +18,7 @@ use penstock_plan::{
 };
 
 use crate::{
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrFail, Status, sources},
     generated_files,
     settings::Settings,
 };
@@ -141,6 +143,26 @@ impl Machine {
         let containers = self.containers();
         let of = |(name, guest): (&GuestName, &Guest)| containers.verdicts(name, guest);
         model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
+    }
+
+    /// Where the model's VMs run and what their memory is made of, as the host shows it.
+    pub fn placement(&self, model: &Model, inventory: &Inventory) -> Vec<Verdict> {
+        if !model.guests.values().any(|guest| guest.kind == GuestKind::Vm) {
+            return Vec::new();
+        }
+        let status = self.guests().status();
+        let sight = |name: &GuestName| match &status {
+            Err(unseen) => Err(unseen.to_string()),
+            Ok(status) => match status.get(name).and_then(|status| status.pid) {
+                None => Err("it does not run".to_owned()),
+                Some(pid) => threads::vm_sight(&self.root, pid).map_err(|error| {
+                    let causes: Vec<String> = sources(&error).map(ToString::to_string).collect();
+                    causes.join(": ")
+                }),
+            },
+        };
+        let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();
+        placement(model, &inventory.cpus.online, &sights)
     }
 
     /// Where a run keeps how far it is.

@@ -22,6 +22,8 @@ pub struct Counts {
     pub unknown: usize,
     /// How many of the unsupported ones the model allows (`best_effort`).
     pub allowed: usize,
+    /// How many of the unknown ones nobody could see, as the model has it (`inside`).
+    pub hidden: usize,
 }
 
 impl Counts {
@@ -32,7 +34,10 @@ impl Counts {
             match verdict.outcome {
                 Outcome::Pass => counts.pass += 1,
                 Outcome::Fail => counts.fail += 1,
-                Outcome::Unknown => counts.unknown += 1,
+                Outcome::Unknown => {
+                    counts.unknown += 1;
+                    counts.hidden += usize::from(verdict.out_of_sight);
+                }
                 Outcome::Unsupported => {
                     counts.unsupported += 1;
                     counts.allowed += usize::from(verdict.best_effort);
@@ -49,7 +54,7 @@ impl Counts {
 
     /// Whether none of them keeps the whole from holding.
     pub fn hold(self) -> bool {
-        self.fail == 0 && self.unknown == 0 && self.unsupported == self.allowed
+        self.fail == 0 && self.unknown == self.hidden && self.unsupported == self.allowed
     }
 }
 

@@ -129,6 +129,7 @@ struct VerdictRow {
     vantage: String,
     mark: Mark,
     best_effort: bool,
+    out_of_sight: bool,
 }
 
 #[derive(Serialize)]
@@ -289,6 +290,7 @@ fn row(verdict: &Verdict) -> VerdictRow {
         },
         mark: Mark::of(verdict.outcome),
         best_effort: verdict.best_effort,
+        out_of_sight: verdict.out_of_sight,
     }
 }
 
@@ -312,11 +314,16 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
         allowed if allowed == counts.unsupported => "best effort: allowed by the model".to_owned(),
         allowed => format!("{allowed} of them allowed by the model"),
     };
+    let unseen = match counts.hidden {
+        0 => "could not be seen".to_owned(),
+        hidden if hidden == counts.unknown => "out of sight, as the model has it".to_owned(),
+        hidden => format!("could not be seen; {hidden} of them out of sight, as the model has it"),
+    };
     vec![
         tally(Outcome::Pass, counts.pass, counts.pass > 0, "seen, as the model says"),
         tally(Outcome::Fail, counts.fail, counts.fail > 0, "seen, and otherwise"),
         tally(Outcome::Unsupported, counts.unsupported, counts.unsupported > counts.allowed, &allowed),
-        tally(Outcome::Unknown, counts.unknown, counts.unknown > 0, "could not be seen"),
+        tally(Outcome::Unknown, counts.unknown, counts.unknown > counts.hidden, &unseen),
     ]
 }
 

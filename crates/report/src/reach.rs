@@ -41,12 +41,14 @@ pub(crate) struct Cell {
     pub(crate) leaked: usize,
     pub(crate) unsupported: usize,
     pub(crate) unknown: usize,
+    /// Not seen, and the model says that nobody can.
+    pub(crate) hidden: usize,
 }
 
 impl Cell {
     /// All verdicts.
     pub(crate) fn total(self) -> usize {
-        self.arrive + self.isolated + self.lost + self.leaked + self.unsupported + self.unknown
+        self.arrive + self.isolated + self.lost + self.leaked + self.unsupported + self.unknown + self.hidden
     }
 
     /// Symbol, CSS class and words for the worst of it.
@@ -61,6 +63,8 @@ impl Cell {
             ("?", "unknown", "could not be seen")
         } else if self.unsupported > 0 {
             ("–", "unsupported", "unsupported")
+        } else if self.hidden > 0 {
+            ("?", "unsupported", "out of sight, as the model has it")
         } else if self.arrive > 0 && self.isolated > 0 {
             ("✓", "pass", "each arrives or is isolated as wanted")
         } else if self.arrive > 0 {
@@ -79,6 +83,7 @@ impl Cell {
             (Outcome::Fail, false) => &mut self.lost,
             (Outcome::Fail, true) => &mut self.leaked,
             (Outcome::Unsupported, _) => &mut self.unsupported,
+            (Outcome::Unknown, _) if verdict.out_of_sight => &mut self.hidden,
             (Outcome::Unknown, _) => &mut self.unknown,
         } += 1;
     }

@@ -7,10 +7,14 @@ pub fn sentence(evidence: &Evidence) -> String {
     let counts = evidence.counts();
     let seen = format!("{} of {} attributes seen as the model says", counts.pass, counts.total());
     if evidence.holds() {
-        return match counts.allowed {
-            0 => format!("Holds: {seen}."),
-            allowed => format!("Holds: {seen}, {allowed} unsupported where the model says best effort."),
-        };
+        let mut holds = format!("Holds: {seen}");
+        if counts.allowed > 0 {
+            holds += &format!(", {} unsupported where the model says best effort", counts.allowed);
+        }
+        if counts.hidden > 0 {
+            holds += &format!(", {} out of sight where the model says so", counts.hidden);
+        }
+        return holds + ".";
     }
     let mut why = Vec::new();
     if let Some(step) = evidence.steps.iter().find(|step| step.outcome == StepOutcome::Failed) {
@@ -21,8 +25,8 @@ pub fn sentence(evidence: &Evidence) -> String {
     if counts.fail > 0 {
         why.push(format!("{} failed", counts.fail));
     }
-    if counts.unknown > 0 {
-        why.push(format!("{} could not be seen", counts.unknown));
+    if counts.unknown > counts.hidden {
+        why.push(format!("{} could not be seen", counts.unknown - counts.hidden));
     }
     if counts.unsupported > counts.allowed {
         why.push(format!("{} unsupported", counts.unsupported - counts.allowed));

@@ -178,3 +178,23 @@ fn nothing_seen_is_not_a_success() {
     assert_eq!(sentence(&evidence), "Does not hold: nothing was verified.");
     html(&evidence);
 }
+
+#[test]
+fn what_the_model_hides_is_told_and_lets_the_run_hold() {
+    let mut evidence = runs::small();
+    let last = evidence.verdicts.last_mut().unwrap();
+    last.outcome = penstock_model::Outcome::Unknown;
+    last.seen = "nobody looks inside".to_owned();
+    assert!(!evidence.holds());
+    assert!(sentence(&evidence).contains("1 could not be seen"));
+
+    for verdict in &mut evidence.verdicts {
+        verdict.out_of_sight = verdict.outcome == penstock_model::Outcome::Unknown;
+    }
+    assert!(evidence.holds() && evidence.counts().hold());
+    assert_eq!(
+        sentence(&evidence),
+        "Holds: 7 of 8 attributes seen as the model says, 1 out of sight where the model says so."
+    );
+    assert!(page("hidden", &evidence).contains("out of sight, as the model has it"));
+}

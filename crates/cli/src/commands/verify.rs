@@ -38,6 +38,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let patience = Duration::from_millis(arguments.patience);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
     verdicts.extend(machine.limits(&file.model));
+    verdicts.extend(machine.placement(&file.model, &inventory));
     let found = Found { inventory: &inventory, nics: &nics };
     let generated = generate::verdicts(&file.model, found, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
@@ -60,7 +61,11 @@ fn table(verdicts: &[Verdict]) -> String {
             verdict.vantage,
             verdict.wanted,
             verdict.seen,
-            if verdict.best_effort { " (best effort)" } else { "" },
+            match verdict.outcome {
+                Outcome::Unsupported if verdict.best_effort => " (best effort)",
+                Outcome::Unknown if verdict.out_of_sight => " (out of sight)",
+                _ => "",
+            },
         ));
     }
     let count = |outcome| verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
