@@ -92,20 +92,6 @@ fn a_model_that_does_not_fit_points_at_the_line() {
 }
 
 #[test]
-fn a_rehearsal_of_vms_says_that_it_cannot_yet() {
-    let directory = tempfile::tempdir().unwrap();
-    write(
-        directory.path(),
-        "vm.yaml",
-        "nics: {NET0: {vfs: 1}}\nguests: {rt-1: {kind: vm, functions: [NET0#0]}}\n",
-    );
-    assert_eq!(penstock(directory.path(), &["check", "vm.yaml"]).status, 0);
-    let run = penstock(directory.path(), &["rehearse", "vm.yaml"]);
-    assert_eq!(run.status, 4, "{}", run.stderr);
-    assert!(run.stderr.contains("rt-1 of kind vm"), "{}", run.stderr);
-}
-
-#[test]
 fn evidence_is_not_written_over() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "m.yaml", "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
