@@ -235,6 +235,13 @@ pub enum Board {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Attach to a guest's console on a kept board, over the SSH account that can do nothing else
+    Console {
+        /// The board: the model's machine name
+        name: String,
+        /// The guest
+        guest: penstock_model::GuestName,
+    },
     /// Drop a kept board
     Down {
         /// The board: the model's machine name

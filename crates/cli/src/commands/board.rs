@@ -47,6 +47,12 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let status = board.ssh_command(&command).run_attached().or_fail(Status::Missing)?;
             exit_with(status)
         }
+        Verb::Console { name, guest } => {
+            let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
+            printer.done();
+            let status = board.console_command(&guest).run_attached().or_fail(Status::Missing)?;
+            exit_with(status)
+        }
         Verb::Down { name } => {
             Board::drop_kept(boards.cache(), &name).map_err(boards::failed)?;
             printer.say(format!("The board {name} is gone."));
