@@ -55,9 +55,7 @@ pub enum ConsoleError {
         source: FileError,
     },
     /// LXC lets nobody but root write to a container's console.
-    #[error(
-        "the console of guest {guest} is read-only: it is a container, and LXC lets only root write to its console"
-    )]
+    #[error("LXC lets only root write to the console of a container, and guest {guest} is one")]
     OnlyRoot {
         /// The guest.
         guest: GuestName,

@@ -184,7 +184,7 @@ fn attach(console: &Console, begin: Begin, read_only: bool, settings: &Settings)
         (false, _) => "",
     };
     if interactive {
-        notes.say(&format!("console of {}{leave}", console.guest()));
+        Notes { raw: false, ..notes }.say(&format!("console of {}{leave}", console.guest()));
     }
     // Shown by a thread of its own: however stuck the terminal is, keys and signals are seen.
     let shown = Shown::start(follower, older).or_fail(Status::Missing)?;
@@ -208,16 +208,12 @@ fn attach(console: &Console, begin: Begin, read_only: bool, settings: &Settings)
     drop(raw);
     match outcome? {
         Left::ByKey => {
-            notes_after(settings, console.guest());
+            Notes { raw: false, ..notes }.say(&format!("left the console of {}", console.guest()));
             Ok(Status::Holds)
         }
         Left::AtEnd => Ok(Status::Holds),
         Left::Interrupted => Ok(Status::Interrupted),
     }
-}
-
-fn notes_after(settings: &Settings, guest: &GuestName) {
-    Notes { quiet: settings.quiet, raw: false }.say(&format!("left the console of {guest}"));
 }
 
 /// Why a console was left.
