@@ -143,7 +143,7 @@ fn against_pin(
         .with_hint("each virtual CPU has a CPU of its own: give `pin` as many, or leave `cpus` out"),
         GuestKind::Vm => Diagnostic::warning(
             at(name, "cpus"),
-            format!("of {pin} {name} uses only the first {wanted}, one for each virtual CPU"),
+            format!("{name} has virtual CPUs for {wanted} of the {pinned} CPUs that it is pinned to"),
         )
         .with_hint("leave `cpus` out: it is then as many as `pin` has"),
         GuestKind::Container if wanted > pinned => Diagnostic::warning(
