@@ -21,6 +21,7 @@ pub const JOURNAL_VERSION: u32 = 2;
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "entries are written at once, never kept in numbers")]
 pub enum Entry {
     /// A run starts.
     Begin {

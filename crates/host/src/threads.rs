@@ -196,7 +196,7 @@ mod tests {
             (10, "CPU 1/KVM", "3"),
             (9, "CPU 0/KVM", "2"),
         ];
-        let command = "/usr/bin/qemu-system-x86_64\0-name\0guest=rt-2\0-m\0size=262144k\0-smp\02\0";
+        let command = "/usr/bin/qemu-system-x86_64\0-name\0guest=rt-2\0-m\0size=262144k\0-smp\x002\0";
         let (_directory, root) =
             tree(&threads, &[("status", STATUS), ("smaps", SMAPS), ("cmdline", command)]);
         let sight = vm_sight(&root, 7).unwrap();
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn sizes_as_qemu_writes_them() {
         for (words, bytes) in [
-            ("-m\0256", Some(256 << 20)),
-            ("-m\01G", Some(1 << 30)),
+            ("-m\x00256", Some(256 << 20)),
+            ("-m\x001G", Some(1 << 30)),
             ("-m\0size=524288k,slots=2,maxmem=1G", Some(512 << 20)),
             ("-m\0size=x", None),
-            ("-m\099999999999999999999", None),
-            ("-m\018446744073709551615G", None),
+            ("-m\x0099999999999999999999", None),
+            ("-m\x0018446744073709551615G", None),
             ("-m", None),
             ("", None),
         ] {
