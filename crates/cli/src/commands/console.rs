@@ -3,39 +3,34 @@
 use std::{
     env,
     ffi::OsString,
-    fs::File,
-    io::{self, IsTerminal, Write},
-    os::fd::AsFd,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread::{self, JoinHandle},
+    io::{self, Write},
+    thread,
     time::{Duration, Instant},
 };
 
 use penstock_guests::{
     GuestError,
-    console::{Console, ConsoleError, GROUP, Holder, Line, Replay, Taken, Turn},
+    console::{Console, ConsoleError, GROUP, Holder, Line, Taken, Turn},
     state::State,
 };
 use penstock_host::{
     files,
-    follow::{Begin, Followed, Follower},
+    follow::{Begin, Follower},
     interrupt,
     terminal::{self, Input, Raw},
 };
 use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
 
+use self::shown::{Event, Shown};
 use crate::{
     arguments,
     failure::{Failure, OrFail, Status},
     printer::Printer,
     settings::Settings,
 };
+
+mod shown;
 
 /// The key that leaves: Ctrl-], as telnet and virsh have it.
 const LEAVE: u8 = 0x1d;
@@ -356,8 +351,7 @@ impl Session<'_> {
                 Event::Unreadable(why) => self.notes.say(&format!("its log cannot be read now: {why}")),
             }
         }
-        let gone = shown.thread.is_finished() || terminal::output_is_gone();
-        Ok(gone.then_some(if self.notes.raw { Left::Interrupted } else { Left::AtEnd }))
+        Ok(shown.is_over().then_some(if self.notes.raw { Left::Interrupted } else { Left::AtEnd }))
     }
 
     /// Gets, keeps and regains the right to write and the way in, and says how it stands when that changes.
@@ -473,140 +467,6 @@ impl Session<'_> {
 fn unwritable(error: ConsoleError) -> Failure {
     let hint = error.hint();
     Failure::new(Status::Missing, error).hints(hint)
-}
-
-/// What happened to the log that is shown.
-enum Event {
-    Anew,
-    Absent,
-    Unreadable(String),
-}
-
-/// A thread that shows what a console's log says, the scroll-back first.
-struct Shown {
-    thread: JoinHandle<()>,
-    events: Receiver<Event>,
-    busy: Arc<AtomicBool>,
-    last: Arc<Mutex<Instant>>,
-}
-
-impl Shown {
-    fn start(follower: Follower, older: Vec<PathBuf>) -> io::Result<Shown> {
-        let (tell, events) = channel();
-        let busy = Arc::new(AtomicBool::new(true));
-        let last = Arc::new(Mutex::new(Instant::now()));
-        let show = Show {
-            out: File::from(io::stdout().as_fd().try_clone_to_owned()?),
-            replay: io::stdout().is_terminal().then(Replay::default),
-            follower,
-            tell,
-            busy: busy.clone(),
-            last: last.clone(),
-        };
-        let thread = thread::Builder::new().name("show".to_owned()).spawn(move || {
-            // What it fails with is a standard output that nobody reads.
-            let _ = show.run(&older);
-        })?;
-        Ok(Shown { thread, events, busy, last })
-    }
-
-    /// How long nothing has been shown; nothing while something is being shown.
-    fn quiet_for(&self) -> Duration {
-        if self.busy.load(Ordering::Acquire) {
-            return Duration::ZERO;
-        }
-        self.last.lock().map_or(Duration::ZERO, |last| last.elapsed())
-    }
-}
-
-struct Show {
-    out: File,
-    /// While the scroll-back is shown, and on a terminal.
-    replay: Option<Replay>,
-    follower: Follower,
-    tell: Sender<Event>,
-    busy: Arc<AtomicBool>,
-    last: Arc<Mutex<Instant>>,
-}
-
-impl Show {
-    fn run(mut self, older: &[PathBuf]) -> io::Result<()> {
-        for path in older {
-            self.whole(path)?;
-        }
-        let mut scroll_back = self.follower.ahead();
-        let mut buffer = vec![0; 16 << 10];
-        let (mut absent, mut unreadable) = (false, false);
-        loop {
-            self.busy.store(true, Ordering::Release);
-            if scroll_back == 0 {
-                self.replay = None;
-            }
-            let room = if scroll_back > 0 { buffer.len().min(scroll_back as usize) } else { buffer.len() };
-            match self.follower.read(&mut buffer[..room]) {
-                Ok(Followed::Bytes(count)) => {
-                    (absent, unreadable) = (false, false);
-                    scroll_back = scroll_back.saturating_sub(count as u64);
-                    self.put(&buffer[..count])?;
-                    continue;
-                }
-                Ok(Followed::Anew) => {
-                    scroll_back = 0;
-                    self.say(Event::Anew);
-                    continue;
-                }
-                Ok(Followed::Absent) if !std::mem::replace(&mut absent, true) => self.say(Event::Absent),
-                Err(error) if !std::mem::replace(&mut unreadable, true) => {
-                    self.say(Event::Unreadable(error.to_string()));
-                }
-                _ => {}
-            }
-            scroll_back = 0;
-            self.busy.store(false, Ordering::Release);
-            self.follower.wait(Duration::from_secs(1));
-        }
-    }
-
-    fn whole(&mut self, path: &Path) -> io::Result<()> {
-        // Put aside while nobody looked: gone again by now is no failure.
-        let Ok(mut follower) = Follower::new(path, Begin::First) else { return Ok(()) };
-        let mut buffer = vec![0; 16 << 10];
-        while let Ok(Followed::Bytes(count)) = follower.read(&mut buffer) {
-            self.put(&buffer[..count])?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut kept = Vec::new();
-        let mut left = match &mut self.replay {
-            Some(replay) => {
-                replay.keep(bytes, &mut kept);
-                kept.as_slice()
-            }
-            None => bytes,
-        };
-        while !left.is_empty() {
-            match self.out.write(left) {
-                Ok(count) => left = &left[count..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Whoever shares the terminal has made it so.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if let Ok(mut last) = self.last.lock() {
-            *last = Instant::now();
-        }
-        Ok(())
-    }
-
-    fn say(&self, event: Event) {
-        // Nobody listens to a session that is being left.
-        let _ = self.tell.send(event);
-    }
 }
 
 #[cfg(test)]
