@@ -291,8 +291,8 @@ pub enum GuestError {
         /// What they said last.
         said: Vec<String>,
     },
-    /// A VM is not there.
-    #[error("VM {guest} is not there: it was not made yet, or was stopped")]
+    /// A guest is not there.
+    #[error("guest {guest} is not there: it was not started yet, or was stopped")]
     NotThere {
         /// Its name.
         guest: GuestName,

@@ -344,6 +344,14 @@ fn one_that_nobody_saw_made_is_found() {
     vms.stop(&a(), PATIENCE).unwrap();
     assert_eq!(host.calls().last().unwrap(), "destroy penstock-a");
     assert!(!host.file("started.json").exists());
+
+    // Nor does the next one stand in its way.
+    fs::write(host.file("started.json"), started.to_string()).unwrap();
+    vms.create(&a(), PATIENCE).unwrap();
+    let calls = host.calls();
+    let last: Vec<&str> =
+        calls[calls.len() - 2..].iter().map(|call| call.split(' ').next().unwrap()).collect();
+    assert_eq!(last, ["destroy", "create"]);
 }
 
 /// A file that libvirt left behind, whose number another process has by now.
@@ -377,7 +385,7 @@ fn one_that_died_says_its_last_words() {
     assert_eq!(vms.place(&a()).err().unwrap(), "it does not run");
     vms.stop(&a(), PATIENCE).unwrap();
     assert_eq!(condition(&vms), Condition::Stopped);
-    says(&vms.resume(&a(), PATIENCE).unwrap_err(), &["VM a is not there"]);
+    says(&vms.resume(&a(), PATIENCE).unwrap_err(), &["guest a is not there"]);
 }
 
 #[test]

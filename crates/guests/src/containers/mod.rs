@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, files, interrupt, process};
+use penstock_host::{InterfaceReport, Netlink, Root, files, process};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
@@ -41,6 +41,7 @@ mod limits;
 mod lxc;
 mod place;
 pub mod rates;
+mod ready;
 
 pub use interfaces::Recognise;
 pub use place::ContainerPlace;
@@ -56,9 +57,6 @@ const BACK: Duration = Duration::from_secs(3);
 
 /// How many last lines of its console are told of a container that died.
 const LINES: usize = 10;
-
-/// How long a container's interfaces are waited for before it is seen again whether it runs.
-const SLICE: Duration = Duration::from_millis(500);
 
 /// The containers of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -258,78 +256,6 @@ impl Containers {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         self.give_back(guest, left.max(BACK))
-    }
-
-    /// Waits until a container is ready: it runs, and the interface of each PF that it owns has its link.
-    pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let started = Instant::now();
-        loop {
-            let Some(init) = self.running(guest)? else {
-                self.state
-                    .definition(guest)?
-                    .ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
-                return Err(self.died(guest));
-            };
-            let left = patience.saturating_sub(started.elapsed());
-            let slice = Instant::now() + left.min(SLICE);
-            // A namespace can be gone by now: then so is the container, which the next look tells.
-            let missing = match Netlink::in_namespace_of(init.pid) {
-                Err(error) if init.runs(&self.root) => return Err(error.into()),
-                Err(_) => continue,
-                Ok(mut netlink) => {
-                    let pick = |reports: &[InterfaceReport]| {
-                        self.without_link(guest, reports)
-                            .is_none_or(|missing| missing.is_none())
-                            .then_some(())
-                    };
-                    if netlink.wait_for("see the links of PFs", slice, pick).is_ok() {
-                        return Ok(());
-                    }
-                    netlink.interfaces().ok().and_then(|reports| self.without_link(guest, &reports).flatten())
-                }
-            };
-            if started.elapsed() >= patience || interrupt::pending() {
-                return Err(GuestError::NotReady {
-                    guest: guest.clone(),
-                    after: started.elapsed(),
-                    why: missing.unwrap_or_else(|| "its interfaces cannot be seen".to_owned()),
-                    console: last_lines(&self.console_log(guest), LINES),
-                });
-            }
-        }
-    }
-
-    /// Whether a container is ready now; why not, else.
-    pub(crate) fn ready(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
-        let Some(init) = self.running(guest)? else {
-            return Ok(Err("it does not run".to_owned()));
-        };
-        let reports = Netlink::in_namespace_of(init.pid)?.interfaces()?;
-        Ok(match self.without_link(guest, &reports).flatten() {
-            Some(missing) => Err(missing),
-            None => Ok(()),
-        })
-    }
-
-    /// The first of the container's PFs whose interface, among those inside, has no link, in words. The outer `None`
-    /// when the container is not defined any more.
-    fn without_link(&self, guest: &GuestName, inside: &[InterfaceReport]) -> Option<Option<String>> {
-        let definition = self.state.definition(guest).ok().flatten()?;
-        let pf = |owned: &&GuestFunction| {
-            let directory = self.root.path(format!("/sys/bus/pci/devices/{}", owned.function));
-            files::exists(&directory) && !files::exists(directory.join("physfn"))
-        };
-        Some(definition.functions.iter().filter(pf).find_map(|owned| {
-            let (name, function) = (&owned.interface, owned.function);
-            match self.interfaces.find(function, inside) {
-                Some(found) if found.interface.carrier == Some(true) => None,
-                Some(found) if !found.interface.up => {
-                    Some(format!("its interface {name} of PF {function} is down"))
-                }
-                Some(_) => Some(format!("its interface {name} of PF {function} has no link")),
-                None => Some(format!("its interface {name} of PF {function} is not inside")),
-            }
-        }))
     }
 
     /// Whether a container runs.

@@ -68,6 +68,17 @@ pub fn cpus(definition: &GuestDefinition) -> u32 {
     definition.cpus.or(pinned).unwrap_or(1).max(1)
 }
 
+/// Where each virtual CPU runs; empty for anywhere. As many as there are CPUs have one each; fewer or more share them all,
+/// so that none strays to a CPU that is another guest's alone.
+fn vcpu_places(definition: &GuestDefinition) -> Vec<CpuSet> {
+    let Some(pin) = &definition.pin else { return Vec::new() };
+    let vcpus = cpus(definition) as usize;
+    if pin.0.len() == vcpus {
+        return pin.0.iter().map(|cpu| CpuSet([*cpu].into())).collect();
+    }
+    vec![pin.clone(); vcpus]
+}
+
 /// The address inside of the function at `position` of `count`. One function a slot while that does, for a function 0
 /// that goes away takes its slot with it.
 pub fn address_inside(position: usize, count: usize) -> Option<Bdf> {
@@ -105,9 +116,8 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
     if definition.pin.is_some() || domain.emulator.is_some() {
         line(1, "<cputune>".to_owned());
-        let pinned = definition.pin.iter().flat_map(|pin| &pin.0).enumerate();
-        for (vcpu, cpu) in pinned.take_while(|(vcpu, _)| *vcpu < cpus(definition) as usize) {
-            line(2, format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>"));
+        for (vcpu, places) in vcpu_places(definition).iter().enumerate() {
+            line(2, format!("<vcpupin vcpu='{vcpu}' cpuset='{places}'/>"));
         }
         if let Some(emulator) = domain.emulator {
             line(2, format!("<emulatorpin cpuset='{emulator}'/>"));

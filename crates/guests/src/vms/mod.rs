@@ -63,7 +63,8 @@ const GONE: Duration = Duration::from_secs(10);
 const LINES: usize = 10;
 
 /// What is of no matter in libvirt's log of a QEMU.
-const CHATTER: [&str; 4] = ["char device redirected", ": starting up", "warning:", " is tainted: "];
+const CHATTER: [&str; 5] =
+    ["char device redirected", ": starting up", "warning:", " is tainted: ", "shutting down, reason=failed"];
 
 /// How often a console is looked at for what a guest says there.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -221,6 +222,10 @@ impl Vms {
         let definition = self.defined(guest)?;
         if self.process(guest)?.is_some() {
             return Ok(());
+        }
+        if self.state.started(guest)?.is_some_and(|started| started.init.is_none()) {
+            // Whoever had it made did not live to see it, and libvirt may be at it still.
+            self.end_what_is_made(guest, patience.min(MOMENT))?;
         }
         self.check(&definition)?;
         self.prepare(&definition)?;
@@ -565,8 +570,17 @@ impl Vms {
         asked
     }
 
-    /// What QEMU said of its end or of why it does not start, beside what libvirt passed on of it.
-    fn qemu_said(&self, guest: &GuestName, mut said: Vec<String>) -> Vec<String> {
+    /// What libvirt said of why a VM was not made, and what QEMU did.
+    fn qemu_said(&self, guest: &GuestName, said: Vec<String>) -> Vec<String> {
+        let mut said: Vec<String> = said
+            .into_iter()
+            .filter(|line| !line.starts_with("Failed to create domain"))
+            // libvirt passes on whatever QEMU said first, which may be a warning about something else.
+            .map(|line| match line.split_once(": qemu-system-") {
+                Some((libvirt, qemu)) if qemu.contains(" warning: ") => libvirt.to_owned(),
+                _ => line,
+            })
+            .collect();
         for line in self.qemu_log(guest) {
             if !said.iter().any(|known| known.contains(&line)) {
                 said.push(format!("qemu: {line}"));

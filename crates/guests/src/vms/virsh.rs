@@ -215,9 +215,8 @@ mod tests {
         assert!(matches!(read_refusal(died), VirshError::Silent { .. }));
         let gone = "error: failed to get domain 'penstock-a'\n";
         assert_eq!(read_refusal(gone), VirshError::NoDomain);
-        let refused = "error: Failed to create domain from a.xml\nerror: XML error: no\u{1b}[2J\n";
-        let wanted =
-            ["Failed to create domain from a.xml", "XML error: no\u{fffd}[2J"].map(String::from).into();
+        let refused = "error: Failed to create domain from a.xml\nerror: XML error: no\u{7}\n";
+        let wanted = ["Failed to create domain from a.xml", "XML error: no\u{fffd}"].map(String::from).into();
         assert_eq!(read_refusal(refused), VirshError::Refused { said: wanted });
     }
 }

@@ -9,7 +9,24 @@ const TAIL: usize = 64 << 10;
 
 /// A line that must not steer the operator's terminal, nor fill it.
 pub fn printable(line: &str) -> String {
-    line.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(400).collect()
+    without_colours(line)
+        .trim_end()
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .take(400)
+        .collect()
+}
+
+/// A line without what steers a terminal (ECMA-48, 5.4: ESC, `[`, parameters, a final byte): a shell's prompt is full of it.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(
+            part.trim_start_matches(|c: char| (' '..='?').contains(&c)).get(1..).unwrap_or_default(),
+        );
+    }
+    out
 }
 
 /// The last `count` lines of a log that say something; none when it cannot be read.
@@ -53,7 +70,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("console.log");
         files::write_atomic(&log, b"one\r\n\r\ntwo \x1b[31mred\xff\r\n10%\r100%\r\n\n").unwrap();
-        assert_eq!(last_lines(&log, 2), ["two \u{fffd}[31mred\u{fffd}", "100%"]);
+        assert_eq!(last_lines(&log, 2), ["two red\u{fffd}", "100%"]);
         assert_eq!(last_lines(&log, 9).len(), 3);
         assert!(last_lines(Path::new("/nonexistent"), 9).is_empty());
     }
