@@ -68,6 +68,24 @@ fn a_vm_with_nothing_said() {
 }
 
 #[test]
+fn no_virtual_cpu_strays_from_the_pin() {
+    let pins = |cpus: u32| {
+        let pinned = GuestDefinition {
+            cpus: Some(cpus),
+            pin: Some("0,2".parse().unwrap()),
+            ..definition("rt-2", &[])
+        };
+        let xml = render(&pinned, &kernel(), None);
+        let lines = xml.lines().map(str::trim).filter(|line| line.starts_with("<vcpupin"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let place = |vcpu: u32, cpus: &str| format!("<vcpupin vcpu='{vcpu}' cpuset='{cpus}'/>");
+    assert_eq!(pins(1), [place(0, "0,2")]);
+    assert_eq!(pins(2), [place(0, "0"), place(1, "2")]);
+    assert_eq!(pins(3), [place(0, "0,2"), place(1, "0,2"), place(2, "0,2")]);
+}
+
+#[test]
 fn functions_have_addresses_of_their_own() {
     let definition = definition("rt-2", &["0000:04:10.0", "0000:04:10.5", "10001:ff:1f.7"]);
     golden("functions.xml", &render(&definition, &kernel(), None));

@@ -18,8 +18,8 @@ pub struct Guest {
     pub cpus: Option<u32>,
     /// Memory. Default: 256 MiB for a VM; for a container no limit.
     pub memory: Option<ByteSize>,
-    /// The host's CPUs that it runs on: of a VM each virtual CPU on one of them, in ascending order; of a container all
-    /// of its processes on any of them. `None`, the default: any CPU that is not another guest's alone.
+    /// The host's CPUs that it runs on: of a VM with as many virtual CPUs each on one of them, in ascending order; of a
+    /// container all of its processes on any of them. `None`, the default: any CPU that is not another guest's alone.
     pub pin: Option<CpuSet>,
     /// Whether no other guest may run on the CPUs of `pin`. Default: no.
     pub exclusive: bool,

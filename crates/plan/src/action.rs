@@ -82,7 +82,8 @@ pub struct GuestDefinition {
     pub cpus: Option<u32>,
     /// Memory of a VM, memory limit of a container, in bytes.
     pub memory: Option<u64>,
-    /// The host's CPUs that it runs on; a VM's virtual CPUs one each, in ascending order.
+    /// The host's CPUs that it runs on. A VM with as many virtual CPUs has them one each, in ascending order; with fewer or
+    /// more, each on any of them. For a guest that the model pins nowhere: those that are no other guest's alone.
     #[serde(default)]
     pub pin: Option<CpuSet>,
     /// A container's root directory; `None` is an overlay of the host's own.
