@@ -112,9 +112,6 @@ fn real_time() {
         ..definition("rt-2", &["0000:04:10.0"])
     };
     golden("real-time.xml", &render(&definition, &kernel(), Some("0-1,3")));
-    // Fewer virtual CPUs than pinned ones: each on one, in ascending order.
-    let fewer = render(&GuestDefinition { cpus: Some(1), ..definition }, &kernel(), None);
-    assert!(fewer.contains("vcpu='0' cpuset='2'") && !fewer.contains("vcpu='1'"), "{fewer}");
 }
 
 #[test]
