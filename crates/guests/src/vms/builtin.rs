@@ -144,10 +144,10 @@ mod tests {
         files::write_atomic(path("program"), b"\x7fELF!").unwrap();
         write_initramfs(&definition(), &path("builtin"), Some(&path("program")), &path("initramfs")).unwrap();
         let bytes = files::read(path("initramfs")).unwrap();
-        assert!(bytes.starts_with(b"builtin\0070701"));
+        assert!(bytes.starts_with(b"builtin\x00070701"));
         let at = |words: &[u8]| bytes.windows(words.len()).position(|window| window == words);
         let told = interfaces(&definition());
-        for words in [b"rt-2\n".as_slice(), told.as_bytes(), b"\x7fELF!\0\0\0070701"] {
+        for words in [b"rt-2\n".as_slice(), told.as_bytes(), b"\x7fELF!\x00\x00\x00070701"] {
             // The format has every file begin at a multiple of four.
             assert_eq!(at(words).expect("it is there") % 4, 0);
         }
