@@ -18,6 +18,7 @@ pub mod function;
 pub mod guest;
 pub mod inventory;
 pub mod mac;
+pub mod measurement;
 pub mod model;
 pub mod names;
 mod parse;

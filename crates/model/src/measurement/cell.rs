@@ -1,0 +1,453 @@
+//! One thing that is measured over and over, and what its samples told.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Estimate, Histogram, Metric, StopReason};
+use crate::{FunctionName, GuestKind, GuestName, verdict::Vantage};
+
+/// One thing that is measured over and over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its name, unique in a run and the same in the next run of the same model: what two runs are compared by.
+    pub id: String,
+    /// What is measured.
+    pub measurement: Measurement,
+    /// Whether it is the second arm of an A/A comparison: the same as another cell, and of interest only for that.
+    #[serde(default)]
+    pub null: bool,
+    /// How it came out.
+    pub status: Status,
+}
+
+impl Cell {
+    /// What was measured, if it was.
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.status {
+            Status::Measured(measured) => Some(measured),
+            Status::Missing { .. } => None,
+        }
+    }
+
+    /// The summary of one metric.
+    pub fn summary(&self, metric: Metric) -> Option<&Summary> {
+        self.measured()?.summaries.iter().find(|summary| summary.metric == metric)
+    }
+}
+
+/// How a cell came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It was measured.
+    Measured(Box<Measured>),
+    /// It was not.
+    Missing {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Measurement {
+    /// With what.
+    pub tool: Tool,
+    /// What.
+    #[serde(flatten)]
+    pub subject: Subject,
+}
+
+impl Measurement {
+    /// What decides when there are samples enough, and what is shown first: throughput of a stream, the median of round
+    /// trips, bandwidth of sequential and operations of random I/O.
+    pub fn main_metric(&self) -> Metric {
+        match &self.subject {
+            Subject::Network(network) if network.protocol.is_stream() => Metric::Throughput,
+            Subject::Network(_) => Metric::P50,
+            Subject::Storage(storage) => match storage.pattern {
+                Pattern::Sequential => Metric::Bandwidth,
+                Pattern::Random => Metric::Iops,
+            },
+        }
+    }
+}
+
+/// A measuring program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    /// netperf, with netserver at the other end.
+    Netperf,
+    /// iperf3.
+    Iperf3,
+    /// fio.
+    Fio,
+    /// Penstock's own sender of requests at fixed times, which no slow answer delays (open loop).
+    Probe,
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Tool::Netperf => "netperf",
+            Tool::Iperf3 => "iperf3",
+            Tool::Fio => "fio",
+            Tool::Probe => "probe",
+        })
+    }
+}
+
+/// Network or storage.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// Between two ends.
+    Network(Network),
+    /// Of one device or file.
+    Storage(Storage),
+}
+
+/// A measurement between two ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Network {
+    /// What is sent.
+    pub protocol: Protocol,
+    /// What the traffic crosses.
+    pub path: PathKind,
+    /// The end where the client runs.
+    pub client: End,
+    /// The end where the server runs.
+    pub server: End,
+    /// Message size in bytes: of each write, datagram or request and response.
+    pub size: u32,
+    /// Which end sends the bulk of it.
+    pub direction: Direction,
+    /// What decides when the next message is sent.
+    pub load: Load,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// UDP datagrams one way.
+    UdpStream,
+    /// A TCP connection one way.
+    TcpStream,
+    /// UDP request and response.
+    UdpRr,
+    /// TCP request and response over one connection.
+    TcpRr,
+}
+
+impl Protocol {
+    /// All, in the order of the charts.
+    pub const ALL: [Protocol; 4] =
+        [Protocol::UdpStream, Protocol::TcpStream, Protocol::UdpRr, Protocol::TcpRr];
+
+    /// Whether bytes flow one way as fast as they can.
+    pub const fn is_stream(self) -> bool {
+        matches!(self, Protocol::UdpStream | Protocol::TcpStream)
+    }
+
+    /// Whether it is UDP.
+    pub const fn is_udp(self) -> bool {
+        matches!(self, Protocol::UdpStream | Protocol::UdpRr)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Protocol::UdpStream => "udp stream",
+            Protocol::TcpStream => "tcp stream",
+            Protocol::UdpRr => "udp rr",
+            Protocol::TcpRr => "tcp rr",
+        })
+    }
+}
+
+/// What the traffic between two ends crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathKind {
+    /// From one NIC's PF over the cable to another NIC's PF.
+    PfPf,
+    /// From a VF of one NIC over the cable to a VF of another NIC.
+    VfVfAcross,
+    /// From one VF to another VF of the same NIC, through its embedded switch.
+    VfVfInside,
+    /// From a guest's VF to the host's PF of the same NIC.
+    GuestHost,
+    /// veth and a bridge between the same two guests: what SR-IOV replaces.
+    Bridge,
+}
+
+impl PathKind {
+    /// All, in the order of the report.
+    pub const ALL: [PathKind; 5] =
+        [PathKind::PfPf, PathKind::VfVfAcross, PathKind::VfVfInside, PathKind::GuestHost, PathKind::Bridge];
+
+    /// Whether it leaves the machine's NICs, so that the link's speed is a limit.
+    pub const fn has_wire(self) -> bool {
+        matches!(self, PathKind::PfPf | PathKind::VfVfAcross)
+    }
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PathKind::PfPf => "pf-pf",
+            PathKind::VfVfAcross => "vf-vf across",
+            PathKind::VfVfInside => "vf-vf inside",
+            PathKind::GuestHost => "guest-host",
+            PathKind::Bridge => "bridge",
+        })
+    }
+}
+
+/// One end of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct End {
+    /// Where the program runs.
+    pub place: Vantage,
+    /// What kind of place that is.
+    pub kind: EndKind,
+    /// The function that carries the traffic; `None` for the veth of a bridge.
+    pub function: Option<FunctionName>,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place: &str = match &self.place {
+            Vantage::Host => "host",
+            Vantage::Guest(guest) => guest.as_str(),
+        };
+        match &self.function {
+            Some(function) => write!(f, "{place}:{function}"),
+            None => f.write_str(place),
+        }
+    }
+}
+
+/// What kind of place an end is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndKind {
+    /// The host.
+    Host,
+    /// A container.
+    Container,
+    /// A VM.
+    Vm,
+}
+
+impl From<GuestKind> for EndKind {
+    fn from(kind: GuestKind) -> EndKind {
+        match kind {
+            GuestKind::Vm => EndKind::Vm,
+            GuestKind::Container => EndKind::Container,
+        }
+    }
+}
+
+impl fmt::Display for EndKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            EndKind::Host => "host",
+            EndKind::Container => "container",
+            EndKind::Vm => "vm",
+        })
+    }
+}
+
+/// Which end sends the bulk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The client sends (and, for request and response, asks).
+    #[default]
+    Forward,
+    /// The server sends.
+    Reverse,
+}
+
+/// What decides when the next message is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Load {
+    /// The one before it: it is sent when that was answered or taken, so that a slow answer hides those that would have
+    /// come meanwhile (coordinated omission).
+    #[default]
+    Closed,
+    /// A clock: so many messages a second, whatever became of those before.
+    Open {
+        /// Messages a second.
+        rate: u32,
+    },
+}
+
+/// A measurement of a device or a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Storage {
+    /// Where fio runs.
+    pub place: Vantage,
+    /// What kind of place that is.
+    pub kind: EndKind,
+    /// What is read and written, as the model names it; the same for host and guest, or they cannot be compared.
+    pub target: String,
+    /// In order or not.
+    pub pattern: Pattern,
+    /// Reading or writing.
+    pub mix: Mix,
+    /// Block size in bytes.
+    pub block: u32,
+    /// Operations in flight at once, of each job.
+    pub depth: u32,
+    /// Jobs at once.
+    pub jobs: u32,
+}
+
+/// The order of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// One after the other.
+    Sequential,
+    /// Anywhere.
+    Random,
+}
+
+/// Reading or writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mix {
+    /// Only reading.
+    Read,
+    /// Only writing.
+    Write,
+    /// Half reading, half writing.
+    Mixed,
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Pattern::Sequential => "sequential",
+            Pattern::Random => "random",
+        })
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mix::Read => "read",
+            Mix::Write => "write",
+            Mix::Mixed => "mixed",
+        })
+    }
+}
+
+/// What the samples of a cell told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Every sample in the order taken, warm-up and failed ones too.
+    pub samples: Vec<Sample>,
+    /// One for each metric that the samples tell.
+    pub summaries: Vec<Summary>,
+    /// Percentiles that are not told because there are too few samples for them.
+    #[serde(default)]
+    pub withheld: Vec<Withheld>,
+    /// All latencies of the samples that count, where the tool tells them.
+    #[serde(default)]
+    pub histogram: Option<Histogram>,
+    /// Why measuring ended.
+    pub stop: StopReason,
+}
+
+impl Measured {
+    /// The values of one metric of the samples that count, in the order taken.
+    pub fn values(&self, metric: Metric) -> impl Iterator<Item = f64> + '_ {
+        self.samples.iter().filter(|sample| !sample.warm_up).filter_map(move |sample| sample.value(metric))
+    }
+}
+
+/// One run of the tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it began, in seconds since the run's start.
+    pub at: f64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Its position in the order of all samples of the run.
+    pub position: u32,
+    /// Which round of the interleaved order it was in: samples of two arms in the same round are a pair.
+    pub round: u32,
+    /// Whether it is left out of every summary.
+    pub warm_up: bool,
+    /// What it told.
+    #[serde(flatten)]
+    pub taken: Taken,
+    /// The file of its raw output among the evidence, relative to the run's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
+}
+
+impl Sample {
+    /// The value of one metric.
+    pub fn value(&self, metric: Metric) -> Option<f64> {
+        match &self.taken {
+            Taken::Values(values) => values.get(&metric).copied(),
+            Taken::Missing(_) => None,
+        }
+    }
+}
+
+/// What one sample told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Taken {
+    /// Values, in the metrics' units. A metric that the tool did not tell is absent.
+    Values(BTreeMap<Metric, f64>),
+    /// Nothing, because of this.
+    Missing(String),
+}
+
+/// One metric of a cell over its samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Which.
+    pub metric: Metric,
+    /// How many samples there are, warm-up not counted.
+    pub n: u32,
+    /// Their median.
+    pub median: f64,
+    /// The median with its interval; `None` when there are too few samples for one.
+    pub interval: Option<Estimate>,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+/// A percentile that is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withheld {
+    /// Which.
+    pub metric: Metric,
+    /// How many latencies there are.
+    pub have: u64,
+    /// How many it would take.
+    pub need: u64,
+}
+
+/// The guest of a place.
+pub(crate) fn guest_of(place: &Vantage) -> Option<&GuestName> {
+    match place {
+        Vantage::Host => None,
+        Vantage::Guest(guest) => Some(guest),
+    }
+}

@@ -1,0 +1,500 @@
+//! `expect:` lines: what the user wants to be true of the measurements, and whether it is.
+//!
+//! ```text
+//! line     = selector ( ">=" | "<=" ) bound
+//! bound    = factor "x" selector | number unit
+//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge
+//!            udp | tcp | stream | rr | open | closed | sequential | random | read | write | mixed | host | guest
+//!            in GUEST | a size (1KiB) | a metric (throughput, p99, iops...)
+//! ```
+//!
+//! What the right side leaves out is as on the left. A line that names no metric means throughput, or what its unit and its
+//! other words say. A line holds when it holds for every cell that it means. The interval counts against the claim: of
+//! `>=` the lower end must reach the bound, of `<=` the upper end; an interval with the bound inside tells nothing.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    Estimate, Measurement, Metric, Quantity, Selector, Unit,
+    cell::{Mix, PathKind, Pattern},
+    selector,
+};
+use crate::ByteSize;
+
+/// One `expect:` line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    text: String,
+    left: Selector,
+    relation: Relation,
+    bound: Bound,
+    metric: Metric,
+}
+
+/// Which way a claim goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// `>=`
+    AtLeast,
+    /// `<=`
+    AtMost,
+}
+
+/// What the left side is held against.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bound {
+    /// So many times another cell.
+    Times {
+        /// How many times.
+        factor: f64,
+        /// Which cells; what the line left out is filled in from the left side.
+        of: Selector,
+    },
+    /// A value, in the metric's unit.
+    Value(Quantity),
+}
+
+/// What a claim came out as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// The whole interval satisfies it.
+    Holds,
+    /// It could not be told: something is missing, or the interval has the bound inside.
+    CannotBeTold,
+    /// The whole interval contradicts it.
+    DoesNotHold,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Told::Holds => "holds",
+            Told::CannotBeTold => "cannot be told",
+            Told::DoesNotHold => "does not hold",
+        })
+    }
+}
+
+/// An `expect:` line for one cell, or for one pair of cells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The cell of the left side.
+    pub cell: String,
+    /// The cell that it is compared with, for a ratio.
+    pub against: Option<String>,
+    /// In what.
+    pub metric: Metric,
+    /// What was seen: the ratio, or the value in the metric's unit.
+    pub seen: Option<Estimate>,
+    /// What it came out as.
+    pub told: Told,
+    /// Why it cannot be told.
+    pub why: Option<String>,
+}
+
+/// What an `expect:` line came out as.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ruling {
+    /// The line.
+    pub expectation: Expectation,
+    /// The worst of its claims; without claims it cannot be told.
+    pub told: Told,
+    /// A claim for each cell or pair of cells that it means.
+    pub claims: Vec<Claim>,
+}
+
+impl Ruling {
+    /// A line and its claims.
+    pub fn new(expectation: Expectation, claims: Vec<Claim>) -> Ruling {
+        let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Told::CannotBeTold);
+        Ruling { expectation, told, claims }
+    }
+}
+
+impl Expectation {
+    /// The left side.
+    pub fn left(&self) -> &Selector {
+        &self.left
+    }
+
+    /// Which way it goes.
+    pub fn relation(&self) -> Relation {
+        self.relation
+    }
+
+    /// What the left side is held against.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// What of the cells is compared.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// Whether a cell of the left side and one of the right make a pair: both are meant, and they differ in nothing but
+    /// where they were made (and in size where both sides name one).
+    pub fn pairs(&self, left: &Measurement, right: &Measurement) -> bool {
+        let Bound::Times { of, .. } = &self.bound else { return false };
+        let same_size = of.size == self.left.size;
+        left != right
+            && self.left.matches(left)
+            && of.matches(right)
+            && selector::comparable(left, right, same_size)
+    }
+
+    /// What the line comes out as for this ratio, or for this value in the metric's unit. The interval counts against the
+    /// claim.
+    pub fn judge(&self, seen: &Estimate) -> Told {
+        let bound = match &self.bound {
+            Bound::Times { factor, .. } => *factor,
+            Bound::Value(quantity) => quantity.value,
+        };
+        let (holds, contradicts) = match self.relation {
+            Relation::AtLeast => (seen.low() >= bound, seen.high() < bound),
+            Relation::AtMost => (seen.high() <= bound, seen.low() > bound),
+        };
+        match (holds, contradicts) {
+            (true, _) => Told::Holds,
+            (_, true) => Told::DoesNotHold,
+            _ => Told::CannotBeTold,
+        }
+    }
+}
+
+/// An `expect:` line that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} cannot be expected: {why}")]
+pub struct ParseExpectationError {
+    text: String,
+    why: String,
+    /// Bytes of the line that the message is about.
+    at: std::ops::Range<usize>,
+}
+
+impl ParseExpectationError {
+    /// What is wrong, without the line.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Bytes of the line that the message is about, for a caret.
+    pub fn at(&self) -> std::ops::Range<usize> {
+        self.at.clone()
+    }
+
+    /// How such a line looks.
+    pub fn hint(&self) -> &'static str {
+        "write for example: vf-vf inside >= 0.8 x pf-pf, udp vf-vf across 1KiB >= 2Gbit/s, p99 <= 50us"
+    }
+}
+
+/// A word and where it stands.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Word<'_> {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.at..self.at + self.text.len()
+    }
+}
+
+type Wrong = (std::ops::Range<usize>, String);
+
+/// Every word that a selector may have, for the one that was meant.
+const WORDS: [&str; 16] = [
+    "pf-pf",
+    "vf-vf",
+    "guest-host",
+    "bridge",
+    "udp",
+    "tcp",
+    "stream",
+    "rr",
+    "open",
+    "closed",
+    "sequential",
+    "random",
+    "read",
+    "write",
+    "mixed",
+    "host",
+];
+
+impl FromStr for Expectation {
+    type Err = ParseExpectationError;
+
+    fn from_str(text: &str) -> Result<Expectation, ParseExpectationError> {
+        read(text).map_err(|(at, why)| ParseExpectationError { text: text.to_owned(), why, at })
+    }
+}
+
+fn read(text: &str) -> Result<Expectation, Wrong> {
+    if text.len() > 400 {
+        return Err((0..text.len(), "it is longer than 400 bytes".into()));
+    }
+    let (at, sign) = [">=", "<=", "≥", "≤"]
+        .iter()
+        .filter_map(|sign| text.find(sign).map(|at| (at, *sign)))
+        .min()
+        .ok_or_else(|| missing_relation(text))?;
+    let relation = if [">=", "≥"].contains(&sign) { Relation::AtLeast } else { Relation::AtMost };
+    let right_at = at + sign.len();
+    let (left_text, right_text) = (&text[..at], &text[right_at..]);
+    if let Some(second) = right_text.find(['<', '>', '=', '≥', '≤']) {
+        let second = right_at + second;
+        let length = text[second..].chars().next().map_or(0, char::len_utf8);
+        return Err((
+            second..second + length,
+            "there is a second comparison; one line makes one claim".into(),
+        ));
+    }
+    let mut left = selector(&words(left_text, 0))?;
+    if left == Selector::default() {
+        return Err((at..right_at, format!("nothing stands before {sign}")));
+    }
+    let right = words(right_text, right_at);
+    let Some(first) = right.first() else {
+        return Err((at..text.len(), format!("nothing stands after {sign}")));
+    };
+    let bound = match factor(&right)? {
+        Some((factor, rest)) => {
+            let mut of = selector(rest)?;
+            if of == Selector::default() {
+                return Err((first.at..text.len(), "nothing stands after the x".into()));
+            }
+            if let (Some(one), Some(other)) = (left.metric, of.metric)
+                && one != other
+            {
+                return Err((first.at..text.len(), format!("{one} cannot be compared with {other}")));
+            }
+            let metric = left.metric.or(of.metric);
+            left.metric = metric;
+            of.inherit(&left);
+            Bound::Times { factor, of }
+        }
+        None => {
+            let range = first.at..text.trim_end().len();
+            let quantity = Quantity::parse(right_text).ok_or_else(|| unreadable_bound(right_text, &range))?;
+            Bound::Value(quantity)
+        }
+    };
+    let metric = resolve(&left, &bound).map_err(|why| (0..text.len(), why))?;
+    left.metric = Some(metric);
+    let bound = match bound {
+        Bound::Times { factor, mut of } => {
+            of.metric = Some(metric);
+            if of == left {
+                return Err((first.at..text.len(), "both sides mean the same cells".into()));
+            }
+            Bound::Times { factor, of }
+        }
+        Bound::Value(quantity) => {
+            Bound::Value(fit(quantity, metric).map_err(|why| (first.at..text.len(), why))?)
+        }
+    };
+    if left.says_network() && left.says_storage() {
+        return Err((0..at, "it names both the network and storage".into()));
+    }
+    Ok(Expectation { text: text.trim().to_owned(), left, relation, bound, metric })
+}
+
+impl Selector {
+    /// Fills in what is left out.
+    fn inherit(&mut self, from: &Selector) {
+        self.path = self.path.or(from.path);
+        self.udp = self.udp.or(from.udp);
+        self.stream = self.stream.or(from.stream);
+        self.open = self.open.or(from.open);
+        self.pattern = self.pattern.or(from.pattern);
+        self.mix = self.mix.or(from.mix);
+        self.host = self.host.or(from.host);
+        self.size = self.size.or(from.size);
+        self.metric = self.metric.or(from.metric);
+        // A guest on the left says where that cell was made, which is what the sides differ in.
+    }
+}
+
+fn words(text: &str, at: usize) -> Vec<Word<'_>> {
+    let start = text.as_ptr() as usize;
+    text.split_whitespace().map(|word| Word { text: word, at: at + word.as_ptr() as usize - start }).collect()
+}
+
+fn missing_relation(text: &str) -> Wrong {
+    match text.find(['<', '>', '=']) {
+        Some(at) => (at..at + 1, "the comparisons are >= and <=".into()),
+        None => (0..text.len(), "it has no comparison: >= or <=".into()),
+    }
+}
+
+fn unreadable_bound(text: &str, range: &std::ops::Range<usize>) -> Wrong {
+    let text = text.trim();
+    let digits = text.starts_with(|c: char| c.is_ascii_digit());
+    let why = if digits {
+        format!(
+            "{text:?} is neither a number with a unit ({}) nor a factor like 0.8 x pf-pf",
+            Quantity::UNITS
+        )
+    } else {
+        format!("a comparison with {text:?} needs a factor: 1 x {text}")
+    };
+    (range.clone(), why)
+}
+
+/// `0.8 x REST` or `0.8x REST`.
+fn factor<'a, 'b>(words: &'b [Word<'a>]) -> Result<Option<(f64, &'b [Word<'a>])>, Wrong> {
+    let [first, rest @ ..] = words else { return Ok(None) };
+    let times = |word: &str| ["x", "×", "*"].contains(&word);
+    let (number, rest) = match rest {
+        [second, rest @ ..] if times(second.text) => (first.text, rest),
+        _ => match first.text.strip_suffix(['x', '×', '*']) {
+            Some(number) => (number, rest),
+            None => return Ok(None),
+        },
+    };
+    match number.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(Some((factor, rest))),
+        _ => Err((first.range(), format!("{number:?} is no factor above 0, like 0.8"))),
+    }
+}
+
+fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
+    let mut selector = Selector::default();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let again = || (word.range(), format!("{:?} contradicts or repeats an earlier word", word.text));
+        macro_rules! set {
+            ($field:ident, $value:expr) => {
+                if selector.$field.replace($value).is_some() {
+                    return Err(again());
+                }
+            };
+        }
+        match word.text {
+            "pf-pf" => set!(path, PathKind::PfPf),
+            "guest-host" => set!(path, PathKind::GuestHost),
+            "bridge" => set!(path, PathKind::Bridge),
+            "vf-vf" => match words.next().map(|next| next.text) {
+                Some("across") => set!(path, PathKind::VfVfAcross),
+                Some("inside") => set!(path, PathKind::VfVfInside),
+                _ => {
+                    let why = "vf-vf needs to know which: vf-vf across (two NICs and the cable) or vf-vf inside (one NIC)";
+                    return Err((word.range(), why.into()));
+                }
+            },
+            "udp" => set!(udp, true),
+            "tcp" => set!(udp, false),
+            "stream" => set!(stream, true),
+            "rr" => set!(stream, false),
+            "open" => set!(open, true),
+            "closed" => set!(open, false),
+            "sequential" => set!(pattern, Pattern::Sequential),
+            "random" => set!(pattern, Pattern::Random),
+            "read" => set!(mix, Mix::Read),
+            "write" => set!(mix, Mix::Write),
+            "mixed" => set!(mix, Mix::Mixed),
+            "host" => set!(host, true),
+            "guest" => set!(host, false),
+            "in" => match words.next() {
+                Some(name) => {
+                    let guest = name.text.parse();
+                    set!(
+                        guest,
+                        guest.map_err(|error: crate::names::NameError| (name.range(), error.to_string()))?
+                    )
+                }
+                None => return Err((word.range(), "in which guest?".into())),
+            },
+            text if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                let size: ByteSize = text
+                    .parse()
+                    .map_err(|e: crate::quantity::ParseSizeError| (word.range(), e.to_string()))?;
+                set!(size, size)
+            }
+            text => match text.parse::<Metric>() {
+                Ok(metric) => set!(metric, metric),
+                Err(()) => return Err((word.range(), unknown(text))),
+            },
+        }
+    }
+    Ok(selector)
+}
+
+fn unknown(text: &str) -> String {
+    let known = WORDS.into_iter().chain(["guest", "across", "inside"]).chain(Metric::ALL.map(Metric::name));
+    let near = known
+        .map(|word| (strsim::damerau_levenshtein(word, text), word))
+        .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
+        .min();
+    match near {
+        Some((_, word)) if text.len() < 40 => format!("{text:?} means nothing here; did you mean {word:?}?"),
+        _ => format!("{text:?} is no path, protocol, size or metric"),
+    }
+}
+
+/// What of the cells is compared, from all that the line says.
+fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
+    if let Some(metric) = left.metric {
+        let stream = match metric {
+            Metric::Throughput | Metric::Sent | Metric::Loss | Metric::Jitter => Some(true),
+            Metric::Transactions => Some(false),
+            metric if metric.is_latency() => Some(false),
+            _ => None,
+        };
+        return match (stream, left.stream) {
+            (Some(wanted), Some(given)) if wanted != given => {
+                let of = if wanted { "a stream" } else { "request and response (rr)" };
+                Err(format!("{metric} is told by {of} only"))
+            }
+            _ => Ok(metric),
+        };
+    }
+    let unit = match bound {
+        Bound::Value(quantity) => Some(quantity.unit),
+        Bound::Times { .. } => None,
+    };
+    match unit {
+        Some(Unit::Microseconds) => Err("which latency: p50, p90, p99, p99.9, max, mean?".into()),
+        Some(Unit::BytePerSecond) if left.says_network() => {
+            Err("network throughput is written in bit/s, for example 2Gbit/s".into())
+        }
+        Some(Unit::BytePerSecond) => Ok(Metric::Bandwidth),
+        Some(Unit::PerSecond) if left.says_storage() => Ok(Metric::Iops),
+        Some(Unit::PerSecond) => Ok(Metric::Transactions),
+        Some(Unit::Percent | Unit::Fraction) => {
+            Err("a share of what? Name loss, local_cpu or remote_cpu".into())
+        }
+        Some(Unit::BitPerSecond) => Ok(Metric::Throughput),
+        None if left.pattern == Some(Pattern::Random) => Ok(Metric::Iops),
+        None if left.says_storage() => Ok(Metric::Bandwidth),
+        None if left.stream == Some(false) => Ok(Metric::Transactions),
+        None => Ok(Metric::Throughput),
+    }
+}
+
+/// The value in the metric's unit.
+fn fit(quantity: Quantity, metric: Metric) -> Result<Quantity, String> {
+    let unit = metric.unit();
+    match (quantity.unit, unit) {
+        (given, wanted) if given == wanted => Ok(quantity),
+        (Unit::Percent, Unit::Fraction) => Ok(Quantity { value: quantity.value / 100.0, unit }),
+        (Unit::Fraction, _) => Err(format!("{metric} is written with a unit, for example 1{unit}")),
+        (given, _) => Err(format!("{metric} is counted in {unit}, not in {given}")),
+    }
+}
+
+impl fmt::Display for Expectation {
+    /// As it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+crate::names::text_serde!(Expectation, "What is to hold of the measurements.", "vf-vf inside >= 0.8 x pf-pf");
