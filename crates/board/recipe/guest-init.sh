@@ -78,7 +78,11 @@ fi
 for port in /sys/class/virtio-ports/*; do
     [ -e "$port/name" ] && read -r name <"$port/name" && [ "$name" = org.qemu.guest_agent.0 ] || continue
     mkdir -p /run/qemu-ga
-    qemu-ga -d -m virtio-serial -p "/dev/${port##*/}" -t /run/qemu-ga -f /run/qemu-ga.pid -l /run/qemu-ga.log
+    # As an init system does: an agent that ends is started again.
+    while :; do
+        qemu-ga -m virtio-serial -p "/dev/${port##*/}" -t /run/qemu-ga -f /run/qemu-ga.pid -l /run/qemu-ga.log
+        sleep 1
+    done >/dev/null 2>&1 &
 done
 
 # Prints the line of the NIC $1.

@@ -13,6 +13,7 @@ use penstock_model::{GuestName, inventory::FoundGuest};
 use penstock_plan::{Action, Carry, CarryError, Fact};
 
 use crate::{
+    console,
     containers::Containers,
     error::GuestError,
     state::State,
@@ -118,11 +119,13 @@ impl Guests {
             Action::UndefineGuest { guest } => self.undefine(guest, patience),
             Action::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
-                self.containers.start(guest, patience)
+                self.containers.start(guest, patience)?;
+                Ok(console::share(&self.state.of(guest))?)
             }
             Action::CreateGuest { guest } => {
                 self.only(true, guest, "is not made suspended")?;
-                self.vms.create(guest, patience)
+                self.vms.create(guest, patience)?;
+                Ok(console::share(&self.state.of(guest))?)
             }
             Action::ResumeGuest { guest } => {
                 self.only(true, guest, "is not resumed")?;

@@ -81,6 +81,10 @@ pub fn vm_sight(root: &Root, pid: u32) -> Result<VmSight, ThreadsError> {
         else {
             continue;
         };
+        // A thread of the kernel's own that follows the first virtual CPU (`arch/x86/kvm/mmu/mmu.c`).
+        if name.starts_with("kvm-nx-lpage") {
+            continue;
+        }
         match vcpu(&name) {
             Some(number) => drop(vcpus.insert(number, allowed)),
             None => emulator.0.extend(allowed.0),

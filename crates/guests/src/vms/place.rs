@@ -29,6 +29,9 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How long a command without a deadline of its own may run inside.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// How libvirt says that the agent went away while it was asked (`src/qemu/qemu_agent.c`).
+const AGENT_LEFT: [&str; 2] = ["Guest agent disappeared", "QEMU guest agent is not connected"];
+
 /// How many bytes of a file are asked for at once; the agent's answer is a third longer.
 const CHUNK: usize = 1 << 20;
 
@@ -104,6 +107,30 @@ impl VmPlace {
             thread::sleep(interval.min(allowed.saturating_sub(started.elapsed())));
             interval = (interval * 2).min(Duration::from_secs(1));
         }
+    }
+
+    fn run_once(&self, command: &Command) -> Result<Output, PlaceError> {
+        let started = Instant::now();
+        let request = agent::exec(&program(command));
+        let answer = self.virsh.ask_agent(self.guest(), &request, ANSWER);
+        let answer = answer.map_err(|error| {
+            if error.says(&["No such file or directory"]) {
+                let program = command.program().to_string_lossy().into_owned();
+                let source = ProcessError::NotInstalled { program };
+                return PlaceError::Process { place: self.describe(), source };
+            }
+            self.gone(&error)
+        })?;
+        let pid = agent::pid(&answer).map_err(|error| self.gone(&error))?;
+        let ended = self.await_end(pid, command, started)?;
+        let status = ended.signal.filter(|signal| *signal != 0).unwrap_or(ended.code << 8);
+        Ok(Output {
+            command: command.to_string(),
+            status: ExitStatus::from_raw(status),
+            stdout: ended.stdout,
+            stderr: ended.stderr,
+            truncated: ended.truncated,
+        })
     }
 
     /// What this same program, inside, tells of the interfaces.
@@ -182,28 +209,22 @@ impl Place for VmPlace {
         format!("inside {}", self.guest())
     }
 
+    /// As [`Place::run`]. An agent that goes away meanwhile, as one does that its init system starts anew, is waited for,
+    /// and the command is run once more: it may then have run twice.
     fn run(&self, command: &Command) -> Result<Output, PlaceError> {
-        let started = Instant::now();
-        let request = agent::exec(&program(command));
-        let answer = self.virsh.ask_agent(self.guest(), &request, ANSWER);
-        let answer = answer.map_err(|error| {
-            if error.says(&["No such file or directory"]) {
-                let program = command.program().to_string_lossy().into_owned();
-                let source = ProcessError::NotInstalled { program };
-                return PlaceError::Process { place: self.describe(), source };
+        match self.run_once(command) {
+            Err(PlaceError::Gone { why, .. }) if AGENT_LEFT.iter().any(|words| why.contains(words)) => {
+                let deadline = Instant::now() + ANSWER;
+                while self.ping(Duration::from_secs(2)).is_err()
+                    && self.process.runs(&self.root)
+                    && Instant::now() < deadline
+                {
+                    thread::sleep(Duration::from_millis(200));
+                }
+                self.run_once(command)
             }
-            self.gone(&error)
-        })?;
-        let pid = agent::pid(&answer).map_err(|error| self.gone(&error))?;
-        let ended = self.await_end(pid, command, started)?;
-        let status = ended.signal.filter(|signal| *signal != 0).unwrap_or(ended.code << 8);
-        Ok(Output {
-            command: command.to_string(),
-            status: ExitStatus::from_raw(status),
-            stdout: ended.stdout,
-            stderr: ended.stderr,
-            truncated: ended.truncated,
-        })
+            outcome => outcome,
+        }
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {

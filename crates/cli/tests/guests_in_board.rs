@@ -1,0 +1,180 @@
+//! VMs and containers on a board: what happens to them and to the host's VFs when something dies, is missing or is wrong.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, path::Path, time::Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use penstock_testkit::{binary::Run, board::KeptBoard, needs};
+use serde_json::Value;
+
+type Outcome = Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = if arguments.list { None } else { needs::board() };
+    if let Some(reason) = &missing {
+        eprintln!("board tests are skipped: {reason}");
+    }
+    let trial =
+        |name: &str, test: fn() -> Outcome| Trial::test(name, test).with_ignored_flag(missing.is_some());
+    let trials = vec![
+        trial("whatever_is_killed_no_vf_is_lost_in_board", whatever_is_killed_no_vf_is_lost),
+        trial("faults_are_said_and_the_others_go_on_in_board", faults_are_said),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The model that these tests share, for a board of this name.
+fn model(machine: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/machine.yaml");
+    fs::read_to_string(path).expect("a fixture").replace("MACHINE", machine)
+}
+
+fn expect(run: &Run, status: i32) -> Outcome {
+    if run.status == status {
+        return Ok(());
+    }
+    Err(format!("status {} instead of {status}\n{}\n{}", run.status, run.stdout, run.stderr).into())
+}
+
+/// All that a guest could take along, as one text: each VF with its driver and the address that the PF keeps for it, the
+/// interfaces of the host, and what still runs for a guest.
+fn host(board: &KeptBoard) -> Result<String, Failed> {
+    let script = r#"
+        for pf in /sys/bus/pci/devices/*/sriov_numvfs; do
+            pf=${pf%/*}
+            [ "$(cat "$pf/sriov_numvfs")" = 0 ] && continue
+            echo "${pf##*/} $(ls "$pf/net") $(cat "$pf"/net/*/operstate)"
+            for vf in "$pf"/virtfn*; do
+                driver=$(readlink "$vf/driver"); override=$(cat "$vf/driver_override")
+                echo "${vf##*/} driver=${driver##*/} override=$override"
+            done
+            ip link show dev "$(ls "$pf/net")" | sed -n 's/^ *\(vf .*\)/\1/p'
+        done
+        for process in /proc/[0-9]*; do
+            case "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
+            *guest=penstock-*|*lxc-start*penstock-*|*"[lxc monitor]"*penstock-*) echo "runs: ${process##*/}" ;;
+            esac
+        done
+        find /run/penstock/guests -name started.json 2>/dev/null
+    "#;
+    let seen = board.shell(script);
+    expect(&seen, 0)?;
+    Ok(seen.stdout)
+}
+
+/// Applies, kills `victim` (a shell expression for process ids) after `moment` seconds, lets the rest of the apply end.
+fn apply_and_kill(board: &KeptBoard, victim: &str, moment: f64) -> Run {
+    let model = board.model();
+    board.shell(&format!(
+        "penstock apply {model} >/tmp/apply.log 2>&1 & apply=$!; sleep {moment}; kill -9 {victim}; wait $apply; \
+         status=$?; cat /tmp/apply.log; exit $status"
+    ))
+}
+
+fn whatever_is_killed_no_vf_is_lost() -> Outcome {
+    let board = KeptBoard::up("kill", &model("kill"))?;
+    let model = board.model();
+    let began = Instant::now();
+    expect(&board.inside(["penstock", "apply", model]), 0)?;
+    let took = began.elapsed().as_secs_f64();
+    expect(&board.inside(["penstock", "verify", model]), 0)?;
+    expect(&board.inside(["penstock", "stop", model]), 0)?;
+    let before = host(&board)?;
+    assert!(before.contains("virtfn3") && !before.contains("vfio"), "{before}");
+
+    // Penstock itself, at moments spread over an apply.
+    for moment in 1..=8 {
+        let moment = took * f64::from(moment) / 9.0;
+        apply_and_kill(&board, "$apply", moment);
+        given_back(&board, &before, &format!("penstock was killed after {moment:.1} s"))?;
+    }
+    // libvirt's daemon, while VMs are made and while they run.
+    for moment in [0.4, 0.7] {
+        let moment = took * moment;
+        apply_and_kill(&board, "$(pidof libvirtd)", moment);
+        given_back(&board, &before, &format!("libvirt was killed after {moment:.1} s"))?;
+    }
+    // Each guest while it runs.
+    expect(&board.inside(["penstock", "apply", model]), 0)?;
+    for guest in ["box", "agent", "rtos"] {
+        let status = status(&board)?;
+        let pid = status[guest]["pid"].as_u64().ok_or_else(|| format!("{guest} does not run: {status}"))?;
+        expect(&board.shell(&format!("kill -9 {pid}; sleep 1")), 0)?;
+        let now = self::status(&board)?;
+        assert_eq!(now[guest]["condition"], "died", "{now}");
+        expect(&board.inside(["penstock", "verify", model]), 1)?;
+    }
+    given_back(&board, &before, "every guest was killed")?;
+    expect(&board.inside(["penstock", "apply", model]), 0)?;
+    expect(&board.inside(["penstock", "verify", model]), 0)
+}
+
+/// Stops what is left and compares the host with what it was.
+fn given_back(board: &KeptBoard, before: &str, what: &str) -> Outcome {
+    let stop = board.inside(["penstock", "stop", board.model()]);
+    if stop.status != 0 {
+        return Err(format!("{what}, and stop ended with {}:\n{}", stop.status, stop.stderr).into());
+    }
+    let after = host(board)?;
+    if after == before {
+        return Ok(());
+    }
+    Err(format!("{what}, and the host is not as it was:\n{before}\nbut:\n{after}").into())
+}
+
+/// `penstock status --json`, the guests by name.
+fn status(board: &KeptBoard) -> Result<Value, Failed> {
+    let status = board.inside(["penstock", "status", "--json"]);
+    expect(&status, 0)?;
+    let all: Value = serde_json::from_str(&status.stdout)?;
+    Ok(all.get("guests").cloned().unwrap_or(all))
+}
+
+fn faults_are_said() -> Outcome {
+    let board = KeptBoard::up("faults", &model("faults"))?;
+    // A kernel that does not boot: said with the last lines of its console, the others run.
+    let broken = model("faults").replace(
+        "  rtos:\n    kind: vm\n",
+        "  rtos:\n    kind: vm\n    boot: {kernel: /root/no-kernel}\n    ready_within: 5\n",
+    );
+    expect(&board.shell("head -c 65536 /dev/zero >/root/no-kernel"), 0)?;
+    expect(&board.write("/root/broken.yaml", &broken), 0)?;
+    let apply = board.inside(["penstock", "apply", "/root/broken.yaml"]);
+    expect(&apply, 1)?;
+    assert!(apply.stderr.contains("rtos"), "{}", apply.stderr);
+    let now = status(&board)?;
+    assert_eq!(now["agent"]["condition"], "running", "{now}");
+    assert_eq!(now["box"]["condition"], "running", "{now}");
+    let vf = board.shell("readlink /sys/bus/pci/devices/*/virtfn2/driver");
+    assert!(!vf.stdout.contains("vfio"), "the VF of the guest that failed was given back: {}", vf.stdout);
+    expect(&board.inside(["penstock", "stop", "/root/broken.yaml"]), 0)?;
+
+    // An image that is not there.
+    let missing = model("faults")
+        .replace("  agent:\n    kind: vm\n", "  agent:\n    kind: vm\n    boot: {disk: /root/no-disk.img}\n");
+    expect(&board.write("/root/missing.yaml", &missing), 0)?;
+    let apply = board.inside(["penstock", "apply", "/root/missing.yaml"]);
+    expect(&apply, 1)?;
+    assert!(apply.stderr.contains("/root/no-disk.img"), "{}", apply.stderr);
+    expect(&board.inside(["penstock", "stop", "/root/missing.yaml"]), 0)?;
+
+    // libvirt is not there: the container runs, the VMs are said once each.
+    let gone = "mv /usr/sbin/libvirtd /usr/sbin/libvirtd.away; kill -9 $(pidof libvirtd); sleep 2; true";
+    expect(&board.shell(gone), 0)?;
+    let apply = board.inside(["penstock", "apply", board.model()]);
+    expect(&apply, 1)?;
+    assert!(apply.stderr.contains("libvirt"), "{}", apply.stderr);
+    assert_eq!(status(&board)?["box"]["condition"], "running");
+    expect(&board.shell("mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; sleep 5"), 0)?;
+    expect(&board.inside(["penstock", "stop", board.model()]), 0)?;
+
+    // A VF in use by somebody else.
+    let taken = "modprobe igbvf; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); echo ${vf##*/} \
+                 >/sys/bus/pci/drivers/igbvf/bind; sleep 1; ip netns add other; \
+                 ip link set $(ls $vf/net) netns other";
+    expect(&board.shell(taken), 0)?;
+    let apply = board.inside(["penstock", "apply", board.model()]);
+    assert_ne!(apply.status, 0, "a VF that is in another namespace is not taken away: {}", apply.stderr);
+    Ok(())
+}
