@@ -2,6 +2,9 @@
 //!
 //! Every pair is tried at once. A frame counts when it comes in at the interface that it was sent to, with the number of
 //! its pair and the number drawn at random for this run.
+//!
+//! An interface that nobody of ours listens at, as in a guest that nobody can look into, can still be asked for its
+//! addresses: see [`Question`].
 
 use std::{
     fs::File,
@@ -19,9 +22,15 @@ use thiserror::Error;
 
 use crate::namespace::{NamespaceError, within};
 
+mod asking;
+mod neighbour;
 mod socket;
 pub mod station;
 mod wire;
+
+use asking::Asking;
+pub use asking::{Asked, Question};
+use neighbour::Answer;
 
 /// An interface that frames are sent from and received at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +81,10 @@ pub enum FramesError {
         #[source]
         source: io::Error,
     },
-    /// A pair names an endpoint that was not given.
+    /// A pair or a question names an endpoint that was not given.
     #[error("pair {pair} names endpoint {endpoint} of {count}")]
     NoSuchEndpoint {
-        /// The pair's position.
+        /// The position of the pair or question.
         pair: usize,
         /// The endpoint's.
         endpoint: usize,
@@ -100,6 +109,8 @@ const NONCE: usize = 16;
 const ROUNDS: u32 = 6;
 /// Frames sent between two looks at what came in, so that no queue fills while sending.
 const BATCH: usize = 32;
+/// How often is looked whether a question is given up.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Sends frames between each pair (from, to) of `endpoints` and says which arrived, after at most about `patience`.
 ///
@@ -109,24 +120,60 @@ pub fn reach(
     pairs: &[(usize, usize)],
     patience: Duration,
 ) -> Result<Vec<Reach>, FramesError> {
-    for (pair, (from, to)) in pairs.iter().enumerate() {
-        if let Some(endpoint) = [*from, *to].into_iter().find(|e| *e >= endpoints.len()) {
+    reach_and_ask(endpoints, pairs, &[], Patience { arrival: patience, silence: patience })
+        .map(|(reached, _)| reached)
+}
+
+/// How long is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// A frame, and the answer of an interface that answers others; also what is not to come.
+    pub arrival: Duration,
+    /// The first answer of an interface, which may be one that answers nobody.
+    pub silence: Duration,
+}
+
+/// As [`reach`], and asks `questions` meanwhile. It ends when all frames and all answers are there.
+///
+/// # Errors
+///
+/// [`FramesError`] when nothing could be tried.
+pub fn reach_and_ask(
+    endpoints: &[Endpoint],
+    pairs: &[(usize, usize)],
+    questions: &[Question],
+    patience: Patience,
+) -> Result<(Vec<Reach>, Vec<Asked>), FramesError> {
+    let named = pairs.iter().map(|(from, to)| [*from, *to]);
+    let asking = questions.iter().map(|question| [question.from; 2]);
+    for (pair, ends) in named.enumerate().chain(asking.enumerate()) {
+        if let Some(endpoint) = ends.into_iter().find(|end| *end >= endpoints.len()) {
             return Err(FramesError::NoSuchEndpoint { pair, endpoint, count: endpoints.len() });
         }
     }
     let mut nonce = [0; NONCE];
     draw(&mut nonce)?;
-    let sockets = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let own = |endpoint: &Endpoint| open(endpoint, wire::ETHERTYPE);
+    let sockets = match pairs {
+        [] => Vec::new(),
+        _ => endpoints.iter().map(own).collect::<Result<Vec<_>, _>>()?,
+    };
+    let asking = Asking::open(
+        questions.iter().cloned(),
+        |end| endpoints[end].mac,
+        |end, ethertype| open(&endpoints[end], ethertype),
+    )?;
     let mut run = Run {
         endpoints,
         pairs,
         sockets,
+        asking,
         nonce,
         states: vec![State::default(); pairs.len()],
         open: pairs.len(),
     };
     run.run(patience)?;
-    Ok(run.states.into_iter().map(State::outcome).collect())
+    Ok((run.states.into_iter().map(State::outcome).collect(), run.asking.outcomes()))
 }
 
 #[derive(Clone, Copy, Default)]
@@ -150,6 +197,7 @@ struct Run<'a> {
     endpoints: &'a [Endpoint],
     pairs: &'a [(usize, usize)],
     sockets: Vec<OwnedFd>,
+    asking: Asking,
     nonce: [u8; NONCE],
     states: Vec<State>,
     /// Pairs of which nothing has arrived yet.
@@ -157,20 +205,53 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn run(&mut self, patience: Duration) -> Result<(), FramesError> {
-        let slot = patience / ROUNDS;
-        let mut deadline = Instant::now() + patience;
+    fn run(&mut self, patience: Patience) -> Result<(), FramesError> {
+        let slot = patience.arrival / ROUNDS;
+        let mut deadline = Instant::now() + patience.arrival;
         for round in 0..ROUNDS {
             // The first round is always sent whole and given its time, however long a slow machine takes to send it.
             let end = (round > 0).then_some(deadline);
             self.send_round(end)?;
             deadline = deadline.max(Instant::now() + if round == 0 { slot * 2 } else { Duration::ZERO });
             let next = if round + 1 == ROUNDS { deadline } else { (Instant::now() + slot).min(deadline) };
-            while self.open > 0 && Instant::now() < next {
-                self.take_in(next)?;
+            while self.waits(patience) && Instant::now() < next {
+                self.listen(patience, next)?;
             }
-            if self.open == 0 || Instant::now() >= deadline {
+            if !self.waits(patience) || Instant::now() >= deadline {
                 break;
+            }
+        }
+        // One that has answered nobody yet may be given longer than what is not to come.
+        while self.asking.waits(patience.arrival, patience.silence) {
+            self.listen(patience, Instant::now() + patience.silence)?;
+        }
+        Ok(())
+    }
+
+    fn waits(&self, patience: Patience) -> bool {
+        self.open > 0 || self.asking.waits(patience.arrival, patience.silence)
+    }
+
+    /// Listens until something came in, or until `next` at the longest, and asks again what is due.
+    fn listen(&mut self, patience: Patience, next: Instant) -> Result<(), FramesError> {
+        if !self.asking.waits(patience.arrival, patience.silence) {
+            return self.take_in(next);
+        }
+        if Instant::now() >= self.asking.due() {
+            self.ask_all()?;
+        }
+        // Not for longer than until somebody may have to be given up.
+        self.take_in(next.min(self.asking.due()).min(Instant::now() + LOOK))
+    }
+
+    fn ask_all(&mut self) -> Result<(), FramesError> {
+        self.asking.begin_round();
+        let mut sent = 0;
+        for number in 0..self.asking.len() {
+            sent += usize::from(self.asking.ask(number));
+            if sent == BATCH {
+                sent = 0;
+                self.take_in(Instant::now())?;
             }
         }
         Ok(())
@@ -204,13 +285,19 @@ impl Run<'_> {
 
     /// Takes in what has come, waiting for the first frame until `until`.
     fn take_in(&mut self, until: Instant) -> Result<(), FramesError> {
-        let mut came = Vec::new();
-        socket::take_in(&self.sockets, until, |at, bytes| {
-            came.extend(wire::read(bytes, wire::REACH).map(|payload| (at, payload)));
+        let (mut came, mut answers) = (Vec::new(), Vec::new());
+        let own = self.sockets.len();
+        let sockets: Vec<&OwnedFd> = self.sockets.iter().chain(&self.asking.sockets).collect();
+        socket::take_in(&sockets, until, |at, bytes| match at.checked_sub(own) {
+            None => came.extend(wire::read(bytes, wire::REACH).map(|payload| (at, payload))),
+            Some(at) => answers.extend(neighbour::answer(bytes).map(|answer: Answer| (at, answer))),
         })
         .map_err(|errno| FramesError::System { attempt: "wait for frames", source: errno.into() })?;
         for (at, payload) in came {
             self.arrived(at, &payload);
+        }
+        for (at, answer) in answers {
+            self.asking.hear(at, &answer);
         }
         Ok(())
     }
@@ -252,8 +339,8 @@ fn pair_of(payload: &wire::Payload, nonce: &[u8; NONCE]) -> Option<u32> {
     (run == nonce).then(|| u32::from_be_bytes(pair.try_into().unwrap_or_default()))
 }
 
-fn open(endpoint: &Endpoint) -> Result<OwnedFd, FramesError> {
-    within(endpoint.namespace, || socket::open(endpoint.interface))
+fn open(endpoint: &Endpoint, ethertype: u16) -> Result<OwnedFd, FramesError> {
+    within(endpoint.namespace, || socket::open(endpoint.interface, ethertype))
         .map_err(|source| FramesError::Namespace { label: endpoint.label.clone(), source })?
         .map_err(|(attempt, errno)| FramesError::Socket {
             attempt,

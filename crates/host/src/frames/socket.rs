@@ -1,4 +1,4 @@
-//! A socket for our own kind of frames at one interface.
+//! A socket for one kind of frames at one interface.
 
 use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -15,17 +15,15 @@ use nix::{
     },
 };
 
-use super::wire::ETHERTYPE;
-
 /// Room for frames that came in and were not read yet, in bytes as the kernel counts them (about 800 for one).
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Frames read from one socket before the next one's turn.
 const TURN: usize = 256;
 
-/// A socket of the calling thread's namespace that sends at an interface, and receives what comes in there of our kind.
-/// An error says what was attempted.
-pub fn open(interface: u32) -> Result<OwnedFd, (&'static str, Errno)> {
+/// A socket of the calling thread's namespace that sends at an interface, and receives what comes in there with this
+/// ethertype. An error says what was attempted.
+pub fn open(interface: u32, ethertype: u16) -> Result<OwnedFd, (&'static str, Errno)> {
     // With protocol 0 it receives nothing until it is bound: no frame of another interface slips in.
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
@@ -34,12 +32,16 @@ pub fn open(interface: u32) -> Result<OwnedFd, (&'static str, Errno)> {
     // More than the system's limit needs CAP_NET_ADMIN; with less, a slow machine loses frames and they are sent again.
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
         .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER));
-    bind(socket.as_raw_fd(), &link_address(interface)).map_err(|errno| ("listen", errno))?;
+    bind(socket.as_raw_fd(), &link_address(interface, ethertype)).map_err(|errno| ("listen", errno))?;
     Ok(socket)
 }
 
 /// Hands `each` what has come in, with the position of its socket, waiting for the first frame until `until`.
-pub fn take_in(sockets: &[OwnedFd], until: Instant, mut each: impl FnMut(usize, &[u8])) -> Result<(), Errno> {
+pub fn take_in(
+    sockets: &[&OwnedFd],
+    until: Instant,
+    mut each: impl FnMut(usize, &[u8]),
+) -> Result<(), Errno> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = match left.is_zero() {
         true => PollTimeout::ZERO,
@@ -85,12 +87,12 @@ fn ignore_outgoing(socket: &OwnedFd) -> Result<(), Errno> {
     Errno::result(outcome).map(drop)
 }
 
-/// The address of all frames of our kind at an interface.
+/// The address of all frames with an ethertype at an interface.
 #[allow(unsafe_code)]
-fn link_address(interface: u32) -> LinkAddr {
+fn link_address(interface: u32, ethertype: u16) -> LinkAddr {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: ETHERTYPE.to_be(),
+        sll_protocol: ethertype.to_be(),
         sll_ifindex: interface.cast_signed(),
         sll_hatype: 0,
         sll_pkttype: 0,

@@ -8,6 +8,7 @@
 
 use std::{
     collections::BTreeSet,
+    net::IpAddr,
     os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use nix::{
 use penstock_model::Mac;
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, FramesError, draw, socket, wire};
+use super::{Asking, Endpoint, FramesError, Question, draw, neighbour, socket, wire};
 
 /// What a station is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Task {
     pub peers: Vec<Mac>,
     /// What it sends, again and again.
     pub sends: Vec<Send>,
+    /// What it asks, again and again until it is answered.
+    #[serde(default)]
+    pub asks: Vec<Ask>,
     /// How long it sends and listens, in milliseconds; at most [`LONGEST`].
     pub window: u64,
     /// How often it sends all of its frames, in milliseconds.
@@ -50,6 +54,15 @@ pub struct Stand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Send(pub u32, pub u32, pub u64);
 
+/// A question: position of the stand that asks, position of the peer that is asked, the address that it is to have; see
+/// [`Question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask(pub u32, pub u32, pub IpAddr);
+
+/// What became of a question: how often it was asked, the last error number (errno(3)), whether it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskTold(pub u32, pub Option<i32>, pub bool);
+
 /// What a station tells afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heard {
@@ -57,6 +70,9 @@ pub struct Heard {
     pub arrived: BTreeSet<(u32, u64)>,
     /// What became of [`Task::sends`], in their order: how often each was sent, and the last error number (errno(3)).
     pub sent: Vec<(u32, Option<i32>)>,
+    /// What became of [`Task::asks`], in their order.
+    #[serde(default)]
+    pub asked: Vec<AskTold>,
     /// How long it sent and listened, in milliseconds.
     pub listened: u64,
     /// The longest that it did not send, in milliseconds.
@@ -78,21 +94,18 @@ const BATCH: usize = 32;
 ///
 /// [`FramesError`] when no socket can be made at a stand, or the task names what it does not have.
 pub fn carry_out(task: &Task) -> Result<Heard, FramesError> {
-    let sockets = task
-        .stands
-        .iter()
-        .map(|stand| {
-            socket::open(stand.interface).map_err(|(attempt, errno)| FramesError::Socket {
-                attempt,
-                label: stand.mac.to_string(),
-                interface: stand.interface,
-                source: errno.into(),
-            })
+    let open = |at: usize, ethertype: u16| {
+        let stand = &task.stands[at];
+        socket::open(stand.interface, ethertype).map_err(|(attempt, errno)| FramesError::Socket {
+            attempt,
+            label: stand.mac.to_string(),
+            interface: stand.interface,
+            source: errno.into(),
         })
-        .collect::<Result<Vec<_>, _>>()?;
+    };
     let window = Duration::from_millis(task.window.min(LONGEST));
     let began = Instant::now();
-    work(task, &sockets, || began.elapsed() >= window)
+    work(task, task.stands.len(), open, || began.elapsed() >= window)
 }
 
 /// Carries a task out at `endpoints`, which are its stands and may be in several namespaces, until `done` says so; that
@@ -106,27 +119,44 @@ pub fn carry_out_at(
     task: &Task,
     done: impl FnMut() -> bool,
 ) -> Result<Heard, FramesError> {
-    let sockets = endpoints.iter().map(super::open).collect::<Result<Vec<_>, _>>()?;
-    work(task, &sockets, done)
+    work(task, endpoints.len(), |at, ethertype| super::open(&endpoints[at], ethertype), done)
 }
 
-fn work(task: &Task, sockets: &[OwnedFd], mut done: impl FnMut() -> bool) -> Result<Heard, FramesError> {
-    for (pair, Send(stand, peer, _)) in task.sends.iter().enumerate() {
+/// Carries out a task at `stands` stands, at which `open` opens a socket for an ethertype.
+fn work(
+    task: &Task,
+    stands: usize,
+    mut open: impl FnMut(usize, u16) -> Result<OwnedFd, FramesError>,
+    mut done: impl FnMut() -> bool,
+) -> Result<Heard, FramesError> {
+    let stands = stands.min(task.stands.len());
+    let sends = task.sends.iter().map(|Send(stand, peer, _)| (stand, peer));
+    let asks = task.asks.iter().map(|Ask(stand, peer, _)| (stand, peer));
+    for (pair, (stand, peer)) in sends.enumerate().chain(asks.enumerate()) {
         let wrong = |endpoint: &u32, count: usize| FramesError::NoSuchEndpoint {
             pair,
             endpoint: *endpoint as usize,
             count,
         };
-        if *stand as usize >= sockets.len().min(task.stands.len()) {
-            return Err(wrong(stand, sockets.len().min(task.stands.len())));
+        if *stand as usize >= stands {
+            return Err(wrong(stand, stands));
         }
         if *peer as usize >= task.peers.len() {
             return Err(wrong(peer, task.peers.len()));
         }
     }
+    let sockets = (0..stands).map(|at| open(at, wire::ETHERTYPE)).collect::<Result<Vec<_>, _>>()?;
+    let questions = task.asks.iter().map(|Ask(stand, peer, address)| Question {
+        from: *stand as usize,
+        to: task.peers[*peer as usize],
+        address: *address,
+        awaited: true,
+    });
+    let asking = Asking::open(questions, |at| task.stands[at].mac, open)?;
     let every = Duration::from_millis(task.every.clamp(10, LONGEST));
     let began = Instant::now();
-    let mut station = Station { sockets, arrived: BTreeSet::new(), sent: vec![(0, None); task.sends.len()] };
+    let mut station =
+        Station { sockets, asking, arrived: BTreeSet::new(), sent: vec![(0, None); task.sends.len()] };
     let (mut last, mut gap) = (began, Duration::ZERO);
     loop {
         let round = Instant::now();
@@ -150,18 +180,24 @@ fn work(task: &Task, sockets: &[OwnedFd], mut done: impl FnMut() -> bool) -> Res
     Ok(Heard {
         arrived: station.arrived,
         sent: station.sent,
+        asked: station
+            .asking
+            .told()
+            .map(|(sent, errno, answered)| AskTold(sent, errno.map(|errno| errno as i32), answered))
+            .collect(),
         listened: milliseconds(ended - began),
         gap: milliseconds(gap),
     })
 }
 
-struct Station<'a> {
-    sockets: &'a [OwnedFd],
+struct Station {
+    sockets: Vec<OwnedFd>,
+    asking: Asking,
     arrived: BTreeSet<(u32, u64)>,
     sent: Vec<(u32, Option<i32>)>,
 }
 
-impl Station<'_> {
+impl Station {
     fn send_round(&mut self, task: &Task) -> Result<(), FramesError> {
         for (number, Send(stand, peer, nonce)) in task.sends.iter().enumerate() {
             let stand = *stand as usize;
@@ -178,19 +214,38 @@ impl Station<'_> {
                 self.take_in(Instant::now())?;
             }
         }
+        let mut asked = 0;
+        for number in 0..self.asking.len() {
+            asked += usize::from(self.asking.ask(number));
+            if asked == BATCH {
+                asked = 0;
+                self.take_in(Instant::now())?;
+            }
+        }
         Ok(())
     }
 
     fn take_in(&mut self, until: Instant) -> Result<(), FramesError> {
         let arrived = &mut self.arrived;
-        socket::take_in(self.sockets, until, |at, bytes| {
+        let own = self.sockets.len();
+        let mut answers = Vec::new();
+        let sockets: Vec<&OwnedFd> = self.sockets.iter().chain(&self.asking.sockets).collect();
+        socket::take_in(&sockets, until, |at, bytes| {
+            if let Some(at) = at.checked_sub(own) {
+                answers.extend(neighbour::answer(bytes).map(|answer| (at, answer)));
+                return;
+            }
             let Some(payload) = wire::read(bytes, wire::STATION) else { return };
             let nonce = u64::from_be_bytes(payload[..8].try_into().unwrap_or_default());
             if arrived.len() < MOST_HEARD {
                 arrived.insert((at as u32, nonce));
             }
         })
-        .map_err(|errno| FramesError::System { attempt: "wait for frames", source: errno.into() })
+        .map_err(|errno| FramesError::System { attempt: "wait for frames", source: errno.into() })?;
+        for (at, answer) in answers {
+            self.asking.hear(at, &answer);
+        }
+        Ok(())
     }
 }
 
