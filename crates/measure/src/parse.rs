@@ -1,0 +1,194 @@
+//! What the tools print. Outside bytes: cut off, of another version, or made up; each of these is an error that says so, and
+//! none becomes a 0.
+
+pub mod fio;
+pub mod iperf3;
+pub mod netperf;
+
+use std::collections::BTreeMap;
+
+use penstock_model::measurement::{Histogram, Metric, Tool, Withheld};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::statistics::samples_for;
+
+/// More output than this is not read.
+pub const LIMIT: usize = 16 << 20;
+
+/// What one run of a tool told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Values in the metrics' units. What the tool did not tell is absent.
+    pub values: BTreeMap<Metric, f64>,
+    /// Percentiles that the tool told from too few latencies; left out of `values`.
+    pub withheld: Vec<Withheld>,
+    /// Every latency, where the tool tells them.
+    pub histogram: Option<Histogram>,
+    /// The tool's version, where its output has it.
+    pub version: Option<String>,
+}
+
+/// Output that tells nothing that could be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// There is none.
+    #[error("{tool} printed nothing")]
+    Empty {
+        /// Which tool.
+        tool: Tool,
+    },
+    /// There is too much.
+    #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
+    TooLong {
+        /// Which tool.
+        tool: Tool,
+        /// How much.
+        bytes: usize,
+    },
+    /// It ends too early, or is no such output at all.
+    #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
+    Malformed {
+        /// Which tool.
+        tool: Tool,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The tool itself says that it failed.
+    #[error("{tool} failed: {message}")]
+    Failed {
+        /// Which tool.
+        tool: Tool,
+        /// Its words.
+        message: String,
+    },
+    /// A version whose output is not known.
+    #[error("{tool} of version {version:?} is not known here: {known} is")]
+    Version {
+        /// Which tool.
+        tool: Tool,
+        /// The version that the output tells.
+        version: String,
+        /// The versions that are known.
+        known: &'static str,
+    },
+    /// Something is not in it.
+    #[error("{tool}'s output has no {field}")]
+    Missing {
+        /// Which tool.
+        tool: Tool,
+        /// What.
+        field: String,
+    },
+    /// Something in it cannot be.
+    #[error("{tool}'s output has {field} = {value}, which cannot be")]
+    Odd {
+        /// Which tool.
+        tool: Tool,
+        /// What.
+        field: String,
+        /// The value.
+        value: String,
+    },
+    /// It ran, and nothing arrived: there is nothing to tell, and a 0 would be taken for a slow path.
+    #[error("{tool} ran, but nothing arrived{}", sent.map(|sent| format!(" of the {sent:.0} bit/s that were sent")).unwrap_or_default())]
+    NothingArrived {
+        /// Which tool.
+        tool: Tool,
+        /// What was sent, in whole bit/s.
+        sent: Option<u64>,
+    },
+}
+
+impl ParseError {
+    /// What to look at.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ParseError::NothingArrived { .. } => Some("the path may be down: penstock verify tells"),
+            ParseError::Version { .. } => Some("install a version that is known, or report the output"),
+            _ => None,
+        }
+    }
+}
+
+impl Reading {
+    /// Takes a percentile in, or withholds it when there are too few latencies for it.
+    fn percentile(&mut self, metric: Metric, microseconds: f64, latencies: u64) {
+        let need = metric.quantile().map_or(0, samples_for);
+        if latencies >= need {
+            self.values.insert(metric, microseconds);
+        } else {
+            self.withheld.push(Withheld { metric, have: latencies, need });
+        }
+    }
+}
+
+/// The bytes as text, when there are any and not too many.
+fn text(tool: Tool, output: &[u8]) -> Result<&str, ParseError> {
+    if output.len() > LIMIT {
+        return Err(ParseError::TooLong { tool, bytes: output.len() });
+    }
+    if output.iter().all(u8::is_ascii_whitespace) {
+        return Err(ParseError::Empty { tool });
+    }
+    std::str::from_utf8(output).map_err(|error| ParseError::Malformed { tool, why: error.to_string() })
+}
+
+/// A message of a tool, short and on one line.
+fn message(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
+/// One JSON value of a tool.
+struct Json<'a> {
+    tool: Tool,
+    value: &'a Value,
+    path: String,
+}
+
+impl<'a> Json<'a> {
+    fn find(&self, key: &str) -> Option<Json<'a>> {
+        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        self.value.get(key).filter(|value| !value.is_null()).map(|value| Json {
+            tool: self.tool,
+            value,
+            path,
+        })
+    }
+
+    fn get(&self, key: &str) -> Result<Json<'a>, ParseError> {
+        self.find(key).ok_or_else(|| {
+            let field = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+            ParseError::Missing { tool: self.tool, field }
+        })
+    }
+
+    fn odd(&self) -> ParseError {
+        let value: String = self.value.to_string().chars().take(80).collect();
+        ParseError::Odd { tool: self.tool, field: self.path.clone(), value }
+    }
+
+    /// A number that is finite and not negative.
+    fn number(&self) -> Result<f64, ParseError> {
+        self.value.as_f64().filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(|| self.odd())
+    }
+
+    fn count(&self) -> Result<u64, ParseError> {
+        self.value.as_u64().ok_or_else(|| self.odd())
+    }
+
+    fn text(&self) -> Result<&'a str, ParseError> {
+        self.value.as_str().ok_or_else(|| self.odd())
+    }
+}
+
+/// The JSON object in a tool's output.
+fn object(tool: Tool, text: &str) -> Result<Value, ParseError> {
+    let malformed = |why: String| ParseError::Malformed { tool, why };
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => Err(malformed("it is not a JSON object".into())),
+        Err(error) => Err(malformed(error.to_string())),
+    }
+}

@@ -1,0 +1,28 @@
+//! How sure one can be: medians, percentiles, intervals, ratios, and when there are samples enough.
+//!
+//! All of it is a pure function of samples and a seed. Samples are runs of a tool, a handful to some dozens an arm; the
+//! distribution of latencies inside one run is a [`penstock_model::measurement::Histogram`].
+//!
+//! **Intervals** are bootstrap percentile intervals of the median (Efron 1979), their tails moved outwards for small
+//! numbers of samples (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section 5.3: the *expanded*
+//! percentile interval). BCa is not used: its acceleration comes from the jackknife, which does not work for the median.
+//!
+//! **Looking repeatedly.** Stopping as soon as an interval is tight looks at the same data several times, and favours
+//! moments when it happens to be tight. [`Looks`] fixes in advance at how many samples an arm is looked at, and each look's
+//! interval is made for the error that is left to it: `1 - (1 - confidence) / looks` (Bonferroni). Whichever look is the
+//! last, the chance that its interval is wrong is at most the stated one. That is conservative, and it costs width; one
+//! look costs nothing.
+
+mod bootstrap;
+mod looks;
+mod quantile;
+mod random;
+mod tails;
+
+pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired};
+pub use looks::{Look, Looks, samples_for_interval};
+pub use quantile::{median, quantile, samples_for};
+pub use random::Random;
+
+#[cfg(test)]
+mod tests;
