@@ -53,7 +53,7 @@ fn host(board: &KeptBoard) -> Result<String, Failed> {
         done
         for process in /proc/[0-9]*; do
             case "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
-            *guest=penstock-*|*lxc-start*penstock-*|*"[lxc monitor]"*penstock-*) echo "runs: ${process##*/}" ;;
+            *guest=[p]enstock-*|*lxc-start*[p]enstock-*|*"[lxc monitor]"*[p]enstock-*) echo "runs: ${process##*/}" ;;
             esac
         done
         find /run/penstock/guests -name started.json 2>/dev/null
@@ -170,11 +170,16 @@ fn faults_are_said() -> Outcome {
     expect(&board.inside(["penstock", "stop", board.model()]), 0)?;
 
     // A VF in use by somebody else.
-    let taken = "modprobe igbvf; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); echo ${vf##*/} \
-                 >/sys/bus/pci/drivers/igbvf/bind; sleep 1; ip netns add other; \
-                 ip link set $(ls $vf/net) netns other";
+    let taken = "modprobe vfio-pci; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); vf=${vf##*/}; \
+                 echo vfio-pci >/sys/bus/pci/devices/$vf/driver_override; echo $vf >/sys/bus/pci/drivers_probe; \
+                 group=$(readlink /sys/bus/pci/devices/$vf/iommu_group); \
+                 (exec 3<>/dev/vfio/${group##*/}; exec sleep 1000) >/dev/null 2>&1 & sleep 1";
     expect(&board.shell(taken), 0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
-    assert_ne!(apply.status, 0, "a VF that is in another namespace is not taken away: {}", apply.stderr);
+    expect(&apply, 1)?;
+    assert!(apply.stderr.contains("agent") && apply.stderr.contains("sleep"), "{}", apply.stderr);
+    let now = status(&board)?;
+    assert_eq!(now["box"]["condition"], "running", "{now}");
+    assert_eq!(now["rtos"]["condition"], "running", "{now}");
     Ok(())
 }

@@ -219,6 +219,16 @@ pub enum GuestError {
         /// The guest that has it.
         by: GuestName,
     },
+    /// A function is open to a program that is no guest of Penstock's.
+    #[error("function {function} of guest {guest} is in use: {by} has opened it for VFIO")]
+    Held {
+        /// The guest that should get it.
+        guest: GuestName,
+        /// The function.
+        function: Bdf,
+        /// By whom.
+        by: String,
+    },
     /// A function is behind no IOMMU.
     #[error("function {function} cannot be given to VM {guest}: it is behind no IOMMU")]
     NoIommu {
@@ -395,6 +405,7 @@ impl GuestError {
             GuestError::NotVfio { function, .. } => {
                 format!("see `ls -l /sys/bus/pci/devices/{function}/driver`; `penstock apply` binds it")
             }
+            GuestError::Held { .. } => "end that program first, or give the guest another VF".to_owned(),
             GuestError::NotViable { .. } => {
                 "unbind the others' drivers, put the NIC into a slot with ACS, or use another NIC".to_owned()
             }
@@ -431,6 +442,7 @@ impl GuestError {
                 | GuestError::NoIommu { .. }
                 | GuestError::NotVfio { .. }
                 | GuestError::NotViable { .. }
+                | GuestError::Held { .. }
                 | GuestError::NoMemory { .. }
                 | GuestError::NoHugePages { .. },
                 Some(hint),

@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::{
     Command, InterfaceReport, Root,
     files::{self, FileError},
+    running::holders,
 };
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
@@ -79,6 +80,10 @@ impl PciFunction {
             return Err(PciError::Missing { function: self.bdf });
         }
         if let Some(bound) = bound {
+            let by = self.held_by();
+            if !by.is_empty() {
+                return Err(PciError::Held { function: self.bdf, by: by.join(", ") });
+            }
             self.unbind(&bound)?;
         }
         match driver {
@@ -88,6 +93,18 @@ impl PciFunction {
                 let settled = self.settle_override(outcome.is_ok().then_some(driver));
                 outcome.and(settled)
             }
+        }
+    }
+
+    /// Who has opened the function's IOMMU group for VFIO (`/dev/vfio/GROUP`), each as `NAME (process ID)`. While somebody
+    /// does, unbinding the function from `vfio-pci` waits in the kernel for ever (`drivers/vfio/vfio_main.c`,
+    /// `vfio_unregister_group_dev`).
+    pub fn held_by(&self) -> Vec<String> {
+        match (self.driver(), self.link("iommu_group")) {
+            (Ok(Some(driver)), Ok(Some(group))) if driver == PASS_THROUGH[0] => {
+                holders(&self.root, &Path::new("/dev/vfio").join(group))
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -438,6 +455,14 @@ pub enum PciError {
         #[source]
         source: io::Error,
     },
+    /// Somebody has the function by VFIO: a VM that is not one of Penstock's guests, or a program like DPDK's.
+    #[error("{function} is in use: {by} has opened it for VFIO")]
+    Held {
+        /// The function.
+        function: Bdf,
+        /// By whom.
+        by: String,
+    },
     /// The driver did not bind.
     #[error("could not bind {driver} to {function}: {why}")]
     NotBound {
@@ -478,6 +503,7 @@ impl PciError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             PciError::Refused { hint, .. } | PciError::NotBound { hint, .. } => hint.as_deref(),
+            PciError::Held { .. } => Some("end that program first, or give the guest another VF"),
             _ => None,
         }
     }

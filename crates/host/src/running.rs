@@ -11,7 +11,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::{Root, files};
 
 /// A process by its number and the time at which it started; numbers are used again, the pair is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,4 +78,19 @@ mod tests {
         assert!(!running.is_alive());
         background.end(Duration::ZERO);
     }
+}
+
+/// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
+pub fn holders(root: &Root, path: &std::path::Path) -> Vec<String> {
+    let processes = files::list(root.path("/proc")).unwrap_or_default();
+    let holds = |id: &u32| {
+        let directory = root.path(format!("/proc/{id}/fd"));
+        let open = files::list(&directory).unwrap_or_default();
+        open.iter().any(|number| files::read_link(directory.join(number)).is_ok_and(|open| open == path))
+    };
+    let named = |id: u32| {
+        let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
+        format!("{} (process {id})", name.trim())
+    };
+    processes.iter().filter_map(|name| name.parse().ok()).filter(holds).map(named).collect()
 }

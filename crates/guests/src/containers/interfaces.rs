@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Root, files, netlink::Netlink, pci::interface_of};
+use penstock_host::{InterfaceReport, PciFunction, Root, files, netlink::Netlink, pci::interface_of};
 use penstock_model::{Bdf, Mtu};
 
 use crate::{error::GuestError, state::Lent};
@@ -19,6 +19,11 @@ pub trait Recognise: Send + Sync {
 
     /// Whether the function is on this machine at all: a VF is gone when its PF has fewer of them.
     fn exists(&self, function: Bdf) -> bool;
+
+    /// Whether the function has a driver that gives it an interface, on the host or in some namespace.
+    fn has_interface(&self, function: Bdf) -> bool {
+        self.exists(function)
+    }
 }
 
 /// By the PCI device behind it.
@@ -32,6 +37,11 @@ impl Recognise for ByDevice {
 
     fn exists(&self, function: Bdf) -> bool {
         files::exists(self.0.path(format!("/sys/bus/pci/devices/{function}")))
+    }
+
+    fn has_interface(&self, function: Bdf) -> bool {
+        let driver = PciFunction::new(&self.0, function).driver().ok().flatten();
+        driver.is_some_and(|driver| !matches!(driver.as_str(), "vfio-pci" | "pci-stub"))
     }
 }
 
@@ -77,7 +87,7 @@ impl Interfaces {
     /// is free, its MTU, down. Addresses do not survive the way back (`net/core/dev.c`,
     /// `__dev_change_net_namespace`); whatever was added to it since is removed.
     ///
-    /// A function that is not on this machine any more has nothing to give back.
+    /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back.
     pub fn take_back(&self, lent: &Lent, patience: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
         let deadline = Instant::now() + patience;
@@ -86,7 +96,7 @@ impl Interfaces {
             if let Some(found) = self.by.find(lent.function, &netlink.interfaces()?) {
                 break found;
             }
-            if !self.by.exists(lent.function) {
+            if !self.by.has_interface(lent.function) {
                 return Ok(());
             }
             if Instant::now() >= deadline {

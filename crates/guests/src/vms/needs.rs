@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_host::{Root, files};
+use penstock_host::{PciFunction, Root, files};
 use penstock_model::{Bdf, CpuSet};
 use penstock_plan::action::GuestDefinition;
 
@@ -41,6 +41,10 @@ pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Re
         let driver = name_of_link(&directory.join("driver"));
         if driver.as_deref() != Some("vfio-pci") {
             return Err(GuestError::NotVfio { guest, function, driver });
+        }
+        let by = PciFunction::new(root, function).held_by();
+        if !by.is_empty() {
+            return Err(GuestError::Held { guest, function, by: by.join(", ") });
         }
         let members = files::list(directory.join("iommu_group/devices")).unwrap_or_default();
         let in_the_way: Vec<String> = members
