@@ -1,0 +1,370 @@
+//! What there is to measure: the cells that a model gives. Pure.
+//!
+//! Both ends of a path must be in different places: a kernel that owns both ends hands the bytes over itself, and never
+//! lets them reach the NIC. Paths that a model has not, or that nobody could measure, are listed with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{
+    FunctionName, Inside, Model, NicName,
+    measurement::{
+        Direction, End, EndKind, Load, Measurement, Mix, Network, PathKind, Pattern, Protocol, Storage,
+        Subject, Tool,
+    },
+    verdict::Vantage,
+};
+
+/// What of all that could be measured is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Message sizes of streams, in bytes.
+    pub stream_sizes: Vec<u32>,
+    /// Message sizes of request and response, in bytes.
+    pub request_sizes: Vec<u32>,
+    /// What is sent.
+    pub protocols: Vec<Protocol>,
+    /// How many pairs of ends at most for each kind of path and each kind of guests at its ends.
+    pub pairs: usize,
+    /// Whether iperf3 measures TCP in both directions too, at the largest size.
+    pub iperf3: bool,
+    /// Requests a second of an open-loop latency run beside each closed-loop UDP one; `None`: no such run.
+    pub open_rate: Option<u32>,
+    /// Whether the first arm of each block is measured twice (A/A).
+    pub null: bool,
+}
+
+impl Options {
+    /// All of it: 128 B to 16 KiB.
+    pub fn full() -> Options {
+        Options {
+            stream_sizes: (7..=14).map(|power| 1 << power).collect(),
+            request_sizes: vec![128, 1024, 16384],
+            protocols: Protocol::ALL.to_vec(),
+            pairs: 1,
+            iperf3: true,
+            open_rate: None,
+            null: true,
+        }
+    }
+
+    /// The least that shows every path and protocol.
+    pub fn quick() -> Options {
+        Options { stream_sizes: vec![128, 16384], request_sizes: vec![128], iperf3: false, ..Options::full() }
+    }
+}
+
+/// A cell that is to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// [`penstock_model::measurement::Cell::id`].
+    pub id: String,
+    /// What is measured.
+    pub measurement: Measurement,
+    /// Cells of the same block differ in nothing but where they are measured: their samples are interleaved and compared.
+    pub block: usize,
+    /// Whether it is the same as the first of its block, to see how much the same differs from itself.
+    pub null: bool,
+}
+
+/// A kind of path that is not measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// Which.
+    pub path: PathKind,
+    /// Why.
+    pub why: String,
+}
+
+/// All that is to be measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matrix {
+    /// The cells, block by block; the first of a block is what the others are compared with.
+    pub cells: Vec<Planned>,
+    /// The paths that are not measured.
+    pub absent: Vec<Absent>,
+}
+
+impl Matrix {
+    /// The blocks: positions in `cells`.
+    pub fn blocks(&self) -> Vec<Vec<usize>> {
+        let mut blocks: Vec<Vec<usize>> = Vec::new();
+        for (position, cell) in self.cells.iter().enumerate() {
+            if blocks.len() <= cell.block {
+                blocks.resize(cell.block + 1, Vec::new());
+            }
+            blocks[cell.block].push(position);
+        }
+        blocks.retain(|block| !block.is_empty());
+        blocks
+    }
+
+    /// Which cells are compared: base, other, and the second arm of the base where there is one. The first of a block with
+    /// all others, and each path inside a NIC or over the cable with the bridge between the same guests.
+    pub fn comparisons(&self) -> Vec<(usize, usize, Option<usize>)> {
+        let mut comparisons = Vec::new();
+        for block in self.blocks() {
+            let null = block.iter().copied().find(|position| self.cells[*position].null);
+            let arms: Vec<usize> = block.into_iter().filter(|position| !self.cells[*position].null).collect();
+            let [base, others @ ..] = arms.as_slice() else { continue };
+            comparisons.extend(others.iter().map(|other| (*base, *other, null)));
+            for bridge in others {
+                let Some(baseline) = network_of(&self.cells[*bridge].measurement) else { continue };
+                if baseline.path != PathKind::Bridge {
+                    continue;
+                }
+                let same = |position: &usize| {
+                    network_of(&self.cells[*position].measurement)
+                        .is_some_and(|n| n.path != PathKind::Bridge && places(n) == places(baseline))
+                };
+                let against = others.iter().copied().filter(same);
+                comparisons.extend(against.map(|other| (*bridge, other, null)));
+            }
+        }
+        comparisons
+    }
+}
+
+fn network_of(measurement: &Measurement) -> Option<&Network> {
+    match &measurement.subject {
+        Subject::Network(network) => Some(network),
+        Subject::Storage(_) => None,
+    }
+}
+
+fn places(network: &Network) -> BTreeSet<&Vantage> {
+    BTreeSet::from([&network.client.place, &network.server.place])
+}
+
+/// The network measurements of a model.
+pub fn network(model: &Model, options: &Options) -> Matrix {
+    let (pairs, absent) = pairs(model, options.pairs);
+    let mut matrix = Matrix { cells: Vec::new(), absent };
+    let mut block = 0;
+    let mut arms = |tool: Tool, protocol: Protocol, size: u32, direction: Direction, load: Load| {
+        let mut add = |(path, client, server): &(PathKind, End, End), null: bool| {
+            let (client, server) = (client.clone(), server.clone());
+            let network = Network { protocol, path: *path, client, server, size, direction, load };
+            let measurement = Measurement { tool, subject: Subject::Network(network) };
+            let id = id(&measurement, null);
+            matrix.cells.push(Planned { id, measurement, block, null });
+        };
+        pairs.iter().for_each(|pair| add(pair, false));
+        if let Some(first) = pairs.first().filter(|_| options.null) {
+            add(first, true);
+        }
+        block += 1;
+    };
+    let (forward, reverse) = (Direction::Forward, Direction::Reverse);
+    for protocol in &options.protocols {
+        let sizes = if protocol.is_stream() { &options.stream_sizes } else { &options.request_sizes };
+        for size in sizes {
+            arms(Tool::Netperf, *protocol, *size, forward, Load::Closed);
+            if let (Protocol::UdpRr, Some(rate)) = (protocol, options.open_rate) {
+                arms(Tool::Probe, *protocol, *size, forward, Load::Open { rate });
+            }
+        }
+        if let (Protocol::TcpStream, true, Some(size)) = (protocol, options.iperf3, sizes.iter().max()) {
+            arms(Tool::Iperf3, *protocol, *size, forward, Load::Closed);
+            arms(Tool::Iperf3, *protocol, *size, reverse, Load::Closed);
+        }
+    }
+    matrix
+}
+
+/// The storage measurements of one device or file, on the host and in guests; the first place is what the others are
+/// compared with. `quick`: one block size, depth and number of jobs.
+pub fn storage(target: &str, at: &[(Vantage, EndKind)], quick: bool, null: bool) -> Matrix {
+    let mut matrix = Matrix::default();
+    let blocks: Vec<u32> = if quick { vec![4096] } else { (9..=17).map(|power| 1 << power).collect() };
+    let loads: &[(u32, u32)] = if quick { &[(1, 1)] } else { &[(1, 1), (16, 1), (1, 4)] };
+    let mut number = 0;
+    for pattern in [Pattern::Sequential, Pattern::Random] {
+        for mix in [Mix::Read, Mix::Write, Mix::Mixed] {
+            for (block, (depth, jobs)) in
+                blocks.iter().flat_map(|b| loads.iter().map(move |load| (*b, *load)))
+            {
+                let again = at.first().filter(|_| null).map(|first| (first, true));
+                for ((place, kind), null) in at.iter().map(|place| (place, false)).chain(again) {
+                    let (place, kind, target) = (place.clone(), *kind, target.to_owned());
+                    let storage = Storage { place, kind, target, pattern, mix, block, depth, jobs };
+                    let measurement = Measurement { tool: Tool::Fio, subject: Subject::Storage(storage) };
+                    let id = id(&measurement, null);
+                    matrix.cells.push(Planned { id, measurement, block: number, null });
+                }
+                number += 1;
+            }
+        }
+    }
+    matrix
+}
+
+/// A cell's name: all that tells it from others, so that the same cell of another run has the same.
+fn id(measurement: &Measurement, null: bool) -> String {
+    let again = if null { " again" } else { "" };
+    match &measurement.subject {
+        Subject::Network(n) => {
+            let load = match n.load {
+                Load::Closed => String::new(),
+                Load::Open { rate } => format!(" open {rate}/s"),
+            };
+            let direction = if n.direction == Direction::Reverse { " reverse" } else { "" };
+            format!(
+                "{} {} {} {}>{} {}B{direction}{load}{again}",
+                measurement.tool, n.protocol, n.path, n.client, n.server, n.size
+            )
+        }
+        Subject::Storage(s) => {
+            let place = match &s.place {
+                Vantage::Host => "host",
+                Vantage::Guest(guest) => guest.as_str(),
+            };
+            format!(
+                "{} {} {} {place} {} {}B depth {} jobs {}{again}",
+                measurement.tool, s.pattern, s.mix, s.target, s.block, s.depth, s.jobs
+            )
+        }
+    }
+}
+
+type Pair = (PathKind, End, End);
+
+/// The pairs of ends that can be measured, at most `most` for each kind of path and of ends; and the kinds without any.
+fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
+    let nics: Vec<&NicName> = model.nics.keys().collect();
+    let cabled = |a: &NicName, b: &NicName| {
+        // A model that names no cable is of a machine whose NICs hang on one network.
+        let cables = &model.board.cables;
+        cables.is_empty() || cables.iter().any(|[x, y]| (x, y) == (a, b) || (y, x) == (a, b))
+    };
+    let joined: Vec<(&NicName, &NicName)> = nics
+        .iter()
+        .enumerate()
+        .flat_map(|(i, a)| nics[i + 1..].iter().map(move |b| (*a, *b)))
+        .filter(|(a, b)| cabled(a, b))
+        .collect();
+    let vfs = |nic: &NicName| vf_ends(model, nic);
+    let mut found = Vec::new();
+    let mut absent = Vec::new();
+    for path in PathKind::ALL {
+        let all: Vec<(End, End)> = match path {
+            PathKind::PfPf => {
+                let ends = joined.iter().filter_map(|(a, b)| Some((pf_end(model, a)?, pf_end(model, b)?)));
+                ends.collect()
+            }
+            PathKind::VfVfAcross => joined.iter().flat_map(|(a, b)| product(vfs(a), vfs(b))).collect(),
+            PathKind::VfVfInside => nics
+                .iter()
+                .filter(|nic| model.nics[**nic].loopback != Some(false))
+                .flat_map(|nic| each_with_later(vfs(nic)))
+                .collect(),
+            PathKind::GuestHost => nics
+                .iter()
+                .filter_map(|nic| pf_end(model, nic).filter(|pf| pf.place == Vantage::Host))
+                .flat_map(|pf| {
+                    let nic = pf.function.as_ref().map(|function| function.nic.clone());
+                    product(nic.map(|nic| vfs(&nic)).unwrap_or_default(), vec![pf])
+                })
+                .collect(),
+            PathKind::Bridge => {
+                // veth needs the two guests' namespaces under one kernel.
+                let between = found.iter().filter(|(path, a, b): &&Pair| {
+                    matches!(path, PathKind::VfVfInside | PathKind::VfVfAcross)
+                        && (a.kind, b.kind) == (EndKind::Container, EndKind::Container)
+                });
+                let bare = |end: &End| End { function: None, ..end.clone() };
+                let mut pairs: Vec<(End, End)> = Vec::new();
+                for (_, a, b) in between {
+                    let pair = (bare(a), bare(b));
+                    if !pairs.contains(&pair) && !pairs.contains(&(pair.1.clone(), pair.0.clone())) {
+                        pairs.push(pair);
+                    }
+                }
+                pairs
+            }
+        };
+        let any = !all.is_empty();
+        let mut kinds: BTreeMap<[EndKind; 2], usize> = BTreeMap::new();
+        let before = found.len();
+        // The bridge is there for every pair of guests that was chosen: each is the baseline of its own.
+        let most = if path == PathKind::Bridge { usize::MAX } else { most };
+        for (a, b) in all.into_iter().filter(|(a, b)| a.place != b.place && same_vlan(model, a, b)) {
+            let mut kind = [a.kind, b.kind];
+            kind.sort();
+            let taken = kinds.entry(kind).or_default();
+            if *taken < most {
+                *taken += 1;
+                found.push((path, a, b));
+            }
+        }
+        if found.len() == before {
+            absent.push(Absent { path, why: why_absent(path, any, &joined, model) });
+        }
+    }
+    (found, absent)
+}
+
+fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
+    let text = match path {
+        _ if any => {
+            "both ends of each pair are in one place, or on different VLANs: its kernel would hand the bytes over itself"
+        }
+        PathKind::PfPf | PathKind::VfVfAcross if joined.is_empty() => "no cable joins two NICs",
+        PathKind::PfPf => "a PF is in a guest that nothing can be run in",
+        PathKind::VfVfInside if model.nics.values().all(|nic| nic.loopback == Some(false)) => {
+            "no NIC switches between its own functions (loopback: off)"
+        }
+        PathKind::VfVfAcross | PathKind::VfVfInside => {
+            "no two guests that commands can be run in own such VFs"
+        }
+        PathKind::GuestHost => "no PF is the host's, with a VF in a guest that commands can be run in",
+        PathKind::Bridge => "no two containers have another path between them that a bridge could replace",
+    };
+    text.to_owned()
+}
+
+/// A PF, where it is; `None` when nothing can be run there.
+fn pf_end(model: &Model, nic: &NicName) -> Option<End> {
+    let function = FunctionName { nic: nic.clone(), vf: None };
+    match model.owner(&function) {
+        None => Some(End { place: Vantage::Host, kind: EndKind::Host, function: Some(function) }),
+        Some((guest, _)) => guest_end(model, guest, function),
+    }
+}
+
+fn guest_end(model: &Model, name: &penstock_model::GuestName, function: FunctionName) -> Option<End> {
+    let guest = &model.guests[name];
+    let kind = EndKind::from(guest.kind);
+    let reachable = kind == EndKind::Container || guest.vm.inside == Inside::Agent;
+    let place = Vantage::Guest(name.clone());
+    reachable.then_some(End { place, kind, function: Some(function) })
+}
+
+/// The VFs of a NIC that are in guests, in the guests' order.
+fn vf_ends(model: &Model, nic: &NicName) -> Vec<End> {
+    let of_nic = |name: &FunctionName| name.nic == *nic && name.vf.is_some();
+    let guests = model.guests.iter();
+    let owned =
+        guests.flat_map(|(guest, owner)| owner.functions.iter().map(move |function| (guest, function)));
+    owned
+        .filter(|(_, function)| of_nic(&function.name))
+        .filter_map(|(guest, function)| guest_end(model, guest, function.name.clone()))
+        .collect()
+}
+
+fn product(left: Vec<End>, right: Vec<End>) -> Vec<(End, End)> {
+    left.iter().flat_map(|a| right.iter().map(move |b| (a.clone(), b.clone()))).collect()
+}
+
+fn each_with_later(ends: Vec<End>) -> Vec<(End, End)> {
+    let pairs = ends.iter().enumerate().flat_map(|(i, a)| ends[i + 1..].iter().map(move |b| (a, b)));
+    pairs.map(|(a, b)| (a.clone(), b.clone())).collect()
+}
+
+/// Whether the embedded switch lets frames pass between them: both untagged, or on the same VLAN.
+fn same_vlan(model: &Model, a: &End, b: &End) -> bool {
+    let vlan = |end: &End| {
+        let (_, function) = end.function.as_ref().and_then(|function| model.owner(function))?;
+        function.settings.vlan
+    };
+    vlan(a) == vlan(b)
+}
