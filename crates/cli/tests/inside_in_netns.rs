@@ -16,10 +16,11 @@ use penstock_apply::{
 use penstock_host::{
     Command, InterfaceReport, Netlink, Output, Place, PlaceError,
     frames::{
-        Endpoint, Reach,
-        station::{Heard, Task},
+        Asked, Endpoint, Question, Reach,
+        station::{AskTold, Heard, Task},
     },
 };
+use penstock_model::Mac;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 
@@ -29,12 +30,13 @@ fn main() -> ExitCode {
     if let Some(why) = &missing {
         eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
     }
-    let checks: [(&str, fn()); 5] = [
+    let checks: [(&str, fn()); 6] = [
         ("interfaces_are_told_in_netns", interfaces_are_told),
         ("frames_cross_kernels_and_silence_is_proven_in_netns", frames_cross_kernels),
         ("a_place_that_is_slow_is_given_a_longer_window_in_netns", a_slow_place),
         ("what_a_place_makes_up_does_not_count_in_netns", what_a_place_makes_up),
         ("a_place_that_fails_hides_its_own_paths_alone_in_netns", a_place_that_fails),
+        ("a_vm_asks_one_that_nobody_looks_into_in_netns", a_vm_asks),
     ];
     let trials = checks.into_iter().map(|(name, check)| {
         Trial::test(name, move || {
@@ -132,7 +134,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A bridge with four ports: the ends of the first two are in one VM, the third in another, the last under our own kernel.
 /// The first and the third may not pass frames to each other.
 struct Scene {
-    _switch: Namespace,
+    switch: Namespace,
     _own: Namespace,
     vms: [Vm; 2],
     posts: Vec<Post>,
@@ -170,7 +172,7 @@ fn scene(vms: [Vm; 2]) -> Scene {
             Post { endpoint, remote: HOMES[at] }
         })
         .collect();
-    Scene { _switch: switch, _own: own, vms, posts }
+    Scene { switch, _own: own, vms, posts }
 }
 
 fn isolated(from: usize, to: usize) -> bool {
@@ -184,8 +186,8 @@ impl Scene {
         let pairs = (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to);
         let crossings: Vec<Crossing> =
             pairs.map(|(from, to)| Crossing { from, to, awaited: !isolated(from, to) }).collect();
-        let outcomes = KernelEyes::new().reach_across(&self.posts, &crossings, &remotes, PATIENCE);
-        crossings.iter().zip(outcomes).map(|(pair, outcome)| (pair.from, pair.to, outcome)).collect()
+        let told = KernelEyes::new().reach_across(&self.posts, &crossings, &[], &remotes, PATIENCE);
+        crossings.iter().zip(told.frames).map(|(pair, outcome)| (pair.from, pair.to, outcome)).collect()
     }
 }
 
@@ -267,4 +269,55 @@ fn a_place_that_fails() {
         outcomes.iter().find_map(|(from, _, outcome)| (*from == 2).then(|| outcome.clone().unwrap_err()));
     assert!(why.as_deref().is_some_and(|why| why.contains("4711")), "{why:?}");
     assert!(outcomes.iter().filter(|(from, to, _)| ![*from, *to].contains(&2)).all(|(_, _, o)| o.is_ok()));
+}
+
+/// A guest that answers by its kernel alone, at a fifth port of the scene's bridge: its MAC address, and its namespace.
+fn closed_guest(scene: &Scene, address: &str) -> (Mac, Namespace) {
+    let guest = Namespace::new();
+    let (switch, id) = (&scene.switch, guest.id);
+    let lines =
+        format!("link add p9 type veth peer name e9\nlink set p9 master br0 up\nlink set e9 netns {id}\n");
+    switch.batch("ip", &lines);
+    guest.batch("ip", &format!("link set e9 up\naddress add {address} dev e9\n"));
+    // As the ports of the first and the third: these and the guest do not reach each other.
+    switch.batch("bridge", "link set dev p9 isolated on\n");
+    let reports = Netlink::in_namespace_of(id).unwrap().interfaces().unwrap();
+    let report = reports.iter().find(|report| report.interface.name.as_str() == "e9").unwrap();
+    (report.interface.mac, guest)
+}
+
+fn a_vm_asks() {
+    let liar = Vm {
+        // It says that it was answered, whatever it asked.
+        bend: |_, mut heard| {
+            heard.asked.iter_mut().for_each(|AskTold(_, _, answered)| *answered = true);
+            Some(heard)
+        },
+        ..Vm::new()
+    };
+    let scene = scene([Vm::new(), liar]);
+    let (to, guest) = closed_guest(&scene, "10.20.31.204/24");
+    let address = "10.20.31.204".parse().unwrap();
+    let ask = |posts: &[(usize, bool)]| {
+        let remotes =
+            [0, 1].map(|at| Remote { place: &scene.vms[at], program: PROGRAM, delay: Duration::ZERO });
+        let question =
+            |(from, awaited): &(usize, bool)| Question { from: *from, to, address, awaited: *awaited };
+        let questions: Vec<Question> = posts.iter().map(question).collect();
+        let started = Instant::now();
+        let told = KernelEyes::new().reach_across(&scene.posts, &[], &questions, &remotes, PATIENCE);
+        eprintln!("{} ends asked: {:?}", posts.len(), started.elapsed());
+        told.answers
+    };
+    // The first is kept apart; the second is the same VM's, the last the host's.
+    assert_eq!(
+        ask(&[(0, false), (1, true), (3, false)]),
+        [Ok(Asked::NotAnswered), Ok(Asked::Answered), Ok(Asked::Answered)]
+    );
+    assert_eq!(ask(&[(0, false), (3, false)]), [Ok(Asked::NotAnswered), Ok(Asked::Answered)]);
+    assert_eq!(ask(&[(0, false)]), [Ok(Asked::AnswersNobody)], "nobody else is answered");
+    // What the other VM makes up is about itself: it gives no meaning to the first one's silence.
+    assert_eq!(ask(&[(0, false), (2, false)]), [Ok(Asked::AnswersNobody), Ok(Asked::Answered)]);
+    guest.batch("ip", "link set e9 down\n");
+    assert_eq!(ask(&[(1, true), (3, false)]), [Ok(Asked::AnswersNobody), Ok(Asked::AnswersNobody)]);
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use penstock_host::{
     Here, InterfaceReport, Netlink, PciFunction, Place, Root, files,
-    frames::{self, Endpoint, Reach},
+    frames::{self, Asked, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{Bdf, VfIndex};
 
 use super::{
     Eyes, PfSight,
-    stations::{self, Crossing, Post, Remote},
+    stations::{self, Across, Crossing, Post, Remote},
 };
 use crate::cause::chain;
 
@@ -61,18 +61,20 @@ impl Eyes for KernelEyes {
         &mut self,
         endpoints: &[Endpoint],
         pairs: &[(usize, usize)],
-        patience: Duration,
-    ) -> Result<Vec<Reach>, String> {
-        frames::reach(endpoints, pairs, patience).map_err(|error| chain(&error))
+        questions: &[Question],
+        patience: Patience,
+    ) -> Result<(Vec<Reach>, Vec<Asked>), String> {
+        frames::reach_and_ask(endpoints, pairs, questions, patience).map_err(|error| chain(&error))
     }
 
     fn reach_across(
         &mut self,
         posts: &[Post],
         crossings: &[Crossing],
+        questions: &[Question],
         remotes: &[Remote<'_>],
         patience: Duration,
-    ) -> Vec<Result<Reach, String>> {
-        stations::reach(posts, crossings, remotes, patience)
+    ) -> Across {
+        stations::reach(posts, crossings, questions, remotes, patience)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use indexmap::IndexMap;
 use penstock_host::{
     InterfaceReport, Place,
-    frames::{Endpoint, Reach},
+    frames::{Asked, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
@@ -23,6 +23,7 @@ mod guest;
 mod kernel;
 mod nic;
 mod placement;
+mod questions;
 mod reach;
 mod sample;
 mod scene;
@@ -32,7 +33,7 @@ mod stations;
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
 pub use placement::placement;
-pub use stations::{Crossing, Post, Remote};
+pub use stations::{Across, Crossing, Post, Remote};
 
 /// Where a guest can be looked into.
 pub enum GuestPlace {
@@ -69,23 +70,25 @@ pub trait Eyes {
     /// What the PF whose interface has this index in the namespace of this process (`None`: our own) tells.
     fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String>;
 
-    /// Tries whether frames pass, as [`penstock_host::frames::reach`] does.
+    /// Tries whether frames pass and questions are answered, as [`penstock_host::frames::reach_and_ask`] does.
     fn reach(
         &mut self,
         endpoints: &[Endpoint],
         pairs: &[(usize, usize)],
-        patience: Duration,
-    ) -> Result<Vec<Reach>, String>;
+        questions: &[Question],
+        patience: Patience,
+    ) -> Result<(Vec<Reach>, Vec<Asked>), String>;
 
-    /// Tries whether frames pass between this kernel and others, and among those: what became of each of `crossings`, or
-    /// why that cannot be said.
+    /// Tries whether frames pass between this kernel and others, and among those, and whether questions are answered that
+    /// are asked from the post at [`Question::from`].
     fn reach_across(
         &mut self,
         posts: &[Post],
         crossings: &[Crossing],
+        questions: &[Question],
         remotes: &[Remote<'_>],
         patience: Duration,
-    ) -> Vec<Result<Reach, String>>;
+    ) -> Across;
 }
 
 /// Compares `model` with a machine.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::frames::{Endpoint, Reach};
+use penstock_host::frames::{Asked, Endpoint, Patience, Question, Reach};
 use penstock_model::{
     FunctionName, GuestKind, GuestName, Model, NicName, Outcome,
     guest::Inside,
@@ -14,7 +14,9 @@ use penstock_model::{
 };
 
 use super::{
-    Barrier, Expectation, Eyes, Network, nic, sample,
+    Barrier, Expectation, Eyes, Network, nic,
+    questions::{self, Inquiry},
+    sample,
     scene::{Scene, pf_of},
     sheet::{Blind, Hidden, Sheet, on},
     stations::{Crossing, Post, Remote},
@@ -23,6 +25,10 @@ use super::{
 /// How long frames that must not arrive are waited for. They have the same way as those that arrive, which takes
 /// milliseconds, also under software emulation.
 const ISOLATION_WATCH: Duration = Duration::from_millis(1000);
+
+/// How long a function is asked that answers nobody. A kernel answers within milliseconds; a machine under emulation may
+/// have to wait for its turn.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// The functions that frames are sent between: PFs that carry something, and VFs that a guest owns.
 pub fn functions(model: &Model) -> BTreeSet<FunctionName> {
@@ -68,24 +74,39 @@ pub fn paths(network: &Network, functions: &BTreeSet<FunctionName>) -> Paths {
     Paths { tried, judged }
 }
 
+/// What became of a path.
+#[derive(Clone)]
+struct Trial {
+    /// `Err` when it could not be tried, or nothing can be said of it.
+    reach: Result<Reach, String>,
+    /// How its ends are hidden, where that is why nothing can be said.
+    hidden: Hidden,
+    /// Who saw it, where it was not the receiver that counted frames.
+    witness: Option<Witness>,
+}
+
+/// An end that asked the other one, and whether that answered.
+#[derive(Clone)]
+struct Witness {
+    observer: FunctionName,
+    about: FunctionName,
+    way: &'static str,
+}
+
 /// Sends frames along the paths and judges what became of them, and of loopback where the driver does not report it.
 pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duration, sheet: &mut Sheet) {
-    let outcomes = send(scene, paths, eyes, patience);
+    let trials = send(scene, paths, eyes, patience);
     for name in scene.model.nics.keys() {
-        loopback(scene, name, paths, &outcomes, sheet);
+        loopback(scene, name, paths, &trials, sheet);
     }
-    for (path, outcome) in paths.tried.iter().zip(&outcomes) {
-        judge_path(scene, path, outcome, sheet);
+    for (path, trial) in paths.tried.iter().zip(&trials) {
+        judge_path(scene, path, trial, sheet);
     }
     if paths.judged > paths.tried.len() {
         let nothing = BTreeSet::new();
         let mut page = sheet.page(Subject::Machine, Vantage::Host, &nothing);
-        let seen = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        let unseen = paths
-            .tried
-            .iter()
-            .zip(&outcomes)
-            .filter(|(path, outcome)| outcome.is_err() && hidden(scene, path) == Hidden::Nothing);
+        let seen = trials.iter().filter(|trial| trial.reach.is_ok()).count();
+        let unseen = trials.iter().filter(|trial| trial.reach.is_err() && trial.hidden == Hidden::Nothing);
         let wanted = format!(
             "a sample of {} of the {} paths: neighbours, PFs, and others drawn",
             paths.tried.len(),
@@ -96,32 +117,42 @@ pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Du
     }
 }
 
-/// What became of each path; `Err` when it could not be tried.
-fn send(
-    scene: &Scene<'_>,
-    paths: &Paths,
-    eyes: &mut dyn Eyes,
-    patience: Duration,
-) -> Vec<Result<Reach, String>> {
+/// What became of each path.
+fn send(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duration) -> Vec<Trial> {
     let names: BTreeSet<&FunctionName> = paths.tried.iter().flat_map(|path| [&path.from, &path.to]).collect();
     let mut remotes = Remotes::default();
     let posts: BTreeMap<&FunctionName, Result<Post, String>> =
         names.into_iter().map(|function| (function, post(scene, function, &mut remotes))).collect();
-    let mut outcomes: Vec<Result<Reach, String>> =
-        paths.tried.iter().map(|_| Err("not tried".to_owned())).collect();
+    let inquiries = questions::choose(scene, paths, &posts);
+    let mut trials: Vec<Trial> = paths
+        .tried
+        .iter()
+        .map(|path| Trial { reach: Err("not tried".to_owned()), hidden: hidden(scene, path), witness: None })
+        .collect();
     let (mut here, mut across) = (Vec::new(), Vec::new());
     for (at, path) in paths.tried.iter().enumerate() {
         match (&posts[&path.from], &posts[&path.to]) {
-            (Err(why), _) | (_, Err(why)) => outcomes[at] = Err(why.clone()),
+            (Err(why), _) | (_, Err(why)) => trials[at].reach = Err(why.clone()),
             (Ok(from), Ok(to)) if from.remote.is_none() && to.remote.is_none() => here.push((at, from, to)),
             (Ok(from), Ok(to)) => across.push((at, from, to)),
         }
     }
+    let of_observer = |inquiry: &Inquiry<'_>| posts[inquiry.observer].as_ref().expect("it can send frames");
+    let (asked_here, asked_away): (Vec<&Inquiry<'_>>, Vec<_>) =
+        inquiries.iter().partition(|inquiry| of_observer(inquiry).remote.is_none());
+    // Silence says something only beside another's answer in the same window.
+    let beside = |chosen: &[&Inquiry<'_>]| -> Vec<&Inquiry<'_>> {
+        let about: BTreeSet<&FunctionName> = chosen.iter().map(|inquiry| inquiry.about).collect();
+        let answered = |inquiry: &&&Inquiry<'_>| inquiry.awaited && about.contains(inquiry.about);
+        asked_here.iter().filter(answered).copied().collect()
+    };
     // Apart, so that those that must not arrive do not keep the others waiting.
     for arriving in [true, false] {
         let awaited = |at: usize| paths.tried[at].expectation == Expectation::Arrives;
         let chosen: Vec<_> = here.iter().filter(|(at, ..)| awaited(*at) == arriving).collect();
-        if chosen.is_empty() {
+        let asked: Vec<&Inquiry<'_>> =
+            asked_here.iter().filter(|inquiry| inquiry.awaited == arriving).copied().collect();
+        if chosen.is_empty() && asked.is_empty() {
             continue;
         }
         let mut endpoints: Vec<Endpoint> = Vec::new();
@@ -132,13 +163,31 @@ fn send(
                 (from, position(&mut endpoints, &to.endpoint))
             })
             .collect();
-        let patience = if arriving { patience } else { patience.min(ISOLATION_WATCH) };
-        match eyes.reach(&endpoints, &pairs, patience) {
-            Ok(reached) => chosen.iter().zip(reached).for_each(|((at, ..), reach)| outcomes[*at] = Ok(reach)),
-            Err(why) => chosen.iter().for_each(|(at, ..)| outcomes[*at] = Err(why.clone())),
+        let witnesses = if arriving { Vec::new() } else { beside(&asked) };
+        let questions: Vec<Question> = asked
+            .iter()
+            .chain(&witnesses)
+            .map(|inquiry| inquiry.question(position(&mut endpoints, &of_observer(inquiry).endpoint)))
+            .collect();
+        let patience = Patience {
+            arrival: if arriving { patience } else { patience.min(ISOLATION_WATCH) },
+            silence: patience.min(SILENCE),
+        };
+        match eyes.reach(&endpoints, &pairs, &questions, patience) {
+            Ok((reached, answers)) => {
+                chosen.iter().zip(reached).for_each(|((at, ..), reach)| trials[*at].reach = Ok(reach));
+                asked
+                    .iter()
+                    .zip(answers)
+                    .for_each(|(inquiry, asked)| settle(inquiry, Ok(asked), &mut trials));
+            }
+            Err(why) => {
+                chosen.iter().for_each(|(at, ..)| trials[*at].reach = Err(why.clone()));
+                asked.iter().for_each(|inquiry| settle(inquiry, Err(why.clone()), &mut trials));
+            }
         }
     }
-    if !across.is_empty() {
+    if !across.is_empty() || !asked_away.is_empty() {
         let mut standing: Vec<Post> = Vec::new();
         let crossings: Vec<Crossing> = across
             .iter()
@@ -148,10 +197,41 @@ fn send(
                 awaited: paths.tried[*at].expectation == Expectation::Arrives,
             })
             .collect();
-        let reached = eyes.reach_across(&standing, &crossings, &remotes.places, patience);
-        across.iter().zip(reached).for_each(|((at, ..), outcome)| outcomes[*at] = outcome);
+        let mut questions: Vec<Question> = asked_away
+            .iter()
+            .map(|inquiry| inquiry.question(position(&mut standing, of_observer(inquiry))))
+            .collect();
+        questions.extend(beside(&asked_away).iter().map(|inquiry| Question {
+            // Judged above; here they only bear witness.
+            awaited: false,
+            ..inquiry.question(position(&mut standing, of_observer(inquiry)))
+        }));
+        let told = eyes.reach_across(&standing, &crossings, &questions, &remotes.places, patience);
+        across.iter().zip(told.frames).for_each(|((at, ..), reach)| trials[*at].reach = reach);
+        asked_away.iter().zip(told.answers).for_each(|(inquiry, asked)| settle(inquiry, asked, &mut trials));
     }
-    outcomes
+    trials
+}
+
+/// What the answer to a question, or none, says of the paths there and back.
+fn settle(inquiry: &Inquiry<'_>, asked: Result<Asked, String>, trials: &mut [Trial]) {
+    let (about, way) = (inquiry.about, inquiry.way());
+    let nobody = matches!(asked, Ok(Asked::AnswersNobody));
+    let reach = asked.and_then(|asked| match asked {
+        Asked::Answered => Ok(Reach::Arrived),
+        Asked::NotAnswered => Ok(Reach::NotArrived),
+        Asked::SendFailed(why) => Ok(Reach::SendFailed(why)),
+        Asked::AnswersNobody => Err(format!("{about} answers nobody's {way} for {}", inquiry.address)),
+    });
+    for at in &inquiry.paths {
+        let trial = &mut trials[*at];
+        trial.reach = reach.clone();
+        // A guest may keep silent; that we could not ask is no doing of its.
+        if !nobody {
+            trial.hidden = Hidden::Nothing;
+        }
+        trial.witness = Some(Witness { observer: inquiry.observer.clone(), about: about.clone(), way });
+    }
 }
 
 /// The position of `one` in `all`, where it is put unless it is there.
@@ -222,10 +302,11 @@ fn hidden(scene: &Scene<'_>, path: &Path) -> Hidden {
     [of(&path.from), of(&path.to)].into_iter().find(|hidden| hidden.hides("reach")).unwrap_or_default()
 }
 
-fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, sheet: &mut Sheet) {
+fn judge_path(scene: &Scene<'_>, path: &Path, trial: &Trial, sheet: &mut Sheet) {
     let subject = Subject::Path { from: path.from.clone(), to: path.to.clone() };
-    // The receiver is the witness.
-    let vantage = match scene.model.owner(&path.to) {
+    // The receiver is the witness, or the one that asked.
+    let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
+    let vantage = match scene.model.owner(seer) {
         Some((guest, _)) => Vantage::Guest(guest.clone()),
         None => Vantage::Host,
     };
@@ -235,17 +316,25 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
     {
         best_effort.insert("reach".to_owned());
     }
-    let mut page = sheet.page(subject, vantage, &best_effort).hiding(hidden(scene, path));
-    let arrives = path.expectation == Expectation::Arrives;
-    let wanted = if arrives { ARRIVES } else { ISOLATED };
-    match (path.expectation, outcome) {
-        (_, Err(why)) => page.put("reach", wanted, why, Outcome::Unknown),
-        (Expectation::Arrives, Ok(Reach::Arrived)) => page.put("reach", wanted, ARRIVES, Outcome::Pass),
-        (Expectation::Arrives, Ok(Reach::NotArrived)) => {
-            page.put("reach", wanted, "nothing arrived", Outcome::Fail);
+    let mut page = sheet.page(subject, vantage, &best_effort).hiding(trial.hidden);
+    let wanted = if path.expectation == Expectation::Arrives { ARRIVES } else { ISOLATED };
+    let (arrived, silent, isolated) = match &trial.witness {
+        None => (ARRIVES.to_owned(), "nothing arrived".to_owned(), ISOLATED.to_owned()),
+        Some(Witness { observer, about, way }) => {
+            let silent = format!("{about} answers others' {way}, not {observer}'s");
+            (
+                format!("{ARRIVES}: {about} answers {way}"),
+                format!("nothing arrived there or back: {silent}"),
+                format!("{ISOLATED}: {silent}"),
+            )
         }
+    };
+    match (path.expectation, &trial.reach) {
+        (_, Err(why)) => page.put("reach", wanted, why, Outcome::Unknown),
+        (Expectation::Arrives, Ok(Reach::Arrived)) => page.put("reach", wanted, arrived, Outcome::Pass),
+        (Expectation::Arrives, Ok(Reach::NotArrived)) => page.put("reach", wanted, silent, Outcome::Fail),
         (Expectation::Isolated(_), Ok(Reach::NotArrived)) => {
-            page.put("reach", wanted, ISOLATED, Outcome::Pass)
+            page.put("reach", wanted, isolated, Outcome::Pass)
         }
         // A link that is shown as down takes nothing: that is what was asked for.
         (Expectation::Isolated(Barrier::LinkDisabled), Ok(Reach::SendFailed(_))) => {
@@ -256,7 +345,7 @@ fn judge_path(scene: &Scene<'_>, path: &Path, outcome: &Result<Reach, String>, s
         }
         (Expectation::Isolated(barrier), Ok(Reach::Arrived)) => match lacking(scene, path, barrier) {
             Some(why) => page.put("reach", wanted, format!("{ARRIVES}: {why}"), Outcome::Unsupported),
-            None => page.put("reach", wanted, ARRIVES, Outcome::Fail),
+            None => page.put("reach", wanted, arrived, Outcome::Fail),
         },
         (Expectation::NotJudged, _) => (),
     }
@@ -333,13 +422,7 @@ fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Option<bool> {
 }
 
 /// Loopback as the driver reports it; where it does not, as the frames inside the NIC prove it.
-fn loopback(
-    scene: &Scene<'_>,
-    name: &NicName,
-    paths: &Paths,
-    outcomes: &[Result<Reach, String>],
-    sheet: &mut Sheet,
-) {
+fn loopback(scene: &Scene<'_>, name: &NicName, paths: &Paths, trials: &[Trial], sheet: &mut Sheet) {
     let nic = &scene.model.nics[name];
     let Some(wanted) = nic.loopback else { return };
     let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
@@ -349,7 +432,7 @@ fn loopback(
     let inside: Vec<_> = paths
         .tried
         .iter()
-        .zip(outcomes)
+        .zip(trials)
         .filter(|(path, _)| {
             let decided = matches!(
                 path.expectation,
@@ -359,14 +442,14 @@ fn loopback(
         })
         .collect();
     // Only where the model hides all of them is nobody to blame for not looking.
-    let hidden = match inside.iter().all(|(path, _)| hidden(scene, path) != Hidden::Nothing) {
+    let hidden = match inside.iter().all(|(_, trial)| trial.hidden != Hidden::Nothing) {
         true if !inside.is_empty() => Hidden::All,
         _ => Hidden::Nothing,
     };
     let mut page = page.hiding(hidden);
     let tried: Vec<bool> = inside
         .into_iter()
-        .filter_map(|(_, outcome)| match outcome {
+        .filter_map(|(_, trial)| match trial.reach {
             Ok(Reach::Arrived) => Some(true),
             Ok(Reach::NotArrived) => Some(false),
             Ok(Reach::SendFailed(_)) | Err(_) => None,

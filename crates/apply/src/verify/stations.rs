@@ -6,7 +6,7 @@
 //! sender surely sent while the receiver surely listened.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -15,11 +15,12 @@ use std::{
 use penstock_host::{
     Command, Place,
     frames::{
-        Endpoint, Reach,
-        station::{self, Heard, LONGEST, Send, Stand, Task},
+        Asked, Endpoint, Question, Reach,
+        station::{self, Ask, AskTold, Heard, LONGEST, Send, Stand, Task},
     },
     interrupt,
 };
+use penstock_model::Mac;
 
 use crate::cause::chain;
 
@@ -73,57 +74,91 @@ const ATTEMPTS: u32 = 3;
 /// A longer answer is none: a VM's every word may be hostile.
 const LONGEST_ANSWER: usize = 4 << 20;
 
-/// Sends frames for all of `crossings` and says what became of each, or why that cannot be said. What is not clear after
+/// What became of frames and questions; an error says why that cannot be said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Across {
+    /// By crossing.
+    pub frames: Vec<Result<Reach, String>>,
+    /// By question.
+    pub answers: Vec<Result<Asked, String>>,
+}
+
+/// Sends frames for all of `crossings` and asks `questions`, whose [`Question::from`] is a post. What is not clear after
 /// the first window is tried again with longer ones; what was awaited and did not arrive as long as `patience` lasts.
 pub fn reach(
     posts: &[Post],
     crossings: &[Crossing],
+    questions: &[Question],
     remotes: &[Remote<'_>],
     patience: Duration,
-) -> Vec<Result<Reach, String>> {
+) -> Across {
     let began = Instant::now();
-    let mut outcomes: Vec<Result<Reach, String>> = vec![Err("not tried".to_owned()); crossings.len()];
+    let untried = || "not tried".to_owned();
+    let mut across = Across {
+        frames: vec![Err(untried()); crossings.len()],
+        answers: vec![Err(untried()); questions.len()],
+    };
     let mut open: Vec<usize> = (0..crossings.len()).collect();
+    let mut unanswered: Vec<usize> = (0..questions.len()).collect();
     // Two windows that are each told `delay` late surely meet for as long as they are longer than that.
     let window_for = |delay: Duration| (delay + SPARE).min(Duration::from_millis(LONGEST));
     let mut window = window_for(remotes.iter().map(|remote| remote.delay).max().unwrap_or_default());
     for attempt in 1..=ATTEMPTS {
-        if open.is_empty() || interrupt::pending() {
+        if (open.is_empty() && unanswered.is_empty()) || interrupt::pending() {
             break;
         }
         let tried: Vec<Crossing> = open.iter().map(|at| crossings[*at]).collect();
-        let round = match Round::draw(posts, &tried, window) {
+        // Whoever is asked again is asked by all: silence says something beside an answer of the same window alone.
+        let asked: BTreeSet<Mac> = unanswered.iter().map(|at| questions[*at].to).collect();
+        let asked: Vec<usize> =
+            (0..questions.len()).filter(|at| asked.contains(&questions[*at].to)).collect();
+        let asking: Vec<&Question> = asked.iter().map(|at| &questions[*at]).collect();
+        let round = match Round::draw(posts, &tried, &asking, window) {
             Ok(round) => round,
             Err(why) => {
-                open.iter().for_each(|at| outcomes[*at] = Err(why.clone()));
+                open.iter().for_each(|at| across.frames[*at] = Err(why.clone()));
+                unanswered.iter().for_each(|at| across.answers[*at] = Err(why.clone()));
                 break;
             }
         };
         let answers = round.perform(posts, remotes);
+        let in_time = |awaited: bool| awaited && began.elapsed() < patience;
         let mut again = Vec::new();
         for (number, at) in open.iter().enumerate() {
+            let awaited = crossings[*at].awaited;
             let (outcome, settled) = match round.outcome(number, &answers) {
                 Found::Arrived => (Ok(Reach::Arrived), true),
-                Found::NotArrived => {
-                    (Ok(Reach::NotArrived), !crossings[*at].awaited || began.elapsed() >= patience)
-                }
-                Found::SendFailed(why) => {
-                    (Ok(Reach::SendFailed(why)), !crossings[*at].awaited || began.elapsed() >= patience)
-                }
+                Found::NotArrived => (Ok(Reach::NotArrived), !in_time(awaited)),
+                Found::SendFailed(why) => (Ok(Reach::SendFailed(why)), !in_time(awaited)),
                 Found::Unclear => (Err(UNCLEAR.to_owned()), false),
                 Found::Lost(why) => (Err(why), true),
             };
-            outcomes[*at] = outcome;
+            across.frames[*at] = outcome;
             if !settled && attempt < ATTEMPTS {
                 again.push(*at);
             }
         }
         open = again;
+        let mut again = Vec::new();
+        for (number, at) in asked.iter().enumerate().filter(|(_, at)| unanswered.contains(at)) {
+            let outcome = round.asked(number, &answers);
+            let settled = match &outcome {
+                Ok(Asked::NotAnswered | Asked::SendFailed(_)) => !in_time(questions[*at].awaited),
+                Ok(Asked::Answered | Asked::AnswersNobody) | Err(_) => true,
+            };
+            across.answers[*at] = outcome;
+            if !settled && attempt < ATTEMPTS {
+                again.push(*at);
+            }
+        }
+        unanswered = again;
         let delay = answers.values().flatten().map(Answer::delay).max().unwrap_or_default();
         window = window_for(delay).max(window);
     }
-    outcomes
+    across
 }
+
+const UNTOLD: &str = "the question was not asked";
 
 const UNCLEAR: &str = "nothing arrived, but the two may not have sent and listened at the same time";
 
@@ -174,21 +209,44 @@ fn overlap(sender: &Answer, receiver: &Answer) -> bool {
 /// The station of a post: `None` is this host's.
 type Site = Option<usize>;
 
+/// What the stations told, each.
+type Answers = BTreeMap<Site, Result<Answer, String>>;
+
+fn told<'a>(answers: &'a Answers, site: &Site) -> Result<&'a Answer, String> {
+    match answers.get(site) {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(why)) => Err(why.clone()),
+        None => Err("it was not asked".to_owned()),
+    }
+}
+
 /// One window: what each station does in it.
 struct Round {
     tasks: BTreeMap<Site, Task>,
     /// By crossing: the sender's station and the position of the frame in its task; the receiver's station, the position
     /// of the stand there, and the frame's number.
     frames: Vec<(Site, usize, Site, u32, u64)>,
+    /// By question: the station that asks, the question's position in its task, who is asked.
+    questions: Vec<(Site, usize, Mac)>,
     /// By station: the posts that are its stands.
     stands: BTreeMap<Site, Vec<usize>>,
 }
 
 impl Round {
-    fn draw(posts: &[Post], crossings: &[Crossing], window: Duration) -> Result<Round, String> {
+    fn draw(
+        posts: &[Post],
+        crossings: &[Crossing],
+        questions: &[&Question],
+        window: Duration,
+    ) -> Result<Round, String> {
         let numbers = station::numbers(crossings.len()).map_err(|error| chain(&error))?;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(LONGEST);
-        let mut round = Round { tasks: BTreeMap::new(), frames: Vec::new(), stands: BTreeMap::new() };
+        let mut round = Round {
+            tasks: BTreeMap::new(),
+            frames: Vec::new(),
+            questions: Vec::new(),
+            stands: BTreeMap::new(),
+        };
         let stand = |round: &mut Round, post: usize| {
             let Post { endpoint, remote } = &posts[post];
             let task = round.tasks.entry(*remote).or_insert_with(|| Task {
@@ -210,18 +268,21 @@ impl Round {
             let (sender, receiver) = (posts[crossing.from].remote, posts[crossing.to].remote);
             let mac = posts[crossing.to].endpoint.mac;
             let Some(task) = round.tasks.get_mut(&sender) else { continue };
-            let peer = task.peers.iter().position(|peer| *peer == mac).unwrap_or_else(|| {
-                task.peers.push(mac);
-                task.peers.len() - 1
-            });
-            task.sends.push(Send(from, peer as u32, number));
+            task.sends.push(Send(from, peer(&mut task.peers, mac), number));
             round.frames.push((sender, task.sends.len() - 1, receiver, to, number));
+        }
+        for question in questions {
+            let from = stand(&mut round, question.from);
+            let site = posts[question.from].remote;
+            let Some(task) = round.tasks.get_mut(&site) else { continue };
+            task.asks.push(Ask(from, peer(&mut task.peers, question.to), question.address));
+            round.questions.push((site, task.asks.len() - 1, question.to));
         }
         Ok(round)
     }
 
     /// Has every station do its part, all at once.
-    fn perform(&self, posts: &[Post], remotes: &[Remote<'_>]) -> BTreeMap<Site, Result<Answer, String>> {
+    fn perform(&self, posts: &[Post], remotes: &[Remote<'_>]) -> Answers {
         let away: Vec<(usize, &Task)> =
             self.tasks.iter().filter_map(|(site, task)| Some(((*site)?, task))).collect();
         let left = AtomicUsize::new(away.len());
@@ -261,14 +322,36 @@ impl Round {
         Ok(Answer { asked, told: Instant::now(), heard })
     }
 
-    fn outcome(&self, number: usize, answers: &BTreeMap<Site, Result<Answer, String>>) -> Found {
-        let (from, send, to, stand, nonce) = self.frames[number];
-        let told = |site: &Site| match answers.get(site) {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(why)) => Err(why.clone()),
-            None => Err("it was not asked".to_owned()),
+    /// What became of a question.
+    fn asked(&self, number: usize, answers: &Answers) -> Result<Asked, String> {
+        let of = |number: usize| {
+            let (site, at, _) = self.questions[number];
+            let answer = told(answers, &site)?;
+            answer.heard.asked.get(at).copied().ok_or_else(|| UNTOLD.to_owned())
         };
-        let (sender, receiver) = match (told(&from), told(&to)) {
+        let (site, _, to) = self.questions[number];
+        match of(number)? {
+            // Nobody answers before being asked.
+            AskTold(1.., _, true) => Ok(Asked::Answered),
+            AskTold(0, Some(errno), _) => Ok(Asked::SendFailed(station::error_text(errno).to_owned())),
+            AskTold(0, None, _) => Err(UNTOLD.to_owned()),
+            AskTold(..) => {
+                // What a VM says counts for its own paths alone: it cannot make another's silence mean something.
+                let alive = |other: usize| {
+                    let (at, _, asked) = self.questions[other];
+                    asked == to
+                        && (at.is_none() || at == site)
+                        && matches!(of(other), Ok(AskTold(1.., _, true)))
+                };
+                let alive = (0..self.questions.len()).any(alive);
+                Ok(if alive { Asked::NotAnswered } else { Asked::AnswersNobody })
+            }
+        }
+    }
+
+    fn outcome(&self, number: usize, answers: &Answers) -> Found {
+        let (from, send, to, stand, nonce) = self.frames[number];
+        let (sender, receiver) = match (told(answers, &from), told(answers, &to)) {
             (Ok(sender), Ok(receiver)) => (sender, receiver),
             (Err(why), _) | (_, Err(why)) => return Found::Lost(why),
         };
@@ -283,6 +366,15 @@ impl Round {
             Some(_) => Found::Unclear,
         }
     }
+}
+
+/// The position of a peer, where it is put unless it is there.
+fn peer(peers: &mut Vec<Mac>, mac: Mac) -> u32 {
+    let at = peers.iter().position(|peer| *peer == mac).unwrap_or_else(|| {
+        peers.push(mac);
+        peers.len() - 1
+    });
+    at as u32
 }
 
 /// One station fewer that has not told, however it ends.
@@ -312,7 +404,9 @@ fn ask(remote: &Remote<'_>, task: &Task) -> Result<Answer, String> {
     let heard = (output.stdout.len() <= LONGEST_ANSWER).then_some(&output.stdout);
     let heard = heard.and_then(|bytes| serde_json::from_slice::<Heard>(bytes).ok());
     match heard {
-        Some(heard) if heard.sent.len() == task.sends.len() => Ok(Answer { asked, told, heard }),
+        Some(heard) if heard.sent.len() == task.sends.len() && heard.asked.len() == task.asks.len() => {
+            Ok(Answer { asked, told, heard })
+        }
         _ => Err(format!("what was told {place} of its frames makes no sense")),
     }
 }

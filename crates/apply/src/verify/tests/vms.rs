@@ -71,15 +71,32 @@ fn frames_of_a_vm_without_penstock_inside_are_unknown_and_that_does_not_hold() {
     }
 }
 
+/// Whether the one end is asked by the other: a function with an address in the guest that nobody looks into, and one
+/// outside of it.
+fn asked(verdict: &Verdict) -> bool {
+    let Subject::Path { from, to } = &verdict.subject else { return false };
+    let (from, to) = (from.to_string(), to.to_string());
+    let inside = |end: &str| ["NET0#0", "NET0#1"].contains(&end);
+    (from == "NET0#0" && !inside(&to)) || (to == "NET0#0" && !inside(&from))
+}
+
+fn path<'a>(verdicts: &'a [Verdict], subject: &str) -> &'a Verdict {
+    verdicts.iter().find(|verdict| verdict.subject.to_string() == subject).unwrap()
+}
+
 #[test]
 fn a_console_shows_the_table_of_nics_and_no_more() {
     let world = vm("console", Said::Console);
     for verdict in world.verify() {
         let hidden = of_inside(&verdict) && ["device", "carrier"].contains(&&verdict.attribute[..]);
-        if hidden || touches(&verdict) {
+        if hidden || (touches(&verdict) && !asked(&verdict)) {
             assert_eq!((verdict.outcome, verdict.out_of_sight), (Outcome::Unknown, true), "{verdict:?}");
         } else {
-            assert_eq!(verdict.outcome, Outcome::Pass, "{verdict:?}");
+            assert_eq!(
+                (verdict.outcome, verdict.out_of_sight && asked(&verdict)),
+                (Outcome::Pass, false),
+                "{verdict:?}"
+            );
         }
     }
     assert!(holds(&world));
@@ -102,6 +119,90 @@ fn a_console_shows_the_table_of_nics_and_no_more() {
 }
 
 #[test]
+fn a_guest_that_nobody_looks_into_is_asked_from_where_frames_can_be_sent() {
+    for (inside, said) in [("console", Said::Console), ("none", Said::Closed("nobody looks"))] {
+        let verdicts = vm(inside, said.clone()).verify();
+        let b = Vantage::Guest("b".parse().unwrap());
+        for (subject, vantage, seen) in [
+            ("NET0 -> NET0#0", Vantage::Host, "arrives: NET0#0 answers ARP"),
+            ("NET0#0 -> NET0", Vantage::Host, "arrives: NET0#0 answers ARP"),
+            ("NET0#2 -> NET0#0", b.clone(), "arrives: NET0#0 answers ARP"),
+            ("NET0#0 -> NET0#2", b.clone(), "arrives: NET0#0 answers ARP"),
+            ("NET0#3 -> NET0#0", b.clone(), "isolated: NET0#0 answers others' ARP, not NET0#3's"),
+            ("NET0#0 -> NET0#3", b, "isolated: NET0#0 answers others' ARP, not NET0#3's"),
+        ] {
+            let verdict = path(&verdicts, subject);
+            assert_eq!((&verdict.vantage, &verdict.seen[..]), (&vantage, seen), "{subject}");
+            assert_eq!(verdict.outcome, Outcome::Pass);
+        }
+
+        // What should be answered and is not, while others are answered.
+        let mut lost = vm(inside, said.clone());
+        lost.lost.insert(("NET0#0", "NET0#2"));
+        let verdicts = lost.verify();
+        for subject in ["NET0#0 -> NET0#2", "NET0#2 -> NET0#0"] {
+            let verdict = path(&verdicts, subject);
+            assert_eq!(verdict.outcome, Outcome::Fail, "{verdict:?}");
+            assert_eq!(
+                verdict.seen,
+                "nothing arrived there or back: NET0#0 answers others' ARP, not NET0#2's"
+            );
+        }
+        assert_eq!(path(&verdicts, "NET0 -> NET0#0").outcome, Outcome::Pass);
+
+        // What must not be answered, and is.
+        let mut leaking = vm(inside, said.clone());
+        leaking.leaking.extend([("NET0#3", "NET0#0"), ("NET0#0", "NET0#3")]);
+        let verdicts = leaking.verify();
+        for subject in ["NET0#3 -> NET0#0", "NET0#0 -> NET0#3"] {
+            let verdict = path(&verdicts, subject);
+            assert_eq!((verdict.outcome, &verdict.seen[..]), (Outcome::Fail, "arrives: NET0#0 answers ARP"));
+        }
+
+        // One that answers nobody proves nothing, and nobody is to blame for not looking.
+        let mut mute = vm(inside, said.clone());
+        mute.mute.insert("NET0#0");
+        for verdict in mute.verify().iter().filter(|verdict| asked(verdict)) {
+            assert_eq!((verdict.outcome, verdict.out_of_sight), (Outcome::Unknown, true), "{verdict:?}");
+            assert_eq!(verdict.seen, "NET0#0 answers nobody's ARP for 10.0.0.10");
+        }
+        assert!(holds(&mute));
+
+        // That no question could be asked is no doing of the guest's.
+        let mut blind = vm(inside, said);
+        blind.blind.insert(super::world::Source::Frames);
+        for verdict in blind.verify().iter().filter(|verdict| asked(verdict)) {
+            assert_eq!((verdict.outcome, verdict.out_of_sight), (Outcome::Unknown, false), "{verdict:?}");
+        }
+    }
+}
+
+#[test]
+fn a_vm_with_penstock_inside_asks_too_and_ipv6_does_where_there_is_no_ipv4() {
+    let model = MODEL
+        .replacen("  a:\n", "  a:\n    kind: vm\n    inside: console\n", 1)
+        .replacen("  b:\n", "  b:\n    kind: vm\n", 1)
+        .replace("address: 10.0.0.10/24", "address: \"fd00::10/64\"");
+    let mut world = world_of(&model);
+    for vf in &mut world.inventory.pfs[0].sriov.as_mut().unwrap().vfs[..4] {
+        vf.present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
+    }
+    world.interface("a", "eth0").interface.addresses = vec!["fd00::10/64".parse().unwrap()];
+    world.said.insert("a".to_owned(), Said::Console);
+    world.said.insert("b".to_owned(), Said::Agent { program: true });
+    let verdicts = world.verify();
+    let there = path(&verdicts, "NET0#2 -> NET0#0");
+    assert_eq!(there.outcome, Outcome::Pass);
+    assert_eq!(there.seen, "arrives: NET0#0 answers neighbour discovery");
+    assert_eq!(there.vantage, Vantage::Guest("b".parse().unwrap()));
+    // The host is answered too, so that this silence says something.
+    assert_eq!(path(&verdicts, "NET0#3 -> NET0#0").outcome, Outcome::Pass);
+    assert!(holds(&world));
+    // Between two that nobody looks into nobody asks.
+    assert_eq!(path(&verdicts, "NET0#0 -> NET0#1").outcome, Outcome::Unknown);
+}
+
+#[test]
 fn a_console_that_told_nothing_does_not_hold() {
     let mut world = vm("console", Said::Console);
     world.blind.insert(super::world::Source::GuestInterfaces);
@@ -117,7 +218,7 @@ fn where_nobody_can_look_what_shows_from_outside_is_judged_all_the_same() {
     let world = dark();
     let verdicts = world.verify();
     for verdict in &verdicts {
-        if of_inside(verdict) || touches(verdict) {
+        if of_inside(verdict) || (touches(verdict) && !asked(verdict)) {
             assert_eq!((verdict.outcome, verdict.out_of_sight), (Outcome::Unknown, true), "{verdict:?}");
         } else {
             assert_eq!((verdict.outcome, verdict.out_of_sight), (Outcome::Pass, false), "{verdict:?}");

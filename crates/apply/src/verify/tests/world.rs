@@ -75,6 +75,8 @@ pub struct World {
     /// Interfaces inside guests named by their virtio device, as the real ones are.
     pub virtio: bool,
     pub tried: RefCell<usize>,
+    /// Functions whose guests answer no questions.
+    pub mute: BTreeSet<&'static str>,
     /// Where the PF's interface is.
     pub pf_namespace: Option<u32>,
 }
@@ -210,6 +212,7 @@ pub fn world_of(model: &str) -> World {
         blind: BTreeSet::new(),
         virtio: false,
         tried: RefCell::new(0),
+        mute: BTreeSet::new(),
         pf_namespace: None,
     }
 }
@@ -277,25 +280,30 @@ impl Eyes for &World {
         &mut self,
         endpoints: &[Endpoint],
         pairs: &[(usize, usize)],
-        _: Duration,
-    ) -> Result<Vec<Reach>, String> {
+        questions: &[Question],
+        _: Patience,
+    ) -> Result<(Vec<Reach>, Vec<Asked>), String> {
         *self.tried.borrow_mut() += pairs.len();
         assert!(endpoints.iter().all(|endpoint| !endpoint.label.is_empty()));
         let labels = pairs.iter().map(|(from, to)| (&endpoints[*from].label, &endpoints[*to].label));
         let frames = labels.map(|(from, to)| self.frame(from, to)).collect();
-        self.unless_blind(Source::Frames, || frames)
+        let asked = self.asked(questions, |from| &endpoints[from].label);
+        self.unless_blind(Source::Frames, || (frames, asked))
     }
 
     fn reach_across(
         &mut self,
         posts: &[Post],
         crossings: &[Crossing],
+        questions: &[Question],
         remotes: &[Remote<'_>],
         _: Duration,
-    ) -> Vec<Result<Reach, String>> {
+    ) -> Across {
         *self.tried.borrow_mut() += crossings.len();
         let away = |at: usize| posts[at].remote.is_some();
-        crossings
+        let asked = self.asked(questions, |from| &posts[from].endpoint.label);
+        let answers = asked.into_iter().map(|asked| self.unless_blind(Source::Frames, || asked)).collect();
+        let frames = crossings
             .iter()
             .map(|Crossing { from, to, .. }| {
                 assert!(away(*from) || away(*to), "what is under one kernel needs no stations");
@@ -305,7 +313,8 @@ impl Eyes for &World {
                 let frame = self.frame(&posts[*from].endpoint.label, &posts[*to].endpoint.label);
                 self.unless_blind(Source::Frames, || frame)
             })
-            .collect()
+            .collect();
+        Across { frames, answers }
     }
 }
 
@@ -316,6 +325,28 @@ impl World {
         let same = tagged.contains(&from) == tagged.contains(&to);
         let arrives = (same && !pair(&self.lost)) || pair(&self.leaking);
         if arrives { Reach::Arrived } else { Reach::NotArrived }
+    }
+
+    /// What becomes of questions: an answer needs the path there and back.
+    fn asked<'a>(&self, questions: &[Question], label: impl Fn(usize) -> &'a String) -> Vec<Asked> {
+        let answered = |question: &Question| {
+            let number = (0..5).find(|n| vf_mac(*n) == question.to).expect("one of the VFs is asked");
+            let (from, to) = (label(question.from), format!("NET0#{number}"));
+            let guest = &self.inside[if number < 2 { "a" } else { "b" }];
+            let interface = &guest[usize::from(number) % 2].interface;
+            let mut addresses = interface.addresses.iter();
+            addresses.any(|address| address.ip() == question.address)
+                && !self.mute.contains(&to[..])
+                && self.frame(from, &to) == Reach::Arrived
+                && self.frame(&to, from) == Reach::Arrived
+        };
+        let alive: BTreeSet<Mac> = questions.iter().filter(|q| answered(q)).map(|q| q.to).collect();
+        let outcome = |question: &Question| match answered(question) {
+            true => Asked::Answered,
+            false if alive.contains(&question.to) => Asked::NotAnswered,
+            false => Asked::AnswersNobody,
+        };
+        questions.iter().map(outcome).collect()
     }
 
     pub fn unless_blind<T>(&self, source: Source, see: impl FnOnce() -> T) -> Result<T, String> {
