@@ -5,7 +5,7 @@
 //! medians. What could not be measured is [`Status::Missing`] with the reason, and never a 0.
 //!
 //! Units, everywhere: throughput in bit/s, storage bandwidth in byte/s, rates in 1/s, latency and jitter in microseconds,
-//! CPU in percent of all CPUs of the place where the tool ran, sizes in bytes, times since the run's start in seconds.
+//! CPU in percent as the tool counts it, sizes in bytes, times since the run's start in seconds.
 //!
 //! As JSON each type is an object whose keys are the fields' names; text in place of an object is what the type's
 //! `Display` writes.

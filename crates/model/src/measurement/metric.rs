@@ -39,9 +39,10 @@ pub enum Metric {
     P999,
     /// Longest latency in microseconds. One order statistic: it grows with the number of samples.
     Max,
-    /// CPU time at the side that runs the client, in percent of all CPUs there.
+    /// CPU time at the side that runs the client, in percent as the tool counts: netperf's is of all CPUs there, iperf3's and
+    /// fio's is the program's own in percent of one CPU. Not to be compared between tools.
     LocalCpu,
-    /// CPU time at the side that runs the server, in percent of all CPUs there.
+    /// CPU time at the side that runs the server, counted as [`Metric::LocalCpu`].
     RemoteCpu,
 }
 
