@@ -1,0 +1,42 @@
+//! Any bytes as the output of netperf, iperf3 and fio, as an `expect:` line, and as recorded measurements.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use penstock_measure::parse::{ParseError, Reading, fio, iperf3, netperf};
+use penstock_model::measurement::{Direction, Expectation, Histogram, Measurements, Mix, Protocol};
+
+/// What is told is a number, and nothing that was lost is told as a 0.
+fn check(read: Result<Reading, ParseError>) {
+    let Ok(reading) = read else { return };
+    assert!(!reading.values.is_empty());
+    assert!(reading.values.values().all(|value| value.is_finite() && *value >= 0.0));
+    if let Some(throughput) = reading.values.get(&penstock_model::measurement::Metric::Throughput) {
+        assert!(*throughput > 0.0);
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    for protocol in Protocol::ALL {
+        check(netperf::key_values(bytes, protocol));
+        check(netperf::comma_separated(bytes, &netperf::SELECTORS, protocol));
+    }
+    for protocol in [Protocol::UdpStream, Protocol::TcpStream] {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            check(iperf3::json(bytes, protocol, direction));
+        }
+    }
+    for mix in [Mix::Read, Mix::Write, Mix::Mixed] {
+        check(fio::json(bytes, mix));
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match text.parse::<Expectation>() {
+        Ok(read) => assert_eq!(read.to_string().parse::<Expectation>().as_ref(), Ok(&read)),
+        Err(error) => assert!(text.get(error.at()).is_some()),
+    }
+    let _ = serde_json::from_str::<Measurements>(text);
+    if let Ok(histogram) = serde_json::from_str::<Histogram>(text) {
+        let counted: u64 = histogram.buckets().map(|(_, _, count)| count).sum();
+        assert_eq!(counted, histogram.total());
+        assert_eq!(histogram.longer_than().count(), histogram.buckets().count());
+    }
+});
