@@ -84,8 +84,8 @@ fn whatever_is_killed_no_vf_is_lost() -> Outcome {
     assert!(before.contains("virtfn3") && !before.contains("vfio"), "{before}");
 
     // Penstock itself, at moments spread over an apply.
-    for moment in 1..=8 {
-        let moment = took * f64::from(moment) / 9.0;
+    for moment in 1..=6 {
+        let moment = took * f64::from(moment) / 7.0;
         apply_and_kill(&board, "$apply", moment);
         given_back(&board, &before, &format!("penstock was killed after {moment:.1} s"))?;
     }
