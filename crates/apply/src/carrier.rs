@@ -12,7 +12,7 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, files, interface_of,
+    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
@@ -365,9 +365,7 @@ fn told(
 ) -> CarryError {
     match hint {
         _ if unsupported => CarryError::Unsupported(error.to_string()),
-        Some(hint) => {
-            CarryError::Missing { what: format!("{attempt}: {}", crate::cause::chain(&error)), hint }
-        }
+        Some(hint) => CarryError::Missing { what: format!("{attempt}: {}", chain(&error)), hint },
         None => failed(attempt, error),
     }
 }

@@ -7,7 +7,6 @@
 //!   must not hide itself.
 
 pub mod carrier;
-mod cause;
 pub mod journal;
 pub mod runner;
 pub mod verify;

@@ -6,13 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use penstock_host::chain;
 use penstock_plan::{Action, Carry, CarryError, Fact, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    cause::chain,
-    journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError},
-};
+use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
 
 mod error;
 mod losses;

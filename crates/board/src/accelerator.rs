@@ -11,6 +11,7 @@ use std::{
 };
 
 use penstock_host::files;
+use penstock_model::digest::sha256;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,7 +20,6 @@ use crate::{
     error::BoardError,
     image::Image,
     progress::{Listener, Progress},
-    recipe,
 };
 
 /// How long the first boot under KVM may take. Where KVM works it takes two seconds.
@@ -106,7 +106,7 @@ pub fn processor() -> String {
 
 fn key(emulator: &Emulator) -> String {
     let kernel = files::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    recipe::hex_digest(format!("{}\n{kernel}\n{}", emulator.version(), processor()).as_bytes())
+    sha256(format!("{}\n{kernel}\n{}", emulator.version(), processor()))
 }
 
 /// What is remembered; nothing when it cannot be read, for it can be found out again.

@@ -23,7 +23,7 @@ impl Cache {
             .filter(|directory| directory.is_dir())
             .map_or(directory.join("run"), |runtime| runtime.join("penstock/boards"));
         let running = if running.as_os_str().len() > LONGEST_RUN_DIRECTORY {
-            let digest = crate::recipe::hex_digest(running.to_string_lossy().as_bytes());
+            let digest = penstock_model::digest::sha256(running.to_string_lossy().as_bytes());
             PathBuf::from(format!("/tmp/penstock-{}", &digest[..12]))
         } else {
             running

@@ -11,6 +11,7 @@ use penstock_host::{
     files::{self, Lock},
     interrupt, process,
 };
+use penstock_model::digest::sha256;
 
 use crate::{
     cache::Cache,
@@ -80,7 +81,7 @@ impl Image {
 
     /// The digest of every file in it, packages' versions and all.
     pub fn contents(&self) -> String {
-        recipe::hex_digest(self.sums.as_bytes())
+        sha256(&self.sums)
     }
 
     /// Its packages with their versions, one a line.

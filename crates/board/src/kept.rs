@@ -7,9 +7,10 @@ use std::{
 };
 
 use penstock_host::{files, running::Running};
+use penstock_model::digest::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::{accelerator::Choice, cache::Cache, error::BoardError, recipe};
+use crate::{accelerator::Choice, cache::Cache, error::BoardError};
 
 const FILE: &str = "board.json";
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
@@ -82,7 +83,7 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError
     let short = if name.len() <= LONGEST_NAME {
         name.to_owned()
     } else {
-        format!("{}~{}", &name[..LONGEST_NAME - 8], &recipe::hex_digest(name.as_bytes())[..7])
+        format!("{}~{}", &name[..LONGEST_NAME - 8], &sha256(name)[..7])
     };
     Ok(cache.running().join(short))
 }

@@ -1,6 +1,6 @@
 //! What goes into a board image, and the digest by which it is cached.
 
-use sha2::{Digest, Sha256};
+use penstock_model::digest::sha256;
 
 /// Counts changes of how an image is made that are not in the texts below.
 const VERSION: u32 = 2;
@@ -121,23 +121,13 @@ pub const GIVEN: &[(&str, &str)] = &[
 /// The digest of the recipe: the name of an image in the cache. Which versions of the packages the archive had is not
 /// part of it; they are in the image's `packages`.
 pub fn digest() -> String {
-    let mut hash = Sha256::new();
     let lists = [PACKAGES.join(" "), EXCLUDED.join(" ")];
     let texts = [SUITE, PINS, INITRAMFS_INIT, PREPARE];
     let given = GIVEN.iter().flat_map(|(name, text)| [*name, *text]);
-    hash.update(VERSION.to_le_bytes());
+    let mut recipe = VERSION.to_le_bytes().to_vec();
     for text in lists.iter().map(String::as_str).chain(texts).chain(given) {
-        hash.update((text.len() as u64).to_le_bytes());
-        hash.update(text);
+        recipe.extend((text.len() as u64).to_le_bytes());
+        recipe.extend(text.as_bytes());
     }
-    hex(&hash.finalize())
-}
-
-/// SHA-256 in lower-case hexadecimal.
-pub fn hex_digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(recipe)
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use penstock_host::files;
+use penstock_model::digest::sha256;
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     error::BoardError,
     image::Image,
     machine::{Machine, SERIAL_LOG},
-    recipe,
     shell::{KEYS, Shell},
 };
 
@@ -62,7 +62,7 @@ impl Saved {
             processor,
             design.kernel_command_line(),
         ]);
-        let digest = recipe::hex_digest(key.to_string().as_bytes());
+        let digest = sha256(key.to_string());
         Saved { directory: cache.saved().join(&digest[..32]) }
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use penstock_board::{Board, Design};
 use penstock_host::{Command, Output, Place, files};
-use penstock_model::Inventory;
+use penstock_model::{Inventory, digest::sha256};
 use penstock_plan::generate::MOST_BYTES;
 use penstock_report::{
     Evidence,
@@ -17,7 +17,6 @@ use penstock_report::{
     machine::Machine,
 };
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 use crate::{
     boards::{self, Boards},
@@ -58,7 +57,7 @@ impl<'a> Rehearsal<'a> {
             option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned);
         evidence.model.name = file.source.name.clone();
         evidence.model.text = file.source.text.clone();
-        evidence.hashes.model = Some(sha256(file.source.text.as_bytes()));
+        evidence.hashes.model = Some(sha256(&file.source.text));
         evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
         Rehearsal {
             file,
@@ -227,9 +226,4 @@ fn records(carried: &Carried) -> Vec<StepRecord> {
         }
     };
     carried.plan.steps.iter().map(record).collect()
-}
-
-/// SHA-256 in lower-case hexadecimal.
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

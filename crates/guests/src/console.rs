@@ -32,7 +32,7 @@ use thiserror::Error;
 
 use crate::{
     error::GuestError,
-    state::{PREFIX, Process, State},
+    state::{PREFIX, State},
     vms::last_lines,
 };
 
@@ -158,7 +158,7 @@ impl Console {
     pub fn guest_runs(&self) -> bool {
         let started = self.state.started(&self.guest).ok().flatten();
         // One whose first process nobody lived to note may run.
-        started.is_some_and(|started| started.init.is_none_or(|init: Process| init.runs(&Root::system())))
+        started.is_some_and(|started| started.init.is_none_or(|init| init.is_alive()))
     }
 
     /// Takes the right to write, if nobody has it.

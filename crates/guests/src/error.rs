@@ -2,14 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use penstock_host::{ProcessError, files::FileError, netlink::NetlinkError};
+use penstock_host::{ProcessError, chain, files::FileError, netlink::NetlinkError};
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName};
 use penstock_plan::CarryError;
 use thiserror::Error;
 
 use crate::{
     containers::config::ConfigError,
-    vms::{MOST_FUNCTIONS, VirshError, chain, listed},
+    vms::{MOST_FUNCTIONS, VirshError, listed},
 };
 
 /// Why something could not be done with a guest.

@@ -22,8 +22,8 @@ use std::{
 };
 
 use penstock_host::{
-    Root,
     files::{self, Lock},
+    running::Running,
 };
 use penstock_model::{Bdf, GuestName, InterfaceName};
 use penstock_plan::action::GuestDefinition;
@@ -44,7 +44,7 @@ pub struct Started {
     /// Its functions' interfaces as they were on the host; a VM's functions have none.
     pub functions: Vec<Lent>,
     /// A container's first process, a VM's QEMU; `None` while it is being started, or when whoever did so died meanwhile.
-    pub init: Option<Process>,
+    pub init: Option<Running>,
 }
 
 /// A function that was given to a container, as it was on the host.
@@ -56,32 +56,6 @@ pub struct Lent {
     pub name: InterfaceName,
     /// The MTU of its interface.
     pub mtu: u32,
-}
-
-/// A process of the host's kernel, told from a later one with the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its number on the host.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot (`/proc/PID/stat`, field 22).
-    pub started: u64,
-}
-
-impl Process {
-    /// The process `pid`; `None` when there is none, or only what is left of one (a zombie).
-    pub fn find(root: &Root, pid: u32) -> Option<Process> {
-        let stat = files::read_to_string(root.path(format!("/proc/{pid}/stat"))).ok()?;
-        // The second field is the program's name in parentheses, and may hold parentheses and spaces itself.
-        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-        let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some(Process { pid, started })
-    }
-
-    /// Whether it still runs.
-    pub fn runs(self, root: &Root) -> bool {
-        Process::find(root, self.pid) == Some(self)
-    }
 }
 
 /// The directory of all guests' state.

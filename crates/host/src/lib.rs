@@ -14,6 +14,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod accounts;
+mod cause;
 pub mod cpio;
 pub mod device;
 pub mod files;
@@ -33,6 +34,7 @@ pub mod scan;
 pub mod terminal;
 pub mod threads;
 
+pub use cause::chain;
 pub use here::Here;
 pub use interface::InterfaceReport;
 pub use netlink::{Netlink, NetlinkError};

@@ -17,6 +17,7 @@ use crate::{Root, files};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// The process id.
+    #[serde(alias = "pid")]
     pub id: u32,
     /// When it started, in clock ticks since boot (`/proc/ID/stat`, field 22; proc_pid_stat(5)).
     pub started: u64,
@@ -25,11 +26,16 @@ pub struct Running {
 impl Running {
     /// The process `id`, if there is one that has not ended.
     pub fn of(id: u32) -> Option<Running> {
-        let stat = files::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        Running::find(&Root::system(), id)
+    }
+
+    /// The process `id` of the machine whose `/proc` lies below `root`, if there is one that has not ended.
+    pub fn find(root: &Root, id: u32) -> Option<Running> {
+        let stat = files::read_to_string(root.path(format!("/proc/{id}/stat"))).ok()?;
         // The program's name, in parentheses, may itself hold blanks and parentheses.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ended = matches!(*fields.first()?, "Z" | "X");
-        let started = fields.get(19)?.parse().ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let ended = matches!(fields.next()?, "Z" | "X");
+        let started = fields.nth(18)?.parse().ok()?;
         (!ended).then_some(Running { id, started })
     }
 
@@ -40,7 +46,12 @@ impl Running {
 
     /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
-        Running::of(self.id) == Some(*self)
+        self.is_alive_below(&Root::system())
+    }
+
+    /// Whether it still runs on the machine whose `/proc` lies below `root`.
+    pub fn is_alive_below(&self, root: &Root) -> bool {
+        Running::find(root, self.id) == Some(*self)
     }
 
     /// Kills it, and waits up to `patience` for it to be gone; says whether it is. Gone already is success.
@@ -57,6 +68,21 @@ impl Running {
         }
         true
     }
+}
+
+/// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
+pub fn holders(root: &Root, path: &std::path::Path) -> Vec<String> {
+    let processes = files::list(root.path("/proc")).unwrap_or_default();
+    let holds = |id: &u32| {
+        let directory = root.path(format!("/proc/{id}/fd"));
+        let open = files::list(&directory).unwrap_or_default();
+        open.iter().any(|number| files::read_link(directory.join(number)).is_ok_and(|open| open == path))
+    };
+    let named = |id: u32| {
+        let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
+        format!("{} (process {id})", name.trim())
+    };
+    processes.iter().filter_map(|name| name.parse().ok()).filter(holds).map(named).collect()
 }
 
 #[cfg(test)]
@@ -78,19 +104,4 @@ mod tests {
         assert!(!running.is_alive());
         background.end(Duration::ZERO);
     }
-}
-
-/// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
-pub fn holders(root: &Root, path: &std::path::Path) -> Vec<String> {
-    let processes = files::list(root.path("/proc")).unwrap_or_default();
-    let holds = |id: &u32| {
-        let directory = root.path(format!("/proc/{id}/fd"));
-        let open = files::list(&directory).unwrap_or_default();
-        open.iter().any(|number| files::read_link(directory.join(number)).is_ok_and(|open| open == path))
-    };
-    let named = |id: u32| {
-        let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
-        format!("{} (process {id})", name.trim())
-    };
-    processes.iter().filter_map(|name| name.parse().ok()).filter(holds).map(named).collect()
 }

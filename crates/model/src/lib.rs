@@ -13,6 +13,7 @@ pub mod address;
 mod check;
 mod decode;
 pub mod diagnostic;
+pub mod digest;
 mod document;
 pub mod function;
 pub mod guest;

@@ -153,7 +153,7 @@ fn a_function_without_an_interface_fails_in_words() {
     let tree = Tree::new();
     let up = Action::SetLink { function: bdf("0000:04:10.2"), direction: Direction::Up };
     let error = tree.carrier().carry(&up, Duration::from_secs(1)).unwrap_err();
-    let text = crate::cause::chain(&error);
+    let text = penstock_host::chain(&error);
     assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use penstock_host::chain;
 use penstock_model::GuestName;
 use penstock_plan::{CarryError, StepId};
 use thiserror::Error;
 
 use super::{Applied, undo::NotUndone};
-use crate::{cause::chain, journal::JournalError};
+use crate::journal::JournalError;
 
 /// Why a step failed.
 #[derive(Debug, Error)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_host::chain;
 use penstock_model::GuestName;
 use penstock_plan::{Action, Plan, Step, StepId};
 
@@ -10,10 +11,7 @@ use super::{
     error::{GuestFailure, StepError},
     undo::NotUndone,
 };
-use crate::{
-    cause::chain,
-    journal::{Ending, Entry},
-};
+use crate::journal::{Ending, Entry};
 
 /// A guest's step that failed.
 pub(super) struct Fallen<'p> {

@@ -2,12 +2,12 @@
 
 use std::{fmt, time::Instant};
 
-use penstock_host::interrupt;
+use penstock_host::{chain, interrupt};
 use penstock_plan::{Action, Fact, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use super::Run;
-use crate::{cause::chain, journal::Entry};
+use crate::journal::Entry;
 
 /// A step that could not be taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use penstock_host::{
-    Here, InterfaceReport, Netlink, PciFunction, Place, Root, files,
+    Here, InterfaceReport, Netlink, PciFunction, Place, Root, chain, files,
     frames::{self, Asked, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{Bdf, VfIndex};
@@ -12,7 +12,6 @@ use super::{
     Eyes, PfSight,
     stations::{self, Across, Crossing, Post, Remote},
 };
-use crate::cause::chain;
 
 /// Looks at the machine that Penstock runs on.
 #[derive(Clone, Debug, Default)]

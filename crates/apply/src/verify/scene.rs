@@ -7,13 +7,12 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_host::{InterfaceReport, Place};
+use penstock_host::{InterfaceReport, Place, chain};
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
 use super::{Eyes, GuestPlace, PfSight, sheet::Blind};
-use crate::cause::chain;
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {

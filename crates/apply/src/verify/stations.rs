@@ -13,7 +13,7 @@ use std::{
 };
 
 use penstock_host::{
-    Command, Place,
+    Command, Place, chain,
     frames::{
         Asked, Endpoint, Question, Reach,
         station::{self, Ask, AskTold, Heard, LONGEST, Send, Stand, Task},
@@ -21,8 +21,6 @@ use penstock_host::{
     interrupt,
 };
 use penstock_model::Mac;
-
-use crate::cause::chain;
 
 /// A place under another kernel that frames are sent from and received in.
 #[derive(Clone, Copy)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use penstock_guests::{Condition, GuestError, Status as GuestStatus, console::Console, state::State};
-use penstock_host::Root;
 use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
 
@@ -84,8 +83,7 @@ fn without_libvirt(
             continue;
         }
         let started = state.started(&guest)?;
-        let qemu =
-            started.as_ref().and_then(|started| started.init).filter(|qemu| qemu.runs(&Root::system()));
+        let qemu = started.as_ref().and_then(|started| started.init).filter(|qemu| qemu.is_alive());
         let condition = match (&started, &qemu) {
             (Some(_), Some(_)) => Condition::Running,
             (Some(_), None) => Condition::Died,
@@ -95,7 +93,7 @@ fn without_libvirt(
         let status = GuestStatus {
             kind: GuestKind::Vm,
             condition,
-            pid: qemu.map(|qemu| qemu.pid),
+            pid: qemu.map(|qemu| qemu.id),
             since: started.map(|started| started.since).filter(|_| qemu.is_some()),
             functions: definition.functions,
             last_words: if died { console.last_lines(LAST_LINES) } else { Vec::new() },

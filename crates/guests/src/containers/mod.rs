@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, files, process};
+use penstock_host::{InterfaceReport, Netlink, Root, files, process, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
@@ -29,7 +29,7 @@ use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
     error::GuestError,
     guests::side_by_side,
-    state::{Lent, Process, Started, State},
+    state::{Lent, Started, State},
     status::{Condition, Status},
     vms::last_lines,
 };
@@ -112,7 +112,7 @@ impl Containers {
                 kind: GuestKind::Container,
                 condition,
                 last_words: if died { last_lines(&self.console_log(&guest), LINES) } else { Vec::new() },
-                pid: init.map(|init| init.pid),
+                pid: init.map(|init| init.id),
                 since: since.filter(|_| init.is_some()),
                 functions: definition.functions,
             };
@@ -151,13 +151,13 @@ impl Containers {
         let verdicts = self.verdicts_of(init, guest, wanted);
         // What ended meanwhile has told nothing: its number can be another process's by now.
         match init {
-            Some(init) if !init.runs(&self.root) => self.verdicts_of(None, guest, wanted),
+            Some(init) if !init.is_alive_below(&self.root) => self.verdicts_of(None, guest, wanted),
             _ => verdicts,
         }
     }
 
-    fn verdicts_of(&self, init: Option<Process>, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
-        let pid = init.map(|init| init.pid).ok_or_else(|| "the guest does not run".to_owned());
+    fn verdicts_of(&self, init: Option<Running>, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
+        let pid = init.map(|init| init.id).ok_or_else(|| "the guest does not run".to_owned());
         let mut verdicts = limits::verdicts(&self.root, guest, pid.clone(), wanted);
         verdicts.extend(devices::verdicts(&self.root, guest, pid.clone(), &wanted.devices));
         let (definition, interfaces) = (OnceCell::new(), OnceCell::new());
@@ -239,18 +239,18 @@ impl Containers {
             let idle = self.state.definition(guest)?.is_some_and(|definition| definition.init.is_empty());
             let grace = (patience / 2).min(if idle { IDLE_GRACE } else { GRACE });
             let asked = lxc::stop(&self.state, guest, grace);
-            if init.runs(&self.root) {
+            if init.is_alive_below(&self.root) {
                 // LXC's own process for this container has died, or is stuck: the container must not outlive it.
                 self.kill(init);
                 let until = Instant::now() + BACK;
-                while init.runs(&self.root) && Instant::now() < until {
+                while init.is_alive_below(&self.root) && Instant::now() < until {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
-            if init.runs(&self.root) {
+            if init.is_alive_below(&self.root) {
                 return Err(match asked {
                     Err(source) => self.failed(guest, source),
-                    Ok(()) => GuestError::Unstoppable { pid: init.pid },
+                    Ok(()) => GuestError::Unstoppable { pid: init.id },
                 });
             }
         }
@@ -268,7 +268,7 @@ impl Containers {
     }
 
     /// The guest's first process, if it runs.
-    fn running(&self, guest: &GuestName) -> Result<Option<Process>, GuestError> {
+    fn running(&self, guest: &GuestName) -> Result<Option<Running>, GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
@@ -276,11 +276,11 @@ impl Containers {
             return Ok(None);
         }
         if let Some(init) = started.init {
-            return Ok(init.runs(&self.root).then_some(init));
+            return Ok(init.is_alive_below(&self.root).then_some(init));
         }
         // Whoever started it did not live to note its first process; LXC knows.
         let pid = lxc::init_of(&self.state, guest).map_err(|source| self.failed(guest, source))?;
-        Ok(pid.and_then(|pid| Process::find(&self.root, pid)))
+        Ok(pid.and_then(|pid| Running::find(&self.root, pid)))
     }
 
     /// What can be known to be wrong before anything is started.
@@ -366,7 +366,7 @@ impl Containers {
     }
 
     /// Has LXC start it, and looks whether it really runs with its interfaces inside.
-    fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Process, GuestError> {
+    fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Running, GuestError> {
         let guest = &definition.guest;
         let init = config::init(definition);
         let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
@@ -378,11 +378,11 @@ impl Containers {
         })?;
         let found = lxc::init_of(&self.state, guest)
             .map_err(|source| self.failed(guest, source))?
-            .and_then(|pid| Process::find(&self.root, pid))
+            .and_then(|pid| Running::find(&self.root, pid))
             .ok_or_else(ended)?;
         // LXC has named and addressed them before it ran the first process, so there is nothing to wait for.
-        let inside = Netlink::in_namespace_of(found.pid).and_then(|mut netlink| netlink.interfaces());
-        if !found.runs(&self.root) {
+        let inside = Netlink::in_namespace_of(found.id).and_then(|mut netlink| netlink.interfaces());
+        if !found.is_alive_below(&self.root) {
             return Err(ended());
         }
         let inside: Vec<InterfaceReport> = inside?;
@@ -431,11 +431,11 @@ impl Containers {
         outcome.and_then(|()| self.state.forget_started(guest))
     }
 
-    fn kill(&self, init: Process) {
+    fn kill(&self, init: Running) {
         // The number could be another process's by now, though only within these two calls.
-        if init.runs(&self.root) {
+        if init.is_alive_below(&self.root) {
             let _ = penstock_host::Command::new("/bin/sh")
-                .args(["-c", "kill -9 \"$0\"", &init.pid.to_string()])
+                .args(["-c", "kill -9 \"$0\"", &init.id.to_string()])
                 .run();
         }
     }

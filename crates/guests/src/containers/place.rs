@@ -2,11 +2,13 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use penstock_host::{Command, InterfaceReport, Netlink, Output, Place, PlaceError, Root, files};
+use penstock_host::{
+    Command, InterfaceReport, Netlink, Output, Place, PlaceError, Root, chain, files, running::Running,
+};
 use penstock_model::GuestName;
 
 use super::lxc;
-use crate::state::{Process, State};
+use crate::state::State;
 
 /// How long a command without a deadline of its own may run inside: a hostile container can stop whatever runs there.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -17,11 +19,11 @@ pub struct ContainerPlace {
     root: Root,
     state: State,
     guest: GuestName,
-    init: Process,
+    init: Running,
 }
 
 impl ContainerPlace {
-    pub(crate) fn new(root: Root, state: State, guest: GuestName, init: Process) -> ContainerPlace {
+    pub(crate) fn new(root: Root, state: State, guest: GuestName, init: Running) -> ContainerPlace {
         ContainerPlace { root, state, guest, init }
     }
 
@@ -32,13 +34,13 @@ impl ContainerPlace {
 
     /// Its first process, as the host numbers it.
     pub fn pid(&self) -> u32 {
-        self.init.pid
+        self.init.id
     }
 
     /// Fails when the container has stopped: what was asked of it is then about nothing, or about another process that
     /// has the number now.
     fn still_runs(&self) -> Result<(), PlaceError> {
-        if self.init.runs(&self.root) {
+        if self.init.is_alive_below(&self.root) {
             return Ok(());
         }
         Err(PlaceError::Gone {
@@ -84,7 +86,7 @@ impl Place for ContainerPlace {
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
-        let inside = PathBuf::from(format!("/proc/{}/root", self.init.pid));
+        let inside = PathBuf::from(format!("/proc/{}/root", self.init.id));
         let bytes = files::read_in_root(self.root.path(inside), path, limit);
         self.still_runs()?;
         bytes.map_err(|error| PlaceError::File {
@@ -95,22 +97,14 @@ impl Place for ContainerPlace {
     }
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
-        let reports = Netlink::in_namespace_of(self.init.pid).and_then(|mut netlink| netlink.interfaces());
+        let reports = Netlink::in_namespace_of(self.init.id).and_then(|mut netlink| netlink.interfaces());
         self.still_runs()?;
         reports.map_err(|error| PlaceError::Gone { place: self.describe(), why: chain(&error) })
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
         self.still_runs()?;
-        Ok(Some(self.init.pid))
-    }
-}
-
-/// An error and all that it came from, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
+        Ok(Some(self.init.id))
     }
 }
 
@@ -126,7 +120,7 @@ mod tests {
             Root::system(),
             State::new("/run/x".into()),
             "a".parse().unwrap(),
-            Process { pid: 1, started: 1 },
+            Running { id: 1, started: 1 },
         );
         let command =
             Command::new("printf").args(["%s", "-n", "a b'c"]).env("LC_ALL", "C x").current_dir("/tmp/d e");

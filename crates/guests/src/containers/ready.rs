@@ -29,8 +29,8 @@ impl Containers {
             let left = patience.saturating_sub(started.elapsed());
             let slice = Instant::now() + left.min(SLICE);
             // A namespace can be gone by now: then so is the container, which the next look tells.
-            let missing = match Netlink::in_namespace_of(init.pid) {
-                Err(error) if init.runs(&self.root) => return Err(error.into()),
+            let missing = match Netlink::in_namespace_of(init.id) {
+                Err(error) if init.is_alive_below(&self.root) => return Err(error.into()),
                 Err(_) => continue,
                 Ok(mut netlink) => {
                     let pick = |reports: &[InterfaceReport]| {
@@ -60,7 +60,7 @@ impl Containers {
         let Some(init) = self.running(guest)? else {
             return Ok(Err("it does not run".to_owned()));
         };
-        let reports = Netlink::in_namespace_of(init.pid)?.interfaces()?;
+        let reports = Netlink::in_namespace_of(init.id)?.interfaces()?;
         Ok(match self.without_link(guest, &reports).flatten() {
             Some(missing) => Err(missing),
             None => Ok(()),

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{Place, Root, files, interrupt, running::Running};
+use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
 use penstock_model::{Boot, GuestKind, GuestName, Inside, Vm, inventory::FoundGuest};
 use penstock_plan::action::GuestDefinition;
 
@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{
     error::GuestError,
-    state::{PREFIX, Process, Started, State},
+    state::{PREFIX, Started, State},
     status::{Condition, Status},
 };
 
@@ -45,7 +45,7 @@ pub use builtin::Builtin;
 pub use domain::MOST_FUNCTIONS;
 pub use place::{ConsolePlace, VmPlace, addresses};
 pub use virsh::VirshError;
-pub(crate) use words::{chain, last_lines, listed};
+pub(crate) use words::{last_lines, listed};
 
 /// How long libvirt has for what takes it a moment.
 const MOMENT: Duration = Duration::from_secs(15);
@@ -131,7 +131,7 @@ impl Vms {
             let status = Status {
                 kind: GuestKind::Vm,
                 condition,
-                pid: process.map(|process| process.pid),
+                pid: process.map(|process| process.id),
                 since: started.map(|started| started.since).filter(|_| process.is_some()),
                 functions: definition.functions,
                 last_words: if died { self.console(&guest) } else { Vec::new() },
@@ -187,7 +187,7 @@ impl Vms {
         if suspended.contains(guest) { Err("it is suspended".to_owned()) } else { Ok(()) }
     }
 
-    fn agent(&self, definition: GuestDefinition, process: Process) -> VmPlace {
+    fn agent(&self, definition: GuestDefinition, process: Running) -> VmPlace {
         VmPlace { root: self.root.clone(), virsh: self.virsh.clone(), definition, process }
     }
 
@@ -289,13 +289,12 @@ impl Vms {
                 Some(definition) => self.ask_to_end(&definition, process, patience),
                 None => Ok(()),
             };
-            if process.runs(&self.root) && !matches!(asked, Err(VirshError::Silent { .. })) {
+            if process.is_alive_below(&self.root) && !matches!(asked, Err(VirshError::Silent { .. })) {
                 // What libvirt says to it is of no matter: the process is what counts.
                 let _ = self.virsh.destroy(guest, patience.min(MOMENT));
             }
-            let running = Running { id: process.pid, started: process.started };
-            if process.runs(&self.root) && !running.kill(GONE) {
-                return Err(GuestError::Unstoppable { pid: process.pid });
+            if process.is_alive_below(&self.root) && !process.kill(GONE) {
+                return Err(GuestError::Unstoppable { pid: process.id });
             }
         } else if started.init.is_none() && started.boot == self.boot()? {
             // Whoever had it made did not live to see it; libvirt may be at it still.
@@ -315,7 +314,7 @@ impl Vms {
         let mut reset = false;
         let mut why = "it has not said on its console that it is ready".to_owned();
         loop {
-            if !process.runs(&self.root) {
+            if !process.is_alive_below(&self.root) {
                 return Err(self.died(guest));
             }
             match inside(&definition) {
@@ -392,7 +391,7 @@ impl Vms {
     }
 
     /// The guest's QEMU, if it is there.
-    pub(crate) fn process(&self, guest: &GuestName) -> Result<Option<Process>, GuestError> {
+    pub(crate) fn process(&self, guest: &GuestName) -> Result<Option<Running>, GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
@@ -400,7 +399,7 @@ impl Vms {
             return Ok(None);
         }
         match started.init {
-            Some(init) => Ok(init.runs(&self.root).then_some(init)),
+            Some(init) => Ok(init.is_alive_below(&self.root).then_some(init)),
             // Whoever had it made did not live to note its process; libvirt did.
             None => Ok(self.qemu(guest)),
         }
@@ -410,7 +409,7 @@ impl Vms {
         self.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })
     }
 
-    fn alive(&self, guest: &GuestName) -> Result<Process, GuestError> {
+    fn alive(&self, guest: &GuestName) -> Result<Running, GuestError> {
         if let Some(process) = self.process(guest)? {
             return Ok(process);
         }
@@ -433,17 +432,17 @@ impl Vms {
     }
 
     /// What libvirt wrote to a process's file, if that process is this guest's QEMU.
-    fn qemu(&self, guest: &GuestName) -> Option<Process> {
+    fn qemu(&self, guest: &GuestName) -> Option<Running> {
         let file = self.root.path(format!("/run/libvirt/qemu/{PREFIX}{guest}.pid"));
         let pid = files::read_to_string(file).ok()?.trim().parse().ok()?;
-        let process = Process::find(&self.root, pid)?;
+        let process = Running::find(&self.root, pid)?;
         // A file that was left behind can have another's number by now. "-name guest=penstock-NAME,debug-threads=on"
         let words = files::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?;
         let name = format!("guest={PREFIX}{guest}");
         let own = |word: &[u8]| {
             word.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b',')
         };
-        (words.split(|byte| *byte == 0).any(own) && process.runs(&self.root)).then_some(process)
+        (words.split(|byte| *byte == 0).any(own) && process.is_alive_below(&self.root)).then_some(process)
     }
 
     /// What can be known to be wrong before libvirt is asked.
@@ -537,9 +536,9 @@ impl Vms {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let outcome = self.virsh.destroy(guest, left);
             if let Some(process) = self.qemu(guest)
-                && !(Running { id: process.pid, started: process.started }).kill(GONE)
+                && !process.kill(GONE)
             {
-                return Err(GuestError::Unstoppable { pid: process.pid });
+                return Err(GuestError::Unstoppable { pid: process.id });
             }
             match outcome {
                 Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
@@ -556,7 +555,7 @@ impl Vms {
     fn ask_to_end(
         &self,
         definition: &GuestDefinition,
-        process: Process,
+        process: Running,
         patience: Duration,
     ) -> Result<(), VirshError> {
         let guest = &definition.guest;
@@ -577,7 +576,10 @@ impl Vms {
                 }
             }
         }
-        while asked.is_ok() && process.runs(&self.root) && Instant::now() < deadline && !interrupt::pending()
+        while asked.is_ok()
+            && process.is_alive_below(&self.root)
+            && Instant::now() < deadline
+            && !interrupt::pending()
         {
             thread::sleep(Duration::from_millis(20));
         }

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError, ProcessError, Root, files};
+use penstock_host::{
+    Command, InterfaceReport, Output, Place, PlaceError, ProcessError, Root, chain, files, running::Running,
+};
 use penstock_model::{Boot, GuestName, inventory::Interface};
 use penstock_plan::action::GuestDefinition;
 use serde_json::Value;
@@ -19,9 +21,8 @@ use super::{
     builtin, console_report,
     domain::{self, function_at},
     virsh::{Virsh, VirshError},
-    words,
 };
-use crate::state::{Process, State};
+use crate::state::State;
 
 /// How long the agent has to answer one question, in the time of a slow machine.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -44,7 +45,7 @@ pub struct VmPlace {
     pub(super) root: Root,
     pub(super) virsh: Virsh,
     pub(super) definition: GuestDefinition,
-    pub(super) process: Process,
+    pub(super) process: Running,
 }
 
 impl VmPlace {
@@ -56,7 +57,7 @@ impl VmPlace {
     /// Whether the agent answers, and why not else.
     pub(super) fn ping(&self, patience: Duration) -> Result<(), VirshError> {
         let answer = self.virsh.ask_agent(self.guest(), &agent::ping(), patience)?;
-        agent::nothing(&answer).map_err(|error| VirshError::Refused { said: vec![words::chain(&error)] })
+        agent::nothing(&answer).map_err(|error| VirshError::Refused { said: vec![chain(&error)] })
     }
 
     fn builtin(&self) -> bool {
@@ -74,8 +75,8 @@ impl VmPlace {
     }
 
     fn gone(&self, error: &dyn std::error::Error) -> PlaceError {
-        let why = if self.process.runs(&self.root) {
-            words::chain(error)
+        let why = if self.process.is_alive_below(&self.root) {
+            chain(error)
         } else {
             "the VM does not run any more".to_owned()
         };
@@ -216,7 +217,7 @@ impl Place for VmPlace {
             Err(PlaceError::Gone { why, .. }) if AGENT_LEFT.iter().any(|words| why.contains(words)) => {
                 let deadline = Instant::now() + ANSWER;
                 while self.ping(Duration::from_secs(2)).is_err()
-                    && self.process.runs(&self.root)
+                    && self.process.is_alive_below(&self.root)
                     && Instant::now() < deadline
                 {
                     thread::sleep(Duration::from_millis(200));
@@ -230,7 +231,7 @@ impl Place for VmPlace {
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
         let handle = match self.virsh.ask_agent(self.guest(), &agent::open(path), ANSWER) {
             Ok(answer) => agent::handle(&answer).map_err(|error| self.gone(&error))?,
-            Err(VirshError::Refused { said }) if self.process.runs(&self.root) => {
+            Err(VirshError::Refused { said }) if self.process.is_alive_below(&self.root) => {
                 let why = said.join("; ");
                 return Err(PlaceError::File { place: self.describe(), path: path.to_owned(), why });
             }

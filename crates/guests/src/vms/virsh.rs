@@ -180,7 +180,7 @@ impl Virsh {
                 Ok(output) if output.status.success() => return Ok(output.stdout),
                 Ok(output) => read_refusal(&output.errors()),
                 Err(ProcessError::NotInstalled { .. }) => return Err(VirshError::Missing),
-                Err(error) => return Err(VirshError::Silent { said: vec![words::chain(&error)] }),
+                Err(error) => return Err(VirshError::Silent { said: vec![penstock_host::chain(&error)] }),
             };
             // Asked again only when it was not asked at all.
             if !error.says(&UNREACHED) || started.elapsed() >= RETURN.min(patience) || interrupt::pending() {

@@ -53,14 +53,6 @@ pub fn listed(lines: &[String]) -> String {
     }
 }
 
-/// An error and all that it came from, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

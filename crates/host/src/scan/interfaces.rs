@@ -8,8 +8,8 @@ use penstock_model::{
     inventory::{Interface, Sriov, SwitchMode},
 };
 
-use super::{Links, chain, reader::Reader};
-use crate::{InterfaceReport, pci::is_representor};
+use super::{Links, reader::Reader};
+use crate::{InterfaceReport, chain, pci::is_representor};
 
 const CLASS: &str = "/sys/class/net";
 /// `IFF_UP` (`include/uapi/linux/if.h`).

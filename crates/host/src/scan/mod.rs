@@ -18,7 +18,7 @@ use penstock_model::{
     inventory::{INVENTORY_VERSION, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Netlink, Root};
+use crate::{InterfaceReport, Netlink, Root, chain};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -89,17 +89,6 @@ impl Links for Netlink {
     fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
         Ok(Netlink::switch_mode(self, index)?)
     }
-}
-
-/// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text += &format!(": {source}");
-        cause = source.source();
-    }
-    text
 }
 
 /// Puts vendors' and devices' names to the ids, in one pass over the database.

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Diagnostic, Diagnostics, Generate, Guest, GuestName, Inventory, Model, NicName, Path, Template,
+    digest::sha256,
 };
-use sha2::{Digest, Sha256};
 
 pub(crate) use self::steps::file_steps;
 use self::{
@@ -54,7 +54,7 @@ pub struct GeneratedFile {
 impl GeneratedFile {
     /// SHA-256 of its text in lower-case hexadecimal.
     pub fn digest(&self) -> String {
-        digest(&self.text)
+        sha256(&self.text)
     }
 }
 
@@ -196,9 +196,4 @@ fn source<'a>(wanted: &'a Generate, path: &str) -> engine::Named<'a> {
         Template::File { path, text } => (path.as_str(), text.as_str()),
     };
     engine::Named { name, text }
-}
-
-/// SHA-256 of a text in lower-case hexadecimal.
-fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,10 +2,11 @@
 
 use penstock_model::{
     Guest, GuestName, Model, Outcome, Verdict,
+    digest::sha256,
     verdict::{Subject, Vantage},
 };
 
-use super::{Found, GenerateError, digest, paths_of, render};
+use super::{Found, GenerateError, paths_of, render};
 
 /// What was found where a file should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn verdicts(
         let place = |what: &str| format!("{}: {what}", file.path);
         let (said, outcome) = match seen(&file.path) {
             Seen::Text(text) if text == file.text => (format!("sha256 {}", file.digest()), Outcome::Pass),
-            Seen::Text(text) => (format!("stale, sha256 {}", digest(&text)), Outcome::Fail),
+            Seen::Text(text) => (format!("stale, sha256 {}", sha256(&text)), Outcome::Fail),
             Seen::Missing => ("missing".to_owned(), Outcome::Fail),
             Seen::Other(why) => (why, Outcome::Fail),
         };

@@ -1,0 +1,17 @@
+//! Digests, by which content is known again.
+
+use sha2::{Digest, Sha256};
+
+/// The SHA-256 (FIPS 180-4) of `bytes` in lower-case hexadecimal.
+pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_is_what_the_standard_says() {
+        let wanted = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(super::sha256("abc"), wanted);
+    }
+}
