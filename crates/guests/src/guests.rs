@@ -75,6 +75,13 @@ impl Guests {
         Ok(all)
     }
 
+    /// How each defined guest is, but for whether a VM is suspended, which only libvirt knows.
+    pub fn seen(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
+        let mut all = self.containers.status()?;
+        all.extend(self.vms.seen()?);
+        Ok(all)
+    }
+
     /// The inside of a guest; why it cannot be looked into, else: it does not run, is suspended, has nothing to be looked
     /// into by, or its agent does not answer.
     pub fn place(&self, guest: &GuestName) -> Result<Box<dyn Place>, String> {
@@ -233,7 +240,7 @@ impl Carry for Guests {
 
 /// Does actions that do not need one another at once, a few at a time, up to the first that fails for another reason than
 /// being unsupported. The answers are in order.
-pub(crate) fn side_by_side(
+fn side_by_side(
     actions: &[&Action],
     act: impl Fn(&Action) -> Result<(), CarryError> + Sync,
 ) -> Vec<Result<(), CarryError>> {

@@ -1,8 +1,11 @@
 //! How a defined guest is.
 
+use penstock_host::running::Running;
 use penstock_model::GuestKind;
 use penstock_plan::action::GuestFunction;
 use serde::{Deserialize, Serialize};
+
+use crate::state::Started;
 
 /// How a defined guest is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,31 @@ pub struct Status {
     pub functions: Vec<GuestFunction>,
     /// The last lines of its console, when it died.
     pub last_words: Vec<String>,
+}
+
+impl Status {
+    /// How a guest is that has this process and was started so; `last_words` are asked for when it died.
+    pub(crate) fn seen(
+        kind: GuestKind,
+        process: Option<Running>,
+        started: Option<Started>,
+        functions: Vec<GuestFunction>,
+        last_words: impl FnOnce() -> Vec<String>,
+    ) -> Status {
+        let condition = match (&process, &started) {
+            (Some(_), _) => Condition::Running,
+            (None, Some(_)) => Condition::Died,
+            (None, None) => Condition::Stopped,
+        };
+        Status {
+            kind,
+            condition,
+            pid: process.map(|process| process.id),
+            since: started.map(|started| started.since).filter(|_| process.is_some()),
+            functions,
+            last_words: if condition == Condition::Died { last_words() } else { Vec::new() },
+        }
+    }
 }
 
 /// Whether a guest runs.

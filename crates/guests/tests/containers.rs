@@ -17,7 +17,7 @@ use std::{
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
-use penstock_guests::{Containers, Recognise};
+use penstock_guests::{Builtin, Containers, Guests, Recognise, Vms};
 use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, process};
 use penstock_model::{Bdf, ByteSize, Guest, GuestName, Mac, Mtu, Outcome};
 use penstock_plan::{
@@ -130,6 +130,13 @@ impl Bench {
         ip(&["link", "add", &a, "address", &bench.mac(0), "type", "veth", "peer", "name", &b]);
         ip(&["link", "set", &b, "address", &bench.mac(1)]);
         bench
+    }
+
+    /// What carries out a plan's steps for these containers.
+    fn guests(&self) -> Guests {
+        let state = self.state.path().join("guests");
+        let vms = Vms::new(Root::system(), state.clone(), Builtin::default());
+        Guests::of(state, self.containers.clone(), vms)
     }
 
     /// The name on the host of one end.
@@ -334,20 +341,20 @@ fn commands_and_files_inside() {
 
 fn two_at_once() {
     let bench = Bench::new();
-    let mut containers = bench.containers.clone();
+    let mut guests = bench.guests();
     let definitions = [bench.guest("left-", 0), bench.guest("right-", 1)];
     let actions: Vec<Action> = definitions.iter().cloned().map(Action::DefineGuest).collect();
     let starts =
         definitions.each_ref().map(|definition| Action::StartGuest { guest: definition.guest.clone() });
     for batch in [actions, starts.to_vec()] {
         let batch: Vec<&Action> = batch.iter().collect();
-        let answers = containers.carry_all(&batch, PATIENCE);
+        let answers = guests.carry_all(&batch, PATIENCE);
         assert_eq!(answers.len(), 2);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
     for definition in &definitions {
         let fact = Fact::GuestRunning { guest: definition.guest.clone(), running: true };
-        assert_eq!(containers.holds(&fact).unwrap(), Ok(()));
+        assert_eq!(guests.holds(&fact).unwrap(), Ok(()));
     }
     let left = bench.containers.place(&definitions[0].guest).unwrap();
     let (status, said) = shell(&left, "ping -c 1 -W 2 10.7.7.2");
@@ -355,7 +362,7 @@ fn two_at_once() {
     let stops =
         definitions.each_ref().map(|definition| Action::StopGuest { guest: definition.guest.clone() });
     let stops: Vec<&Action> = stops.iter().collect();
-    assert!(containers.carry_all(&stops, PATIENCE).iter().all(Result::is_ok));
+    assert!(guests.carry_all(&stops, PATIENCE).iter().all(Result::is_ok));
     bench.is_back(0);
     bench.is_back(1);
 }
@@ -382,17 +389,17 @@ fn twice_is_as_good_as_once() {
 
 fn not_redefined() {
     let bench = Bench::new();
-    let mut containers = bench.containers.clone();
+    let mut guests = bench.guests();
     let definition = bench.guest("linux-", 0);
     bench.start(&definition);
     let other = GuestDefinition { functions: vec![], ..definition.clone() };
     let undefine = Action::UndefineGuest { guest: definition.guest.clone() };
     for action in [Action::DefineGuest(other), undefine] {
-        let error = containers.carry(&action, PATIENCE).unwrap_err();
+        let error = guests.carry(&action, PATIENCE).unwrap_err();
         let why = error.source().unwrap().to_string();
         assert!(why.contains("stop it first"), "{why}");
     }
-    containers.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
+    guests.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
 }
 
 fn ends_at_once() {
@@ -465,11 +472,11 @@ fn root_directory() {
 
 fn no_root_directory() {
     let bench = Bench::new();
-    let mut containers = bench.containers.clone();
+    let mut guests = bench.guests();
     let definition = GuestDefinition { root: Some("/no/such/root".to_owned()), ..bench.guest("linux-", 0) };
     let start = Action::StartGuest { guest: definition.guest.clone() };
-    containers.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
-    let Err(CarryError::Missing { what, hint }) = containers.carry(&start, PATIENCE) else {
+    guests.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
+    let Err(CarryError::Missing { what, hint }) = guests.carry(&start, PATIENCE) else {
         panic!("there is no such directory");
     };
     assert!(what.contains("/no/such/root") && hint.contains("make the directory"), "{what} {hint}");

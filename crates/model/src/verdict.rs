@@ -112,6 +112,23 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// What the host tells of `attribute`: what was seen and whether it is as wanted, or why it could not be seen.
+    pub fn of_host(
+        subject: Subject,
+        attribute: &str,
+        wanted: String,
+        seen: Result<(String, bool), String>,
+    ) -> Verdict {
+        let (seen, outcome) = match seen {
+            Ok((seen, true)) => (seen, Outcome::Pass),
+            Ok((seen, false)) => (seen, Outcome::Fail),
+            Err(why) => (why, Outcome::Unknown),
+        };
+        let attribute = attribute.to_owned();
+        let (vantage, best_effort, out_of_sight) = (Vantage::Host, false, false);
+        Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight }
+    }
+
     /// Whether this verdict lets the whole hold: a pass; unsupported where the model says best effort; unknown where the
     /// model says that nobody can look.
     pub fn holds(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_guests::{Condition, GuestError, Status as GuestStatus, console::Console, state::State};
+use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
 
@@ -13,9 +13,6 @@ use crate::{
     progress::{self, Found, Progress, Wait},
     settings::Settings,
 };
-
-/// How many last lines of a dead guest's console are shown where its status has none.
-const LAST_LINES: usize = 8;
 
 /// What there is to tell; `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -46,7 +43,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         Err(error @ GuestError::Libvirt { .. }) => {
             let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
             printer.warn(format!("whether VMs are suspended is not known: {error}{why}"));
-            without_libvirt(&machine, settings).or_fail(Status::Missing)?
+            machine.guests().seen().or_fail(Status::Missing)?
         }
         Err(error) => return Err(Failure::new(Status::Missing, error)),
     };
@@ -65,42 +62,6 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     }
     printer.data(&told, || in_words(&told, progress::now()))?;
     Ok(Status::Holds)
-}
-
-/// How each guest is, as far as files and processes tell.
-fn without_libvirt(
-    machine: &Machine,
-    settings: &Settings,
-) -> Result<BTreeMap<GuestName, GuestStatus>, GuestError> {
-    let mut all = machine.guests().containers().status()?;
-    let state = State::new(settings.state.join("guests"));
-    for guest in state.guests()? {
-        let (Some(definition), Some(console)) = (state.definition(&guest)?, Console::of(&state, &guest)?)
-        else {
-            continue;
-        };
-        if console.kind() != GuestKind::Vm {
-            continue;
-        }
-        let started = state.started(&guest)?;
-        let qemu = started.as_ref().and_then(|started| started.init).filter(|qemu| qemu.is_alive());
-        let condition = match (&started, &qemu) {
-            (Some(_), Some(_)) => Condition::Running,
-            (Some(_), None) => Condition::Died,
-            (None, _) => Condition::Stopped,
-        };
-        let died = condition == Condition::Died;
-        let status = GuestStatus {
-            kind: GuestKind::Vm,
-            condition,
-            pid: qemu.map(|qemu| qemu.id),
-            since: started.map(|started| started.since).filter(|_| qemu.is_some()),
-            functions: definition.functions,
-            last_words: if died { console.last_lines(LAST_LINES) } else { Vec::new() },
-        };
-        all.insert(guest, status);
-    }
-    Ok(all)
 }
 
 /// `now` in milliseconds since 1970.

@@ -18,10 +18,7 @@ use penstock_host::{
     device::{self, Access, Device},
     files,
 };
-use penstock_model::{
-    GuestName, Outcome, Verdict,
-    verdict::{Subject, Vantage},
-};
+use penstock_model::{GuestName, Verdict, verdict::Subject};
 use penstock_plan::action::GuestDefinition;
 
 use super::limits;
@@ -190,26 +187,13 @@ pub fn verdicts(
     let group = pid.clone().and_then(|pid| limits::group_of_devices(root, pid));
     let judge = |wanted: &penstock_model::Device| {
         let seen = pid.clone().and_then(|pid| look(root, pid, &group, wanted));
-        let (seen, outcome) = match seen {
-            Ok((seen, true)) => (seen, Outcome::Pass),
-            Ok((seen, false)) => (seen, Outcome::Fail),
-            Err(why) => (why, Outcome::Unknown),
-        };
         let name = if wanted.inside == wanted.path {
             wanted.path.clone()
         } else {
             format!("{} as {}", wanted.path, wanted.inside)
         };
-        Verdict {
-            subject: Subject::Guest(guest.clone()),
-            attribute: "devices".to_owned(),
-            vantage: Vantage::Host,
-            wanted: format!("{name}: {}", rights(true, wanted.write)),
-            seen,
-            outcome,
-            best_effort: false,
-            out_of_sight: false,
-        }
+        let wanted = format!("{name}: {}", rights(true, wanted.write));
+        Verdict::of_host(Subject::Guest(guest.clone()), "devices", wanted, seen)
     };
     wanted.iter().map(judge).collect()
 }

@@ -4,10 +4,7 @@
 use std::path::PathBuf;
 
 use penstock_host::{Root, files};
-use penstock_model::{
-    CpuSet, Guest, GuestName, Outcome, Verdict,
-    verdict::{Subject, Vantage},
-};
+use penstock_model::{CpuSet, Guest, GuestName, Verdict, verdict::Subject};
 use penstock_plan::action::GuestDefinition;
 
 use crate::{error::GuestError, state::PREFIX};
@@ -57,21 +54,7 @@ pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted
         files::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
     };
     let verdict = |attribute: &str, wanted: String, seen: Result<(String, bool), String>| {
-        let (seen, outcome) = match seen {
-            Ok((seen, true)) => (seen, Outcome::Pass),
-            Ok((seen, false)) => (seen, Outcome::Fail),
-            Err(why) => (why, Outcome::Unknown),
-        };
-        Verdict {
-            subject: Subject::Guest(guest.clone()),
-            attribute: attribute.to_owned(),
-            vantage: Vantage::Host,
-            wanted,
-            seen,
-            outcome,
-            best_effort: false,
-            out_of_sight: false,
-        }
+        Verdict::of_host(Subject::Guest(guest.clone()), attribute, wanted, seen)
     };
     let mut verdicts = Vec::new();
     if let Some(cpus) = wanted.cpus {

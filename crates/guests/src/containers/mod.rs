@@ -1,7 +1,7 @@
 //! The containers of this host (LXC).
 //!
 //! A container owns its functions' network interfaces while it runs (`lxc.net.N.type = phys`) and gives them back when
-//! it stops. [`Containers`] carries out a plan's steps for them; [`ContainerPlace`] is the inside of a running one,
+//! it stops. [`Containers`] starts and stops them; [`ContainerPlace`] is the inside of a running one,
 //! for verification and measurement.
 //!
 //! What a container is kept from: with the default root, an overlay of the host's own, its root user has no
@@ -20,17 +20,13 @@ use std::{
 
 use penstock_host::{InterfaceReport, Netlink, Root, files, process, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
-use penstock_plan::{
-    Action, Carry, CarryError, Fact,
-    action::{GuestDefinition, GuestFunction},
-};
+use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
     error::GuestError,
-    guests::side_by_side,
     state::{Lent, Started, State},
-    status::{Condition, Status},
+    status::Status,
     vms::last_lines,
 };
 
@@ -101,21 +97,8 @@ impl Containers {
             };
             let init = self.running(&guest)?;
             let started = self.state.started(&guest)?;
-            let condition = match (&init, &started) {
-                (Some(_), _) => Condition::Running,
-                (None, Some(_)) => Condition::Died,
-                (None, None) => Condition::Stopped,
-            };
-            let died = condition == Condition::Died;
-            let since = started.map(|started| started.since);
-            let status = Status {
-                kind: GuestKind::Container,
-                condition,
-                last_words: if died { last_lines(&self.console_log(&guest), LINES) } else { Vec::new() },
-                pid: init.map(|init| init.id),
-                since: since.filter(|_| init.is_some()),
-                functions: definition.functions,
-            };
+            let last_words = || last_lines(&self.console_log(&guest), LINES);
+            let status = Status::seen(GuestKind::Container, init, started, definition.functions, last_words);
             all.insert(guest, status);
         }
         Ok(all)
@@ -447,69 +430,5 @@ impl Containers {
     fn boot(&self) -> Result<String, GuestError> {
         let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
         Ok(id.trim().to_owned())
-    }
-
-    fn act(&self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
-        let (attempt, outcome) = match action {
-            Action::DefineGuest(definition) => {
-                (format!("define guest {}", definition.guest), self.define(definition, deadline))
-            }
-            Action::UndefineGuest { guest } => {
-                (format!("remove the definition of guest {guest}"), self.undefine(guest, deadline))
-            }
-            Action::StartGuest { guest } => (format!("start guest {guest}"), self.start(guest, deadline)),
-            Action::StopGuest { guest } => (format!("stop guest {guest}"), self.stop(guest, deadline)),
-            Action::AwaitGuest { guest, within } => {
-                let patience = Duration::from_secs(u64::from(*within)).min(deadline);
-                (format!("see guest {guest} ready"), self.await_ready(guest, patience))
-            }
-            other => return Err(CarryError::Unsupported(format!("containers do not do: {other}"))),
-        };
-        outcome.map_err(|error| error.into_carry_error(&attempt))
-    }
-}
-
-impl Carry for Containers {
-    fn carries(&self, action: &Action) -> bool {
-        matches!(
-            action,
-            Action::DefineGuest(_)
-                | Action::UndefineGuest { .. }
-                | Action::StartGuest { .. }
-                | Action::StopGuest { .. }
-                | Action::AwaitGuest { .. }
-        )
-    }
-
-    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
-        self.act(action, deadline)
-    }
-
-    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
-        side_by_side(actions, |action| self.act(action, deadline))
-    }
-
-    fn observes(&self, fact: &Fact) -> bool {
-        matches!(fact, Fact::GuestDefined { .. } | Fact::GuestRunning { .. })
-    }
-
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
-        let look = || -> Result<(bool, bool, &str), GuestError> {
-            Ok(match fact {
-                Fact::GuestDefined { guest, defined } => {
-                    (*defined, self.state.definition(guest)?.is_some(), "defined")
-                }
-                Fact::GuestRunning { guest, running } => {
-                    (*running, self.running(guest)?.is_some(), "running")
-                }
-                _ => (true, false, "something about containers"),
-            })
-        };
-        let (wanted, is, what) =
-            look().map_err(|error| error.into_carry_error(&format!("see whether {fact}")))?;
-        if wanted == is {
-            return Ok(Ok(()));
-        }
-        Ok(Err(format!("it is {}{what}", if is { "" } else { "not " })))
     }
 }

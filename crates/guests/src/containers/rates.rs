@@ -21,10 +21,7 @@
 use std::{fmt::Write, time::Duration};
 
 use penstock_host::{Command, process};
-use penstock_model::{
-    Function, GuestName, InterfaceName, Outcome, TxRate, Verdict,
-    verdict::{Subject, Vantage},
-};
+use penstock_model::{Function, GuestName, InterfaceName, TxRate, Verdict, verdict::Subject};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 use serde::Deserialize;
 
@@ -200,20 +197,11 @@ pub fn verdicts(
                 let interface = inside(position)?;
                 look(&|arguments| tc(pid, arguments), &interface, rate)
             });
-            let (seen, outcome) = match seen {
-                Ok((seen, true)) => (seen, Outcome::Pass),
-                Ok((seen, false)) => (seen, Outcome::Fail),
-                Err(why) => (why, Outcome::Unknown),
-            };
+            let best_effort = function.best_effort.contains(attribute);
+            let subject = Subject::Function(function.name.clone());
             verdicts.push(Verdict {
-                subject: Subject::Function(function.name.clone()),
-                attribute: attribute.to_owned(),
-                vantage: Vantage::Host,
-                wanted: rate.to_string(),
-                seen,
-                outcome,
-                best_effort: function.best_effort.contains(attribute),
-                out_of_sight: false,
+                best_effort,
+                ..Verdict::of_host(subject, attribute, rate.to_string(), seen)
             });
         };
         judge("egress_rate", function.egress_rate, egress);

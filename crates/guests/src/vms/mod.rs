@@ -113,8 +113,8 @@ impl Vms {
         Ok(found.collect())
     }
 
-    /// How each defined VM is. Fails when one is there and libvirt cannot be asked whether it is suspended.
-    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
+    /// How each defined VM is, but for whether it is suspended, which only libvirt knows.
+    pub fn seen(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = BTreeMap::new();
         for guest in self.state.guests()? {
             // It can be removed between the two looks.
@@ -122,22 +122,16 @@ impl Vms {
                 continue;
             };
             let (process, started) = (self.process(&guest)?, self.state.started(&guest)?);
-            let condition = match (&process, &started) {
-                (Some(_), _) => Condition::Running,
-                (None, Some(_)) => Condition::Died,
-                (None, None) => Condition::Stopped,
-            };
-            let died = condition == Condition::Died;
-            let status = Status {
-                kind: GuestKind::Vm,
-                condition,
-                pid: process.map(|process| process.id),
-                since: started.map(|started| started.since).filter(|_| process.is_some()),
-                functions: definition.functions,
-                last_words: if died { self.console(&guest) } else { Vec::new() },
-            };
+            let last_words = || self.console(&guest);
+            let status = Status::seen(GuestKind::Vm, process, started, definition.functions, last_words);
             all.insert(guest, status);
         }
+        Ok(all)
+    }
+
+    /// How each defined VM is. Fails when one is there and libvirt cannot be asked whether it is suspended.
+    pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
+        let mut all = self.seen()?;
         if all.values().any(|status| status.pid.is_some()) {
             let suspended = self.suspended()?;
             for (_, status) in
