@@ -3,7 +3,6 @@
 
 use std::{fs, path::Path, process::ExitCode, thread, time::Duration};
 
-use libtest_mimic::{Arguments, Trial};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
@@ -16,30 +15,22 @@ use penstock_apply::{
 use penstock_host::{Command, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
 use penstock_plan::{Action, Carry, Direction, Fact, Plan, Step, StepId};
+use penstock_testkit::{needs, trials::Trials};
 
 type Check = fn(&Path);
 
 const PF: &str = "0000:04:00.0";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let missing = penstock_testkit::needs::network_namespace();
-    if let Some(why) = &missing {
-        eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
-    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
     let checks: [(&str, Check); 3] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
         ("a_step_that_fails_leaves_all_as_before_in_netns", a_failure_leaves_all_as_before),
         ("an_interface_is_renamed_in_netns", an_interface_is_renamed),
     ];
-    let trials = checks.into_iter().map(|(name, check)| {
-        Trial::test(name, move || {
-            alone(check);
-            Ok(())
-        })
-        .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
+    trials.run()
 }
 
 /// Runs `check` in new namespaces, with a tree whose `/sys/class/net` is the namespace's own and whose one PCI function

@@ -3,37 +3,33 @@
 use std::{
     cell::RefCell,
     path::{Path, PathBuf},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Failed;
 use penstock_board::{Board, BoardError, Cache, Design, Image, Progress, UpOptions};
 use penstock_host::{Command, Place, files};
 use penstock_model::{Model, Source};
+use penstock_testkit::trials::{Outcome, Trials};
 
-type Outcome = Result<(), Failed>;
-
-fn main() {
-    let mut arguments = Arguments::from_args();
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
     // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
-    arguments.test_threads = Some(1);
-    let missing = if arguments.list { None } else { image().err() };
-    if let Some(reason) = &missing {
-        eprintln!("board tests are skipped: {reason}");
-    }
-    let trial =
-        |name: &str, test: fn() -> Outcome| Trial::test(name, test).with_ignored_flag(missing.is_some());
-    let trials = vec![
-        trial("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
-        trial("one_that_stays_is_found_and_ended_in_board", one_that_stays),
-        trial("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
-        trial("two_hundred_vfs_appear_in_board", two_hundred_vfs),
-        trial("nvme_with_sriov_boots_in_board", nvme),
-        trial("a_vm_with_vfs_of_two_kinds_boots_in_board", vm),
-        trial("the_console_account_does_nothing_else_in_board", console_account),
-        trial("an_image_is_what_it_was_in_board", image_holds),
+    trials.one_at_a_time();
+    let missing = trials.lacking("boards", || image().err());
+    let tests: [(&str, fn() -> Outcome); 8] = [
+        ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
+        ("one_that_stays_is_found_and_ended_in_board", one_that_stays),
+        ("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
+        ("two_hundred_vfs_appear_in_board", two_hundred_vfs),
+        ("nvme_with_sriov_boots_in_board", nvme),
+        ("a_vm_with_vfs_of_two_kinds_boots_in_board", vm),
+        ("the_console_account_does_nothing_else_in_board", console_account),
+        ("an_image_is_what_it_was_in_board", image_holds),
     ];
-    libtest_mimic::run(&arguments, trials).exit();
+    trials.add(&missing, tests);
+    trials.run()
 }
 
 /// The user's cache, where `make test` has put the image.

@@ -1,18 +1,16 @@
 //! The binary as a user meets it, without a board: what it prints where, and how it exits.
 #![allow(clippy::disallowed_methods)]
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
-use penstock_testkit::{binary::Run, models};
+use penstock_testkit::{
+    binary::{Run, run_built},
+    models,
+};
 
 /// Runs the binary of this build.
 fn penstock(directory: &Path, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    command.current_dir(directory).env("NO_COLOR", "1").env("XDG_CACHE_HOME", directory.join("cache"));
-    command.args(arguments).output().unwrap().into()
+    run_built(env!("CARGO_BIN_EXE_penstock"), directory, arguments)
 }
 
 fn write(directory: &Path, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {

@@ -4,15 +4,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use penstock_testkit::binary::Run;
+use penstock_testkit::binary::{Run, run_built};
 
 fn penstock(directory: &Path, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    command.current_dir(directory).env("NO_COLOR", "1").env("XDG_CACHE_HOME", directory.join("cache"));
-    command.args(arguments).output().unwrap().into()
+    run_built(env!("CARGO_BIN_EXE_penstock"), directory, arguments)
 }
 
 const MODEL: &str = "\

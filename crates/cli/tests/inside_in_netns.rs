@@ -3,12 +3,10 @@
 
 use std::{
     process::ExitCode,
-    sync::mpsc::{Sender, channel},
     thread,
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
 use penstock_apply::{
     Eyes, KernelEyes,
     verify::{Crossing, Post, Remote},
@@ -21,16 +19,14 @@ use penstock_host::{
     },
 };
 use penstock_model::Mac;
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let missing = penstock_testkit::needs::network_namespace();
-    if let Some(why) = &missing {
-        eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
-    }
-    let checks: [(&str, fn()); 6] = [
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let tests: [(&str, fn()); 6] = [
         ("interfaces_are_told_in_netns", interfaces_are_told),
         ("frames_cross_kernels_and_silence_is_proven_in_netns", frames_cross_kernels),
         ("a_place_that_is_slow_is_given_a_longer_window_in_netns", a_slow_place),
@@ -38,38 +34,8 @@ fn main() -> ExitCode {
         ("a_place_that_fails_hides_its_own_paths_alone_in_netns", a_place_that_fails),
         ("a_vm_asks_one_that_nobody_looks_into_in_netns", a_vm_asks),
     ];
-    let trials = checks.into_iter().map(|(name, check)| {
-        Trial::test(name, move || {
-            check();
-            Ok(())
-        })
-        .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
-
-/// A network namespace, kept by a thread that lives in it.
-struct Namespace {
-    id: u32,
-    _keep: Sender<()>,
-}
-
-impl Namespace {
-    fn new() -> Namespace {
-        let (send_id, id) = channel();
-        let (keep, end) = channel::<()>();
-        thread::spawn(move || {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            send_id.send(nix::unistd::gettid().as_raw() as u32).unwrap();
-            let _ = end.recv();
-        });
-        Namespace { id: id.recv().unwrap(), _keep: keep }
-    }
-
-    fn batch(&self, program: &str, lines: &str) {
-        let net = format!("--net=/proc/{}/ns/net", self.id);
-        Command::new("nsenter").args([&net, program, "-batch", "-"]).input(lines).succeed().expect(lines);
-    }
+    trials.add(&missing, tests);
+    trials.run()
 }
 
 /// A namespace that is reached as a VM is: a command with its input, and what it printed at its end.

@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
 use penstock_guests::{
     Containers,
     console::{Console, Holder, Replay, Taken, Turn, share_with},
@@ -22,12 +21,13 @@ use penstock_guests::{
 use penstock_host::{Root, process};
 use penstock_model::{GuestKind, GuestName};
 use penstock_plan::action::GuestDefinition;
+use penstock_testkit::{needs, trials::Trials};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let anywhere: &[(&str, fn())] = &[
+    let mut trials = Trials::from_arguments();
+    let anywhere: [(&str, fn()); 9] = [
         ("a_scroll_back_keeps_text_and_colours", keeps_text_and_colours),
         ("a_scroll_back_drops_all_that_a_terminal_obeys", drops_the_rest),
         ("any_bytes_make_a_harmless_scroll_back", any_bytes),
@@ -38,31 +38,14 @@ fn main() -> ExitCode {
         ("a_line_is_drained_and_tells_of_its_end", line_is_drained),
         ("a_guest_that_takes_no_input_holds_nobody_up", takes_no_input),
     ];
-    let as_root: &[(&str, fn())] = &[("what_is_shared_with_the_group", shared)];
-    let with_lxc: &[(&str, fn())] = &[("a_containers_console_in_netns", container)];
-    let not_root = (!process::is_root()).then_some("needs root");
-    let no_lxc = not_root.or(["lxc-start", "lxc-console"]
-        .iter()
-        .any(|program| process::find(program).is_none())
-        .then_some("needs LXC"));
-    let groups = [(anywhere, None), (as_root, not_root), (with_lxc, no_lxc)];
-    let trials = groups.into_iter().flat_map(|(tests, lacking)| {
-        if let Some(what) = lacking {
-            eprintln!(
-                "not tested here, it {what}: {:?}",
-                tests.iter().map(|(name, _)| name).collect::<Vec<_>>()
-            );
-        }
-        tests.iter().map(move |(name, test)| {
-            let test = *test;
-            Trial::test(*name, move || {
-                test();
-                Ok(())
-            })
-            .with_ignored_flag(lacking.is_some())
-        })
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let as_root: [(&str, fn()); 1] = [("what_is_shared_with_the_group", shared)];
+    let with_lxc: [(&str, fn()); 1] = [("a_containers_console_in_netns", container)];
+    let no_root = trials.lacking("what is shared", || (!process::is_root()).then(|| "needs root".to_owned()));
+    let no_lxc = trials.lacking("consoles of containers", || needs::containers(&["lxc-console"]));
+    trials.add(&None, anywhere);
+    trials.add(&no_root, as_root);
+    trials.add(&no_lxc, with_lxc);
+    trials.run()
 }
 
 fn until(what: &str, mut seen: impl FnMut() -> bool) {

@@ -15,25 +15,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
 use penstock_guests::{Builtin, Containers, Guests, Recognise, Vms};
-use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, process};
+use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root};
 use penstock_model::{Bdf, ByteSize, Guest, GuestName, Mac, Mtu, Outcome};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
     action::{GuestDefinition, GuestFunction},
 };
+use penstock_testkit::{needs, trials::Trials};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let lacking = lacking();
-    if let Some(what) = &lacking {
-        eprintln!("containers are not tested here: {what}");
-    }
-    let tests: &[(&str, fn())] = &[
+    let mut trials = Trials::from_arguments();
+    let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
+    let tests: [(&str, fn()); 19] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("commands_and_files_inside_in_netns", commands_and_files_inside),
         ("two_at_once_reach_each_other_in_netns", two_at_once),
@@ -54,36 +51,12 @@ fn main() -> ExitCode {
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
     ];
-    if lacking.is_none() {
+    if lacking.is_none() && trials.run_at_all() {
         // Of the whole process, before it has a second thread: what LXC gives back comes back here.
         unshare(CloneFlags::CLONE_NEWNET).expect("root may make a network namespace");
     }
-    let trials = tests.iter().map(|(name, test)| {
-        let test = *test;
-        Trial::test(*name, move || {
-            test();
-            Ok(())
-        })
-        .with_ignored_flag(lacking.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
-
-/// What is missing here to run containers.
-fn lacking() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("needs root".to_owned());
-    }
-    for program in ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach", "ip", "ping"] {
-        if process::find(program).is_none() {
-            return Some(format!("needs {program}"));
-        }
-    }
-    let kernel = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    if !kernel.contains("\toverlay\n") {
-        return Some("needs overlayfs".to_owned());
-    }
-    None
+    trials.add(&lacking, tests);
+    trials.run()
 }
 
 /// Tells interfaces by their MAC address, as a VF is told by its PCI device.

@@ -10,62 +10,41 @@ use std::{
     time::Duration,
 };
 
-use libtest_mimic::{Arguments, Trial};
 use penstock_guests::{
     Containers, GuestError,
     containers::devices::{conflict, used_by_host},
 };
-use penstock_host::{Command, Place, Root, device, process};
+use penstock_host::{Command, Place, Root, device};
 use penstock_model::{Device, Guest, GuestName, Outcome};
 use penstock_plan::action::GuestDefinition;
+use penstock_testkit::{needs, trials::Trials};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let lacking = if arguments.list { None } else { lacking() };
-    if let Some(what) = &lacking {
-        eprintln!("devices are not tried here: {what}");
-    }
-    let plain: &[(&str, fn())] = &[
+    let mut trials = Trials::from_arguments();
+    let lacking = trials.lacking("devices of containers", lacking);
+    let plain: [(&str, fn()); 5] = [
         ("what_the_host_uses", what_the_host_uses),
         ("a_disk_is_used_when_a_part_of_it_is", used_in_part),
         ("ways_around_a_disk", ways_around),
         ("odd_tables_are_survived", odd_tables),
         ("what_is_no_device_is_refused", no_device),
     ];
-    let real: &[(&str, fn())] = &[
+    let real: [(&str, fn()); 3] = [
         ("a_device_inside_in_netns", device_inside),
         ("a_device_that_is_another_now_in_netns", another_now),
         ("a_device_that_the_host_uses_is_refused_in_netns", host_uses_it),
     ];
-    let trial = |ignored: bool| {
-        move |(name, test): &(&'static str, fn())| {
-            let test = *test;
-            let trial = Trial::test(*name, move || {
-                test();
-                Ok(())
-            });
-            trial.with_ignored_flag(ignored)
-        }
-    };
-    let mut trials: Vec<Trial> = plain.iter().map(trial(false)).collect();
-    trials.extend(real.iter().map(trial(lacking.is_some())));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    trials.add(&None, plain);
+    trials.add(&lacking, real);
+    trials.run()
 }
 
 /// What is missing here to give a container a loop device.
 fn lacking() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("needs root".to_owned());
-    }
-    for program in ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach", "losetup", "mkswap", "swapon"] {
-        if process::find(program).is_none() {
-            return Some(format!("needs {program}"));
-        }
-    }
-    if !fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("\toverlay\n") {
-        return Some("needs overlayfs".to_owned());
+    if let Some(what) = needs::containers(&["losetup", "mkswap", "swapon"]) {
+        return Some(what);
     }
     // Where it is a module nothing else may have asked for it yet.
     let _ = Program::new("modprobe").args(["-q", "loop"]).output();

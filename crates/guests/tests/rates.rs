@@ -12,15 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
 use penstock_guests::{
     Containers, GuestError, Recognise,
     containers::rates::{failure, redirect, root_rate},
 };
-use penstock_host::{InterfaceReport, Netlink, Place, Root, namespace, process};
+use penstock_host::{InterfaceReport, Netlink, Place, Root, namespace};
 use penstock_model::{Bdf, Function, Guest, GuestName, Mac, Outcome, TxRate, VfSettings};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
+use penstock_testkit::{needs, trials::Trials};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,54 +31,33 @@ const RATE: u32 = 20;
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let lacking = if arguments.list { None } else { lacking() };
-    if let Some(what) = &lacking {
-        eprintln!("rates are not tried here: {what}");
-    }
-    let plain: &[(&str, fn())] = &[
+    let mut trials = Trials::from_arguments();
+    let lacking = trials.lacking("rates of containers", lacking);
+    let plain: [(&str, fn()); 5] = [
         ("a_bucket_is_told_by_its_rate", bucket_is_told_by_its_rate),
         ("what_is_no_bucket_limits_nothing", no_bucket),
         ("all_that_comes_in_must_be_led_away", all_is_led_away),
         ("what_tc_never_prints_is_an_error", never_printed),
         ("the_log_tells_what_failed", log_tells),
     ];
-    let real: &[(&str, fn())] = &[
+    let real: [(&str, fn()); 3] = [
         ("rates_hold_in_netns", rates_hold),
         ("a_rate_that_the_guest_took_away_is_told_in_netns", taken_away),
         ("a_rate_that_cannot_be_set_gives_all_back_in_netns", cannot_be_set),
     ];
-    if lacking.is_none() && !arguments.list {
+    if lacking.is_none() && trials.run_at_all() {
         // Of the whole process, before it has a second thread: what LXC gives back comes back here.
         unshare(CloneFlags::CLONE_NEWNET).expect("root may make a network namespace");
     }
-    let trial = |ignored: bool| {
-        move |(name, test): &(&'static str, fn())| {
-            let test = *test;
-            let trial = Trial::test(*name, move || {
-                test();
-                Ok(())
-            });
-            trial.with_ignored_flag(ignored)
-        }
-    };
-    let mut trials: Vec<Trial> = plain.iter().map(trial(false)).collect();
-    trials.extend(real.iter().map(trial(lacking.is_some())));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    trials.add(&None, plain);
+    trials.add(&lacking, real);
+    trials.run()
 }
 
 /// What is missing here to hold rates of containers.
 fn lacking() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("needs root".to_owned());
-    }
-    for program in ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach", "ip", "tc", "nsenter"] {
-        if process::find(program).is_none() {
-            return Some(format!("needs {program}"));
-        }
-    }
-    if !std::fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("\toverlay\n") {
-        return Some("needs overlayfs".to_owned());
+    if let Some(what) = needs::containers(&["ip", "tc", "nsenter"]) {
+        return Some(what);
     }
     let line = "ip link add name a0 type veth peer name b0 && ip link add name c0 type ifb && \
                 tc qdisc add dev a0 root tbf rate 1mbit burst 20000 limit 20000 && tc qdisc add dev a0 ingress && \

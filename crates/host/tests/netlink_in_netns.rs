@@ -2,9 +2,6 @@
 //! the independent witness of what was changed.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "netns/mod.rs"]
-mod netns;
-
 use std::{
     collections::BTreeSet,
     fmt::Write,
@@ -13,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
-use netns::Namespace;
 use nix::errno::Errno;
 use penstock_host::{
     Here, InterfaceReport, Netlink, NetlinkError, PciFunction, Place, Root,
@@ -23,15 +18,13 @@ use penstock_host::{
     netlink::wait_for_interface,
 };
 use penstock_model::{Bdf, InterfaceAddress, Mac, Mtu, VfAttribute, VfIndex, inventory::SwitchMode};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
 type Check = fn();
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let missing = penstock_testkit::needs::network_namespace();
-    if let Some(why) = &missing {
-        eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
-    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
     let plain: [(&str, Check); 15] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
@@ -53,33 +46,22 @@ fn main() -> ExitCode {
         ("vlans_part_the_ports_of_a_bridge_in_netns", vlans_part_the_ports_of_a_bridge),
         ("a_frame_whose_tag_was_stripped_counts_in_netns", a_frame_whose_tag_was_stripped_counts),
     ];
-    let function = pci_interface();
-    if function.is_none() {
-        eprintln!("no interface here belongs to a PCI function, so finding one by its function is ignored");
-    }
-    let no_vlan = missing.is_some() || !kernel_has_vlans();
-    if missing.is_none() && no_vlan {
-        eprintln!("this kernel has no VLANs (CONFIG_VLAN_8021Q), so their tests are ignored");
-    }
-    let trial = |ignored: bool| {
-        move |(name, check): (&str, Check)| {
-            Trial::test(name, move || {
-                check();
-                Ok(())
-            })
-            .with_ignored_flag(ignored)
-        }
-    };
-    let mut trials: Vec<Trial> = plain.into_iter().map(trial(missing.is_some())).collect();
-    let known = function.clone();
-    let find = Trial::test("an_interface_is_found_by_its_function", move || {
-        let (function, name) = known.expect("this trial runs only with one");
-        an_interface_is_found_by_its_function(function, &name);
-        Ok(())
+    let no_vlan = missing.clone().or_else(|| {
+        let look = || (!kernel_has_vlans()).then(|| "this kernel has none (CONFIG_VLAN_8021Q)".to_owned());
+        trials.lacking("VLANs", look)
     });
-    trials.push(find.with_ignored_flag(function.is_none()));
-    trials.extend(vlan.into_iter().map(trial(no_vlan)));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let function = pci_interface();
+    let no_function = trials.lacking("interfaces of PCI functions", || {
+        function.is_none().then(|| "no interface here belongs to a PCI function".to_owned())
+    });
+    let find = move || {
+        let (function, name) = function.expect("this runs only with one");
+        an_interface_is_found_by_its_function(function, &name);
+    };
+    trials.add(&missing, plain);
+    trials.add(&no_function, [("an_interface_is_found_by_its_function", find)]);
+    trials.add(&no_vlan, vlan);
+    trials.run()
 }
 
 fn kernel_has_vlans() -> bool {

@@ -1,17 +1,12 @@
 //! Questions that a guest's kernel answers by itself: here Linux in a network namespace, with no program of ours inside.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "netns/mod.rs"]
-mod netns;
-
 use std::{
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Trial};
-use netns::Namespace;
 use penstock_host::{
     Command, Netlink,
     frames::{
@@ -20,14 +15,12 @@ use penstock_host::{
     },
 };
 use penstock_model::Mac;
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let missing = penstock_testkit::needs::network_namespace();
-    if let Some(why) = &missing {
-        eprintln!("network namespaces cannot be made here, so their tests are ignored: {why}");
-    }
-    let checks: [(&str, fn()); 8] = [
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let tests: [(&str, fn()); 8] = [
         ("linux_answers_by_itself_in_netns", linux_answers_by_itself),
         ("linux_answers_whatever_it_is_set_to_in_netns", linux_answers_whatever_it_is_set_to),
         ("who_does_not_have_the_address_does_not_answer_in_netns", another_address_or_mac),
@@ -37,14 +30,8 @@ fn main() -> ExitCode {
         ("an_end_that_is_down_asks_nothing_in_netns", an_end_that_is_down_asks_nothing),
         ("a_station_asks_too_in_netns", a_station_asks_too),
     ];
-    let trials = checks.into_iter().map(|(name, check)| {
-        Trial::test(name, move || {
-            check();
-            Ok(())
-        })
-        .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    trials.add(&missing, tests);
+    trials.run()
 }
 
 const PATIENCE: Patience = Patience { arrival: Duration::from_secs(20), silence: Duration::from_secs(20) };

@@ -7,6 +7,8 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::trials::Outcome;
+
 /// The optimised, static binary: `$PENSTOCK_BINARY`, or what `make build` leaves. `None` when it was not built.
 pub fn path() -> Option<PathBuf> {
     let built =
@@ -39,6 +41,21 @@ pub struct Run {
     pub stderr: String,
 }
 
+impl Run {
+    /// Whether it ended with this exit status; what it said, else.
+    ///
+    /// # Errors
+    ///
+    /// With both outputs.
+    pub fn ended_with(&self, status: i32) -> Outcome {
+        if self.status == status {
+            return Ok(());
+        }
+        let Run { status: ended, stdout, stderr } = self;
+        Err(format!("status {ended} instead of {status}\n{stdout}\n{stderr}").into())
+    }
+}
+
 impl From<Output> for Run {
     fn from(output: Output) -> Run {
         Run {
@@ -56,4 +73,16 @@ impl From<Output> for Run {
 /// When it cannot be started.
 pub fn run<A: AsRef<OsStr>>(directory: &Path, arguments: impl IntoIterator<Item = A>) -> Run {
     command(directory).args(arguments).output().expect("the binary runs").into()
+}
+
+/// Runs `program`, the binary of this build, with these arguments in `directory`: without colours, with a cache of the
+/// test's own.
+///
+/// # Panics
+///
+/// When it cannot be started.
+pub fn run_built(program: &str, directory: &Path, arguments: &[&str]) -> Run {
+    let mut command = Command::new(program);
+    command.current_dir(directory).env("NO_COLOR", "1").env("XDG_CACHE_HOME", directory.join("cache"));
+    command.args(arguments).output().expect("the binary runs").into()
 }

@@ -6,5 +6,7 @@
 pub mod binary;
 pub mod board;
 pub mod models;
+pub mod namespace;
 pub mod needs;
 pub mod sysfs;
+pub mod trials;

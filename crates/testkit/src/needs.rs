@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use penstock_host::process;
+
 use crate::binary;
 
 /// Why no board can be booted here, if so: the binary was not built, or its image cannot be made.
@@ -27,4 +29,17 @@ pub fn network_namespace() -> Option<String> {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
+}
+
+/// Why no container can be run here by root with LXC and the programs `more`, if so.
+pub fn containers(more: &[&str]) -> Option<String> {
+    if !process::is_root() {
+        return Some("needs root".to_owned());
+    }
+    let lxc = ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"];
+    if let Some(program) = lxc.iter().chain(more).find(|program| process::find(program).is_none()) {
+        return Some(format!("needs {program}"));
+    }
+    let kernel = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    (!kernel.contains("\toverlay\n")).then(|| "needs overlayfs".to_owned())
 }

@@ -1,0 +1,76 @@
+//! Tests that say what they need: those that cannot run on a machine are ignored, and why is on standard error.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// How a test ends that can fail without a panic.
+pub type Outcome = Result<(), Failed>;
+
+/// What a test gives back.
+pub trait Ending {
+    /// Whether it passed.
+    fn outcome(self) -> Outcome;
+}
+
+impl Ending for () {
+    fn outcome(self) -> Outcome {
+        Ok(())
+    }
+}
+
+impl Ending for Outcome {
+    fn outcome(self) -> Outcome {
+        self
+    }
+}
+
+/// The tests of one program, for a `[[test]]` with `harness = false`.
+pub struct Trials {
+    arguments: Arguments,
+    trials: Vec<Trial>,
+}
+
+impl Trials {
+    /// None yet; the arguments are those of the program.
+    pub fn from_arguments() -> Trials {
+        Trials { arguments: Arguments::from_args(), trials: Vec::new() }
+    }
+
+    /// Runs one test after the other.
+    pub fn one_at_a_time(&mut self) {
+        self.arguments.test_threads = Some(1);
+    }
+
+    /// Why tests of `what` cannot run here, if so, which is said. `None` when they are only listed: then nothing is
+    /// looked at.
+    pub fn lacking(&self, what: &str, look: impl FnOnce() -> Option<String>) -> Option<String> {
+        let why = if self.arguments.list { None } else { look() };
+        if let Some(why) = &why {
+            eprintln!("{what} cannot be tested here, so their tests are ignored: {why}");
+        }
+        why
+    }
+
+    /// Whether the tests are run, not only listed.
+    pub fn run_at_all(&self) -> bool {
+        !self.arguments.list
+    }
+
+    /// Adds tests, which are ignored when something is `lacking`.
+    pub fn add<E: Ending, T: FnOnce() -> E + Send + 'static>(
+        &mut self,
+        lacking: &Option<String>,
+        tests: impl IntoIterator<Item = (&'static str, T)>,
+    ) {
+        let trials = tests.into_iter().map(|(name, test)| {
+            Trial::test(name, move || test().outcome()).with_ignored_flag(lacking.is_some())
+        });
+        self.trials.extend(trials);
+    }
+
+    /// Runs them, and says how that ended.
+    pub fn run(self) -> ExitCode {
+        libtest_mimic::run(&self.arguments, self.trials).exit_code()
+    }
+}
