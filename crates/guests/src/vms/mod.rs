@@ -20,11 +20,7 @@ use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
 use penstock_model::{Boot, GuestKind, GuestName, Inside, Vm, inventory::FoundGuest};
 use penstock_plan::action::GuestDefinition;
 
-use self::{
-    domain::{Booted, Domain},
-    place::report_of,
-    virsh::Virsh,
-};
+use self::{place::report_of, virsh::Virsh};
 use crate::{
     error::GuestError,
     state::{PREFIX, Started, State},
@@ -38,6 +34,7 @@ pub mod console_report;
 pub mod domain;
 mod needs;
 mod place;
+mod prepare;
 mod virsh;
 mod words;
 
@@ -74,10 +71,6 @@ const ASK: Duration = Duration::from_millis(500);
 
 /// After how long the agent of a guest that has not said on its console that it is ready is asked all the same.
 const ASK_ANYWAY: Duration = Duration::from_secs(5);
-
-/// The command line of the builtin guest: each byte on a serial console costs a slow machine an exit of the VM, and what
-/// the host's processor needs against itself the host's kernel does.
-const BUILTIN_COMMAND_LINE: &str = "console=ttyS0 quiet mitigations=off tsc=reliable no_timer_check";
 
 /// The VMs of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -450,71 +443,6 @@ impl Vms {
         needs::memory(&self.root, definition)
     }
 
-    /// Writes what the guest boots and what libvirt reads.
-    fn prepare(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
-        let guest = &definition.guest;
-        for old in ["console.log", "console.log.0", "console.log.1", "console.log.2", "console.sock"] {
-            files::remove_file(self.state.file(guest, old))?;
-        }
-        // libvirt runs QEMU as another user.
-        for directory in [self.state.directory().to_owned(), self.state.of(guest)] {
-            files::set_mode(directory, 0o755)?;
-        }
-        let boot = self.booted(definition)?;
-        let emulator = needs::emulator(&self.root, &self.state, definition)?;
-        let text = domain::render(&Domain {
-            definition,
-            boot: &boot,
-            emulator: emulator.as_ref(),
-            console_log: &self.console_log(guest).to_string_lossy(),
-            console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
-        });
-        Ok(files::write_atomic(self.state.file(guest, "domain.xml"), text)?)
-    }
-
-    /// What the guest boots, made where it has to be.
-    fn booted(&self, definition: &GuestDefinition) -> Result<Booted, GuestError> {
-        let guest = &definition.guest;
-        let vm = vm(definition);
-        let there = |what: &'static str, path: &String| {
-            if files::exists(path) {
-                return Ok(PathBuf::from(path));
-            }
-            Err(GuestError::NoFile { guest: guest.clone(), what, path: path.clone() })
-        };
-        Ok(match &vm.boot {
-            Boot::Builtin => {
-                let looked = || self.builtin.directories.clone();
-                let (kernel, initramfs) =
-                    self.builtin.find().ok_or_else(|| GuestError::NoBuiltin { looked: looked() })?;
-                // Beside the other: a user's own directories are closed to QEMU, and AppArmor closes /usr/lib.
-                let own = |name: &str| self.state.file(guest, name);
-                files::copy(&kernel, own("vmlinuz"))?;
-                files::set_mode(own("vmlinuz"), 0o644)?;
-                let program = if vm.inside == Inside::Agent { self.own_program()? } else { None };
-                builtin::write_initramfs(definition, &initramfs, program.as_ref(), &own("initramfs"))?;
-                Booted::Kernel {
-                    kernel: own("vmlinuz"),
-                    initramfs: Some(own("initramfs")),
-                    command_line: command_line(BUILTIN_COMMAND_LINE, &vm),
-                }
-            }
-            Boot::Kernel { kernel, initramfs } => Booted::Kernel {
-                kernel: there("kernel", kernel)?,
-                initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
-                command_line: command_line("console=ttyS0", &vm),
-            },
-            Boot::Disk { path, format } => Booted::Disk { path: there("disk image", path)?, format: *format },
-        })
-    }
-
-    /// This program, where a builtin guest can run it.
-    fn own_program(&self) -> Result<Option<PathBuf>, GuestError> {
-        let own = std::env::current_exe();
-        // Without it nothing can be looked into as well as with it; everything else works.
-        Ok(own.ok().filter(|path| files::exists(path)))
-    }
-
     /// Ends what is left of a creation that failed.
     fn abandon(&self, guest: &GuestName) {
         if self.end_what_is_made(guest, MOMENT).is_ok() {
@@ -620,13 +548,6 @@ impl Vms {
     fn boot(&self) -> Result<String, GuestError> {
         let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
         Ok(id.trim().to_owned())
-    }
-}
-
-fn command_line(given: &str, vm: &Vm) -> String {
-    match &vm.command_line {
-        Some(more) => format!("{given} {more}"),
-        None => given.to_owned(),
     }
 }
 

@@ -1,0 +1,91 @@
+//! What is made for a VM before libvirt is asked: what it boots, and its domain.
+
+use std::path::PathBuf;
+
+use penstock_host::files;
+use penstock_model::{Boot, Inside, Vm};
+use penstock_plan::action::GuestDefinition;
+
+use super::{
+    Vms, builtin,
+    domain::{self, Booted, Domain},
+    needs, vm,
+};
+use crate::error::GuestError;
+
+/// The command line of the builtin guest: each byte on a serial console costs a slow machine an exit of the VM, and what
+/// the host's processor needs against itself the host's kernel does.
+const BUILTIN_COMMAND_LINE: &str = "console=ttyS0 quiet mitigations=off tsc=reliable no_timer_check";
+
+impl Vms {
+    /// Writes what the guest boots and what libvirt reads.
+    pub(super) fn prepare(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
+        let guest = &definition.guest;
+        for old in ["console.log", "console.log.0", "console.log.1", "console.log.2", "console.sock"] {
+            files::remove_file(self.state.file(guest, old))?;
+        }
+        // libvirt runs QEMU as another user.
+        for directory in [self.state.directory().to_owned(), self.state.of(guest)] {
+            files::set_mode(directory, 0o755)?;
+        }
+        let boot = self.booted(definition)?;
+        let emulator = needs::emulator(&self.root, &self.state, definition)?;
+        let text = domain::render(&Domain {
+            definition,
+            boot: &boot,
+            emulator: emulator.as_ref(),
+            console_log: &self.console_log(guest).to_string_lossy(),
+            console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
+        });
+        Ok(files::write_atomic(self.state.file(guest, "domain.xml"), text)?)
+    }
+
+    /// What the guest boots, made where it has to be.
+    fn booted(&self, definition: &GuestDefinition) -> Result<Booted, GuestError> {
+        let guest = &definition.guest;
+        let vm = vm(definition);
+        let there = |what: &'static str, path: &String| {
+            if files::exists(path) {
+                return Ok(PathBuf::from(path));
+            }
+            Err(GuestError::NoFile { guest: guest.clone(), what, path: path.clone() })
+        };
+        Ok(match &vm.boot {
+            Boot::Builtin => {
+                let looked = || self.builtin.directories.clone();
+                let (kernel, initramfs) =
+                    self.builtin.find().ok_or_else(|| GuestError::NoBuiltin { looked: looked() })?;
+                // Beside the other: a user's own directories are closed to QEMU, and AppArmor closes /usr/lib.
+                let own = |name: &str| self.state.file(guest, name);
+                files::copy(&kernel, own("vmlinuz"))?;
+                files::set_mode(own("vmlinuz"), 0o644)?;
+                let program = if vm.inside == Inside::Agent { own_program() } else { None };
+                builtin::write_initramfs(definition, &initramfs, program.as_ref(), &own("initramfs"))?;
+                Booted::Kernel {
+                    kernel: own("vmlinuz"),
+                    initramfs: Some(own("initramfs")),
+                    command_line: command_line(BUILTIN_COMMAND_LINE, &vm),
+                }
+            }
+            Boot::Kernel { kernel, initramfs } => Booted::Kernel {
+                kernel: there("kernel", kernel)?,
+                initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
+                command_line: command_line("console=ttyS0", &vm),
+            },
+            Boot::Disk { path, format } => Booted::Disk { path: there("disk image", path)?, format: *format },
+        })
+    }
+}
+
+/// This program, where a builtin guest can run it.
+fn own_program() -> Option<PathBuf> {
+    // Without it the guest cannot be looked into as well as with it; everything else works.
+    std::env::current_exe().ok().filter(|path| files::exists(path))
+}
+
+fn command_line(given: &str, vm: &Vm) -> String {
+    match &vm.command_line {
+        Some(more) => format!("{given} {more}"),
+        None => given.to_owned(),
+    }
+}
