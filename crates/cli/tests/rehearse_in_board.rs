@@ -12,14 +12,14 @@ use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{self, Run, run},
     needs,
-    trials::{Outcome, Trials},
+    trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, fn() -> Outcome); 9] = [
+    let tests: [(&str, Test); 9] = [
         ("the_examples_hold_in_board", the_examples_hold),
         ("the_published_machine_is_proven_from_inside_in_board", the_published_machine_is_proven_from_inside),
         ("vlans_keep_guests_apart_in_board", vlans_keep_guests_apart),

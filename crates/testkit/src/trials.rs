@@ -7,6 +7,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// How a test ends that can fail without a panic.
 pub type Outcome = Result<(), Failed>;
 
+/// A test that can fail without a panic.
+pub type Test = fn() -> Outcome;
+
 /// What a test gives back.
 pub trait Ending {
     /// Whether it passed.
