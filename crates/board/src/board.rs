@@ -52,6 +52,10 @@ fn resume_patience(design: &Design) -> Duration {
 /// The account on a board that is for consoles of guests.
 const CONSOLE_ACCOUNT: &str = "console";
 
+/// What makes SSH use a terminal, on a connection of its own: on a shared one nobody tells the board that a client was
+/// killed, and what it ran there stays, with the right to write to a console.
+const ALONE: [&str; 3] = ["-t", "-S", "none"];
+
 /// How long the first connection may take.
 const SSH_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -194,9 +198,10 @@ impl Board {
         machine::serial_log(&self.directory)
     }
 
-    /// The command that enters it, or runs `words` in it, on this terminal. The words are passed on as they are.
-    pub fn ssh_command(&self, words: &[String]) -> Command {
-        let ssh = self.shell.ssh();
+    /// The command that enters it, or runs `words` in it, on this terminal. The words are passed on as they are, and get a
+    /// terminal of their own there when `terminal` says so.
+    pub fn ssh_command(&self, words: &[String], terminal: bool) -> Command {
+        let ssh = if terminal { self.shell.ssh().args(ALONE) } else { self.shell.ssh() };
         if words.is_empty() {
             return ssh;
         }
@@ -205,7 +210,7 @@ impl Board {
 
     /// The command that attaches this terminal to the console of `guest`, as the account that may do nothing else.
     pub fn console_command(&self, guest: &GuestName) -> Command {
-        self.shell.ssh_as(CONSOLE_ACCOUNT).arg("-t").arg("--").arg(guest.as_str())
+        self.shell.ssh_as(CONSOLE_ACCOUNT).args(ALONE).arg("--").arg(guest.as_str())
     }
 
     /// The same words as a place would run them.

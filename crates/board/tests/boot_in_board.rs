@@ -11,14 +11,14 @@ use libtest_mimic::Failed;
 use penstock_board::{Board, BoardError, Cache, Design, Image, Progress, UpOptions};
 use penstock_host::{Command, Place, files};
 use penstock_model::{Model, Source};
-use penstock_testkit::trials::{Outcome, Trials};
+use penstock_testkit::trials::{Outcome, Test, Trials};
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
     trials.one_at_a_time();
     let missing = trials.lacking("boards", || image().err());
-    let tests: [(&str, fn() -> Outcome); 8] = [
+    let tests: [(&str, Test); 8] = [
         ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
         ("one_that_stays_is_found_and_ended_in_board", one_that_stays),
         ("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
@@ -175,7 +175,7 @@ fn one_that_stays() -> Outcome {
     let board = Board::attach(&cache, "kept")?;
     assert_eq!(inside(&board, "hostname")?, "board\n");
     let words = ["echo".to_owned(), "a  b".to_owned()];
-    assert_eq!(board.ssh_command(&words).succeed()?.text(), "a  b\n");
+    assert_eq!(board.ssh_command(&words, false).succeed()?.text(), "a  b\n");
     drop(board);
     assert_eq!(Board::list(&cache)?.len(), 1, "looking at a board does not end it");
     Board::drop_kept(&cache, "kept")?;

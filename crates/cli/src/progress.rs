@@ -223,6 +223,10 @@ impl Known {
                 None => format!("link of {pf}"),
             },
             Action::AwaitGuest { guest, .. } => format!("guest {guest} to be ready"),
+            Action::CreateGuest { guest } => format!("guest {guest} to be made"),
+            Action::StartGuest { guest } => format!("guest {guest} to be started"),
+            Action::ResumeGuest { guest } => format!("guest {guest} to be let run"),
+            Action::StopGuest { guest } => format!("guest {guest} to be stopped"),
             other => other.to_string(),
         }
     }
@@ -339,10 +343,14 @@ mod tests {
         let mut kept = Kept::new(&mut nobody, &plan, Mode::Apply, path.clone());
         assert_eq!(read(&path), Found::Nothing, "not before the first step");
         kept.started(&plan.steps[0]);
-        let making = "guest rt-2: create, suspended";
+        let making = "guest rt-2 to be made";
         assert_eq!(
             whats(&running(&path)),
-            [format!("box: {making}"), "other: guest other: start".to_owned(), format!("rt-2: {making}")]
+            [
+                format!("box: {making}"),
+                "other: guest other to be started".to_owned(),
+                format!("rt-2: {making}")
+            ]
         );
         kept.finished(&plan.steps[0], &report(&plan.steps[0], Ending::Done));
         kept.started(&plan.steps[1]);
@@ -350,7 +358,7 @@ mod tests {
         let link = "link of NET1 (0000:02:00.0)";
         assert_eq!(
             whats(&progress),
-            [format!("box: {link}"), "other: guest other: start".to_owned(), format!("rt-2: {link}")]
+            [format!("box: {link}"), "other: guest other to be started".to_owned(), format!("rt-2: {link}")]
         );
         assert_eq!((progress.done, progress.at.as_ref().unwrap().0), (1, StepId(2)));
         let wait = &progress.guests[&"rt-2".parse::<GuestName>().unwrap()][0];
@@ -360,7 +368,11 @@ mod tests {
         kept.started(&plan.steps[2]);
         kept.finished(&plan.steps[2], &report(&plan.steps[2], Ending::Failed));
         kept.rolling_back(1, "it failed");
-        assert_eq!(whats(&running(&path)), ["other: guest other: start"], "box needs rt-2, which failed");
+        assert_eq!(
+            whats(&running(&path)),
+            ["other: guest other to be started"],
+            "box needs rt-2, which failed"
+        );
         kept.started(&plan.steps[4]);
         kept.finished(&plan.steps[4], &report(&plan.steps[4], Ending::Done));
         kept.rolling_back(0, "to write at once");

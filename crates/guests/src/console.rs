@@ -167,6 +167,10 @@ impl Console {
             return Err(ConsoleError::OnlyRoot { guest: self.guest.clone() });
         }
         let path = self.lock();
+        // Only root may make it, and for anybody else it is only not there yet: the guest is about to be started again.
+        if !process::is_root() && !files::exists(&path) {
+            return Err(ConsoleError::NotThere { guest: self.guest.clone() });
+        }
         let lock = match Lock::try_exclusive(&path) {
             Ok(lock) => lock,
             // The directory of a guest that is not defined any more.
@@ -354,7 +358,11 @@ pub fn share(directory: &Path) -> Result<(), FileError> {
 pub fn share_with(directory: &Path, group: u32) -> Result<(), FileError> {
     let lock = directory.join("console.lock");
     if !files::exists(&lock) {
-        files::append(&lock)?;
+        // Who finds it may use it at once.
+        let made = directory.join("console.lock.new");
+        files::append(&made)?;
+        files::share(&made, group, 0o660)?;
+        files::rename(&made, &lock)?;
     }
     files::share(directory, group, 0o751)?;
     let shared = [("console.log", 0o640), ("console.sock", 0o660), ("console.lock", 0o660)];

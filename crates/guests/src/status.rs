@@ -35,8 +35,9 @@ impl Status {
     ) -> Status {
         let condition = match (&process, &started) {
             (Some(_), _) => Condition::Running,
+            // Nobody has seen a process of it yet: it is being started, or whoever was at that died.
+            (None, Some(Started { init: None, .. }) | None) => Condition::Stopped,
             (None, Some(_)) => Condition::Died,
-            (None, None) => Condition::Stopped,
         };
         Status {
             kind,
@@ -53,7 +54,7 @@ impl Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// It was not started, or was stopped and its functions given back.
+    /// It was not started yet, or was stopped and its functions given back.
     Stopped,
     /// It is a VM that is there, and does not run.
     Suspended,

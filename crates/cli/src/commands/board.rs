@@ -12,6 +12,7 @@ use crate::{
     settings::Settings,
 };
 use penstock_board::Board;
+use penstock_host::terminal;
 
 /// Runs one of the verbs of `board`.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
@@ -44,7 +45,8 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Ssh { name, command } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.done();
-            let status = board.ssh_command(&command).run_attached().or_fail(Status::Missing)?;
+            let terminal = terminal::is_input() && terminal::is_output();
+            let status = board.ssh_command(&command, terminal).run_attached().or_fail(Status::Missing)?;
             exit_with(status)
         }
         Verb::Console { name, guest } => {

@@ -20,6 +20,9 @@ use penstock_host::{
     terminal,
 };
 
+/// A log that cannot be read for this long is told of.
+const UNSHARED: Duration = Duration::from_secs(3);
+
 /// What happened to the log that is shown.
 pub enum Event {
     /// What follows is from its first byte.
@@ -91,7 +94,7 @@ impl Show {
         }
         let mut scroll_back = self.follower.ahead();
         let mut buffer = vec![0; 16 << 10];
-        let (mut absent, mut unreadable) = (false, false);
+        let (mut absent, mut told, mut unreadable) = (false, false, None);
         loop {
             self.busy.store(true, Ordering::Release);
             if scroll_back == 0 {
@@ -100,7 +103,7 @@ impl Show {
             let room = if scroll_back > 0 { buffer.len().min(scroll_back as usize) } else { buffer.len() };
             match self.follower.read(&mut buffer[..room]) {
                 Ok(Followed::Bytes(count)) => {
-                    (absent, unreadable) = (false, false);
+                    (absent, told, unreadable) = (false, false, None);
                     scroll_back = scroll_back.saturating_sub(count as u64);
                     self.put(&buffer[..count])?;
                     continue;
@@ -111,8 +114,13 @@ impl Show {
                     continue;
                 }
                 Ok(Followed::Absent) if !std::mem::replace(&mut absent, true) => self.say(Event::Absent),
-                Err(error) if !std::mem::replace(&mut unreadable, true) => {
-                    self.say(Event::Unreadable(error.to_string()));
+                // One that was just made is not shared yet.
+                Err(error) => {
+                    let since = *unreadable.get_or_insert_with(Instant::now);
+                    if !told && since.elapsed() >= UNSHARED {
+                        told = true;
+                        self.say(Event::Unreadable(error.to_string()));
+                    }
                 }
                 _ => {}
             }
