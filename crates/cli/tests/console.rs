@@ -52,15 +52,8 @@ impl Machine {
         let machine = Machine { directory: tempfile::tempdir().unwrap() };
         fs::create_dir_all(machine.guest()).unwrap();
         let definition = GuestDefinition {
-            guest: "rt-2".parse().unwrap(),
-            cpus: None,
-            memory: None,
-            pin: None,
-            root: None,
-            init: Vec::new(),
-            devices: Vec::new(),
             vm: Some(Default::default()),
-            functions: Vec::new(),
+            ..GuestDefinition::bare("rt-2".parse().unwrap())
         };
         let definition = serde_json::to_vec(&definition).unwrap();
         fs::write(machine.guest().join("definition.json"), definition).unwrap();
@@ -479,10 +472,10 @@ fn status_tells_of_the_dead_and_of_who_waits() {
         i32::MAX,
     );
     fs::write(machine.guest().join("started.json"), started).unwrap();
-    machine.append(b"all is well\r\nKernel panic \x1b[31m- not syncing\r\n");
+    machine.append(b"all is well\r\nKernel panic \x1b[31m- not \x07syncing\r\n");
     let died = machine.run(&["status"], b"");
     assert!(died.stdout.contains("VM         died\n"), "{}", died.stdout);
-    assert!(died.stdout.contains("| Kernel panic \u{fffd}[31m- not syncing\n"), "{}", died.stdout);
+    assert!(died.stdout.contains("| Kernel panic - not \u{fffd}syncing\n"), "{}", died.stdout);
     // A run of this very process, then of one that is gone.
     let me = penstock_host::running::Running::this().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();

@@ -1,7 +1,7 @@
 //! Golden configurations: what LXC is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use penstock_guests::containers::{
     config::{self, Config, ConfigError},
@@ -13,28 +13,14 @@ use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) -> GuestFunction {
     GuestFunction {
-        function: bdf.parse().unwrap(),
-        interface: interface.parse().unwrap(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         mtu: mtu.map(|mtu| Mtu::new(mtu).unwrap()),
-        mac: None,
-        egress_rate: None,
-        ingress_rate: None,
+        ..GuestFunction::bare(bdf.parse().unwrap(), interface.parse().unwrap())
     }
 }
 
 fn definition(guest: &str) -> GuestDefinition {
-    GuestDefinition {
-        guest: guest.parse().unwrap(),
-        cpus: None,
-        memory: None,
-        pin: None,
-        root: None,
-        devices: vec![],
-        vm: None,
-        init: vec![],
-        functions: vec![],
-    }
+    GuestDefinition::bare(guest.parse().unwrap())
 }
 
 fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'static str>) -> String {
@@ -52,11 +38,7 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'stati
 #[track_caller]
 fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let wanted = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(text, wanted, "{}", path.display());
+    penstock_testkit::golden::compare(&path, text);
 }
 
 #[test]

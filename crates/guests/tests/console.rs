@@ -161,15 +161,9 @@ fn in_pieces() {
 
 fn definition(name: &str, vm: bool, init: &[&str]) -> GuestDefinition {
     GuestDefinition {
-        guest: name.parse().unwrap(),
-        cpus: None,
-        memory: None,
-        pin: None,
-        root: None,
         init: init.iter().map(|word| (*word).to_owned()).collect(),
-        devices: Vec::new(),
         vm: vm.then(Default::default),
-        functions: Vec::new(),
+        ..GuestDefinition::bare(name.parse().unwrap())
     }
 }
 

@@ -139,26 +139,15 @@ impl Bench {
     /// A guest called `name` with the function of this end, at 10.7.7.1 or .2 inside.
     fn guest(&self, name: &str, end: u32) -> GuestDefinition {
         GuestDefinition {
-            guest: guest(&format!("{name}{}", self.number)),
-            cpus: None,
-            memory: None,
-            pin: None,
-            root: None,
-            devices: vec![],
-            vm: None,
-            init: vec![],
             functions: vec![GuestFunction {
-                function: bdf(end),
-                interface: "eth0".parse().unwrap(),
                 addresses: vec![
                     format!("10.7.7.{}/24", end + 1).parse().unwrap(),
                     format!("fd07::{}/64", end + 1).parse().unwrap(),
                 ],
                 mtu: Mtu::new(1400),
-                mac: None,
-                egress_rate: None,
-                ingress_rate: None,
+                ..GuestFunction::bare(bdf(end), "eth0".parse().unwrap())
             }],
+            ..GuestDefinition::bare(guest(&format!("{name}{}", self.number)))
         }
     }
 

@@ -188,17 +188,7 @@ fn odd_tables() {
 }
 
 fn guest(name: &str, devices: Vec<Device>) -> GuestDefinition {
-    GuestDefinition {
-        guest: name.parse().unwrap(),
-        cpus: None,
-        memory: None,
-        pin: None,
-        root: None,
-        devices,
-        vm: None,
-        init: vec![],
-        functions: vec![],
-    }
+    GuestDefinition { devices, ..GuestDefinition::bare(name.parse().unwrap()) }
 }
 
 fn device(path: &str, inside: &str, write: bool) -> Device {

@@ -1,35 +1,21 @@
 //! Golden domains: what libvirt is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use penstock_guests::vms::domain::{self, Booted, Domain};
 use penstock_model::{ByteSize, CpuSet, DiskFormat, Firmware, Inside, Vm};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 fn function(bdf: &str) -> GuestFunction {
-    GuestFunction {
-        function: bdf.parse().unwrap(),
-        interface: "eth0".parse().unwrap(),
-        addresses: vec![],
-        mtu: None,
-        mac: None,
-        egress_rate: None,
-        ingress_rate: None,
-    }
+    GuestFunction::bare(bdf.parse().unwrap(), "eth0".parse().unwrap())
 }
 
 fn definition(guest: &str, functions: &[&str]) -> GuestDefinition {
     GuestDefinition {
-        guest: guest.parse().unwrap(),
-        cpus: None,
-        memory: None,
-        pin: None,
-        root: None,
-        devices: vec![],
         vm: Some(Vm::default()),
-        init: vec![],
         functions: functions.iter().map(|bdf| function(bdf)).collect(),
+        ..GuestDefinition::bare(guest.parse().unwrap())
     }
 }
 
@@ -55,11 +41,7 @@ fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -
 #[track_caller]
 fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let wanted = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(text, wanted, "{}", path.display());
+    penstock_testkit::golden::compare(&path, text);
 }
 
 #[test]

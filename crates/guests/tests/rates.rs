@@ -213,13 +213,10 @@ impl Bench {
             Containers::new(Root::system(), state.path().join("guests")).recognising(Arc::new(by));
         let rate = Some(TxRate(RATE));
         let owned = GuestFunction {
-            function: bdf,
-            interface: "eth0".parse().unwrap(),
             addresses: vec![format!("10.{number}.0.2/24").parse().unwrap()],
-            mtu: None,
-            mac: None,
             egress_rate: rate,
             ingress_rate: rate,
+            ..GuestFunction::bare(bdf, "eth0".parse().unwrap())
         };
         let function = Function {
             name: "NET0#0".parse().unwrap(),
@@ -232,15 +229,8 @@ impl Bench {
             best_effort: Default::default(),
         };
         let definition = GuestDefinition {
-            guest: format!("limited-{number}").parse().unwrap(),
-            cpus: None,
-            memory: None,
-            pin: None,
-            root: None,
-            devices: vec![],
-            vm: None,
-            init: vec![],
             functions: vec![owned],
+            ..GuestDefinition::bare(format!("limited-{number}").parse().unwrap())
         };
         let wanted = Guest { functions: vec![function], ..Guest::default() };
         Bench { number, containers, definition, wanted, _state: state }

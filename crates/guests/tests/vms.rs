@@ -163,23 +163,13 @@ fn a() -> GuestName {
 
 fn definition(guest: &str, vm: Vm) -> GuestDefinition {
     GuestDefinition {
-        guest: guest.parse().unwrap(),
-        cpus: None,
         memory: Some(16 << 20),
-        pin: None,
-        root: None,
-        devices: vec![],
         vm: Some(vm),
-        init: vec![],
         functions: vec![GuestFunction {
-            function: "0000:04:10.0".parse().unwrap(),
-            interface: "eth0".parse().unwrap(),
-            addresses: vec![],
-            mtu: None,
             mac: Some("02:00:00:00:01:04".parse().unwrap()),
-            egress_rate: None,
-            ingress_rate: None,
+            ..GuestFunction::bare("0000:04:10.0".parse().unwrap(), "eth0".parse().unwrap())
         }],
+        ..GuestDefinition::bare(guest.parse().unwrap())
     }
 }
 

@@ -100,6 +100,23 @@ pub struct GuestDefinition {
     pub functions: Vec<GuestFunction>,
 }
 
+impl GuestDefinition {
+    /// A container by this name for which nothing is asked: no functions, no limits, the idle first process.
+    pub fn bare(guest: GuestName) -> GuestDefinition {
+        GuestDefinition {
+            guest,
+            cpus: None,
+            memory: None,
+            pin: None,
+            root: None,
+            init: Vec::new(),
+            devices: Vec::new(),
+            vm: None,
+            functions: Vec::new(),
+        }
+    }
+}
+
 /// A function as a guest gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFunction {
@@ -120,6 +137,21 @@ pub struct GuestFunction {
     /// The most that the guest may receive through it, held by tc in Mbit/s.
     #[serde(default)]
     pub ingress_rate: Option<TxRate>,
+}
+
+impl GuestFunction {
+    /// A function whose interface has this name inside, and of which nothing else is asked.
+    pub fn bare(function: Bdf, interface: InterfaceName) -> GuestFunction {
+        GuestFunction {
+            function,
+            interface,
+            addresses: Vec::new(),
+            mtu: None,
+            mac: None,
+            egress_rate: None,
+            ingress_rate: None,
+        }
+    }
 }
 
 impl Action {

@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod board;
+pub mod golden;
 pub mod models;
 pub mod namespace;
 pub mod needs;

@@ -141,28 +141,15 @@ mod tests {
         }
         let containers =
             Containers::new(Root::at(root), directory.path().join("state")).recognising(Arc::new(ByReport));
-        let owned = |function: &str, interface: &str| GuestFunction {
-            function: function.parse().unwrap(),
-            interface: interface.parse().unwrap(),
-            addresses: vec![],
-            mtu: None,
-            mac: None,
-            egress_rate: None,
-            ingress_rate: None,
+        let owned = |function: &str, interface: &str| {
+            GuestFunction::bare(function.parse().unwrap(), interface.parse().unwrap())
         };
         let guest: GuestName = "pf0".parse().unwrap();
         let look = |inside: &[InterfaceReport]| containers.without_link(&guest, inside);
         assert_eq!(look(&[]), None, "it is not defined");
         let definition = GuestDefinition {
-            guest: guest.clone(),
-            cpus: None,
-            memory: None,
-            pin: None,
-            root: None,
-            init: vec![],
-            devices: vec![],
-            vm: None,
             functions: vec![owned("0000:04:10.0", "vf"), owned("0000:04:00.0", "uplink")],
+            ..GuestDefinition::bare(guest.clone())
         };
         containers.define(&definition, Duration::from_secs(5)).unwrap();
         let pf = |up, carrier| look(&[report("0000:04:00.0", up, carrier)]);

@@ -104,28 +104,19 @@ mod tests {
 
     fn definition() -> GuestDefinition {
         let function = |bdf: &str, interface: &str, mac: Option<&str>, mtu| GuestFunction {
-            function: bdf.parse().unwrap(),
-            interface: interface.parse().unwrap(),
             addresses: vec!["192.0.2.7/24".parse().unwrap(), "2001:db8::7/64".parse().unwrap()],
             mtu,
             mac: mac.map(|mac| mac.parse().unwrap()),
-            egress_rate: None,
-            ingress_rate: None,
+            ..GuestFunction::bare(bdf.parse().unwrap(), interface.parse().unwrap())
         };
         GuestDefinition {
-            guest: "rt-2".parse().unwrap(),
-            cpus: None,
-            memory: None,
-            pin: None,
-            root: None,
-            init: vec![],
-            devices: vec![],
             vm: Some(Default::default()),
             functions: vec![
                 function("0000:04:10.0", "eth0", Some("02:00:00:00:01:04"), None),
                 function("0000:04:10.2", "lan", Some("02:00:00:00:01:05"), Mtu::new(9000)),
                 function("0000:04:10.4", "unknown", None, None),
             ],
+            ..GuestDefinition::bare("rt-2".parse().unwrap())
         }
     }
 
