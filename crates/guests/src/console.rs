@@ -33,7 +33,7 @@ use thiserror::Error;
 use crate::{
     error::GuestError,
     state::{PREFIX, State},
-    vms::last_lines,
+    words::last_lines,
 };
 
 /// The group whose members may use the consoles of this machine, where there is such a group.

@@ -9,7 +9,8 @@ use thiserror::Error;
 
 use crate::{
     containers::config::ConfigError,
-    vms::{MOST_FUNCTIONS, VirshError, listed},
+    vms::{MOST_FUNCTIONS, VirshError},
+    words::listed,
 };
 
 /// Why something could not be done with a guest.

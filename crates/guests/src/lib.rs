@@ -11,6 +11,7 @@ pub mod guests;
 pub mod state;
 pub mod status;
 pub mod vms;
+mod words;
 
 pub use containers::{ContainerPlace, Containers, Recognise};
 pub use error::GuestError;

@@ -5,7 +5,10 @@ use std::{path::Path, time::Duration};
 use penstock_host::{Command, ProcessError, files, process};
 use penstock_model::GuestName;
 
-use crate::state::{PREFIX, State};
+use crate::{
+    state::{PREFIX, State},
+    words::printable,
+};
 
 /// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
 const TAIL: usize = 2 << 20;
@@ -102,9 +105,4 @@ pub fn last_words(state: &State, guest: &GuestName) -> Vec<String> {
 fn text(path: &Path) -> String {
     let bytes = files::read_at_most(path, TAIL).map_or_else(|_| Vec::new(), |(bytes, _)| bytes);
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// What a container says must not steer the operator's terminal, nor fill it.
-fn printable(line: &str) -> String {
-    line.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(400).collect()
 }

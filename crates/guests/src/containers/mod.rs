@@ -27,7 +27,7 @@ use crate::{
     error::GuestError,
     state::{Lent, Started, State},
     status::Status,
-    vms::last_lines,
+    words::last_lines,
 };
 
 pub mod config;

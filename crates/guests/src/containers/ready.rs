@@ -7,7 +7,7 @@ use penstock_model::GuestName;
 use penstock_plan::action::GuestFunction;
 
 use super::{Containers, LINES};
-use crate::{error::GuestError, vms::last_lines};
+use crate::{error::GuestError, words::last_lines};
 
 /// How long a container's interfaces are waited for before it is seen again whether it runs.
 const SLICE: Duration = Duration::from_millis(500);

@@ -25,6 +25,7 @@ use crate::{
     error::GuestError,
     state::{PREFIX, Started, State},
     status::{Condition, Status},
+    words::last_lines,
 };
 
 pub mod agent;
@@ -36,13 +37,11 @@ mod needs;
 mod place;
 mod prepare;
 mod virsh;
-mod words;
 
 pub use builtin::Builtin;
 pub use domain::MOST_FUNCTIONS;
 pub use place::{ConsolePlace, VmPlace, addresses};
 pub use virsh::VirshError;
-pub(crate) use words::{last_lines, listed};
 
 /// How long libvirt has for what takes it a moment.
 const MOMENT: Duration = Duration::from_secs(15);

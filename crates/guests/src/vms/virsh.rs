@@ -14,8 +14,8 @@ use penstock_host::{Command, ProcessError, interrupt, process};
 use penstock_model::GuestName;
 use thiserror::Error;
 
-use super::words;
 use crate::state::PREFIX;
+use crate::words;
 
 /// The connection to the system's VMs. No other would do: only root may lock memory and open VFIO groups.
 const CONNECTION: &str = "qemu:///system";
