@@ -8,6 +8,7 @@ use std::{
 
 use penstock_host::{
     Command, Output, ProcessError,
+    cpio::Archive,
     files::{self, Lock},
     interrupt, process,
 };
@@ -15,7 +16,6 @@ use penstock_model::digest::sha256;
 
 use crate::{
     cache::Cache,
-    cpio::Archive,
     error::BoardError,
     progress::{Listener, Progress},
     recipe,

@@ -8,7 +8,6 @@ mod accelerator;
 mod board;
 mod cache;
 mod control;
-mod cpio;
 pub mod design;
 pub mod device;
 mod emulator;
