@@ -138,13 +138,13 @@ fn faults_are_said() -> Outcome {
     // A kernel that does not boot: said with the last lines of its console, the others run.
     let broken = model("faults").replace(
         "  rtos:\n    kind: vm\n",
-        "  rtos:\n    kind: vm\n    boot: {kernel: /root/no-kernel}\n    ready_within: 5\n",
+        "  rtos:\n    kind: vm\n    boot: {kernel: /srv/no-kernel}\n    ready_within: 5\n",
     );
-    expect(&board.shell("head -c 65536 /dev/zero >/root/no-kernel"), 0)?;
+    expect(&board.shell("head -c 65536 /dev/zero >/srv/no-kernel"), 0)?;
     expect(&board.write("/root/broken.yaml", &broken), 0)?;
     let apply = board.inside(["penstock", "apply", "/root/broken.yaml"]);
     expect(&apply, 1)?;
-    assert!(apply.stderr.contains("rtos"), "{}", apply.stderr);
+    assert!(apply.stderr.contains("guest rtos is not ready after 5."), "{}", apply.stderr);
     let now = status(&board)?;
     assert_eq!(now["agent"]["condition"], "running", "{now}");
     assert_eq!(now["box"]["condition"], "running", "{now}");
@@ -160,6 +160,31 @@ fn faults_are_said() -> Outcome {
     expect(&apply, 1)?;
     assert!(apply.stderr.contains("/root/no-disk.img"), "{}", apply.stderr);
     expect(&board.inside(["penstock", "stop", "/root/missing.yaml"]), 0)?;
+
+    // More than the machine has: nothing is begun.
+    for (wish, said) in [("memory: 64GiB", "this machine has"), ("pin: 77", "CPU 77, which is not here")] {
+        let greedy = model("faults").replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
+        expect(&board.write("/root/greedy.yaml", &greedy), 0)?;
+        let apply = board.inside(["penstock", "apply", "/root/greedy.yaml"]);
+        expect(&apply, 2)?;
+        assert!(apply.stderr.contains(said), "{}", apply.stderr);
+    }
+
+    // The kernel has no VFIO: the container runs, each VM is said once with what is missing.
+    let gone = "rmmod vfio_pci; mv $(find /lib/modules -name 'vfio-pci.ko*') /srv/";
+    expect(&board.shell(gone), 0)?;
+    let apply = board.inside(["penstock", "apply", board.model()]);
+    expect(&apply, 1)?;
+    for vm in ["agent", "rtos"] {
+        let said = format!("error: guest {vm} failed");
+        assert_eq!(apply.stderr.matches(&said).count(), 1, "{}", apply.stderr);
+    }
+    assert!(apply.stderr.contains("modprobe vfio-pci"), "{}", apply.stderr);
+    assert_eq!(status(&board)?["box"]["condition"], "running");
+    let back =
+        "mv /srv/vfio-pci.ko* /lib/modules/$(uname -r)/kernel/drivers/vfio/pci/; depmod; modprobe vfio-pci";
+    expect(&board.shell(back), 0)?;
+    expect(&board.inside(["penstock", "stop", board.model()]), 0)?;
 
     // libvirt is not there: the container runs, the VMs are said once each.
     let gone = "mv /usr/sbin/libvirtd /usr/sbin/libvirtd.away; kill -9 $(pidof libvirtd); sleep 2; true";

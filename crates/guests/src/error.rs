@@ -317,7 +317,7 @@ pub enum GuestError {
         said: Vec<String>,
     },
     /// A guest is not ready in time.
-    #[error("guest {guest} is not ready after {} s: {why}{}", after.as_secs_f32(), said(console))]
+    #[error("guest {guest} is not ready after {:.1} s: {why}{}", after.as_secs_f32(), said(console))]
     NotReady {
         /// Its name.
         guest: GuestName,
@@ -445,6 +445,7 @@ impl GuestError {
                 | GuestError::NotViable { .. }
                 | GuestError::Held { .. }
                 | GuestError::NoMemory { .. }
+                | GuestError::NotMade { .. }
                 | GuestError::NoHugePages { .. },
                 Some(hint),
             ) => CarryError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },

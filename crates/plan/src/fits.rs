@@ -13,31 +13,40 @@ use crate::{
 
 /// Says what stands in the way of these guests on this machine.
 pub fn check(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
+    let no_iommu = planner.inventory.iommu_groups.is_empty();
     for guest in starting.iter().filter(|guest| !guest.suspended) {
         cpus(planner, guest);
-        if guest.is_vm() {
-            iommu(planner, guest);
+        if guest.is_vm() && !no_iommu {
+            iommu_group(planner, guest);
         }
+    }
+    if no_iommu {
+        lack_iommu(planner, starting);
     }
     let vms: Vec<&Starting<'_, '_>> = starting.iter().filter(|guest| guest.is_vm()).collect();
     ram(planner, &vms);
     huge_pages(planner, &vms);
 }
 
-/// VFIO needs an IOMMU, and gives a group away only as a whole.
-fn iommu(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+/// VFIO needs an IOMMU: said once for all VMs that have functions.
+fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
+    let needs = |guest: &&Starting<'_, '_>| !guest.suspended && guest.is_vm() && !guest.functions.is_empty();
+    let names: Vec<String> = starting.iter().filter(needs).map(|guest| guest.name.to_string()).collect();
+    let who = match names.as_slice() {
+        [] => return,
+        [name] => format!("{name} is a VM with functions of its own"),
+        [names @ .., last] => format!("{} and {last} are VMs with functions of their own", names.join(", ")),
+    };
+    let turn_on = turn_on_iommu(&planner.inventory.cpus.model);
+    planner.lack(
+        format!("{who}, and this machine has no IOMMU that is on"),
+        format!("{turn_on}, and reboot; a container needs none"),
+    );
+}
+
+/// VFIO gives a group away only as a whole.
+fn iommu_group(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
-    if guest.functions.is_empty() {
-        return;
-    }
-    if planner.inventory.iommu_groups.is_empty() {
-        let turn_on = turn_on_iommu(&planner.inventory.cpus.model);
-        planner.lack(
-            format!("{name} is a VM with functions of its own, and this machine has no IOMMU that is on"),
-            format!("{turn_on}, and reboot; a container needs none"),
-        );
-        return;
-    }
     let own: BTreeSet<Bdf> = guest.addresses().collect();
     for (nic, vf, _) in guest.vfs() {
         let bdf = vf.found.bdf;

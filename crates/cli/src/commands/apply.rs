@@ -99,7 +99,8 @@ pub fn carry_out(
         printer.say("Nothing to do: it is already so.");
     }
     let started = Instant::now();
-    let mut narrator = Narrator { printer, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
+    let mut narrator =
+        Narrator { printer, mode, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
     let mut kept = Kept::new(&mut narrator, &plan, mode, machine.progress_file());
     let outcome = machine.carry_out(&plan, mode, &mut kept)?;
     drop(kept);
@@ -189,6 +190,7 @@ fn in_words(carried: &Carried) -> String {
 /// Tells a person what is being done, and remembers how it went.
 struct Narrator<'a> {
     printer: &'a mut Printer,
+    mode: Mode,
     steps: usize,
     reports: Vec<StepReport>,
     undone: Vec<StepId>,
@@ -200,7 +202,11 @@ impl Observer for Narrator<'_> {
     }
 
     fn finished(&mut self, step: &Step, report: &StepReport) {
-        if let (Ending::Unsupported | Ending::Failed, Some(detail)) = (report.outcome, &report.detail) {
+        // A guest fails alone, and why is said once for all of its steps.
+        let said_later = self.mode == Mode::Apply && step.guest.is_some() && report.outcome == Ending::Failed;
+        if let (Ending::Unsupported | Ending::Failed, Some(detail), false) =
+            (report.outcome, &report.detail, said_later)
+        {
             self.printer.warn(format!("{}: {detail}", step.action));
         }
         self.reports.push(report.clone());

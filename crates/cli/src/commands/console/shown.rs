@@ -21,7 +21,7 @@ use penstock_host::{
 };
 
 /// A log that cannot be read for this long is told of.
-const UNSHARED: Duration = Duration::from_secs(3);
+const UNSHARED: Duration = Duration::from_secs(30);
 
 /// What happened to the log that is shown.
 pub enum Event {
