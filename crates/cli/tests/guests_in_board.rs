@@ -1,40 +1,32 @@
 //! VMs and containers on a board: what happens to them and to the host's VFs when something dies, is missing or is wrong.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, path::Path, time::Instant};
+use std::{fs, path::Path, process::ExitCode, time::Instant};
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use penstock_testkit::{binary::Run, board::KeptBoard, needs};
+use libtest_mimic::Failed;
+use penstock_testkit::{
+    binary::Run,
+    board::KeptBoard,
+    needs,
+    trials::{Outcome, Test, Trials},
+};
 use serde_json::Value;
 
-type Outcome = Result<(), Failed>;
-
-fn main() {
-    let arguments = Arguments::from_args();
-    let missing = if arguments.list { None } else { needs::board() };
-    if let Some(reason) = &missing {
-        eprintln!("board tests are skipped: {reason}");
-    }
-    let trial =
-        |name: &str, test: fn() -> Outcome| Trial::test(name, test).with_ignored_flag(missing.is_some());
-    let trials = vec![
-        trial("whatever_is_killed_no_vf_is_lost_in_board", whatever_is_killed_no_vf_is_lost),
-        trial("faults_are_said_and_the_others_go_on_in_board", faults_are_said),
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("boards", needs::board);
+    let tests: [(&str, Test); 2] = [
+        ("whatever_is_killed_no_vf_is_lost_in_board", whatever_is_killed_no_vf_is_lost),
+        ("faults_are_said_and_the_others_go_on_in_board", faults_are_said),
     ];
-    libtest_mimic::run(&arguments, trials).exit();
+    trials.add(&missing, tests);
+    trials.run()
 }
 
 /// The model that these tests share, for a board of this name.
 fn model(machine: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/machine.yaml");
     fs::read_to_string(path).expect("a fixture").replace("MACHINE", machine)
-}
-
-fn expect(run: &Run, status: i32) -> Outcome {
-    if run.status == status {
-        return Ok(());
-    }
-    Err(format!("status {} instead of {status}\n{}\n{}", run.status, run.stdout, run.stderr).into())
 }
 
 /// All that a guest could take along, as one text: each VF with its driver and the address that the PF keeps for it, the
@@ -59,7 +51,7 @@ fn host(board: &KeptBoard) -> Result<String, Failed> {
         find /run/penstock/guests -name started.json 2>/dev/null
     "#;
     let seen = board.shell(script);
-    expect(&seen, 0)?;
+    seen.ended_with(0)?;
     Ok(seen.stdout)
 }
 
@@ -78,10 +70,10 @@ fn whatever_is_killed_no_vf_is_lost() -> Outcome {
     let board = KeptBoard::up("kill", all.split("  rtos:\n").next().unwrap_or_default())?;
     let model = board.model();
     let began = Instant::now();
-    expect(&board.inside(["penstock", "apply", model]), 0)?;
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
     let took = began.elapsed().as_secs_f64();
-    expect(&board.inside(["penstock", "verify", model]), 0)?;
-    expect(&board.inside(["penstock", "stop", model]), 0)?;
+    board.inside(["penstock", "verify", model]).ended_with(0)?;
+    board.inside(["penstock", "stop", model]).ended_with(0)?;
     let before = host(&board)?;
     assert!(before.contains("virtfn3") && !before.contains("vfio"), "{before}");
 
@@ -98,18 +90,18 @@ fn whatever_is_killed_no_vf_is_lost() -> Outcome {
         given_back(&board, &before, &format!("libvirt was killed after {moment:.1} s"))?;
     }
     // Each guest while it runs.
-    expect(&board.inside(["penstock", "apply", model]), 0)?;
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
     for guest in ["box", "agent"] {
         let status = status(&board)?;
         let pid = status[guest]["pid"].as_u64().ok_or_else(|| format!("{guest} does not run: {status}"))?;
-        expect(&board.shell(&format!("kill -9 {pid}; sleep 1")), 0)?;
+        board.shell(&format!("kill -9 {pid}; sleep 1")).ended_with(0)?;
         let now = self::status(&board)?;
         assert_eq!(now[guest]["condition"], "died", "{now}");
-        expect(&board.inside(["penstock", "verify", model]), 1)?;
+        board.inside(["penstock", "verify", model]).ended_with(1)?;
     }
     given_back(&board, &before, "every guest was killed")?;
-    expect(&board.inside(["penstock", "apply", model]), 0)?;
-    expect(&board.inside(["penstock", "verify", model]), 0)
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    board.inside(["penstock", "verify", model]).ended_with(0)
 }
 
 /// Stops what is left and compares the host with what it was.
@@ -128,7 +120,7 @@ fn given_back(board: &KeptBoard, before: &str, what: &str) -> Outcome {
 /// `penstock status --json`, the guests by name.
 fn status(board: &KeptBoard) -> Result<Value, Failed> {
     let status = board.inside(["penstock", "status", "--json"]);
-    expect(&status, 0)?;
+    status.ended_with(0)?;
     let all: Value = serde_json::from_str(&status.stdout)?;
     Ok(all.get("guests").cloned().unwrap_or(all))
 }
@@ -140,41 +132,41 @@ fn faults_are_said() -> Outcome {
         "  rtos:\n    kind: vm\n",
         "  rtos:\n    kind: vm\n    boot: {kernel: /srv/no-kernel}\n    ready_within: 5\n",
     );
-    expect(&board.shell("head -c 65536 /dev/zero >/srv/no-kernel"), 0)?;
-    expect(&board.write("/root/broken.yaml", &broken), 0)?;
+    board.shell("head -c 65536 /dev/zero >/srv/no-kernel").ended_with(0)?;
+    board.write("/root/broken.yaml", &broken).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", "/root/broken.yaml"]);
-    expect(&apply, 1)?;
+    apply.ended_with(1)?;
     assert!(apply.stderr.contains("guest rtos is not ready after 5."), "{}", apply.stderr);
     let now = status(&board)?;
     assert_eq!(now["agent"]["condition"], "running", "{now}");
     assert_eq!(now["box"]["condition"], "running", "{now}");
     let vf = board.shell("readlink /sys/bus/pci/devices/*/virtfn2/driver");
     assert!(!vf.stdout.contains("vfio"), "the VF of the guest that failed was given back: {}", vf.stdout);
-    expect(&board.inside(["penstock", "stop", "/root/broken.yaml"]), 0)?;
+    board.inside(["penstock", "stop", "/root/broken.yaml"]).ended_with(0)?;
 
     // An image that is not there.
     let missing = model("faults")
         .replace("  agent:\n    kind: vm\n", "  agent:\n    kind: vm\n    boot: {disk: /root/no-disk.img}\n");
-    expect(&board.write("/root/missing.yaml", &missing), 0)?;
+    board.write("/root/missing.yaml", &missing).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", "/root/missing.yaml"]);
-    expect(&apply, 1)?;
+    apply.ended_with(1)?;
     assert!(apply.stderr.contains("/root/no-disk.img"), "{}", apply.stderr);
-    expect(&board.inside(["penstock", "stop", "/root/missing.yaml"]), 0)?;
+    board.inside(["penstock", "stop", "/root/missing.yaml"]).ended_with(0)?;
 
     // More than the machine has: nothing is begun.
     for (wish, said) in [("memory: 64GiB", "this machine has"), ("pin: 77", "CPU 77, which is not here")] {
         let greedy = model("faults").replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
-        expect(&board.write("/root/greedy.yaml", &greedy), 0)?;
+        board.write("/root/greedy.yaml", &greedy).ended_with(0)?;
         let apply = board.inside(["penstock", "apply", "/root/greedy.yaml"]);
-        expect(&apply, 2)?;
+        apply.ended_with(2)?;
         assert!(apply.stderr.contains(said), "{}", apply.stderr);
     }
 
     // The kernel has no VFIO: the container runs, each VM is said once with what is missing.
     let gone = "rmmod vfio_pci; mv $(find /lib/modules -name 'vfio-pci.ko*') /srv/";
-    expect(&board.shell(gone), 0)?;
+    board.shell(gone).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
-    expect(&apply, 1)?;
+    apply.ended_with(1)?;
     for vm in ["agent", "rtos"] {
         let said = format!("error: guest {vm} failed");
         assert_eq!(apply.stderr.matches(&said).count(), 1, "{}", apply.stderr);
@@ -183,27 +175,27 @@ fn faults_are_said() -> Outcome {
     assert_eq!(status(&board)?["box"]["condition"], "running");
     let back =
         "mv /srv/vfio-pci.ko* /lib/modules/$(uname -r)/kernel/drivers/vfio/pci/; depmod; modprobe vfio-pci";
-    expect(&board.shell(back), 0)?;
-    expect(&board.inside(["penstock", "stop", board.model()]), 0)?;
+    board.shell(back).ended_with(0)?;
+    board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
 
     // libvirt is not there: the container runs, the VMs are said once each.
     let gone = "mv /usr/sbin/libvirtd /usr/sbin/libvirtd.away; kill -9 $(pidof libvirtd); sleep 2; true";
-    expect(&board.shell(gone), 0)?;
+    board.shell(gone).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
-    expect(&apply, 1)?;
+    apply.ended_with(1)?;
     assert!(apply.stderr.contains("libvirt"), "{}", apply.stderr);
     assert_eq!(status(&board)?["box"]["condition"], "running");
-    expect(&board.shell("mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; sleep 5"), 0)?;
-    expect(&board.inside(["penstock", "stop", board.model()]), 0)?;
+    board.shell("mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; sleep 5").ended_with(0)?;
+    board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
 
     // A VF in use by somebody else.
     let taken = "modprobe vfio-pci; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); vf=${vf##*/}; \
                  echo vfio-pci >/sys/bus/pci/devices/$vf/driver_override; echo $vf >/sys/bus/pci/drivers_probe; \
                  group=$(readlink /sys/bus/pci/devices/$vf/iommu_group); \
                  (exec 3<>/dev/vfio/${group##*/}; exec sleep 1000) >/dev/null 2>&1 & sleep 1";
-    expect(&board.shell(taken), 0)?;
+    board.shell(taken).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
-    expect(&apply, 1)?;
+    apply.ended_with(1)?;
     assert!(apply.stderr.contains("agent") && apply.stderr.contains("sleep"), "{}", apply.stderr);
     let now = status(&board)?;
     assert_eq!(now["box"]["condition"], "running", "{now}");
