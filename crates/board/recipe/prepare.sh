@@ -46,7 +46,7 @@ printf '127.0.0.1 localhost board\n::1 localhost\n' >/etc/hosts
 # Who may look at consoles over SSH and nothing else. A star is no password, where an exclamation mark would be a
 # locked account, which sshd refuses.
 groupadd --system penstock-console
-useradd --system --no-create-home --home-dir /nonexistent --gid penstock-console --shell /bin/sh console
+useradd --system --no-create-home --home-dir / --gid penstock-console --shell /bin/sh console
 sed -i 's/^console:[^:]*:/console:*:/' /etc/shadow
 
 sh /penstock/in/guest-make $out/guest

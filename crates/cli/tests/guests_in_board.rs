@@ -23,6 +23,11 @@ fn main() -> ExitCode {
     trials.run()
 }
 
+/// A board's name that no other run has.
+fn name(test: &str) -> String {
+    format!("{test}-{}", std::process::id())
+}
+
 /// The model that these tests share, for a board of this name.
 fn model(machine: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/machine.yaml");
@@ -66,8 +71,9 @@ fn apply_and_kill(board: &KeptBoard, victim: &str, moment: f64) -> Run {
 
 fn whatever_is_killed_no_vf_is_lost() -> Outcome {
     // One VM and one container: a second VM is made no other way, and takes as long again each time.
-    let all = model("kill");
-    let board = KeptBoard::up("kill", all.split("  rtos:\n").next().unwrap_or_default())?;
+    let name = name("kill");
+    let all = model(&name);
+    let board = KeptBoard::up(&name, all.split("  rtos:\n").next().unwrap_or_default())?;
     let model = board.model();
     let began = Instant::now();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
@@ -126,9 +132,10 @@ fn status(board: &KeptBoard) -> Result<Value, Failed> {
 }
 
 fn faults_are_said() -> Outcome {
-    let board = KeptBoard::up("faults", &model("faults"))?;
+    let name = name("faults");
+    let board = KeptBoard::up(&name, &model(&name))?;
     // A kernel that does not boot: said with the last lines of its console, the others run.
-    let broken = model("faults").replace(
+    let broken = model(&name).replace(
         "  rtos:\n    kind: vm\n",
         "  rtos:\n    kind: vm\n    boot: {kernel: /srv/no-kernel}\n    ready_within: 5\n",
     );
@@ -145,7 +152,7 @@ fn faults_are_said() -> Outcome {
     board.inside(["penstock", "stop", "/root/broken.yaml"]).ended_with(0)?;
 
     // An image that is not there.
-    let missing = model("faults")
+    let missing = model(&name)
         .replace("  agent:\n    kind: vm\n", "  agent:\n    kind: vm\n    boot: {disk: /root/no-disk.img}\n");
     board.write("/root/missing.yaml", &missing).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", "/root/missing.yaml"]);
@@ -155,7 +162,7 @@ fn faults_are_said() -> Outcome {
 
     // More than the machine has: nothing is begun.
     for (wish, said) in [("memory: 64GiB", "this machine has"), ("pin: 77", "CPU 77, which is not here")] {
-        let greedy = model("faults").replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
+        let greedy = model(&name).replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
         board.write("/root/greedy.yaml", &greedy).ended_with(0)?;
         let apply = board.inside(["penstock", "apply", "/root/greedy.yaml"]);
         apply.ended_with(2)?;

@@ -164,7 +164,7 @@ pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: 
             _ if !interface.up => Ok("none: the interface is down".to_owned()),
             Some(true) => Ok("carrier".to_owned()),
             Some(false) => Ok("no carrier".to_owned()),
-            None => Err(Blind::Unknown("the driver does not report it".to_owned())),
+            None => Err(Blind::Unknown("it is not reported".to_owned())),
         });
         page.compare("carrier", "carrier".to_owned(), seen);
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Subject, function::nic_hint, guest};
 use crate::{
-    ByteSize, Emulation, NicName,
+    ByteSize, Emulation, GuestKind, NicName,
     diagnostic::{Diagnostic, Path},
 };
 
@@ -28,6 +28,16 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             path.join("nvme_vfs"),
             format!("an emulated NVMe controller has 1 to {NVME_VFS} VFs, not {vfs}"),
         ));
+    }
+    let vm = model.guests.iter().find(|(_, guest)| guest.kind == GuestKind::Vm);
+    if let (Some(false), Some((name, _))) = (model.board.iommu, vm) {
+        messages.push(
+            Diagnostic::error(
+                path.join("iommu"),
+                format!("{name} is a VM, and a board without an IOMMU gives no function to a VM"),
+            )
+            .with_hint("leave `iommu` out, or write `kind: container`"),
+        );
     }
     let cables = path.join("cables");
     let mut plugged: HashMap<&NicName, Path> = HashMap::new();
