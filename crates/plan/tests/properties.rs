@@ -295,14 +295,16 @@ proptest! {
         let forward = damaged(&made, |plan| { let own = plan.steps[position].id; plan.steps[position].needs.push(own); });
         prop_assert!(!check(&model, &inventory, &forward).is_empty());
         let fact = damaged(&made, |plan| plan.steps[position].postcondition = made.steps[other].postcondition.clone());
-        prop_assert!(!check(&model, &inventory, &fact).is_empty());
+        // Two VMs may wait for one link: their steps bring about the same.
+        let same = made.steps[position].postcondition == made.steps[other].postcondition;
+        prop_assert!(same || !check(&model, &inventory, &fact).is_empty());
         let inverse = damaged(&made, |plan| plan.steps[position].inverse = Some(plan.steps[position].action.clone()));
         let same = made.steps[position].inverse == Some(made.steps[position].action.clone());
         prop_assert!(same || !check(&model, &inventory, &inverse).is_empty());
     }
 }
 
-/// The issue asks for 50 ms for parse, check and plan; parsing has most of it. Without optimisation it takes longer.
+/// Parse, check and plan have 50 ms together, and parsing has most of it. Without optimisation it takes longer.
 #[test]
 fn the_largest_machine_is_planned_in_time() {
     let size = Size { nics: 2, vfs: 255, guests: 64 };
