@@ -293,11 +293,11 @@ impl Vms {
     pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let started = Instant::now();
         let definition = self.defined(guest)?;
-        let process = self.alive(guest)?;
+        let mut process = self.alive(guest)?;
         let builtin = vm(&definition).boot == Boot::Builtin;
-        let place = self.agent(definition.clone(), process);
+        let mut place = self.agent(definition.clone(), process);
         let mut asked: Option<Instant> = None;
-        let mut reset = false;
+        let mut again = false;
         let mut why = "it has not said on its console that it is ready".to_owned();
         loop {
             if !process.is_alive_below(&self.root) {
@@ -325,12 +325,12 @@ impl Vms {
                 }
             }
             // The builtin guest has nothing to lose before its first word. Nested in an emulated processor, about one start
-            // in fifty hangs in the kernel's first seconds: a timer interrupt comes while interrupts are off.
-            if builtin && !reset && started.elapsed() >= patience / 2 && self.is_silent(guest) {
-                reset = true;
-                self.virsh.reset(guest, MOMENT).map_err(|source| {
-                    self.libvirt(format!("reset VM {guest}, which says nothing"), source)
-                })?;
+            // in fifty hangs in the kernel's first seconds: a timer interrupt comes while interrupts are off. A reset does
+            // not bring such a one back.
+            if builtin && !again && started.elapsed() >= patience * 2 / 5 && self.is_silent(guest) {
+                again = true;
+                process = self.make_again(guest, patience)?;
+                place = self.agent(definition.clone(), process);
             }
             if started.elapsed() >= patience || interrupt::pending() {
                 return Err(GuestError::NotReady {
@@ -342,6 +342,22 @@ impl Vms {
             }
             thread::sleep(GLANCE);
         }
+    }
+
+    /// Ends a VM at once, makes it anew and lets it run.
+    fn make_again(&self, guest: &GuestName, patience: Duration) -> Result<Running, GuestError> {
+        let process = self.alive(guest)?;
+        self.virsh
+            .destroy(guest, MOMENT)
+            .map_err(|source| self.libvirt(format!("end VM {guest}, which says nothing"), source))?;
+        let deadline = Instant::now() + MOMENT;
+        while process.is_alive_below(&self.root) && Instant::now() < deadline {
+            thread::sleep(GLANCE);
+        }
+        self.create(guest, patience)?;
+        crate::console::share(&self.state.of(guest))?;
+        self.resume(guest, patience)?;
+        self.alive(guest)
     }
 
     /// Whether a builtin guest has not begun to say anything.

@@ -108,11 +108,6 @@ impl Virsh {
         self.about("suspend", guest, &[], patience)
     }
 
-    /// Starts a domain's processors and devices anew, as the button of that name does.
-    pub fn reset(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
-        self.about("reset", guest, &[], patience)
-    }
-
     /// Asks the guest to end, by its agent or by the power button.
     pub fn shutdown(&self, guest: &GuestName, by_agent: bool, patience: Duration) -> Result<(), VirshError> {
         self.about("shutdown", guest, &["--mode", if by_agent { "agent" } else { "acpi" }], patience)
