@@ -346,14 +346,7 @@ impl Vms {
 
     /// Ends a VM at once, makes it anew and lets it run.
     fn make_again(&self, guest: &GuestName, patience: Duration) -> Result<Running, GuestError> {
-        let process = self.alive(guest)?;
-        self.virsh
-            .destroy(guest, MOMENT)
-            .map_err(|source| self.libvirt(format!("end VM {guest}, which says nothing"), source))?;
-        let deadline = Instant::now() + MOMENT;
-        while process.is_alive_below(&self.root) && Instant::now() < deadline {
-            thread::sleep(GLANCE);
-        }
+        self.end_what_is_made(guest, MOMENT)?;
         self.create(guest, patience)?;
         crate::console::share(&self.state.of(guest))?;
         self.resume(guest, patience)?;
