@@ -7,11 +7,11 @@ pub mod netperf;
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{Histogram, Metric, Tool, Withheld};
+use penstock_model::measurement::{Histogram, Measurement, Metric, Subject, Tool, Withheld};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::statistics::samples_for;
+use crate::{record::RawOutput, statistics::samples_for};
 
 /// More output than this is not read.
 pub const LIMIT: usize = 16 << 20;
@@ -121,6 +121,25 @@ impl Reading {
             self.withheld.push(Withheld { metric, have: latencies, need });
         }
     }
+}
+
+/// What a tool's raw output tells of a measurement, in words for a person when it tells nothing.
+pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, String> {
+    let output = raw.stdout.as_bytes();
+    let outcome = match (&measurement.subject, measurement.tool) {
+        (Subject::Network(network), Tool::Netperf) => netperf::key_values(output, network.protocol),
+        (Subject::Network(network), Tool::Iperf3) => {
+            iperf3::json(output, network.protocol, network.direction)
+        }
+        (Subject::Storage(storage), Tool::Fio) => fio::json(output, storage.mix),
+        (_, tool) => return Err(format!("nothing here reads {tool}")),
+    };
+    let said = || message(&raw.stderr);
+    outcome.map_err(|error| match (raw.status, said()) {
+        (Some(0), _) => error.to_string(),
+        (status, said) if said.is_empty() => format!("{error} (exit status {status:?})"),
+        (_, said) => format!("{} failed: {said}", measurement.tool),
+    })
 }
 
 /// The bytes as text, when there are any and not too many.

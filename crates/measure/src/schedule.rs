@@ -6,6 +6,7 @@
 //! arms that is AB BA. Which arm has which letter, and the order of the blocks in a round, is drawn from the seed.
 
 use penstock_model::measurement::Rules;
+use serde::{Deserialize, Serialize};
 
 use crate::statistics::Random;
 
@@ -42,7 +43,7 @@ fn block_order(arms: &[usize], block: usize, round: u32, seed: u64) -> Vec<usize
 }
 
 /// How long a run takes, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Duration {
     /// When every arm stops at its first look.
     pub least: f64,

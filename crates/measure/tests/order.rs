@@ -171,7 +171,6 @@ fn measured(emulated: bool) -> Measurements {
         round,
         warm_up: round == 0,
         taken: Taken::Values(BTreeMap::from([(metric, value)])),
-        raw: None,
     };
     let cells = matrix.cells.iter().map(|planned| {
         let Subject::Network(network) = &planned.measurement.subject else { unreachable!() };

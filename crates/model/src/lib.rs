@@ -19,6 +19,7 @@ pub mod function;
 pub mod guest;
 pub mod inventory;
 pub mod mac;
+pub mod measure;
 pub mod measurement;
 pub mod model;
 pub mod names;
@@ -39,6 +40,7 @@ pub use guest::{
 };
 pub use inventory::Inventory;
 pub use mac::Mac;
+pub use measure::{Measure, StorageTarget};
 pub use model::{Board, Emulation, Model, Nic, NicMatch};
 pub use names::{GuestName, InterfaceName, MachineName, NicName};
 pub use parse::{parse, parse_with_warnings};

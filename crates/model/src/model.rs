@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu,
-    NicName, VfIndex, VfSettings,
+    Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
+    Mtu, NicName, VfIndex, VfSettings, measurement::Expectation,
 };
 
 /// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
@@ -21,6 +21,10 @@ pub struct Model {
     pub nics: IndexMap<NicName, Nic>,
     /// Guests by name.
     pub guests: IndexMap<GuestName, Guest>,
+    /// What is measured beside the paths that the machine has.
+    pub measure: Measure,
+    /// What is to hold of the measurements.
+    pub expect: Vec<Expectation>,
     /// What only a rehearsal needs.
     pub board: Board,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_model::Verdict;
+use penstock_model::{Verdict, measurement::Measurements};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -42,6 +42,9 @@ pub struct Evidence {
     pub phases: Vec<Phase>,
     /// What was looked at: one verdict per attribute.
     pub verdicts: Vec<Verdict>,
+    /// What was measured; `None` for a run that measured nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measurements: Option<Measurements>,
     /// What the reader should know beside: warnings, what could not be read.
     pub notes: Vec<String>,
     /// The end of the machine's serial console, where it has one.
@@ -63,6 +66,7 @@ impl Default for Evidence {
             steps: Vec::new(),
             phases: Vec::new(),
             verdicts: Vec::new(),
+            measurements: None,
             notes: Vec::new(),
             serial_log: None,
             peak_memory: None,

@@ -14,8 +14,8 @@ mod vm;
 use indexmap::IndexMap;
 
 use crate::{
-    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model,
-    Nic, NicName, Root,
+    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac,
+    Measure, Model, Nic, NicName, Root,
     diagnostic::{Diagnostic, Path},
     document::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
@@ -93,7 +93,9 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
             (name, guest)
         })
         .collect();
-    let model = Model { machine: machine.to_string(), nics, guests, board: build_board(board) };
+    let (measure, expect) = (Measure::default(), Vec::new());
+    let model =
+        Model { machine: machine.to_string(), nics, guests, measure, expect, board: build_board(board) };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
     function::check(&mut subject);

@@ -382,7 +382,7 @@ pub struct Sample {
     pub at: f64,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// Its position in the order of all samples of the run.
+    /// Its position in the order of all samples of the run, by which its raw output is found among the run's records.
     pub position: u32,
     /// Which round of the interleaved order it was in: samples of two arms in the same round are a pair.
     pub round: u32,
@@ -391,9 +391,6 @@ pub struct Sample {
     /// What it told.
     #[serde(flatten)]
     pub taken: Taken,
-    /// The file of its raw output among the evidence, relative to the run's directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw: Option<String>,
 }
 
 impl Sample {

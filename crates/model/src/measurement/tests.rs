@@ -34,7 +34,6 @@ fn everything_goes_through_json_and_back() {
         round: 2,
         warm_up: false,
         taken: values,
-        raw: Some("raw/7.txt".into()),
     };
     let mut histogram = Histogram::new();
     histogram.record(12_345, 6).unwrap();

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, Function, FunctionName, Guest, GuestKind, GuestName, Inside, Inventory,
-    LinkState, Mac, Model, Mtu, Nic, NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings, VlanId,
+    LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings,
+    VlanId,
     inventory::{Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -157,6 +158,8 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         machine: "m".into(),
         nics: IndexMap::new(),
         guests: IndexMap::new(),
+        measure: Measure::default(),
+        expect: Vec::new(),
         board: Board::default(),
     };
     inventory.cpus.online = CpuSet((0..8).collect());

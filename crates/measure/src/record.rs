@@ -1,0 +1,71 @@
+//! The record of a sample: what was run, where, and what it printed, as it was. Values are read from it, never stored
+//! beside it, so that a run can be taken up again, or read anew by a better reader.
+
+use penstock_model::measurement::{Measurement, Taken};
+use serde::{Deserialize, Serialize};
+
+use crate::parse::{self, Reading};
+
+/// One sample as it was taken. As JSON one line of `samples.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The cell ([`penstock_model::measurement::Cell::id`]).
+    pub cell: String,
+    /// Its position in the order of all samples of the run.
+    pub position: u32,
+    /// Which round of the interleaved order it was in.
+    pub round: u32,
+    /// Whether it is left out of every summary.
+    pub warm_up: bool,
+    /// When it began, in seconds since the run's start.
+    pub at: f64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: RecordOutcome,
+}
+
+/// What came of taking a sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordOutcome {
+    /// The tool ran to its end, well or not.
+    Ran(RawOutput),
+    /// It could not be run, or was ended, because of this.
+    Failed(String),
+}
+
+/// What a tool printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawOutput {
+    /// Where it ran: "host", "inside rt-2".
+    pub place: String,
+    /// The command, as a person would repeat it there.
+    pub command: String,
+    /// Its exit status; `None` when a signal ended it.
+    pub status: Option<i32>,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+}
+
+impl Record {
+    /// What the sample tells of this measurement, which is the cell's.
+    pub fn reading(&self, measurement: &Measurement) -> Result<Reading, String> {
+        match &self.outcome {
+            RecordOutcome::Failed(why) => Err(why.clone()),
+            RecordOutcome::Ran(raw) => parse::read(measurement, raw),
+        }
+    }
+
+    /// The same as a sample holds it.
+    pub fn taken(&self, measurement: &Measurement) -> Taken {
+        match self.reading(measurement) {
+            Ok(reading) => Taken::Values(reading.values),
+            Err(why) => Taken::Missing(why),
+        }
+    }
+}
