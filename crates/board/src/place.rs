@@ -1,6 +1,6 @@
 //! A board as a place: commands, files and interfaces inside it, over SSH.
 
-use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError};
+use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError, ProcessError};
 
 use crate::{board::Board, interfaces};
 
@@ -13,19 +13,7 @@ impl Place for Board {
     }
 
     fn run(&self, command: &Command) -> Result<Output, PlaceError> {
-        let mut output = self
-            .remote(command)
-            .run()
-            .map_err(|source| PlaceError::Process { place: self.describe(), source })?;
-        let said = output.errors();
-        let connection =
-            ["ssh: ", "Connection ", "mux_client", "Control socket", "kex_exchange", "client_loop"];
-        if output.status.code() == Some(SSH_FAILED) && connection.iter().any(|sign| said.starts_with(sign)) {
-            return Err(PlaceError::Gone { place: "the board".to_owned(), why: said.trim().to_owned() });
-        }
-        // What was asked for, not how it got there.
-        output.command = command.to_string();
-        Ok(output)
+        self.came_of(command, self.remote(command).run())
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
@@ -56,5 +44,29 @@ impl Place for Board {
             place: "the board's network namespace".to_owned(),
             why: "it is under another kernel".to_owned(),
         })
+    }
+}
+
+impl Board {
+    /// Runs a command inside to its end, and hands on each line that it prints as soon as it is there
+    /// ([`Command::stream`]).
+    ///
+    /// # Errors
+    /// As [`Place::run`]; what came before was handed on.
+    pub fn stream(&self, command: &Command, on_line: &mut dyn FnMut(&str)) -> Result<Output, PlaceError> {
+        self.came_of(command, self.remote(command).stream(on_line))
+    }
+
+    fn came_of(&self, command: &Command, ended: Result<Output, ProcessError>) -> Result<Output, PlaceError> {
+        let mut output = ended.map_err(|source| PlaceError::Process { place: self.describe(), source })?;
+        let said = output.errors();
+        let connection =
+            ["ssh: ", "Connection ", "mux_client", "Control socket", "kex_exchange", "client_loop"];
+        if output.status.code() == Some(SSH_FAILED) && connection.iter().any(|sign| said.starts_with(sign)) {
+            return Err(PlaceError::Gone { place: "the board".to_owned(), why: said.trim().to_owned() });
+        }
+        // What was asked for, not how it got there.
+        output.command = command.to_string();
+        Ok(output)
     }
 }

@@ -28,6 +28,10 @@ use thiserror::Error;
 
 use crate::interrupt;
 
+mod stream;
+
+pub use stream::LINE_LIMIT;
+
 /// More output than this of one stream of one command is thrown away; see [`Output::truncated`].
 pub const OUTPUT_LIMIT: usize = 64 << 20;
 
