@@ -1,6 +1,11 @@
 //! What the user typed.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
 
 use clap::{Args, Parser, Subcommand};
 use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
@@ -258,4 +263,37 @@ pub enum Inside {
     Interfaces,
     /// Send and count frames: the task is read as JSON from standard input
     Frames,
+    /// Send UDP requests and tell how long each took to be answered
+    Probe {
+        /// The address to send from
+        #[arg(long)]
+        bind: IpAddr,
+        /// The reflector's address and port
+        #[arg(long)]
+        to: SocketAddr,
+        /// Requests a second, at times drawn in advance (open loop); without it the next leaves when the last was answered
+        #[arg(long)]
+        rate: Option<u32>,
+        /// Bytes of a request
+        #[arg(long)]
+        size: u32,
+        /// Milliseconds to send for
+        #[arg(long)]
+        dwell_ms: u32,
+        /// What the times are drawn from
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
+    /// Answer a probe's requests for a time
+    Reflect {
+        /// The address to listen at
+        #[arg(long)]
+        bind: IpAddr,
+        /// The port
+        #[arg(long)]
+        port: u16,
+        /// Seconds until it ends
+        #[arg(long)]
+        seconds: u32,
+    },
 }

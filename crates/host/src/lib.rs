@@ -2,6 +2,7 @@
 //!
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
+//! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
 //! - [`device`]: which device a path names, also as a container sees it.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
@@ -16,6 +17,7 @@
 pub mod accounts;
 mod cause;
 pub mod cpio;
+pub mod datagrams;
 pub mod device;
 pub mod files;
 pub mod follow;

@@ -3,13 +3,15 @@
 //! - [`matrix`]: the cells that a model gives. [`schedule`]: the order of their samples, balanced and interleaved.
 //! - [`taker`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
 //! - [`scene`]: where programs can be run, and where each function's interface is.
-//! - [`parse`]: what netperf, iperf3 and fio print. Hostile or cut-off output is an error, never a 0.
+//! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error, never a 0.
+//! - [`probe`]: the sender of requests at fixed times, and what answers them.
 //! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
 //! - [`summarise`]: from samples to summaries, comparisons and rulings.
 
 pub mod event;
 pub mod matrix;
 pub mod parse;
+pub mod probe;
 pub mod record;
 pub mod scene;
 pub mod schedule;

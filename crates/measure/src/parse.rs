@@ -4,6 +4,7 @@
 pub mod fio;
 pub mod iperf3;
 pub mod netperf;
+pub mod probe;
 
 use std::collections::BTreeMap;
 
@@ -131,6 +132,7 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
         (Subject::Network(network), Tool::Iperf3) => {
             iperf3::json(output, network.protocol, network.direction)
         }
+        (Subject::Network(network), Tool::Probe) => probe::json(output, network.load, network.size),
         (Subject::Storage(storage), Tool::Fio) => fio::json(output, storage.mix),
         (_, tool) => return Err(format!("nothing here reads {tool}")),
     };

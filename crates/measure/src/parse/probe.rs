@@ -1,0 +1,125 @@
+//! The latency probe's output ([`crate::probe::outcome`]).
+
+use penstock_model::measurement::{Load, Metric, Tool};
+
+use super::{Json, ParseError, Reading, message, object, text};
+use crate::probe::outcome::{Outcome, VERSION};
+
+const TOOL: Tool = Tool::Probe;
+
+/// A guest's clock may run a little differently from the one that `achieved_rate` is checked by here.
+const ROUNDING: f64 = 1e-6;
+
+/// Reads what the client printed of a run with this load and size.
+pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, ParseError> {
+    let value = object(TOOL, text(TOOL, output)?)?;
+    let root = Json { tool: TOOL, value: &value, path: String::new() };
+    let version = root.get("penstock_probe")?.count()?;
+    if version != u64::from(VERSION) {
+        return Err(ParseError::Version { tool: TOOL, version: version.to_string(), known: "version 1" });
+    }
+    let outcome: Outcome = serde_json::from_value(value)
+        .map_err(|error| ParseError::Malformed { tool: TOOL, why: message(&error.to_string()) })?;
+    check(&outcome, load, size)?;
+    if !outcome.greeted || outcome.received == 0 {
+        return match outcome.error.as_deref().map(message) {
+            // A way that is closed is another thing than one that swallows everything.
+            Some(message) => Err(ParseError::Failed { tool: TOOL, message: format!("no answer: {message}") }),
+            None => Err(ParseError::NothingArrived { tool: TOOL, sent: None }),
+        };
+    }
+    if outcome.unsent > 0 || outcome.failed > 0 {
+        // The latencies of what was never sent would be the longest.
+        let said = outcome.error.as_deref().map(|said| format!(": {}", message(said))).unwrap_or_default();
+        let (unsent, failed) = (outcome.unsent, outcome.failed);
+        let message = format!(
+            "{unsent} requests could not be sent in time, {failed} not at all{said}; a lower rate could be"
+        );
+        return Err(ParseError::Failed { tool: TOOL, message });
+    }
+    Ok(reading(outcome))
+}
+
+/// What cannot be, or is not what was asked for.
+fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), ParseError> {
+    let odd = |field: &str, value: String| ParseError::Odd { tool: TOOL, field: field.into(), value };
+    if outcome.load != load {
+        return Err(odd("load", format!("{:?}", outcome.load)));
+    }
+    if outcome.size != size {
+        return Err(odd("size", outcome.size.to_string()));
+    }
+    let rate = match load {
+        Load::Open { rate } => Some(f64::from(rate)),
+        Load::Closed => None,
+    };
+    if outcome.requested_rate != rate {
+        return Err(odd("requested_rate", format!("{:?}", outcome.requested_rate)));
+    }
+    let numbers = [
+        ("seconds", outcome.seconds),
+        ("achieved_rate", outcome.achieved_rate),
+        ("cpu_percent", outcome.cpu_percent),
+    ];
+    if let Some((field, value)) = numbers.into_iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+        return Err(odd(field, value.to_string()));
+    }
+    let Outcome { sent, received, lost, overdue, .. } = *outcome;
+    if received.checked_add(lost) != Some(sent) {
+        return Err(odd("lost", format!("{lost} of {sent} sent and {received} received")));
+    }
+    if overdue > lost {
+        return Err(odd("overdue", overdue.to_string()));
+    }
+    if sent > 0 && outcome.seconds == 0.0 {
+        return Err(odd("seconds", outcome.seconds.to_string()));
+    }
+    let rate = sent as f64 / if sent > 0 { outcome.seconds } else { 1.0 };
+    if (outcome.achieved_rate - rate).abs() > rate * ROUNDING {
+        return Err(odd("achieved_rate", outcome.achieved_rate.to_string()));
+    }
+    if outcome.histogram.total() != received {
+        let counted = outcome.histogram.total();
+        return Err(odd("histogram", format!("{counted} latencies of {received} received")));
+    }
+    let (first, last) = (outcome.histogram.buckets().next(), outcome.histogram.buckets().last());
+    match (outcome.latency, first, last) {
+        (None, None, None) => {}
+        (Some(latency), Some((low, high, _)), Some((last_low, last_high, _)))
+            if (low..=high).contains(&latency.min_ns)
+                && (last_low..=last_high).contains(&latency.max_ns)
+                && (latency.min_ns..=latency.max_ns).contains(&latency.mean_ns) => {}
+        (latency, ..) => return Err(odd("latency", format!("{latency:?}"))),
+    }
+    match &outcome.late {
+        Some(late) if late.p50_ns > late.p99_ns || late.p99_ns > late.max_ns || late.sends > sent => {
+            Err(odd("late", format!("{late:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn reading(outcome: Outcome) -> Reading {
+    let mut reading = Reading { version: Some(message(&outcome.program)), ..Reading::default() };
+    let received = outcome.received;
+    if let Some(latency) = outcome.latency {
+        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        reading.values.insert(Metric::Min, microseconds(latency.min_ns));
+        reading.values.insert(Metric::Mean, microseconds(latency.mean_ns));
+        reading.values.insert(Metric::Max, microseconds(latency.max_ns));
+        for metric in [Metric::P50, Metric::P90, Metric::P99, Metric::P999] {
+            // A bucket's end can lie past the longest.
+            let quantile = metric.quantile().and_then(|q| outcome.histogram.quantile(q));
+            if let Some(nanoseconds) = quantile {
+                reading.percentile(metric, microseconds(nanoseconds.min(latency.max_ns)), received);
+            }
+        }
+    }
+    if outcome.load == Load::Closed {
+        reading.values.insert(Metric::Transactions, received as f64 / outcome.seconds);
+    }
+    reading.values.insert(Metric::Loss, outcome.lost as f64 / outcome.sent as f64);
+    reading.values.insert(Metric::LocalCpu, outcome.cpu_percent);
+    reading.histogram = Some(outcome.histogram);
+    reading
+}
