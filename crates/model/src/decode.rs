@@ -68,8 +68,7 @@ fn strike(root: &mut Node, path: &Path, key: bool, consequence: bool) -> bool {
                 };
                 if key || matches!(entries[at].value.value, Value::Null | Value::Spoiled) || consequence {
                     entries.remove(at);
-                } else if matches!(last.as_str(), "vf" | "pf") {
-                    // Without its name a function is nothing.
+                } else if names_its_entry(path, last) {
                     segments = above;
                     continue;
                 } else {
@@ -90,6 +89,15 @@ fn strike(root: &mut Node, path: &Path, key: bool, consequence: bool) -> bool {
             }
             _ => segments = above,
         }
+    }
+}
+
+/// Whether the entry around `key` is nothing without it: a function's name, what is measured and in which guest.
+fn names_its_entry(path: &Path, key: &str) -> bool {
+    match key {
+        "vf" | "pf" => true,
+        "guest" | "path" => path.0.first().is_some_and(|first| first == "measure"),
+        _ => false,
     }
 }
 

@@ -72,6 +72,9 @@ pub enum Place {
     Value,
     /// The key itself.
     Key,
+    /// These bytes of the value that the path leads to, as it reads without quotes and escapes. Where they cannot be found
+    /// in the file (a value from an alias, a folded block), the whole value is meant.
+    Part(Range<usize>),
     /// These bytes of the text, for what no path leads to: text that is no YAML, a key given twice.
     Bytes(Range<usize>),
 }
@@ -151,6 +154,13 @@ impl Diagnostic {
     #[must_use]
     pub fn at_key(mut self) -> Diagnostic {
         self.place = Place::Key;
+        self
+    }
+
+    /// The same about these bytes of the value, as it reads without quotes and escapes.
+    #[must_use]
+    pub fn at_part(mut self, bytes: Range<usize>) -> Diagnostic {
+        self.place = Place::Part(bytes);
         self
     }
 

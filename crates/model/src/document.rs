@@ -1,5 +1,7 @@
 //! The file as it is written. Each type's documentation is also what `penstock schema` says of it.
 
+mod measure;
+
 use std::{fmt, marker::PhantomData, str::FromStr};
 
 use indexmap::IndexMap;
@@ -14,6 +16,8 @@ use crate::{
     InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId,
     VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
+
+pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
 ///
@@ -34,6 +38,10 @@ pub(crate) struct ModelDocument {
     pub nics: IndexMap<NicName, NicDocument>,
     /// The VMs and containers, by name.
     pub guests: IndexMap<GuestName, GuestDocument>,
+    /// What is measured beside the paths that the machine has. Default: nothing.
+    pub measure: MeasureDocument,
+    /// What is to hold of the measurements: a line, or a list of them. Default: nothing.
+    pub expect: Option<OneOrMany<ExpectLine>>,
     /// What only a rehearsal needs. Default: derived from the rest.
     pub board: BoardDocument,
 }

@@ -26,7 +26,7 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
         messages.sort_by_key(|message| message.severity);
         messages.truncate(check::MAX_MESSAGES);
     }
-    sort(&mut messages, &root);
+    sort(&mut messages, &root, &source.text);
     if more {
         messages.push(
             Diagnostic::error(Path::default(), format!("there is more than these {}", check::MAX_MESSAGES))
@@ -40,8 +40,8 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
 }
 
 /// Puts messages in the file's order; those about the file as a whole come last.
-fn sort(messages: &mut [Diagnostic], root: &Node) {
+fn sort(messages: &mut [Diagnostic], root: &Node, text: &str) {
     messages.sort_by_cached_key(|message| {
-        root.locate(&message.path, &message.place).map_or(usize::MAX, |bytes| bytes.start)
+        root.locate(text, &message.path, &message.place).map_or(usize::MAX, |bytes| bytes.start)
     });
 }

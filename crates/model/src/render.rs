@@ -75,7 +75,7 @@ impl Page<'_> {
         let _ = writeln!(out, "{kind}{}", paint.bold(&format!(": {}", diagnostic.message)));
         let find = |path: &Path, place: &Place| {
             let bytes = match (self.root, place) {
-                (Some(root), _) => root.locate(path, place),
+                (Some(root), _) => root.locate(&self.source.text, path, place),
                 (None, Place::Bytes(bytes)) => Some(bytes.clone()),
                 (None, _) => None,
             };

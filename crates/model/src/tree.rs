@@ -3,6 +3,8 @@
 //! Nothing here knows what a model is. What a hostile file could cost is bounded before it is spent: the text's size,
 //! the depth, and the nodes and bytes that aliases expand to.
 
+mod scalar;
+
 use std::{collections::HashMap, ops::Range};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
@@ -86,8 +88,9 @@ impl Node {
         }
     }
 
-    /// The bytes that `path` means, or its longest part that leads somewhere. `None` for the file as a whole.
-    pub fn locate(&self, path: &Path, place: &Place) -> Option<Range<usize>> {
+    /// The bytes of `text`, which this tree was read from, that `path` means, or its longest part that leads somewhere.
+    /// `None` for the file as a whole.
+    pub fn locate(&self, text: &str, path: &Path, place: &Place) -> Option<Range<usize>> {
         if let Place::Bytes(bytes) = place {
             return Some(bytes.clone());
         }
@@ -111,6 +114,11 @@ impl Node {
             node = child;
         }
         let (key, node) = found?;
+        if let (Place::Part(part), Value::Scalar(value)) = (place, &node.value)
+            && let Some(bytes) = scalar::part(text.get(node.span.clone())?, value, part)
+        {
+            return Some(node.span.start + bytes.start..node.span.start + bytes.end);
+        }
         let key = key.filter(|_| *place == Place::Key || !matches!(node.value, Value::Scalar(_)));
         Some(key.unwrap_or(&node.span).clone())
     }

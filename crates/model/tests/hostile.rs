@@ -152,6 +152,23 @@ fn large_hostile_files_are_answered_in_bounded_time() {
             ),
         ),
         ("best effort", format!("nics: {{A: {{best_effort: [{}]}}}}", &full_of("link_stat,")[..900_000])),
+        ("wrong expectations", format!("nics: {{A: }}\nexpect: [{}]", &full_of("pf-fp >= 1,")[..900_000])),
+        (
+            "long expectations",
+            format!("nics: {{A: }}\nexpect: [{}]", format!("{} >= 1,", "x".repeat(380)).repeat(2_500)),
+        ),
+        (
+            "expectations of many NICs",
+            format!("nics:\n{}expect: [{}p]", many.concat(), "pf-pf in gg >= 2 x bridge,".repeat(25_000)),
+        ),
+        (
+            "storage of many guests",
+            format!(
+                "nics: {{A: }}\nguests:\n{}measure: {{storage: [{}]}}",
+                (0..10_000).map(|n| format!("  g{n}: {{}}\n")).collect::<String>(),
+                (0..15_000).map(|n| format!("{{guest: g{n}, path: /dev/x}},")).collect::<String>()
+            ),
+        ),
         ("aliases of text", format!("a: &a {}\nb: [{}]", "x".repeat(500_000), "*a,".repeat(100_000))),
         (
             "nested anchors",

@@ -23,6 +23,8 @@ fn messages(name: &str, key: &str) -> String {
         "VfSettings" => format!("nics: {{A: {{defaults: {{{key}: 1}}}}}}\n"),
         "Guest" => format!("nics: {{A: }}\nguests: {{g: {{{key}: 1}}}}\n"),
         "Function" => format!("nics: {{A: }}\nguests: {{g: {{functions: [{{{key}: 1}}]}}}}\n"),
+        "Measure" => format!("nics: {{A: }}\nmeasure: {{{key}: 1}}\n"),
+        "StorageTarget" => format!("nics: {{A: }}\nmeasure: {{storage: [{{{key}: 1}}]}}\n"),
         "Board" => format!("nics: {{A: }}\nboard: {{{key}: 1}}\n"),
         other => panic!("{other}"),
     };
@@ -33,9 +35,11 @@ fn messages(name: &str, key: &str) -> String {
 #[test]
 fn every_key_of_the_schema_is_read_and_described() {
     let schema = schema();
-    for name in ["Model", "Nic", "NicMatch", "VfSettings", "Guest", "Function", "Board"] {
+    for name in
+        ["Model", "Nic", "NicMatch", "VfSettings", "Guest", "Function", "Measure", "StorageTarget", "Board"]
+    {
         let keys = keys(name);
-        assert!(keys.len() >= 3, "{name}: {keys:?}");
+        assert!(keys.len() >= if name == "Measure" { 1 } else { 3 }, "{name}: {keys:?}");
         for key in keys {
             let seen = messages(name, &key);
             assert!(!seen.contains("unknown key"), "{name}.{key}: {seen}");
@@ -48,7 +52,7 @@ fn every_key_of_the_schema_is_read_and_described() {
 
 #[test]
 fn every_key_that_a_message_offers_is_in_the_schema() {
-    for name in ["Model", "Nic", "Guest", "Function", "Board"] {
+    for name in ["Model", "Nic", "Guest", "Function", "Measure", "StorageTarget", "Board"] {
         let seen = messages(name, "nonsense");
         let offered = seen.split("what may stand here: ").nth(1).unwrap().lines().next().unwrap();
         let keys = keys(name);
@@ -85,5 +89,22 @@ fn a_name_comes_from_the_file_when_there_is_none() {
     {
         let model = parse(&Source::new(file, "nics: {A: }\n")).unwrap();
         assert_eq!(model.machine, name, "{file}");
+    }
+}
+
+#[test]
+fn an_expectation_may_be_one_line_or_a_list_and_the_schema_says_so() {
+    let schema = schema();
+    let reference = schema["properties"]["expect"]["anyOf"][0]["$ref"].as_str().unwrap();
+    let text = schema.pointer(reference.trim_start_matches('#')).unwrap().to_string();
+    assert!(text.contains("ExpectLine") && text.contains("array"), "{text}");
+    assert_eq!(schema["$defs"]["ExpectLine"]["type"], "string");
+    for file in ["expect: pf-pf >= 1Gbit/s", "expect: [pf-pf >= 1Gbit/s]", "expect:\n - pf-pf >= 1Gbit/s\n"] {
+        let model = parse(&Source::new("m.yaml", format!("nics: {{A: , B: }}\n{file}\n"))).unwrap();
+        assert_eq!(model.expect.iter().map(ToString::to_string).collect::<Vec<_>>(), ["pf-pf >= 1Gbit/s"]);
+    }
+    for file in ["expect:", "expect: []", "measure:", "measure: {storage: }"] {
+        let model = parse(&Source::new("m.yaml", format!("nics: {{A: }}\n{file}\n"))).unwrap();
+        assert!(model.expect.is_empty() && model.measure.storage.is_empty(), "{file}");
     }
 }

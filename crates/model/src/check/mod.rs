@@ -8,14 +8,15 @@ mod function;
 mod generate;
 mod guest;
 mod mac;
+mod measure;
 mod nic;
 mod vm;
 
 use indexmap::IndexMap;
 
 use crate::{
-    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac,
-    Measure, Model, Nic, NicName, Root,
+    Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model,
+    Nic, NicName, Root,
     diagnostic::{Diagnostic, Path},
     document::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
@@ -67,7 +68,7 @@ struct Subject<'a> {
 /// The model that `document`, read from the file called `file`, describes. What is wrong is added to `messages`;
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
-    let ModelDocument { machine, nics, guests, board } = document;
+    let ModelDocument { machine, nics, guests, measure, expect, board } = document;
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
     let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
@@ -93,7 +94,9 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
             (name, guest)
         })
         .collect();
-    let (measure, expect) = (Measure::default(), Vec::new());
+    let (measure, targets) = measure::build(measure, messages);
+    let lines = measure::build_expect(expect, messages);
+    let expect = measure::lines(&lines);
     let model =
         Model { machine: machine.to_string(), nics, guests, measure, expect, board: build_board(board) };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
@@ -105,6 +108,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     cpus::check(&mut subject);
     vm::check(&mut subject);
     generate::check(&mut subject);
+    measure::check(&targets, &lines, &mut subject);
     board::check(&mut subject);
     model
 }
