@@ -263,7 +263,7 @@ pub enum GuestError {
         /// The function.
         function: Bdf,
         /// The group's number.
-        group: String,
+        group: u32,
         /// The group's members that are in the way, each with its driver.
         others: Vec<String>,
     },

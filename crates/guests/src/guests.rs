@@ -13,7 +13,6 @@ use penstock_model::{GuestName, inventory::FoundGuest};
 use penstock_plan::{Action, Carry, CarryError, Fact};
 
 use crate::{
-    console,
     containers::Containers,
     error::GuestError,
     state::State,
@@ -126,13 +125,11 @@ impl Guests {
             Action::UndefineGuest { guest } => self.undefine(guest, patience),
             Action::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
-                self.containers.start(guest, patience)?;
-                Ok(console::share(&self.state.of(guest))?)
+                self.containers.start(guest, patience)
             }
             Action::CreateGuest { guest } => {
                 self.only(true, guest, "is not made suspended")?;
-                self.vms.create(guest, patience)?;
-                Ok(console::share(&self.state.of(guest))?)
+                self.vms.create(guest, patience)
             }
             Action::ResumeGuest { guest } => {
                 self.only(true, guest, "is not resumed")?;

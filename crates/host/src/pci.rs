@@ -312,6 +312,12 @@ impl PciFunction {
         Ok(self.link("iommu_group")?.and_then(|target| target.parse().ok()))
     }
 
+    /// The other members of its IOMMU group: they go to a VM together with it, or not at all.
+    pub fn iommu_neighbours(&self) -> Vec<Bdf> {
+        let members = files::list(self.directory().join("iommu_group/devices")).unwrap_or_default();
+        members.iter().filter_map(|name| name.parse().ok()).filter(|member| *member != self.bdf).collect()
+    }
+
     /// The names of its interfaces that are in the namespace which this sysfs was mounted in: in its own directory, or
     /// in that of its virtio device.
     pub fn interface_names(&self) -> Result<Vec<String>, PciError> {

@@ -24,6 +24,7 @@ use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
+    console,
     error::GuestError,
     state::{Lent, Started, State},
     status::Status,
@@ -208,7 +209,8 @@ impl Containers {
         self.state.keep_started(guest, &started)?;
         let outcome = self.launch(&definition, deadline).and_then(|init| {
             started.init = Some(init);
-            self.state.keep_started(guest, &started)
+            self.state.keep_started(guest, &started)?;
+            Ok(console::share(&self.state.of(guest))?)
         });
         outcome.map_err(|error| self.abandon(guest, error))
     }

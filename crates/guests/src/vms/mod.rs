@@ -22,6 +22,7 @@ use penstock_plan::action::GuestDefinition;
 
 use self::{place::report_of, virsh::Virsh};
 use crate::{
+    console,
     error::GuestError,
     state::{PREFIX, Started, State},
     status::{Condition, Status},
@@ -229,7 +230,8 @@ impl Vms {
             Ok(()) => match self.qemu(guest) {
                 Some(process) => {
                     started.init = Some(process);
-                    self.state.keep_started(guest, &started)
+                    let kept = self.state.keep_started(guest, &started);
+                    kept.and_then(|()| Ok(console::share(&self.state.of(guest))?))
                 }
                 None => Err(GuestError::NotMade { said: self.qemu_log(guest) }),
             },
@@ -348,7 +350,6 @@ impl Vms {
     fn make_again(&self, guest: &GuestName, patience: Duration) -> Result<Running, GuestError> {
         self.end_what_is_made(guest, MOMENT)?;
         self.create(guest, patience)?;
-        crate::console::share(&self.state.of(guest))?;
         self.resume(guest, patience)?;
         self.alive(guest)
     }

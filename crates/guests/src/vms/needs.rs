@@ -1,7 +1,5 @@
 //! What a VM needs of the host, looked at before libvirt is asked: each thing that is missing has then one clear message.
 
-use std::path::Path;
-
 use penstock_host::{PciFunction, Root, files};
 use penstock_model::{Bdf, CpuSet};
 use penstock_plan::action::GuestDefinition;
@@ -31,28 +29,24 @@ pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Re
         if let Some(by) = state.holder(function, &definition.guest)? {
             return Err(GuestError::InUse { guest, function, by });
         }
-        let directory = root.path(format!("/sys/bus/pci/devices/{function}"));
-        if !files::exists(&directory) {
+        let pci = PciFunction::new(root, function);
+        if !pci.exists() {
             return Err(GuestError::NoFunction { guest, function });
         }
-        let Some(group) = name_of_link(&directory.join("iommu_group")) else {
+        // What sysfs does not tell is as good as not there: VFIO would say the same, later and with fewer words.
+        let Some(group) = pci.iommu_group().ok().flatten() else {
             return Err(GuestError::NoIommu { guest, function });
         };
-        let driver = name_of_link(&directory.join("driver"));
+        let driver = pci.driver().ok().flatten();
         if driver.as_deref() != Some("vfio-pci") {
             return Err(GuestError::NotVfio { guest, function, driver });
         }
-        let by = PciFunction::new(root, function).held_by();
+        let by = pci.held_by();
         if !by.is_empty() {
             return Err(GuestError::Held { guest, function, by: by.join(", ") });
         }
-        let members = files::list(directory.join("iommu_group/devices")).unwrap_or_default();
-        let in_the_way: Vec<String> = members
-            .iter()
-            .filter_map(|member| member.parse::<Bdf>().ok())
-            .filter(|member| *member != function)
-            .filter_map(|member| in_the_way(root, member))
-            .collect();
+        let in_the_way: Vec<String> =
+            pci.iommu_neighbours().into_iter().filter_map(|member| in_the_way(root, member)).collect();
         if !in_the_way.is_empty() {
             return Err(GuestError::NotViable { guest, function, group, others: in_the_way });
         }
@@ -63,7 +57,7 @@ pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Re
 /// A device that keeps its whole group from being used, with its driver. One without a driver does not, nor one that
 /// belongs to `vfio-pci` or `pci-stub`, nor a port (`vfio_dev_viable`, `iommu_group_claim_dma_owner`).
 fn in_the_way(root: &Root, member: Bdf) -> Option<String> {
-    let driver = name_of_link(&root.path(format!("/sys/bus/pci/devices/{member}/driver")))?;
+    let driver = PciFunction::new(root, member).driver().ok().flatten()?;
     let harmless = matches!(driver.as_str(), "vfio-pci" | "pci-stub" | "pcieport" | "shpchp");
     (!harmless).then(|| format!("{member} (driver {driver})"))
 }
@@ -116,8 +110,4 @@ pub fn emulator(
     }
     left.retain(|cpu| !definition.pin.as_ref().is_some_and(|pin| pin.0.contains(cpu)));
     Ok((!left.is_empty()).then_some(CpuSet(left)))
-}
-
-fn name_of_link(link: &Path) -> Option<String> {
-    Some(files::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
 }
