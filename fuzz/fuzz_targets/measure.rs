@@ -1,9 +1,14 @@
-//! Any bytes as the output of netperf, iperf3 and fio, as an `expect:` line, and as recorded measurements.
+//! Any bytes as the output of netperf, iperf3, fio and the latency probe, as a datagram of it, as an `expect:` line, and as recorded measurements.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock_measure::parse::{ParseError, Reading, fio, iperf3, netperf};
-use penstock_model::measurement::{Direction, Expectation, Histogram, Measurements, Mix, Protocol};
+use penstock_measure::{
+    parse::{ParseError, Reading, fio, iperf3, netperf, probe},
+    probe::packet::{LEAST, Packet},
+};
+use penstock_model::measurement::{
+    Direction, Expectation, Histogram, Load, Measurements, Mix, Protocol,
+};
 
 /// What is told is a number, and nothing that was lost is told as a 0.
 fn check(read: Result<Reading, ParseError>) {
@@ -27,6 +32,14 @@ fuzz_target!(|bytes: &[u8]| {
     }
     for mix in [Mix::Read, Mix::Write, Mix::Mixed] {
         check(fio::json(bytes, mix));
+    }
+    for load in [Load::Closed, Load::Open { rate: 500 }] {
+        check(probe::json(bytes, load, 128));
+    }
+    if let Some(packet) = Packet::read(bytes) {
+        let mut written = [0; LEAST as usize];
+        packet.write(&mut written);
+        assert_eq!(written, bytes[..LEAST as usize]);
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match text.parse::<Expectation>() {

@@ -123,3 +123,118 @@ fn reading(outcome: Outcome) -> Reading {
     reading.histogram = Some(outcome.histogram);
     reading
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const OPEN: Load = Load::Open { rate: 500 };
+    const RECORDED: &str = include_str!("../../tests/outputs/probe-1-open.json");
+    const CLOSED: &str = include_str!("../../tests/outputs/probe-1-closed.json");
+    const REFUSED: &str = include_str!("../../tests/outputs/probe-1-refused.json");
+
+    fn read(text: &str) -> Result<Reading, ParseError> {
+        super::json(text.as_bytes(), OPEN, 128)
+    }
+
+    /// The recorded output with some keys changed.
+    fn changed(changes: &[(&str, Value)]) -> Result<Reading, ParseError> {
+        let mut value: Value = serde_json::from_str(RECORDED).unwrap();
+        for (path, change) in changes {
+            *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = change.clone();
+        }
+        read(&value.to_string())
+    }
+
+    #[test]
+    fn a_recorded_run_is_read() {
+        let value: Value = serde_json::from_str(RECORDED).unwrap();
+        let reading = read(RECORDED).unwrap();
+        let received = value["received"].as_u64().unwrap();
+        assert_eq!(reading.histogram.as_ref().unwrap().total(), received);
+        let us = |key: &str| value["latency"][key].as_f64().unwrap() / 1e3;
+        assert_eq!(reading.values[&Metric::Min], us("min_ns"));
+        assert_eq!(reading.values[&Metric::Max], us("max_ns"));
+        assert!((us("min_ns")..us("max_ns")).contains(&reading.values[&Metric::P50]));
+        assert_eq!(reading.values[&Metric::Loss], 0.0);
+        assert!(!reading.values.contains_key(&Metric::Transactions), "the clock decided it");
+        let withheld: Vec<Metric> = reading.withheld.iter().map(|withheld| withheld.metric).collect();
+        assert_eq!(withheld, [Metric::P99, Metric::P999], "500 latencies are too few for them");
+        assert_eq!(reading.version.as_deref(), Some("0.1.0"));
+    }
+
+    #[test]
+    fn a_closed_loop_counts_its_round_trips() {
+        let reading = super::json(CLOSED.as_bytes(), Load::Closed, 128).unwrap();
+        let value: Value = serde_json::from_str(CLOSED).unwrap();
+        let rate = value["received"].as_f64().unwrap() / value["seconds"].as_f64().unwrap();
+        assert_eq!(reading.values[&Metric::Transactions], rate);
+        assert!(reading.values.contains_key(&Metric::P99));
+    }
+
+    #[test]
+    fn nothing_is_never_a_latency() {
+        let error = read(REFUSED).unwrap_err().to_string();
+        assert_eq!(error, "probe failed: no answer: Connection refused (os error 111)");
+        let lost = [
+            ("/received", json!(0)),
+            ("/lost", serde_json::from_str::<Value>(RECORDED).unwrap()["sent"].clone()),
+            ("/latency", Value::Null),
+            ("/histogram", json!({})),
+        ];
+        assert_eq!(changed(&lost), Err(ParseError::NothingArrived { tool: TOOL, sent: None }));
+        let error = changed(&[("/unsent", json!(3))]).unwrap_err().to_string();
+        assert!(error.contains("3 requests could not be sent in time"), "{error}");
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_read() {
+        assert_eq!(read(""), Err(ParseError::Empty { tool: TOOL }));
+        for end in (1..RECORDED.trim_end().len()).step_by(7) {
+            let read = read(&RECORDED[..end]);
+            assert!(matches!(read, Err(ParseError::Malformed { .. })), "{end}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_read() {
+        let other = changed(&[("/penstock_probe", json!(2))]);
+        assert!(matches!(other, Err(ParseError::Version { .. })), "{other:?}");
+        for (path, value) in [
+            ("/load", json!("closed")),
+            ("/size", json!(129)),
+            ("/requested_rate", Value::Null),
+            ("/achieved_rate", json!(7.0)),
+            ("/seconds", json!(0.0)),
+            ("/seconds", json!(-1.0)),
+            ("/cpu_percent", json!(-1.0)),
+            ("/sent", json!(1)),
+            ("/received", json!(u64::MAX)),
+            ("/lost", json!(u64::MAX)),
+            ("/overdue", json!(1)),
+            ("/histogram", json!({"640": 3})),
+            ("/latency", Value::Null),
+            ("/latency/min_ns", json!(0)),
+            ("/latency/mean_ns", json!(0)),
+            ("/latency/max_ns", json!(u64::MAX)),
+            ("/late/p99_ns", json!(u64::MAX)),
+        ] {
+            let read = changed(&[(path, value)]);
+            assert!(matches!(read, Err(ParseError::Odd { .. })), "{path}: {read:?}");
+        }
+        for (path, value) in [
+            ("/sent", json!(-1)),
+            ("/sent", json!(1.5)),
+            ("/greeted", json!("yes")),
+            ("/histogram", json!({"99999": 1})),
+            ("/histogram", json!({"1": u64::MAX, "2": u64::MAX})),
+        ] {
+            let read = changed(&[(path, value)]);
+            assert!(matches!(read, Err(ParseError::Malformed { .. })), "{path}: {read:?}");
+        }
+        let more = RECORDED.replacen('{', "{\"more\":1,", 1);
+        assert!(matches!(read(&more), Err(ParseError::Malformed { .. })));
+    }
+}

@@ -73,15 +73,14 @@ pub enum ProbeError {
         dwell: Duration,
     },
     /// The socket.
-    #[error("could not send from {bind} to {to}")]
+    #[error("could not send from {bind} to {to}: {why}")]
     Socket {
         /// From where.
         bind: IpAddr,
         /// To whom.
         to: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
+        /// Why; in the message's one line, which is all that is kept of a tool that failed.
+        why: io::Error,
     },
 }
 
@@ -101,7 +100,7 @@ pub fn run(task: &Task) -> Result<Outcome, ProbeError> {
         socket.connect(task.to)?;
         Ok(socket)
     };
-    let socket = connect().map_err(|source| ProbeError::Socket { bind: task.bind, to: task.to, source })?;
+    let socket = connect().map_err(|why| ProbeError::Socket { bind: task.bind, to: task.to, why })?;
     // Without it the requests only leave a little later, which is measured.
     let _ = datagrams::exact_timers();
     let mut sender = Sender::new(socket, task.size);
