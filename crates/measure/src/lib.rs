@@ -6,8 +6,9 @@
 //! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error, never a 0.
 //! - [`probe`]: the sender of requests at fixed times, and what answers them.
 //! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
-//! - [`summarise`]: from samples to summaries, comparisons and rulings.
+//! - [`summarise`]: from samples to summaries, comparisons and rulings. [`across`]: two runs compared.
 
+pub mod across;
 pub mod event;
 pub mod matrix;
 pub mod parse;

@@ -10,6 +10,7 @@
 //! As JSON each type is an object whose keys are the fields' names; text in place of an object is what the type's
 //! `Display` writes.
 
+pub mod across;
 pub mod cell;
 mod estimate;
 pub mod expectation;

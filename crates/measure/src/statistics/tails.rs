@@ -11,7 +11,7 @@ pub(super) fn normal(x: f64) -> f64 {
 
 /// The share of Student's distribution between `-t` and `t` (Abramowitz and Stegun 26.7.3 and 26.7.4, exact for whole
 /// degrees of freedom).
-fn student_between(t: f64, freedom: u32) -> f64 {
+pub(super) fn student_between(t: f64, freedom: u32) -> f64 {
     let angle = (t / f64::from(freedom).sqrt()).atan();
     let (sin, cos) = angle.sin_cos();
     let odd = freedom % 2 == 1;

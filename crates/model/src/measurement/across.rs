@@ -1,0 +1,185 @@
+//! Two runs compared, B with A. Data only.
+//!
+//! Cells are the same when they have the same name. Each is compared by the ratio of its medians, B over A, with an interval
+//! that takes the samples of the two runs as independent. With hundreds of cells some intervals leave 1 out by chance alone:
+//! one in twenty at a confidence of 95 %. So each ratio also has a p-value, corrected for the number of ratios (Holm), and
+//! only what stays after that counts as changed.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Better, Estimate, Metric};
+
+/// Two runs compared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Across {
+    /// The run that counts as 1.
+    pub a: RunName,
+    /// The run that is compared with it.
+    pub b: RunName,
+    /// What the runs were made with and of.
+    pub facts: Vec<Fact>,
+    /// What was measured; `None` when neither run measured anything.
+    pub cells: Option<CellsAcross>,
+    /// The model's `expect:` lines that came out differently.
+    pub rulings: Vec<Turn>,
+    /// Verdicts that came out differently.
+    pub verdicts: Vec<Turn>,
+    /// What the reader should know beside.
+    pub notes: Vec<String>,
+}
+
+/// Which run it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunName {
+    /// Its name, as its directory is called.
+    pub id: String,
+    /// When it started, in RFC 3339 text.
+    pub started: String,
+}
+
+/// One thing that the runs were made with: a file by its hash, a version, a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// What: "model", "kernel".
+    pub what: String,
+    /// In A; `None` where the run does not tell.
+    pub a: Option<String>,
+    /// In B.
+    pub b: Option<String>,
+    /// Whether it is about the hardware: where it differs, this compares two machines.
+    #[serde(default)]
+    pub hardware: bool,
+}
+
+impl Fact {
+    /// Whether both are the same; `None` when one of them is not known.
+    pub fn same(&self) -> Option<bool> {
+        Some(self.a.as_ref()? == self.b.as_ref()?)
+    }
+}
+
+/// A verdict or an `expect:` line that came out differently.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Which.
+    pub what: String,
+    /// In A; `None` where A has none.
+    pub a: Option<String>,
+    /// In B; `None` where B has none.
+    pub b: Option<String>,
+    /// Whether B is worse.
+    pub worse: bool,
+}
+
+/// The cells of two runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellsAcross {
+    /// Confidence of every interval, and of all that is told together, for example 0.95.
+    pub confidence: f64,
+    /// What could be compared, in A's order.
+    pub changes: Vec<Change>,
+    /// Cells that were measured in A and are missing in B.
+    pub lost: Vec<Untold>,
+    /// Cells that are missing in A and were measured in B.
+    pub found: Vec<Untold>,
+    /// Cells of both that cannot be compared.
+    pub untold: Vec<Untold>,
+    /// Cells that only A has.
+    pub only_a: Vec<String>,
+    /// Cells that only B has.
+    pub only_b: Vec<String>,
+}
+
+/// One metric of a cell in both runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// [`super::Cell::id`].
+    pub cell: String,
+    /// In what.
+    pub metric: Metric,
+    /// A's median, in the metric's unit.
+    pub a: f64,
+    /// B's median.
+    pub b: f64,
+    /// A's samples, warm-up not counted.
+    pub n_a: u32,
+    /// B's samples.
+    pub n_b: u32,
+    /// B's median over A's.
+    pub ratio: Estimate,
+    /// How often two runs of the same would differ by as much or more.
+    pub p: f64,
+    /// The same, corrected for the number of ratios that were looked at (Holm).
+    pub adjusted: f64,
+}
+
+/// What a [`Change`] comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// B is worse, also after the correction.
+    Worse,
+    /// B is better, also after the correction.
+    Better,
+    /// B's interval is on the worse side, which with so many cells may be chance.
+    PerhapsWorse,
+    /// B's interval is on the better side, which with so many cells may be chance.
+    PerhapsBetter,
+    /// The interval holds 1.
+    Same,
+}
+
+impl Change {
+    /// What it comes to.
+    pub fn direction(&self) -> Direction {
+        if self.ratio.spans(1.0) {
+            return Direction::Same;
+        }
+        let better = (self.ratio.value() > 1.0) == (self.metric.better() == Better::Higher);
+        match (better, self.adjusted <= 1.0 - self.ratio.confidence()) {
+            (true, true) => Direction::Better,
+            (true, false) => Direction::PerhapsBetter,
+            (false, true) => Direction::Worse,
+            (false, false) => Direction::PerhapsWorse,
+        }
+    }
+}
+
+/// A cell about which nothing can be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Untold {
+    /// [`super::Cell::id`].
+    pub cell: String,
+    /// Why.
+    pub why: String,
+}
+
+impl CellsAcross {
+    /// How many changes come to this.
+    pub fn count(&self, direction: Direction) -> usize {
+        self.changes.iter().filter(|change| change.direction() == direction).count()
+    }
+
+    /// How many intervals would leave 1 out by chance alone if nothing had changed.
+    pub fn by_chance(&self) -> f64 {
+        self.changes.len() as f64 * (1.0 - self.confidence)
+    }
+}
+
+impl Across {
+    /// Whether something is worse in B: a ratio, also after the correction; a cell that is missing now; an `expect:` line; a
+    /// verdict.
+    pub fn got_worse(&self) -> bool {
+        let cells = self
+            .cells
+            .as_ref()
+            .is_some_and(|cells| cells.count(Direction::Worse) > 0 || !cells.lost.is_empty());
+        cells || self.rulings.iter().chain(&self.verdicts).any(|turn| turn.worse)
+    }
+
+    /// Whether both runs were on the same hardware, as far as is known; `None` when nothing is known.
+    pub fn same_hardware(&self) -> Option<bool> {
+        let known: Vec<bool> =
+            self.facts.iter().filter(|fact| fact.hardware).filter_map(Fact::same).collect();
+        (!known.is_empty()).then(|| known.into_iter().all(|same| same))
+    }
+}
