@@ -23,6 +23,8 @@ pub struct Options {
     pub request_sizes: Vec<u32>,
     /// What is sent.
     pub protocols: Vec<Protocol>,
+    /// Which paths.
+    pub paths: Vec<PathKind>,
     /// How many pairs of ends at most for each kind of path and each kind of guests at its ends.
     pub pairs: usize,
     /// Whether iperf3 measures TCP in both directions too, at the largest size.
@@ -40,6 +42,7 @@ impl Options {
             stream_sizes: (7..=14).map(|power| 1 << power).collect(),
             request_sizes: vec![128, 1024, 16384],
             protocols: Protocol::ALL.to_vec(),
+            paths: PathKind::ALL.to_vec(),
             pairs: 1,
             iperf3: true,
             open_rate: None,
@@ -116,7 +119,9 @@ impl Matrix {
                     network_of(&self.cells[*position].measurement)
                         .is_some_and(|n| n.path != PathKind::Bridge && places(n) == places(baseline))
                 };
-                let against = others.iter().copied().filter(same);
+                // The A/A beside it is of the first arm: of the base when the bridge is the first, else of another arm
+                // of the same rounds.
+                let against = arms.iter().copied().filter(same);
                 comparisons.extend(against.map(|other| (*bridge, other, null)));
             }
         }
@@ -137,7 +142,10 @@ fn places(network: &Network) -> BTreeSet<&Vantage> {
 
 /// The network measurements of a model.
 pub fn network(model: &Model, options: &Options) -> Matrix {
-    let (pairs, absent) = pairs(model, options.pairs);
+    let (mut pairs, mut absent) = pairs(model, options.pairs);
+    // Left out only now: which guests a bridge is between comes from the other paths.
+    pairs.retain(|(path, ..)| options.paths.contains(path));
+    absent.retain(|absent| options.paths.contains(&absent.path));
     let mut matrix = Matrix { cells: Vec::new(), absent };
     let mut block = 0;
     let mut arms = |tool: Tool, protocol: Protocol, size: u32, direction: Direction, load: Load| {

@@ -69,6 +69,21 @@ fn a_two_port_machine_has_every_path() {
 }
 
 #[test]
+fn chosen_paths_are_compared_with_the_bridge_too() {
+    let options = Options { paths: vec![PathKind::VfVfInside, PathKind::Bridge], ..Options::quick() };
+    let matrix = matrix::network(&model(TWO_PORTS), &options);
+    let expected =
+        ["bridge a>b", "vf-vf inside a:NET0#0>b:NET0#1", "vf-vf inside a:NET0#0>rt:NET0#2"].map(str::to_owned);
+    assert_eq!(ends(&matrix), expected.into());
+    assert_eq!(matrix.absent, []);
+    let bridged = matrix.comparisons().into_iter().filter(|(base, other, _)| {
+        matrix.cells[*base].id.contains("bridge a>b 128B")
+            && matrix.cells[*other].id.contains("udp stream vf-vf inside a:NET0#0>b:NET0#1")
+    });
+    assert_eq!(bridged.count(), 1, "the first arm of a block is an other to the bridge");
+}
+
+#[test]
 fn what_cannot_be_measured_says_why() {
     let why = |text: &str| -> BTreeMap<PathKind, String> {
         let matrix = matrix::network(&model(text), &Options::quick());
