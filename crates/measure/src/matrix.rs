@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_model::{
     FunctionName, Inside, Model, NicName,
     measurement::{
-        Direction, End, EndKind, Load, Measurement, Mix, Network, PathKind, Pattern, Protocol, Storage,
-        Subject, Tool,
+        Bound, Direction, End, EndKind, Expectation, Load, Measurement, Mix, Network, PathKind, Pattern,
+        Protocol, Storage, Subject, Tool,
     },
     verdict::Vantage,
 };
@@ -29,30 +29,53 @@ pub struct Options {
     pub pairs: usize,
     /// Whether iperf3 measures TCP in both directions too, at the largest size.
     pub iperf3: bool,
-    /// Requests a second of an open-loop latency run beside each closed-loop UDP one; `None`: no such run.
-    pub open_rate: Option<u32>,
-    /// Whether the first arm of each block is measured twice (A/A).
-    pub null: bool,
+    /// Requests a second of an open-loop latency run, beside a closed-loop one by the same program at the smallest size;
+    /// `None`: neither.
+    pub probe: Option<u32>,
+    /// What is measured twice.
+    pub null: Null,
+}
+
+/// What is measured twice, to see how much the same differs from itself (A/A).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Null {
+    /// Nothing.
+    None,
+    /// The first arm of one block of each tool, protocol and load (for storage: of each pattern and mix), at the largest
+    /// size. It stands beside the comparisons of all their blocks: what the order of samples and the machine's moods do to
+    /// a ratio differs little between sizes, and a second arm in every block is a fifth of a run's time.
+    EachProtocol,
+    /// The first arm of every block.
+    EachBlock,
 }
 
 impl Options {
-    /// All of it: 128 B to 16 KiB.
+    /// All of it: 128 B to 16 KiB. Request and response at the ends of that only: between them the latency is a straight
+    /// line.
     pub fn full() -> Options {
         Options {
             stream_sizes: (7..=14).map(|power| 1 << power).collect(),
-            request_sizes: vec![128, 1024, 16384],
+            request_sizes: vec![128, 16384],
             protocols: Protocol::ALL.to_vec(),
             paths: PathKind::ALL.to_vec(),
             pairs: 1,
             iperf3: true,
-            open_rate: None,
-            null: true,
+            probe: Some(1000),
+            null: Null::EachProtocol,
         }
     }
 
-    /// The least that shows every path and protocol.
+    /// The least that shows every path: what a path carries (both streams at 16 KiB) and how long it takes (UDP round trips
+    /// of 128 B).
     pub fn quick() -> Options {
-        Options { stream_sizes: vec![128, 16384], request_sizes: vec![128], iperf3: false, ..Options::full() }
+        Options {
+            stream_sizes: vec![16384],
+            request_sizes: vec![128],
+            protocols: vec![Protocol::UdpStream, Protocol::TcpStream, Protocol::UdpRr],
+            iperf3: false,
+            probe: None,
+            ..Options::full()
+        }
     }
 }
 
@@ -101,14 +124,22 @@ impl Matrix {
         blocks
     }
 
-    /// Which cells are compared: base, other, and the second arm of the base where there is one. The first of a block with
-    /// all others, and each path inside a NIC or over the cable with the bridge between the same guests.
+    /// Which cells are compared: base, other, and the second arm that tells how much the same differs from itself, if there
+    /// is one. The first of a block with all others, and each path with the bridge between the same guests. The second arm
+    /// is that of the same block, else one of the same tool, protocol and load; what it repeats is told by
+    /// [`Matrix::repeated`].
     pub fn comparisons(&self) -> Vec<(usize, usize, Option<usize>)> {
         let mut comparisons = Vec::new();
+        let nulls: Vec<usize> = (0..self.cells.len()).filter(|at| self.cells[*at].null).collect();
         for block in self.blocks() {
-            let null = block.iter().copied().find(|position| self.cells[*position].null);
             let arms: Vec<usize> = block.into_iter().filter(|position| !self.cells[*position].null).collect();
             let [base, others @ ..] = arms.as_slice() else { continue };
+            let first = &self.cells[*base];
+            let own = nulls.iter().copied().find(|null| self.cells[*null].block == first.block);
+            let akin = || {
+                nulls.iter().copied().find(|null| akin(&self.cells[*null].measurement, &first.measurement))
+            };
+            let null = own.or_else(akin);
             comparisons.extend(others.iter().map(|other| (*base, *other, null)));
             for bridge in others {
                 let Some(baseline) = network_of(&self.cells[*bridge].measurement) else { continue };
@@ -119,14 +150,109 @@ impl Matrix {
                     network_of(&self.cells[*position].measurement)
                         .is_some_and(|n| n.path != PathKind::Bridge && places(n) == places(baseline))
                 };
-                // The A/A beside it is of the first arm: of the base when the bridge is the first, else of another arm
-                // of the same rounds.
+                // The first of the block too: what a path is to the bridge is asked of all in the same way.
                 let against = arms.iter().copied().filter(same);
                 comparisons.extend(against.map(|other| (*bridge, other, null)));
             }
         }
         comparisons
     }
+
+    /// What a second arm is the same as: the first of its block.
+    pub fn repeated(&self, null: usize) -> Option<usize> {
+        let block = self.cells.get(null)?.block;
+        self.cells.iter().position(|cell| cell.block == block && !cell.null)
+    }
+
+    /// The cells that warm the machine up for all others, of those that are `wanted`: for each tool, protocol and path the
+    /// first at the largest size; for storage for each target, place and mix.
+    pub fn warm_ups(&self, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut largest: Vec<usize> = Vec::new();
+        for (at, cell) in self.cells.iter().enumerate().filter(|(at, cell)| !cell.null && wanted(*at)) {
+            let warms = |other: &usize| warms(&self.cells[*other].measurement, &cell.measurement);
+            match largest.iter().position(warms) {
+                Some(known) if self.cells[largest[known]].size() < cell.size() => largest[known] = at,
+                Some(_) => {}
+                None => largest.push(at),
+            }
+        }
+        largest
+    }
+
+    /// How early each block of [`Matrix::blocks`] is taken in where the time is not enough for all; 0 first. What a line
+    /// needs is first, then the largest, the smallest and 1 KiB messages (4 KiB blocks), which most can be seen from.
+    pub fn priorities(&self, expect: &[Expectation]) -> Vec<u32> {
+        let needed = |cell: &Planned| {
+            let of = |expectation: &Expectation| match expectation.bound() {
+                Bound::Times { of, .. } => of.matches(&cell.measurement),
+                Bound::Value(_) => false,
+            };
+            expect.iter().any(|line| line.left().matches(&cell.measurement) || of(line))
+        };
+        let telling = |cell: &Planned| {
+            let alike = self.cells.iter().filter(|other| akin(&other.measurement, &cell.measurement));
+            let (least, greatest) = alike
+                .map(Planned::size)
+                .fold((u32::MAX, 0), |(least, greatest), size| (least.min(size), greatest.max(size)));
+            let middle = if network_of(&cell.measurement).is_some() { 1024 } else { 4096 };
+            [least, middle, greatest].contains(&cell.size())
+        };
+        let of_block = |block: &Vec<usize>| {
+            let mut cells = block.iter().map(|position| &self.cells[*position]);
+            match block.first().map(|first| telling(&self.cells[*first])) {
+                _ if cells.any(needed) => 0,
+                Some(true) => 1,
+                _ => 2,
+            }
+        };
+        self.blocks().iter().map(of_block).collect()
+    }
+}
+
+impl Planned {
+    /// Message or block size in bytes.
+    fn size(&self) -> u32 {
+        match &self.measurement.subject {
+            Subject::Network(network) => network.size,
+            Subject::Storage(storage) => storage.block,
+        }
+    }
+}
+
+/// The cells of both, those of `b` after those of `a`.
+pub fn join(a: Matrix, b: Matrix) -> Matrix {
+    let first = a.cells.iter().map(|cell| cell.block + 1).max().unwrap_or(0);
+    let shifted = b.cells.into_iter().map(|cell| Planned { block: first + cell.block, ..cell });
+    Matrix {
+        cells: a.cells.into_iter().chain(shifted).collect(),
+        absent: a.absent.into_iter().chain(b.absent).collect(),
+    }
+}
+
+/// Whether the second arm of one tells something of the other.
+fn akin(one: &Measurement, other: &Measurement) -> bool {
+    let alike = match (&one.subject, &other.subject) {
+        (Subject::Network(a), Subject::Network(b)) => (a.protocol, a.load) == (b.protocol, b.load),
+        (Subject::Storage(a), Subject::Storage(b)) => {
+            (&a.target, a.pattern, a.mix) == (&b.target, b.pattern, b.mix)
+        }
+        _ => false,
+    };
+    alike && one.tool == other.tool
+}
+
+/// Whether after a sample of one the other does not begin cold.
+fn warms(one: &Measurement, other: &Measurement) -> bool {
+    let alike = match (&one.subject, &other.subject) {
+        (Subject::Network(a), Subject::Network(b)) => {
+            (a.protocol, a.path) == (b.protocol, b.path) && (&a.client, &a.server) == (&b.client, &b.server)
+        }
+        (Subject::Storage(a), Subject::Storage(b)) => {
+            (&a.target, &a.place, a.mix) == (&b.target, &b.place, b.mix)
+        }
+        _ => false,
+    };
+    alike && one.tool == other.tool
 }
 
 fn network_of(measurement: &Measurement) -> Option<&Network> {
@@ -146,19 +272,45 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     // Left out only now: which guests a bridge is between comes from the other paths.
     pairs.retain(|(path, ..)| options.paths.contains(path));
     absent.retain(|absent| options.paths.contains(&absent.path));
+    let between = |paths: &[PathKind]| -> Vec<BTreeSet<&Vantage>> {
+        let pairs = pairs.iter().filter(|(path, ..)| paths.contains(path));
+        pairs.map(|(_, a, b)| BTreeSet::from([&a.place, &b.place])).collect()
+    };
+    let vfs = between(&[PathKind::VfVfAcross, PathKind::VfVfInside]);
+    let bridged = between(&[PathKind::Bridge]);
+    let baseline = bridged.iter().any(|guests| vfs.contains(guests));
+    // A bridge is as fast between any two containers: one is measured at every size, and another, between the owners of
+    // the PFs, only at the largest of several. What the two other tools tell is held against netperf's, not against it.
+    let worth = |(path, a, b): &Pair, tool: Tool, largest: bool| {
+        let guests = BTreeSet::from([&a.place, &b.place]);
+        *path != PathKind::Bridge
+            || (tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest))
+    };
     let mut matrix = Matrix { cells: Vec::new(), absent };
     let mut block = 0;
+    let mut nulls: Vec<(Tool, Protocol, Load)> = Vec::new();
     let mut arms = |tool: Tool, protocol: Protocol, size: u32, direction: Direction, load: Load| {
-        let mut add = |(path, client, server): &(PathKind, End, End), null: bool| {
+        let sizes = if protocol.is_stream() { &options.stream_sizes } else { &options.request_sizes };
+        let largest = tool == Tool::Probe || sizes.iter().all(|other| *other <= size);
+        let mut add = |(path, client, server): &Pair, null: bool| {
             let (client, server) = (client.clone(), server.clone());
             let network = Network { protocol, path: *path, client, server, size, direction, load };
             let measurement = Measurement { tool, subject: Subject::Network(network) };
             let id = id(&measurement, null);
             matrix.cells.push(Planned { id, measurement, block, null });
         };
-        pairs.iter().for_each(|pair| add(pair, false));
-        if let Some(first) = pairs.first().filter(|_| options.null) {
+        pairs
+            .iter()
+            .filter(|pair| worth(pair, tool, largest && sizes.len() > 1 && protocol.is_stream()))
+            .for_each(|pair| add(pair, false));
+        let null = match options.null {
+            Null::None => false,
+            Null::EachBlock => true,
+            Null::EachProtocol => largest && !nulls.contains(&(tool, protocol, load)),
+        };
+        if let Some(first) = pairs.first().filter(|_| null) {
             add(first, true);
+            nulls.push((tool, protocol, load));
         }
         block += 1;
     };
@@ -167,13 +319,14 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
         let sizes = if protocol.is_stream() { &options.stream_sizes } else { &options.request_sizes };
         for size in sizes {
             arms(Tool::Netperf, *protocol, *size, forward, Load::Closed);
-            if let (Protocol::UdpRr, Some(rate)) = (protocol, options.open_rate) {
-                arms(Tool::Probe, *protocol, *size, forward, Load::Open { rate });
-            }
         }
         if let (Protocol::TcpStream, true, Some(size)) = (protocol, options.iperf3, sizes.iter().max()) {
             arms(Tool::Iperf3, *protocol, *size, forward, Load::Closed);
             arms(Tool::Iperf3, *protocol, *size, reverse, Load::Closed);
+        }
+        if let (Protocol::UdpRr, Some(rate), Some(size)) = (protocol, options.probe, sizes.iter().min()) {
+            arms(Tool::Probe, *protocol, *size, forward, Load::Closed);
+            arms(Tool::Probe, *protocol, *size, forward, Load::Open { rate });
         }
     }
     matrix
@@ -181,7 +334,7 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
 
 /// The storage measurements of one device or file, on the host and in guests; the first place is what the others are
 /// compared with. `quick`: one block size, depth and number of jobs.
-pub fn storage(target: &str, at: &[(Vantage, EndKind)], quick: bool, null: bool) -> Matrix {
+pub fn storage(target: &str, at: &[(Vantage, EndKind)], quick: bool, null: Null) -> Matrix {
     let mut matrix = Matrix::default();
     let blocks: Vec<u32> = if quick { vec![4096] } else { (9..=17).map(|power| 1 << power).collect() };
     let loads: &[(u32, u32)] = if quick { &[(1, 1)] } else { &[(1, 1), (16, 1), (1, 4)] };
@@ -191,6 +344,11 @@ pub fn storage(target: &str, at: &[(Vantage, EndKind)], quick: bool, null: bool)
             for (block, (depth, jobs)) in
                 blocks.iter().flat_map(|b| loads.iter().map(move |load| (*b, *load)))
             {
+                let null = match null {
+                    Null::None => false,
+                    Null::EachBlock => true,
+                    Null::EachProtocol => Some(&block) == blocks.last() && (depth, jobs) == loads[0],
+                };
                 let again = at.first().filter(|_| null).map(|first| (first, true));
                 for ((place, kind), null) in at.iter().map(|place| (place, false)).chain(again) {
                     let (place, kind, target) = (place.clone(), *kind, target.to_owned());
@@ -276,7 +434,7 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
             PathKind::Bridge => {
                 // veth needs the two guests' namespaces under one kernel.
                 let between = found.iter().filter(|(path, a, b): &&Pair| {
-                    matches!(path, PathKind::VfVfInside | PathKind::VfVfAcross)
+                    *path != PathKind::GuestHost
                         && (a.kind, b.kind) == (EndKind::Container, EndKind::Container)
                 });
                 let bare = |end: &End| End { function: None, ..end.clone() };
@@ -291,11 +449,14 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
             }
         };
         let any = !all.is_empty();
+        let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
         let mut kinds: BTreeMap<[EndKind; 2], usize> = BTreeMap::new();
         let before = found.len();
         // The bridge is there for every pair of guests that was chosen: each is the baseline of its own.
         let most = if path == PathKind::Bridge { usize::MAX } else { most };
         for (a, b) in all.into_iter().filter(|(a, b)| a.place != b.place && same_vlan(model, a, b)) {
+            // Starting a program through a VM's agent is slow: the client is at the other end.
+            let (a, b) = if a.kind == EndKind::Vm && b.kind != EndKind::Vm { (b, a) } else { (a, b) };
             let mut kind = [a.kind, b.kind];
             kind.sort();
             let taken = kinds.entry(kind).or_default();
@@ -309,6 +470,17 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
         }
     }
     (found, absent)
+}
+
+/// The pairs between guests that another path is measured between first, so that paths are compared between the same
+/// guests, and one bridge is the baseline of all.
+fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
+    let known = |a: &End, b: &End| {
+        let guests = BTreeSet::from([&a.place, &b.place]);
+        found.iter().any(|(_, x, y)| guests == BTreeSet::from([&x.place, &y.place]))
+    };
+    pairs.sort_by_cached_key(|(a, b)| !known(a, b));
+    pairs
 }
 
 fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {

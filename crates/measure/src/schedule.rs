@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::Random;
 
-/// The order of all arms in one round. `blocks` holds arms by number, each once. Round 0 and those before
-/// [`Rules::warm_up`] are warm-up.
+/// The order of all arms in one round, rounds counted from 1. `blocks` holds arms by number, each once, and is the same in
+/// every round of a run: what is no longer sampled is passed over by the caller, or the letters would change hands.
 pub fn round(blocks: &[Vec<usize>], round: u32, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     Random::for_purpose(seed ^ (u64::from(round) << 32), "blocks of a round").shuffle(&mut order);
@@ -51,21 +51,74 @@ pub struct Duration {
     pub most: f64,
 }
 
-/// How long `arms` arms take. `overhead` is the time in seconds that a sample takes beside its dwell (starting the tool,
-/// connecting, ending).
-pub fn duration(arms: usize, rules: &Rules, overhead: f64) -> Duration {
-    let sample = f64::from(rules.dwell_ms) / 1e3 + overhead.max(0.0);
-    let round = arms as f64 * sample;
-    let looks = crate::statistics::Looks::new(rules);
-    let rounds = |n: u32| f64::from(rules.warm_up) + f64::from(n);
-    let capped = |seconds: f64| rules.budget.map_or(seconds, |budget| seconds.min(budget));
-    let (first, last) = (looks.at().first().copied().unwrap_or(1), looks.at().last().copied().unwrap_or(1));
-    Duration { least: capped(round * rounds(first)), most: capped(round * rounds(last)) }
+/// Seconds that a sample takes beside its dwell (starting the tool, connecting, ending), before anything is known.
+pub const OVERHEAD: f64 = 0.1;
+
+/// Seconds that one sample takes, with this much beside its dwell.
+pub fn sample(rules: &Rules, overhead: f64) -> f64 {
+    f64::from(rules.dwell_ms) / 1e3 + overhead.max(0.0)
 }
 
-/// How many samples of each arm, beside its warm-up, fit into the rules' time; `None` when they set none.
-pub fn samples_within(arms: usize, rules: &Rules, overhead: f64) -> Option<u32> {
-    let round = arms as f64 * (f64::from(rules.dwell_ms) / 1e3 + overhead.max(0.0));
-    let rounds = (rules.budget? / round).floor();
-    Some((rounds as u32).saturating_sub(rules.warm_up))
+/// How long `arms` arms take, of which `warm_ups` are warmed up. `overhead` is the time in seconds that a sample takes beside
+/// its dwell.
+pub fn duration(arms: usize, warm_ups: usize, rules: &Rules, overhead: f64) -> Duration {
+    let looks = crate::statistics::Looks::new(rules);
+    let warm_up = f64::from(rules.warm_up) * warm_ups as f64;
+    let of = |rounds: u32| {
+        let seconds = (warm_up + arms as f64 * f64::from(rounds)) * sample(rules, overhead);
+        rules.budget.map_or(seconds, |budget| seconds.min(budget))
+    };
+    let (first, last) = (looks.at().first().copied().unwrap_or(1), looks.at().last().copied().unwrap_or(1));
+    Duration { least: of(first), most: of(last) }
+}
+
+/// A block that is to be fitted into the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// How many arms of it are sampled.
+    pub arms: usize,
+    /// How many rounds of it there are already.
+    pub have: u32,
+    /// How early it is taken in: 0 first.
+    pub priority: u32,
+}
+
+impl Waiting {
+    /// How many samples it takes until it has so many rounds.
+    fn samples(&self, rounds: u32) -> f64 {
+        self.arms as f64 * f64::from(rounds.saturating_sub(self.have))
+    }
+}
+
+/// Which blocks can have so many rounds in the seconds that are `left`, at `sample` seconds each: whole blocks, in the order
+/// of their priority, and of two with the same the one that comes first. One is always taken, however long it takes.
+pub fn fit(blocks: &[Waiting], rounds: u32, sample: f64, left: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_by_key(|block| blocks[*block].priority);
+    let mut fits = vec![false; blocks.len()];
+    let mut spent = 0.0;
+    for (at, block) in order.into_iter().enumerate() {
+        let takes = blocks[block].samples(rounds) * sample;
+        if at == 0 || spent + takes <= left {
+            fits[block] = true;
+            spent += takes;
+        }
+    }
+    fits
+}
+
+/// How many rounds all these blocks can have in the seconds that are `left`, at most `most`.
+pub fn rounds_within(blocks: &[Waiting], sample: f64, left: f64, most: u32) -> u32 {
+    let takes = |rounds: u32| blocks.iter().map(|block| block.samples(rounds)).sum::<f64>() * sample;
+    // The more rounds, the longer: halving finds the last that fits.
+    let (mut fits, mut not) = (0, most.saturating_add(1));
+    while not - fits > 1 {
+        let middle = fits + (not - fits) / 2;
+        if takes(middle) <= left {
+            fits = middle;
+        } else {
+            not = middle;
+        }
+    }
+    fits
 }

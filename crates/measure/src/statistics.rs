@@ -28,7 +28,7 @@ mod significance;
 mod tails;
 
 pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired};
-pub use looks::{Look, Looks, samples_for_interval};
+pub use looks::{Confidence, Look, Looks, samples_for_interval};
 pub use quantile::{median, quantile, samples_for};
 pub use random::Random;
 pub use significance::{holm, p_of_ratio};

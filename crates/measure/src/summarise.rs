@@ -7,63 +7,105 @@ use penstock_model::measurement::{
     Sample, Status, StopReason, Summary, Taken, Told, Withheld,
 };
 
-use crate::statistics::{self, median, samples_for_interval};
+use crate::statistics::{Confidence, median, samples_for_interval};
 
 /// The status of a cell with these samples, in the order taken: measured when one that counts told something, else missing
-/// for the last reason. `histogram` is of the samples that count.
+/// for the last reason. `histogram` is of the samples that count, `withheld` what they could not tell each for itself. A
+/// percentile that no sample could tell is told from all latencies together where they are enough; it has no interval,
+/// being one value.
 pub fn status(
     samples: Vec<Sample>,
     histogram: Option<Histogram>,
     withheld: Vec<Withheld>,
     stop: StopReason,
-    confidence: f64,
+    confidence: impl Into<Confidence>,
     seed: u64,
 ) -> Status {
+    let confidence = confidence.into();
     let mut values: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
-    let mut why = None;
+    let (mut why, mut counting) = (None, 0);
     for sample in &samples {
         match &sample.taken {
             Taken::Values(told) if !sample.warm_up => {
+                counting += 1;
                 told.iter().for_each(|(metric, value)| values.entry(*metric).or_default().push(*value));
             }
             Taken::Values(_) => {}
             Taken::Missing(reason) => why = Some(reason.clone()),
         }
     }
-    let summaries: Vec<Summary> =
+    let mut summaries: Vec<Summary> =
         values.iter().filter_map(|(metric, values)| summary(*metric, values, confidence, seed)).collect();
     if summaries.is_empty() {
         let only_warm_up = || format!("no sample beside the warm-up was taken: {stop}");
         return Status::Missing { why: why.unwrap_or_else(only_warm_up) };
     }
     let histogram = histogram.filter(|histogram| !histogram.is_empty());
+    let withheld = pool(&mut summaries, withheld, histogram.as_ref(), counting);
     Status::Measured(Box::new(Measured { samples, summaries, withheld, histogram, stop }))
 }
 
+/// Tells of all latencies together what no sample could tell for itself; hands back what still cannot be told.
+fn pool(
+    summaries: &mut Vec<Summary>,
+    withheld: Vec<Withheld>,
+    histogram: Option<&Histogram>,
+    samples: u32,
+) -> Vec<Withheld> {
+    let mut left: BTreeMap<Metric, Withheld> = BTreeMap::new();
+    for one in withheld {
+        if summaries.iter().any(|summary| summary.metric == one.metric) {
+            continue;
+        }
+        let total = histogram.map_or(0, Histogram::total);
+        let pooled = one.metric.quantile().filter(|_| total >= one.need);
+        match pooled.and_then(|q| histogram?.quantile(q)) {
+            Some(nanoseconds) => {
+                let value = nanoseconds as f64 / 1e3;
+                let (metric, n) = (one.metric, samples);
+                summaries.push(Summary { metric, n, median: value, interval: None, min: value, max: value });
+            }
+            None => {
+                let have = left.get(&one.metric).map_or(total, |before| before.have).max(one.have);
+                left.insert(one.metric, Withheld { have, ..one });
+            }
+        }
+    }
+    summaries.sort_by_key(|summary| summary.metric);
+    left.into_values().collect()
+}
+
 /// One metric's values; `None` without any, or when one is not a number.
-pub fn summary(metric: Metric, values: &[f64], confidence: f64, seed: u64) -> Option<Summary> {
+pub fn summary(
+    metric: Metric,
+    values: &[f64],
+    confidence: impl Into<Confidence>,
+    seed: u64,
+) -> Option<Summary> {
     Some(Summary {
         metric,
         n: values.len() as u32,
         median: median(values)?,
-        interval: statistics::interval(values, confidence, seed),
+        interval: confidence.into().interval(values, seed),
         min: values.iter().copied().fold(f64::INFINITY, f64::min),
         max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     })
 }
 
-/// Compares two cells by their samples of the same rounds, with the base's own second arm beside.
+/// Compares two cells by their samples of the same rounds. `null` is a cell and its second arm, compared beside in the same
+/// way: the base itself, or one of the same kind.
 pub fn compare(
     base: &Cell,
     other: &Cell,
-    null: Option<&Cell>,
+    null: Option<[&Cell; 2]>,
     metric: Metric,
-    confidence: f64,
+    confidence: impl Into<Confidence>,
     seed: u64,
 ) -> Comparison {
+    let confidence = confidence.into();
     let (pairs, ratio) = paired(base, other, metric, confidence, seed);
     let why = ratio.is_none().then(|| why_no_ratio(base, other, pairs, confidence));
-    let null = null.and_then(|null| paired(base, null, metric, confidence, seed).1);
+    let null = null.and_then(|[one, again]| paired(one, again, metric, confidence, seed).1);
     let (base, other) = (base.id.clone(), other.id.clone());
     Comparison { base, other, metric, ratio, null, pairs: pairs as u32, why }
 }
@@ -72,7 +114,7 @@ fn paired(
     base: &Cell,
     other: &Cell,
     metric: Metric,
-    confidence: f64,
+    confidence: Confidence,
     seed: u64,
 ) -> (usize, Option<Estimate>) {
     let by_round = |cell: &Cell| -> BTreeMap<u32, f64> {
@@ -83,16 +125,16 @@ fn paired(
     let (base, other) = (by_round(base), by_round(other));
     let pairs: Vec<(f64, f64)> =
         base.iter().filter_map(|(round, value)| Some((*value, *other.get(round)?))).collect();
-    (pairs.len(), statistics::ratio_paired(&pairs, confidence, seed))
+    (pairs.len(), confidence.ratio_paired(&pairs, seed))
 }
 
-fn why_no_ratio(base: &Cell, other: &Cell, pairs: usize, confidence: f64) -> String {
+fn why_no_ratio(base: &Cell, other: &Cell, pairs: usize, confidence: Confidence) -> String {
     for cell in [base, other] {
         if let Status::Missing { why } = &cell.status {
             return format!("{} is missing: {why}", cell.id);
         }
     }
-    let need = samples_for_interval(confidence);
+    let need = samples_for_interval(confidence.made_for(pairs));
     if pairs < need {
         return format!("{pairs} pairs of samples, and an interval takes {need}");
     }
@@ -101,7 +143,12 @@ fn why_no_ratio(base: &Cell, other: &Cell, pairs: usize, confidence: f64) -> Str
 
 /// What an `expect:` line comes out as. A cell that is missing, an interval that is, and an absolute value of an emulated
 /// board cannot be told.
-pub fn rule(expectation: &Expectation, measurements: &Measurements, confidence: f64) -> Ruling {
+pub fn rule(
+    expectation: &Expectation,
+    measurements: &Measurements,
+    confidence: impl Into<Confidence>,
+) -> Ruling {
+    let confidence = confidence.into();
     let metric = expectation.metric();
     let cells = || measurements.cells.iter().filter(|cell| !cell.null);
     let meant = cells().filter(|cell| expectation.left().matches(&cell.measurement));
@@ -132,13 +179,19 @@ pub fn rule(expectation: &Expectation, measurements: &Measurements, confidence: 
     Ruling::new(expectation.clone(), claims)
 }
 
-fn why_no_value(cell: &Cell, metric: Metric, confidence: f64) -> String {
+fn why_no_value(cell: &Cell, metric: Metric, confidence: Confidence) -> String {
     let measured = match &cell.status {
         Status::Missing { why } => return why.clone(),
         Status::Measured(measured) => measured,
     };
     if let Some(summary) = cell.summary(metric) {
-        return format!("{} samples, and an interval takes {}", summary.n, samples_for_interval(confidence));
+        let need = samples_for_interval(confidence.made_for(summary.n as usize));
+        return match summary.n as usize {
+            n if n >= need => {
+                format!("{metric} is told from the latencies of all samples together, without an interval")
+            }
+            n => format!("{n} samples, and an interval takes {need}"),
+        };
     }
     match measured.withheld.iter().find(|withheld| withheld.metric == metric) {
         Some(Withheld { have, need, .. }) => {

@@ -111,7 +111,8 @@ pub struct Rules {
     pub minimum: u32,
     /// Samples of an arm after which it stops in any case; warm-up not counted.
     pub maximum: u32,
-    /// Samples at the beginning of an arm that are marked as warm-up and left out of every summary.
+    /// Samples that each tool takes of each path and protocol (storage: of each target, place and mix) before all others.
+    /// They are recorded and marked in the cell of the largest size, and left out of every summary.
     pub warm_up: u32,
     /// Length of a sample in milliseconds.
     pub dwell_ms: u32,
@@ -145,6 +146,8 @@ pub enum StopReason {
     TimeUp,
     /// Somebody interrupted the run.
     Interrupted,
+    /// Samples failed one after the other, and no more time was spent on it.
+    GivenUp,
 }
 
 impl std::fmt::Display for StopReason {
@@ -154,6 +157,7 @@ impl std::fmt::Display for StopReason {
             StopReason::SamplesUp => "as many samples as allowed",
             StopReason::TimeUp => "time is up",
             StopReason::Interrupted => "interrupted",
+            StopReason::GivenUp => "given up after failures",
         })
     }
 }

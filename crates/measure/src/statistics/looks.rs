@@ -31,14 +31,17 @@ pub enum Look {
 
 impl Looks {
     /// The looks of these rules: at the minimum, then each time there are half as many samples again, and at the maximum.
-    /// The first is later than the minimum where an interval of the confidence of one look needs more samples. With
+    /// The first is later than the minimum where an interval of the confidence of one look needs more samples. A look so
+    /// near the maximum that it could save less than a fifth of the samples is left out: it would cost all others more. With
     /// minimum and maximum the same there is one look, which has the whole confidence.
     pub fn new(rules: &Rules) -> Looks {
         let last = rules.maximum.max(1);
         let mut at: Vec<u32> = Vec::new();
         let mut next = rules.minimum.clamp(1, last);
         while next < last {
-            at.push(next);
+            if u64::from(next) * 5 <= u64::from(last) * 4 {
+                at.push(next);
+            }
             next = next.saturating_add((next / 2).max(1));
         }
         at.push(last);
@@ -59,16 +62,72 @@ impl Looks {
         share(self.confidence, self.at.len())
     }
 
+    /// Whether an interval is as tight as the rules ask.
+    pub fn is_tight(&self, interval: &Estimate) -> bool {
+        interval.relative_half_width().is_some_and(|width| width <= self.half_width)
+    }
+
     /// What to do after `n` samples with this interval, which was made with [`Looks::confidence_of_one`]. Between looks the
     /// answer is always [`Look::More`], whatever the interval.
     pub fn decide(&self, n: u32, interval: Option<&Estimate>) -> Look {
         let last = self.at.last().copied().unwrap_or(1);
-        let tight = interval.and_then(Estimate::relative_half_width).is_some_and(|w| w <= self.half_width);
+        let tight = interval.is_some_and(|interval| self.is_tight(interval));
         match () {
             () if self.at.contains(&n) && tight => Look::Stop(StopReason::TightEnough),
             () if n >= last => Look::Stop(StopReason::SamplesUp),
             () => Look::More,
         }
+    }
+}
+
+/// How sure intervals are: with what they are stated, and for what they are made when the data was looked at before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Confidence {
+    stated: f64,
+    of_one: f64,
+    /// From how many samples on there was a look that could have ended it.
+    from: usize,
+}
+
+impl From<f64> for Confidence {
+    /// Of data that is looked at once.
+    fn from(stated: f64) -> Confidence {
+        Confidence { stated, of_one: stated, from: 0 }
+    }
+}
+
+impl Looks {
+    /// How sure the intervals are of arms that were stopped by these looks. All looks together have the stated confidence;
+    /// an arm that ended before the first, because the time was up, was looked at once.
+    pub fn confidence(&self) -> Confidence {
+        let from = self.at.first().map_or(0, |first| *first as usize);
+        Confidence { stated: self.confidence, of_one: self.confidence_of_one(), from }
+    }
+}
+
+impl Confidence {
+    /// What an interval is stated with.
+    pub fn stated(self) -> f64 {
+        self.stated
+    }
+
+    /// What an interval of so many samples is made for.
+    pub fn made_for(self, n: usize) -> f64 {
+        if n >= self.from { self.of_one } else { self.stated }
+    }
+
+    /// The median with its interval ([`super::interval`]).
+    pub fn interval(self, samples: &[f64], seed: u64) -> Option<Estimate> {
+        self.state(super::interval(samples, self.made_for(samples.len()), seed)?)
+    }
+
+    /// The ratio of pairs with its interval ([`super::ratio_paired`]).
+    pub fn ratio_paired(self, pairs: &[(f64, f64)], seed: u64) -> Option<Estimate> {
+        self.state(super::ratio_paired(pairs, self.made_for(pairs.len()), seed)?)
+    }
+
+    fn state(self, made: Estimate) -> Option<Estimate> {
+        Estimate::new(made.value(), made.low(), made.high(), self.stated)
     }
 }
 

@@ -128,7 +128,9 @@ fn looks_are_few_and_late_enough() {
     let rules = |minimum, maximum| Rules { minimum, maximum, ..Rules::default() };
     assert_eq!(Looks::new(&rules(6, 6)).at(), [6]);
     assert_eq!(Looks::new(&rules(6, 6)).confidence_of_one(), 0.95);
-    assert_eq!(Looks::new(&rules(6, 30)).at(), [9, 13, 19, 28, 30]);
+    assert_eq!(Looks::new(&rules(6, 30)).at(), [9, 13, 19, 30]);
+    assert_eq!(Looks::new(&rules(6, 11)).at(), [11], "a second look would save next to nothing");
+    assert_eq!(Looks::new(&rules(6, 12)).at(), [9, 12]);
     assert_eq!(Looks::new(&rules(10, 3)).at(), [3]);
     assert_eq!(Looks::new(&rules(0, 0)).at(), [1]);
     for (confidence, n) in [(0.5, 2), (0.9, 5), (0.95, 6), (0.99, 8), (0.0, usize::MAX), (1.0, usize::MAX)] {
