@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use penstock_model::{Verdict, measurement::Measurements};
+use penstock_model::{
+    Verdict,
+    measurement::{Measurements, Ruling, Told},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -224,14 +227,29 @@ pub enum ReadError {
 }
 
 impl Evidence {
-    /// Whether the machine is as the model says: at least one verdict was given, every one
-    /// [holds](Verdict::holds), every step of the plan went through, and the exit status is not known to be another
-    /// than 0.
+    /// Whether all that was asked for is so: the machine is as the model says, and measures up to it.
+    ///
+    /// At least one verdict was given or one cell measured; every verdict [holds](Verdict::holds), every step of the plan went
+    /// through, every `expect:` line [holds](penstock_model::measurement::Told::Holds), no cell that was to be measured is
+    /// missing, and the exit status is not known to be another than 0.
     pub fn holds(&self) -> bool {
-        !self.verdicts.is_empty()
+        let measured = self.measurements.as_ref().map(Measurements::counts);
+        (!self.verdicts.is_empty() || measured.is_some_and(|(measured, _)| measured > 0))
             && self.verdicts.iter().all(Verdict::holds)
             && self.steps.iter().all(|step| step.outcome.holds())
+            && measured.is_none_or(|(_, missing)| missing == 0)
+            && self.told(Told::Holds) == self.rulings().len()
             && self.run.exit.is_none_or(|status| status == 0)
+    }
+
+    /// How many `expect:` lines came out so.
+    pub fn told(&self, told: Told) -> usize {
+        self.rulings().iter().filter(|ruling| ruling.told == told).count()
+    }
+
+    /// What the `expect:` lines came out as; none without measurements.
+    pub fn rulings(&self) -> &[Ruling] {
+        self.measurements.as_ref().map(|measurements| measurements.rulings.as_slice()).unwrap_or_default()
     }
 
     /// How many verdicts came out how.

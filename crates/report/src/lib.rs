@@ -8,10 +8,12 @@
 //! What guests and serial lines wrote is shown as text only: the HTML escapes everything, and control characters
 //! never reach a terminal.
 
+mod charts;
 pub mod evidence;
 pub mod groups;
 pub mod machine;
 mod markdown;
+mod measurements;
 mod origin;
 mod page;
 mod picture;
@@ -20,6 +22,7 @@ mod reach;
 mod seconds;
 mod sentence;
 mod summary;
+mod templates;
 
 pub use evidence::{
     Accelerator, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome,

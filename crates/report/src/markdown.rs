@@ -7,7 +7,7 @@ use penstock_model::Verdict;
 use crate::{
     Evidence, Group, MachineGuest,
     machine::{kind_word, ranges},
-    origin,
+    measurements, origin,
     printable::{one_line, printable},
     reach, seconds,
     sentence::sentence,
@@ -36,8 +36,11 @@ fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     }
     guests(to, &machine.guests)?;
     let groups = evidence.groups();
-    verdicts(to, &groups)?;
+    if !groups.is_empty() || evidence.measurements.is_none() {
+        verdicts(to, &groups)?;
+    }
     paths(to, evidence)?;
+    measurements::markdown::write(to, evidence)?;
     steps(to, evidence)?;
     phases(to, evidence)?;
     provenance(to, evidence)?;
@@ -180,7 +183,7 @@ fn provenance(to: &mut String, evidence: &Evidence) -> fmt::Result {
 }
 
 /// Text on one line that Markdown shows as it is: every character that could mean something is escaped.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in one_line(text).chars() {
         match c {

@@ -1,21 +1,58 @@
 //! What a run came to, in one sentence.
 
+use penstock_model::measurement::Told;
+
 use crate::{Evidence, StepOutcome};
 
-/// "Holds: 142 of 142 attributes seen as the model says." or what keeps it from that.
+/// "Holds: 142 of 142 attributes seen as the model says." or what keeps it from that. What was measured follows: "3 of 3
+/// expectations hold, 340 cells measured."
 pub fn sentence(evidence: &Evidence) -> String {
-    let counts = evidence.counts();
-    let seen = format!("{} of {} attributes seen as the model says", counts.pass, counts.total());
+    let seen = seen(evidence);
     if evidence.holds() {
-        let mut holds = format!("Holds: {seen}");
-        if counts.allowed > 0 {
-            holds += &format!(", {} unsupported where the model says best effort", counts.allowed);
-        }
-        if counts.hidden > 0 {
-            holds += &format!(", {} out of sight where the model says so", counts.hidden);
-        }
-        return holds + ".";
+        return format!("Holds: {}.", seen.join("; "));
     }
+    let why = why(evidence).join(", ");
+    let seen: Vec<String> = [why].into_iter().chain(seen).filter(|part| !part.is_empty()).collect();
+    format!("Does not hold: {}.", seen.join("; "))
+}
+
+/// What was seen and measured.
+fn seen(evidence: &Evidence) -> Vec<String> {
+    let mut seen = Vec::new();
+    let counts = evidence.counts();
+    if counts.total() > 0 {
+        let mut attributes =
+            format!("{} of {} attributes seen as the model says", counts.pass, counts.total());
+        if evidence.holds() && counts.allowed > 0 {
+            attributes += &format!(", {} unsupported where the model says best effort", counts.allowed);
+        }
+        if evidence.holds() && counts.hidden > 0 {
+            attributes += &format!(", {} out of sight where the model says so", counts.hidden);
+        }
+        seen.push(attributes);
+    }
+    if let Some(measurements) = &evidence.measurements {
+        let (measured, missing) = measurements.counts();
+        let rulings = evidence.rulings().len();
+        if rulings > 0 {
+            let holding = evidence.told(Told::Holds);
+            let (lines, hold) =
+                if rulings == 1 { ("expectation", "holds") } else { ("expectations", "hold") };
+            seen.push(format!("{holding} of {rulings} {lines} {hold}"));
+        }
+        match (measured, missing) {
+            (0, _) => {}
+            (1, 0) => seen.push("1 cell measured".to_owned()),
+            (all, 0) => seen.push(format!("{all} cells measured")),
+            (some, missing) => seen.push(format!("{some} of {} cells measured", some + missing)),
+        }
+    }
+    seen
+}
+
+/// What keeps it from holding, the gravest first.
+fn why(evidence: &Evidence) -> Vec<String> {
+    let counts = evidence.counts();
     let mut why = Vec::new();
     if let Some(step) = evidence.steps.iter().find(|step| step.outcome == StepOutcome::Failed) {
         why.push(format!("step {} of the plan failed", step.id));
@@ -31,16 +68,33 @@ pub fn sentence(evidence: &Evidence) -> String {
     if counts.unsupported > counts.allowed {
         why.push(format!("{} unsupported", counts.unsupported - counts.allowed));
     }
+    let expectations =
+        |count: usize| if count == 1 { "1 expectation".to_owned() } else { format!("{count} expectations") };
+    match evidence.told(Told::DoesNotHold) {
+        0 => {}
+        1 => why.push("1 expectation does not hold".to_owned()),
+        count => why.push(format!("{} do not hold", expectations(count))),
+    }
+    match evidence.told(Told::CannotBeTold) {
+        0 => {}
+        count => why.push(format!("{} cannot be told", expectations(count))),
+    }
+    let measured = evidence.measurements.as_ref().map(|measurements| measurements.counts());
+    match measured {
+        Some((_, 1)) => why.push("1 cell is missing".to_owned()),
+        Some((_, missing)) if missing > 0 => why.push(format!("{missing} cells are missing")),
+        _ => {}
+    }
     match evidence.run.exit {
         Some(status) if status != 0 && why.is_empty() => {
             why.push(format!("the run ended with exit status {status}"));
         }
         _ => {}
     }
-    if counts.total() == 0 {
-        why.push("nothing was verified".to_owned());
-        format!("Does not hold: {}.", why.join(", "))
-    } else {
-        format!("Does not hold: {}; {seen}.", why.join(", "))
+    match measured {
+        None if counts.total() == 0 => why.push("nothing was verified".to_owned()),
+        Some((0, _)) if counts.total() == 0 => why.push("nothing was measured".to_owned()),
+        _ => {}
     }
+    why
 }

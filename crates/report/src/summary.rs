@@ -4,14 +4,15 @@ use std::fmt::Write;
 
 use penstock_model::Verdict;
 
-use crate::{Evidence, StepOutcome, printable::one_line, sentence::sentence};
+use crate::{Evidence, StepOutcome, measurements, printable::one_line, sentence::sentence};
 
 /// No summary has more lines.
 const MOST_LINES: usize = 25;
 /// No more groups than this get a line of their own.
 const MOST_GROUPS: usize = 8;
 
-/// Plain text of at most 25 lines: the sentence, the outcome of each group, and what does not hold in full.
+/// Plain text of at most 25 lines: the sentence, the outcome of each group, what was measured in short, and what does not
+/// hold in full.
 pub fn summary(evidence: &Evidence) -> String {
     let mut lines = vec![format!(
         "{}{}",
@@ -36,6 +37,8 @@ pub fn summary(evidence: &Evidence) -> String {
             bad => format!("  and {} more groups, of which {bad} do not hold", rest.len()),
         });
     }
+
+    lines.extend(measurements::terminal::lines(evidence));
 
     let mut bad: Vec<String> = evidence
         .steps

@@ -90,6 +90,33 @@ fn two_hundred_vfs_and_ten_thousand_paths_stay_small_and_fast() {
 }
 
 #[test]
+fn two_thousand_cells_stay_small_and_fast() {
+    let evidence = runs::measured::many_cells();
+    let cells = &evidence.measurements.as_ref().unwrap().cells;
+    assert_eq!(cells.len(), 2_000);
+    let began = Instant::now();
+    let made = html(&evidence);
+    let took = began.elapsed();
+    assert!(made.len() < 3_000_000, "{} bytes", made.len());
+    // The bound is for the optimised binary; a debug build on a busy machine gets ten times as long.
+    let bound = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
+    assert!(took < bound, "{took:?}");
+    println!("{} bytes in {took:?}", made.len());
+    page("measured-many", &evidence);
+    assert!(markdown(&evidence).len() < 1_000_000);
+    assert!(summary(&evidence).lines().count() <= 25);
+    let rows = made.matches("<tr id=\"c").count();
+    assert_eq!(rows, 2_000, "each cell has its row");
+}
+
+#[test]
+fn measurements_leave_their_pages() {
+    page("measured", &runs::measured::measured(true));
+    page("measured-real", &runs::measured::measured(false));
+    page("measured-small", &runs::measured::measured_small());
+}
+
+#[test]
 fn every_vf_of_a_dense_nic_is_drawn() {
     let page = html(&runs::many());
     assert!(page.contains("NET0#199, owned by no guest"));

@@ -1,6 +1,8 @@
 //! Evidence of runs as they could have been, for the tests of its renderings.
 #![allow(dead_code, missing_docs, reason = "each test uses the runs that it needs")]
 
+pub mod measured;
+
 use std::time::Duration;
 
 use penstock_model::{

@@ -1,0 +1,129 @@
+//! The measurements as Markdown: what was expected, the heat maps, the penalties, what is missing. The rest is on the page
+//! and in the JSON.
+
+use std::fmt::{self, Write};
+
+use super::{Source, finding, heat, missing, penalties, rulings, shown};
+use crate::{Evidence, markdown::plain};
+
+/// No more rows than this in one table.
+const MOST_ROWS: usize = 40;
+/// No more tables of penalties than this.
+const MOST_TABLES: usize = 12;
+
+/// Writes nothing when nothing was to be measured.
+pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
+    let Some(source) = Source::of(evidence) else { return Ok(()) };
+    let measurements = source.measurements;
+    writeln!(to, "## Measurements\n")?;
+    if measurements.emulated {
+        writeln!(
+            to,
+            "The machine is emulated: look at the ratios only. Every absolute value is marked †.\n"
+        )?;
+    }
+    for finding in finding::findings(&source) {
+        writeln!(to, "{}\n", plain(&finding))?;
+    }
+    let (measured, missing) = measurements.counts();
+    writeln!(
+        to,
+        "{} measured, {} missing. Numbers are medians; what stands in brackets is the {} interval.\n",
+        shown::many(measured, "cell"),
+        shown::count(missing as u64),
+        super::confidence(measurements)
+    )?;
+    for note in &measurements.notes {
+        writeln!(to, "> {}\n", plain(note))?;
+    }
+    if !measurements.rulings.is_empty() {
+        writeln!(to, "### What was expected\n\n| line | came out | why |\n|---|---|---|")?;
+        for ruling in &measurements.rulings {
+            let line = plain(&ruling.expectation.to_string());
+            let symbol = rulings::mark(ruling.told).0;
+            writeln!(
+                to,
+                "| {line} | {symbol} {} | {} |",
+                ruling.told,
+                plain(&rulings::meaning(&source, ruling))
+            )?;
+        }
+        writeln!(to)?;
+    }
+    for map in heat::maps(&source) {
+        let rows = map.rows.iter().map(|row| (format!("{} {}", row.head, row.detail), row.texts()));
+        writeln!(to, "### {}\n\n{}\n", plain(&map.title), plain(&map.about))?;
+        table(to, &map.corner, &map.columns, rows.collect(), map.left_out)?;
+    }
+    let view = penalties::view(&source);
+    if view.doubtful > 0 {
+        writeln!(
+            to,
+            "**Warning:** in {} comparisons the base differs from itself (A/A, marked !). Do not trust what is beside it.\n",
+            view.doubtful
+        )?;
+    }
+    for penalty in view.tables.iter().take(MOST_TABLES) {
+        writeln!(
+            to,
+            "### Penalty: {}\n\nIn {}, positive is worse; base: {}.\n",
+            plain(&penalty.title),
+            penalty.metric,
+            plain(&penalty.base)
+        )?;
+        let rows = penalty.rows.iter().map(|row| {
+            let cells = row.cells.iter().map(|cell| match cell.class {
+                "doubt" => format!("! {}", cell.text),
+                "same" => format!("({})", cell.text),
+                _ => cell.text.clone(),
+            });
+            (format!("{} {}", row.head, row.detail), cells.collect())
+        });
+        table(to, penalty.corner, &penalty.columns, rows.collect(), penalty.left_out)?;
+    }
+    if !view.tables.is_empty() {
+        writeln!(to, "In parentheses: the interval holds 0, so that no difference can be told.\n")?;
+    }
+    if view.tables.len() > MOST_TABLES {
+        writeln!(
+            to,
+            "And {} more tables; the JSON has every comparison.\n",
+            view.tables.len() - MOST_TABLES
+        )?;
+    }
+    let reasons = missing::cells(&source);
+    if !reasons.is_empty() {
+        writeln!(to, "### What is missing\n")?;
+        for reason in reasons {
+            writeln!(to, "- {}: {}", reason.count, plain(&reason.why))?;
+        }
+        writeln!(to)?;
+    }
+    Ok(())
+}
+
+fn table(
+    to: &mut String,
+    corner: &str,
+    columns: &[String],
+    rows: Vec<(String, Vec<String>)>,
+    left_out: usize,
+) -> fmt::Result {
+    write!(to, "| {} |", plain(corner))?;
+    for column in columns {
+        write!(to, " {} |", plain(column))?;
+    }
+    writeln!(to, "\n|---|{}", "--:|".repeat(columns.len()))?;
+    for (head, cells) in rows.iter().take(MOST_ROWS) {
+        write!(to, "| {} |", plain(head.trim()))?;
+        for cell in cells {
+            write!(to, " {} |", plain(cell))?;
+        }
+        writeln!(to)?;
+    }
+    let left_out = left_out + rows.len().saturating_sub(MOST_ROWS);
+    if left_out > 0 {
+        writeln!(to, "\nAnd {left_out} more rows; the JSON has them all.")?;
+    }
+    writeln!(to)
+}

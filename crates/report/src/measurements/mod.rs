@@ -1,0 +1,159 @@
+//! What was measured, as the templates name it: one view for the page, of which Markdown and the terminal show parts.
+
+mod cells;
+mod family;
+mod finding;
+mod heat;
+mod latency;
+pub(crate) mod markdown;
+mod missing;
+mod penalties;
+mod rulings;
+mod shown;
+mod sizes;
+pub(crate) mod terminal;
+mod when;
+
+use std::collections::HashMap;
+
+use penstock_model::measurement::{Cell, Measurements, Metric};
+use serde::Serialize;
+
+use self::{family::Family, shown::Shown};
+use crate::{
+    Evidence,
+    charts::{HeatMap, Key, Plot},
+    printable::one_line,
+};
+
+/// Everything that the templates of the measurements name.
+#[derive(Serialize)]
+pub(crate) struct View {
+    emulated: bool,
+    quick: bool,
+    measured: String,
+    missing_count: usize,
+    rulings: Vec<rulings::RulingView>,
+    findings: Vec<String>,
+    notes: Vec<String>,
+    heat: Vec<HeatMap>,
+    sizes: Vec<sizes::SizeCharts>,
+    latency: latency::LatencyView,
+    penalties: penalties::PenaltyView,
+    missing: Vec<missing::Reason>,
+    failed: Vec<missing::Reason>,
+    tables: Vec<cells::CellTable>,
+    confidence: String,
+    when: when::When,
+}
+
+/// What all parts of the view are made from.
+pub(crate) struct Source<'a> {
+    /// The evidence.
+    pub evidence: &'a Evidence,
+    /// What was measured.
+    pub measurements: &'a Measurements,
+    /// The cells in families.
+    pub families: Vec<Family<'a>>,
+    /// How numbers are shown.
+    pub shown: Shown,
+    by_id: HashMap<&'a str, usize>,
+}
+
+impl<'a> Source<'a> {
+    /// `None` when nothing was to be measured.
+    pub(crate) fn of(evidence: &'a Evidence) -> Option<Source<'a>> {
+        let measurements = evidence.measurements.as_ref()?;
+        let cells = measurements.cells.iter().enumerate();
+        Some(Source {
+            evidence,
+            measurements,
+            families: family::families(measurements),
+            shown: Shown::new(measurements.emulated),
+            by_id: cells.rev().map(|(place, cell)| (cell.id.as_str(), place)).collect(),
+        })
+    }
+
+    /// The cell at a position that a family told.
+    pub(crate) fn cell(&self, place: usize) -> &'a Cell {
+        &self.measurements.cells[place]
+    }
+
+    /// The cell of this name.
+    pub(crate) fn named(&self, id: &str) -> Option<&'a Cell> {
+        self.by_id.get(id).map(|place| self.cell(*place))
+    }
+
+    /// What a cell is called; its bare name where there is no such cell.
+    pub(crate) fn label(&self, id: &str) -> String {
+        self.named(id).map_or_else(|| one_line(id), family::label)
+    }
+}
+
+/// Where on the page the row of a cell is.
+fn anchor(place: usize) -> String {
+    format!("c{place}")
+}
+
+/// A metric in words.
+fn metric_word(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "received throughput",
+        Metric::Sent => "sent",
+        Metric::Loss => "lost",
+        Metric::Jitter => "jitter",
+        Metric::Transactions => "round trips a second",
+        Metric::Iops => "operations a second",
+        Metric::Bandwidth => "bandwidth",
+        Metric::Min => "shortest",
+        Metric::Mean => "mean",
+        Metric::Stddev => "std. deviation",
+        Metric::P50 => "median latency (p50)",
+        Metric::P90 => "p90",
+        Metric::P99 => "p99",
+        Metric::P999 => "p99.9",
+        Metric::Max => "longest",
+        Metric::LocalCpu => "CPU of the client",
+        Metric::RemoteCpu => "CPU of the server",
+    }
+}
+
+/// The measurements of a run; `None` when nothing was to be measured.
+pub(crate) fn view(evidence: &Evidence) -> Option<View> {
+    let source = Source::of(evidence)?;
+    let measurements = source.measurements;
+    let (measured, missing) = measurements.counts();
+    Some(View {
+        emulated: measurements.emulated,
+        quick: measurements.quick,
+        measured: shown::many(measured, "cell"),
+        missing_count: missing,
+        rulings: rulings::rulings(&source),
+        findings: finding::findings(&source),
+        notes: measurements.notes.iter().map(|note| one_line(note)).collect(),
+        heat: heat::maps(&source),
+        sizes: sizes::charts(&source),
+        latency: latency::view(&source),
+        penalties: penalties::view(&source),
+        missing: missing::cells(&source),
+        failed: missing::samples(&source),
+        tables: cells::tables(&source),
+        confidence: confidence(measurements),
+        when: when::when(&source),
+    })
+}
+
+/// How sure the intervals are: `95 %`.
+fn confidence(measurements: &Measurements) -> String {
+    let percent = measurements.rules.confidence * 100.0;
+    format!("{} %", format!("{percent:.2}").trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The lines of charts, and the charts that share them.
+#[derive(Serialize)]
+pub(crate) struct Charts {
+    /// What the lines are.
+    pub keys: Vec<Key>,
+    /// The charts.
+    pub plots: Vec<Plot>,
+}

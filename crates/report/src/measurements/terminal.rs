@@ -1,0 +1,58 @@
+//! The measurements in a few lines for a terminal.
+
+use penstock_model::measurement::Told;
+
+use super::{Source, finding, missing, rulings, shown};
+use crate::{
+    Evidence,
+    printable::{clip, one_line},
+};
+
+/// No more lines than this.
+const MOST_LINES: usize = 10;
+/// No more lines of the model than this, and no more reasons.
+const MOST_RULINGS: usize = 4;
+const MOST_REASONS: usize = 2;
+/// No line is longer.
+const MOST_WIDE: usize = 200;
+
+/// At most ten lines; none when nothing was to be measured.
+pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
+    let Some(source) = Source::of(evidence) else { return Vec::new() };
+    let measurements = source.measurements;
+    let (measured, missing) = measurements.counts();
+    let marked = if measurements.emulated { "; emulated: look at the ratios only" } else { "" };
+    let mut lines = vec![format!(
+        "measured: {}, {} missing{marked}",
+        shown::many(measured, "cell"),
+        shown::count(missing as u64)
+    )];
+    lines.extend(finding::findings(&source).into_iter().take(2).map(|finding| format!("  {finding}")));
+    // What does not hold first.
+    let mut told: Vec<_> = measurements.rulings.iter().collect();
+    told.sort_by_key(|ruling| std::cmp::Reverse(ruling.told));
+    for ruling in told.iter().take(MOST_RULINGS) {
+        let line = one_line(&ruling.expectation.to_string());
+        let seen = rulings::decisive(ruling).filter(|claim| claim.seen.is_some());
+        let seen =
+            seen.map(|claim| format!(" ({})", rulings::seen(source.shown, &ruling.expectation, claim)));
+        lines.push(format!(
+            "  {} {line}: {}{}",
+            rulings::mark(ruling.told).0,
+            ruling.told,
+            seen.unwrap_or_default()
+        ));
+    }
+    if let Some(rest) = told.get(MOST_RULINGS..).filter(|rest| !rest.is_empty()) {
+        let bad = rest.iter().filter(|ruling| ruling.told != Told::Holds).count();
+        lines.push(format!(
+            "  and {} more expectations, of which {bad} do not hold or cannot be told",
+            rest.len()
+        ));
+    }
+    for reason in missing::cells(&source).into_iter().take(MOST_REASONS) {
+        lines.push(format!("  missing: {}, {}", reason.count, reason.why));
+    }
+    lines.truncate(MOST_LINES);
+    lines.into_iter().map(|line| clip(&line, MOST_WIDE)).collect()
+}

@@ -1,0 +1,51 @@
+//! The templates, which are part of the binary: a page is the same wherever it is made.
+
+use std::sync::LazyLock;
+
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde};
+use serde::Serialize;
+
+/// Pages, their sections, and what they stand in.
+const TEMPLATES: [(&str, &str); 18] = [
+    ("page.html", include_str!("../templates/page.html")),
+    ("style.css", include_str!("../templates/style.css")),
+    ("verdict.html", include_str!("../templates/verdict.html")),
+    ("machine.html", include_str!("../templates/machine.html")),
+    ("picture.html", include_str!("../templates/picture.html")),
+    ("attributes.html", include_str!("../templates/attributes.html")),
+    ("reachability.html", include_str!("../templates/reachability.html")),
+    ("measurements.html", include_str!("../templates/measurements.html")),
+    ("measurements.css", include_str!("../templates/measurements.css")),
+    ("rulings.html", include_str!("../templates/rulings.html")),
+    ("heat.html", include_str!("../templates/heat.html")),
+    ("charts.html", include_str!("../templates/charts.html")),
+    ("latency.html", include_str!("../templates/latency.html")),
+    ("penalties.html", include_str!("../templates/penalties.html")),
+    ("cells.html", include_str!("../templates/cells.html")),
+    ("measured_when.html", include_str!("../templates/measured_when.html")),
+    ("course.html", include_str!("../templates/course.html")),
+    ("origin.html", include_str!("../templates/origin.html")),
+];
+
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    for (name, source) in TEMPLATES {
+        environment
+            .add_template(name, source)
+            .expect("the templates are part of the binary, and every test parses them");
+    }
+    environment
+});
+
+/// Renders the template of this name. Everything is escaped.
+///
+/// # Panics
+/// When the template names a field that `fields` has not: tests render every template.
+pub(crate) fn render(name: &str, fields: &impl Serialize) -> String {
+    ENVIRONMENT
+        .get_template(name)
+        .and_then(|template| template.render(Value::from(Serde(fields))))
+        .expect("the fields are those that the templates name; a property test renders arbitrary evidence")
+}
