@@ -1,0 +1,106 @@
+//! The two ends of a measurement, and where each is.
+
+use std::{collections::BTreeSet, net::Ipv4Addr};
+
+use penstock_model::{
+    Mac,
+    measurement::{End, Network, PathKind, Subject, Tool},
+    verdict::Vantage,
+};
+
+use super::survey::Survey;
+use crate::{matrix::Planned, scene::Scene};
+
+/// Two ends and what the traffic between them crosses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pair {
+    /// What it crosses.
+    pub path: PathKind,
+    /// Where the client runs.
+    pub client: End,
+    /// Where the server runs.
+    pub server: End,
+}
+
+impl Pair {
+    /// The pair of a network measurement.
+    pub fn of(network: &Network) -> Pair {
+        Pair { path: network.path, client: network.client.clone(), server: network.server.clone() }
+    }
+
+    /// Both ends, the client's first.
+    pub fn ends(&self) -> [&End; 2] {
+        [&self.client, &self.server]
+    }
+}
+
+/// The network measurement of a cell, if it is one.
+pub fn network(cell: &Planned) -> Option<&Network> {
+    match &cell.measurement.subject {
+        Subject::Network(network) => Some(network),
+        Subject::Storage(_) => None,
+    }
+}
+
+/// The pairs of these cells in their order, each with the tools that are to be used between them.
+pub fn pairs(cells: &[Planned]) -> Vec<(Pair, BTreeSet<Tool>)> {
+    let mut pairs: Vec<(Pair, BTreeSet<Tool>)> = Vec::new();
+    for cell in cells {
+        let Some(network) = network(cell) else { continue };
+        let pair = Pair::of(network);
+        let tool = cell.measurement.tool;
+        match pairs.iter_mut().find(|(known, _)| *known == pair) {
+            Some((_, tools)) => drop(tools.insert(tool)),
+            None => pairs.push((pair, [tool].into())),
+        }
+    }
+    pairs
+}
+
+/// An end with its interface and address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// Where it is.
+    pub place: Vantage,
+    /// What people call it: "NET0#3 inside pf0".
+    pub name: String,
+    /// Its interface there.
+    pub interface: String,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Its address for the run.
+    pub address: Ipv4Addr,
+}
+
+/// The name and MAC address of the interface of an end's function, once its link is seen to be up.
+///
+/// # Errors
+/// In words, when it is not there or down.
+pub fn interface(scene: &Scene, end: &End, survey: &Survey) -> Result<(String, Mac), String> {
+    let function = end.function.as_ref().ok_or_else(|| format!("{end} has no function"))?;
+    let station = scene.station(function)?;
+    let (interface, name) = (station.interface.to_string(), called(scene, end));
+    let Some(state) = survey.links.get(&interface) else {
+        return Err(format!("{name} is not there any more: there is no interface {interface}"));
+    };
+    if !state.up {
+        return Err(format!("path is down: {name} is not up (ip link set {interface} up)"));
+    }
+    if state.carrier.or(station.carrier) == Some(false) {
+        return Err(format!("path is down: {name} has no carrier"));
+    }
+    Ok((interface, station.mac))
+}
+
+/// What people call an end.
+pub fn called(scene: &Scene, end: &End) -> String {
+    let place = match (&end.place, scene.place(&end.place)) {
+        (Vantage::Host, _) => "on the host".to_owned(),
+        (_, Ok(place)) => place.describe(),
+        (Vantage::Guest(guest), Err(_)) => format!("inside {guest}"),
+    };
+    match &end.function {
+        Some(function) => format!("{function} {place}"),
+        None => format!("the veth {place}"),
+    }
+}

@@ -1,0 +1,567 @@
+//! Samples between network namespaces that stand for guests, by the real iperf3, and by netperf where it is installed. `ip`
+//! is the witness of what is left behind.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::ExitCode,
+    sync::{Arc, Mutex, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{Command, InterfaceReport, Netlink, Output, Place, PlaceError, interrupt, process};
+use penstock_measure::{
+    matrix::Planned,
+    network::{NetworkTaker, Options},
+    parse,
+    scene::{Scene, Station},
+    taker::Taker,
+};
+use penstock_model::{
+    Mac, Mtu,
+    measurement::{
+        Direction, End, EndKind, Load, Measurement, Metric, Network, PathKind, Protocol, Subject, Tool,
+    },
+    verdict::Vantage,
+};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    // An interrupt reaches the whole process.
+    trials.one_at_a_time();
+    let lack =
+        |program: &str| process::find(program).is_none().then(|| format!("{program} is not installed"));
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || lack("iperf3")));
+    let no_netperf = missing.clone().or_else(|| trials.lacking("netperf", || lack("netserver")));
+    let iperf3: [(&str, fn()); 11] = [
+        ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
+        ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
+        ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
+        ("what_is_down_is_missing_with_the_reason_in_netns", what_is_down_is_missing),
+        ("a_path_that_does_not_answer_is_missing_in_netns", a_path_that_does_not_answer_is_missing),
+        ("a_missing_tool_hides_its_own_cells_alone_in_netns", a_missing_tool),
+        ("a_server_that_died_is_started_again_in_netns", a_server_that_died),
+        ("a_guest_that_stops_ends_its_samples_alone_in_netns", a_guest_that_stops),
+        ("an_interrupted_run_gives_all_back_in_netns", an_interrupted_run),
+        ("an_unexpected_output_is_said_in_netns", an_unexpected_output),
+        ("a_killed_run_leaves_nothing_for_long_in_netns", a_killed_run),
+    ];
+    trials.add(&no_iperf3, iperf3);
+    let no_nft = no_iperf3.clone().or_else(|| trials.lacking("lost datagrams", || lack("nft")));
+    let lossy: [(&str, fn()); 1] = [("lost_datagrams_are_missing_and_never_0_in_netns", lost_datagrams)];
+    trials.add(&no_nft, lossy);
+    let netperf: [(&str, fn()); 1] = [("netperf_measures_in_netns", netperf_measures)];
+    trials.add(&no_netperf, netperf);
+    trials.run()
+}
+
+/// A network namespace that stands for a guest, or for the host.
+struct Inside {
+    name: &'static str,
+    namespace: Mutex<Option<Arc<Namespace>>>,
+    /// `PATH` there.
+    programs: Mutex<Option<String>>,
+}
+
+impl Inside {
+    fn id(&self) -> Result<u32, PlaceError> {
+        let namespace = self.namespace.lock().unwrap();
+        let gone = || PlaceError::Gone { place: self.describe(), why: "it stopped".to_owned() };
+        namespace.as_ref().map(|namespace| namespace.id).ok_or_else(gone)
+    }
+}
+
+impl Place for Inside {
+    fn describe(&self) -> String {
+        if self.name == "host" { "host".to_owned() } else { format!("inside {}", self.name) }
+    }
+
+    fn run(&self, command: &Command) -> Result<Output, PlaceError> {
+        let mut entering = Command::new("nsenter")
+            .arg(format!("--net=/proc/{}/ns/net", self.id()?))
+            // A guest sees its own interfaces in /sys.
+            .args(["unshare", "--mount", "sh", "-c", "mount -t sysfs none /sys && exec \"$@\"", "sh"])
+            .arg(command.program())
+            .args(command.arguments())
+            .input(command.standard_input())
+            .deadline(command.time_allowed().expect("nothing runs for ever"));
+        for (name, value) in command.environment() {
+            entering = entering.env(name, value);
+        }
+        if let Some(path) = &*self.programs.lock().unwrap() {
+            entering = entering.env("PATH", path);
+        }
+        let output = entering.run();
+        self.id()?;
+        output.map_err(|source| PlaceError::Process { place: self.describe(), source })
+    }
+
+    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
+        unreachable!("nobody reads here")
+    }
+
+    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
+        let reports = Netlink::in_namespace_of(self.id()?).and_then(|mut netlink| netlink.interfaces());
+        reports.map_err(|source| PlaceError::Interfaces { place: self.describe(), source })
+    }
+
+    fn namespace(&self) -> Result<Option<u32>, PlaceError> {
+        self.id().map(Some)
+    }
+}
+
+/// Two guests and a host. Each guest has two functions on one switch, and each has its own address: NET0#0 (eth0) and
+/// NET0#1 (eth1) are a's, NET0#2 and NET0#3 b's.
+struct World {
+    switch: Arc<Namespace>,
+    places: BTreeMap<Vantage, Arc<Inside>>,
+    scene: Scene,
+}
+
+const HOST: Vantage = Vantage::Host;
+
+fn guest(name: &str) -> Vantage {
+    Vantage::Guest(name.parse().unwrap())
+}
+
+fn mac(number: u8) -> Mac {
+    Mac::new([2, 0, 0, 0, 0, number])
+}
+
+impl World {
+    fn new() -> World {
+        let switch = Arc::new(Namespace::new());
+        switch.batch("ip", "link add sw0 type bridge forward_delay 0\nlink set sw0 up\n");
+        let mut world = World { switch, places: BTreeMap::new(), scene: Scene::default() };
+        for (name, vantage) in [("host", HOST), ("a", guest("a")), ("b", guest("b"))] {
+            let namespace = Arc::new(Namespace::new());
+            namespace.run("ip link set lo up");
+            let (namespace, programs) = (Mutex::new(Some(namespace)), Mutex::default());
+            let place = Arc::new(Inside { name, namespace, programs });
+            world.scene.places.insert(vantage.clone(), Ok(Arc::clone(&place) as Arc<dyn Place>));
+            world.places.insert(vantage, place);
+        }
+        for number in 0..4 {
+            let owner = if number < 2 { "a" } else { "b" };
+            let (interface, port) = (format!("eth{}", number % 2), format!("port{number}"));
+            let inside = world.namespace(&guest(owner));
+            world.switch.batch(
+                "ip",
+                &format!(
+                    "link add {port} type veth peer name {interface} address {} netns {}\n\
+                     link set {port} master sw0 up\n",
+                    mac(number),
+                    inside.id
+                ),
+            );
+            let address = format!("10.9.0.{}/24", number + 1);
+            inside.batch("ip", &format!("address add {address} dev {interface}\nlink set {interface} up\n"));
+            let station = Station {
+                interface: interface.parse().unwrap(),
+                mac: mac(number),
+                mtu: Mtu::new(1500).unwrap(),
+                carrier: Some(true),
+                speed: None,
+                in_use: false,
+            };
+            world.scene.stations.insert(format!("NET0#{number}").parse().unwrap(), Ok(station));
+        }
+        // Until IPv6 has settled, so that it is no difference afterwards.
+        thread::sleep(Duration::from_millis(2500));
+        world
+    }
+
+    fn namespace(&self, vantage: &Vantage) -> Arc<Namespace> {
+        Arc::clone(self.places[vantage].namespace.lock().unwrap().as_ref().expect("it runs"))
+    }
+
+    /// What is there: addresses, neighbours, links, processes of runs.
+    fn state(&self) -> String {
+        let mut state = String::new();
+        for (vantage, place) in &self.places {
+            if place.namespace.lock().unwrap().is_none() {
+                continue;
+            }
+            let namespace = self.namespace(vantage);
+            for what in ["address", "neigh", "route show table all", "link"] {
+                let text = namespace.run(&format!("ip {what}"));
+                // What was learnt of neighbours comes and goes.
+                let kept = |line: &&str| what != "neigh" || line.contains("PERMANENT");
+                state.extend(text.lines().filter(kept).map(|line| format!("{vantage} {line}\n")));
+            }
+        }
+        state + &marked().join("\n")
+    }
+
+    fn taker(&self) -> NetworkTaker {
+        let options =
+            Options { patience: Duration::from_secs(6), start: Duration::from_secs(4), ..Options::default() };
+        NetworkTaker::new(&self.scene, options)
+    }
+
+    /// Only these programs are there from now on, and those in `own`, which are scripts.
+    fn programs(&self, vantage: &Vantage, kept: &[&str], own: &[(&str, &str)]) -> TempDir {
+        let directory = TempDir::new().unwrap();
+        for program in kept {
+            let target = process::find(program).unwrap_or_else(|| panic!("{program} is here"));
+            std::os::unix::fs::symlink(target, directory.path().join(program)).unwrap();
+        }
+        for (program, script) in own {
+            let path = directory.path().join(program);
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = directory.path().to_str().unwrap().to_owned();
+        *self.places[vantage].programs.lock().unwrap() = Some(path);
+        directory
+    }
+}
+
+/// What a place needs besides the measuring programs.
+const USUAL: [&str; 14] = [
+    "ip", "sh", "cat", "head", "grep", "sleep", "setsid", "mount", "unshare", "nsenter", "kill", "true",
+    "echo", "printf",
+];
+
+/// Processes of runs.
+fn marked() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let of_run = |path: std::path::PathBuf| {
+        let environment = fs::read(path.join("environ")).ok()?;
+        let marked = environment.split(|byte| *byte == 0).any(|v| v.starts_with(b"PENSTOCK_MEASURE="));
+        marked.then(|| {
+            String::from_utf8_lossy(&fs::read(path.join("cmdline")).unwrap_or_default()).into_owned()
+        })
+    };
+    processes.filter_map(|process| of_run(process.path())).filter(|line| !line.is_empty()).collect()
+}
+
+fn end(place: &str, function: &str) -> End {
+    let function = (!function.is_empty()).then(|| function.parse().unwrap());
+    End { place: guest(place), kind: EndKind::Container, function }
+}
+
+fn cell(tool: Tool, protocol: Protocol, direction: Direction, ends: (End, End)) -> Planned {
+    let (client, server) = ends;
+    let path = if client.function.is_none() { PathKind::Bridge } else { PathKind::VfVfInside };
+    let id = format!("{tool} {protocol} {direction:?} {client} {server}");
+    let network = Network { protocol, path, client, server, size: 1024, direction, load: Load::Closed };
+    let measurement = Measurement { tool, subject: Subject::Network(network) };
+    Planned { id, measurement, block: 0, null: false }
+}
+
+fn tcp(ends: (End, End)) -> Planned {
+    cell(Tool::Iperf3, Protocol::TcpStream, Direction::Forward, ends)
+}
+
+fn usual_ends() -> (End, End) {
+    (end("a", "NET0#1"), end("b", "NET0#3"))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The throughput that a sample tells.
+fn throughput(taker: &mut NetworkTaker, cell: &Planned) -> Result<f64, String> {
+    let raw = taker.take(cell, SECOND)?;
+    let reading = parse::read(&cell.measurement, &raw).map_err(|why| format!("{why}: {raw:?}"))?;
+    Ok(reading.values[&Metric::Throughput])
+}
+
+fn iperf3_measures_both_directions() {
+    let world = World::new();
+    let before = world.state();
+    let cells = [
+        tcp(usual_ends()),
+        cell(Tool::Iperf3, Protocol::TcpStream, Direction::Reverse, usual_ends()),
+        cell(Tool::Iperf3, Protocol::UdpStream, Direction::Forward, usual_ends()),
+    ];
+    let mut taker = world.taker();
+    let preparation = taker.prepare(&cells);
+    assert_eq!(preparation.missing, BTreeMap::new());
+    let links: Vec<_> = preparation.links.iter().map(|link| (link.end.to_string(), link.carrier)).collect();
+    assert_eq!(links, [("a:NET0#1".to_owned(), Some(true)), ("b:NET0#3".to_owned(), Some(true))]);
+    let tools: Vec<_> = preparation.tools.iter().map(|tool| (tool.tool, tool.place.as_str())).collect();
+    assert_eq!(tools, [(Tool::Iperf3, "inside a"), (Tool::Iperf3, "inside b")]);
+    assert!(preparation.tools.iter().all(|tool| tool.version.as_ref().is_some_and(|v| v.starts_with("3."))));
+    assert_ne!(world.state(), before, "there are addresses and servers now");
+    for cell in &cells {
+        assert!(throughput(&mut taker, cell).expect(&cell.id) > 1e5, "{}", cell.id);
+    }
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(world.state(), before);
+    assert_eq!(taker.finish(), Vec::<String>::new(), "already gone is a success");
+}
+
+fn counters(world: &World, place: &str, interface: &str) -> u64 {
+    let text = world.namespace(&guest(place)).run(&format!("ip -s -j link show dev {interface}"));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let stats = &json[0]["stats64"];
+    stats["rx"]["bytes"].as_u64().unwrap() + stats["tx"]["bytes"].as_u64().unwrap()
+}
+
+fn traffic_stays_on_its_interfaces() {
+    let world = World::new();
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends()), tcp((end("a", "NET0#0"), end("b", "NET0#3")))];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let all = [("a", "eth0"), ("a", "eth1"), ("b", "eth0"), ("b", "eth1")];
+    let count = || all.map(|(place, interface)| counters(&world, place, interface));
+    let before = count();
+    throughput(&mut taker, &cells[0]).unwrap();
+    let between = count();
+    throughput(&mut taker, &cells[1]).unwrap();
+    let after = count();
+    let moved = |from: [u64; 4], to: [u64; 4]| [0, 1, 2, 3].map(|i| to[i] - from[i] > 1_000_000);
+    assert_eq!(moved(before, between), [false, true, false, true]);
+    assert_eq!(moved(between, after), [true, false, false, true]);
+    // One who meant another interface than the kernel takes is told.
+    drop(taker);
+    world.namespace(&guest("a")).run("ip rule add to 198.16.0.0/14 lookup 77 priority 9");
+    world.namespace(&guest("a")).run("ip route add 198.16.0.0/14 dev eth0 table 77");
+    let mut taker = world.taker();
+    let missing = taker.prepare(&cells[..1]).missing;
+    let why = &missing[&cells[0].id];
+    assert!(why.contains("out of eth0") || why.contains("no answer"), "{why}");
+}
+
+fn a_bridge_is_made_and_removed() {
+    let world = World::new();
+    let host = world.namespace(&HOST);
+    // What a run that was killed left, and a link of somebody else.
+    host.batch("ip", "link add psbr0 type bridge\nlink set psbr0 alias 'penstock measure 1-2'\n");
+    host.batch("ip", "link add psve0a type veth peer name x\nlink set psve0a alias 'penstock measure 1-2'\n");
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e6);
+    assert!(host.run("ip -br link").contains("psve0b"));
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(host.run("ip -br link").lines().count(), 1, "only the loopback interface");
+    host.run("ip link add psbr0 type bridge");
+    let before = world.state();
+    let missing = taker.prepare(&cells).missing;
+    assert_eq!(missing.keys().collect::<Vec<_>>(), [&cells[1].id]);
+    assert!(missing[&cells[1].id].contains("File exists"), "{missing:?}");
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(world.state(), before);
+}
+
+fn what_is_down_is_missing() {
+    let world = World::new();
+    world.switch.run("ip link set port1 down");
+    world.namespace(&guest("b")).run("ip link set eth0 down");
+    let cells = [
+        tcp(usual_ends()),
+        tcp((end("a", "NET0#0"), end("b", "NET0#2"))),
+        tcp((end("a", "NET0#0"), end("b", "NET0#3"))),
+        tcp((end("a", "NET0#0"), end("b", "NET0#9"))),
+        tcp((end("a", "NET0#0"), end("c", "NET0#3"))),
+    ];
+    let before = world.state();
+    let mut taker = world.taker();
+    let preparation = taker.prepare(&cells);
+    let why = |number: usize| preparation.missing.get(&cells[number].id).map(String::as_str);
+    assert_eq!(why(0), Some("path is down: NET0#1 inside a has no carrier"));
+    assert_eq!(why(1), Some("path is down: NET0#2 inside b is not up (ip link set eth0 up)"));
+    assert_eq!(why(2), None);
+    assert_eq!(why(3), Some("NET0#9 is not there"));
+    assert!(why(4).unwrap().contains("c"), "{:?}", why(4));
+    assert!(throughput(&mut taker, &cells[2]).unwrap() > 1e5);
+    assert!(taker.take(&cells[0], SECOND).unwrap_err().contains("not made ready"));
+    drop(taker);
+    assert_eq!(world.state(), before, "a taker that is dropped gives all back too");
+}
+
+fn a_path_that_does_not_answer_is_missing() {
+    let world = World::new();
+    world.switch.run("bridge link set dev port1 isolated on");
+    world.switch.run("bridge link set dev port3 isolated on");
+    let cells = [tcp(usual_ends()), tcp((end("a", "NET0#0"), end("b", "NET0#3")))];
+    let mut taker = world.taker();
+    let missing = taker.prepare(&cells).missing;
+    assert_eq!(missing.keys().collect::<Vec<_>>(), [&cells[0].id]);
+    let why = &missing[&cells[0].id];
+    assert!(why.starts_with("NET0#1 inside a gets no answer from NET0#3 inside b"), "{why}");
+    assert!(throughput(&mut taker, &cells[1]).is_ok());
+}
+
+fn a_missing_tool() {
+    let world = World::new();
+    let mut programs = USUAL.to_vec();
+    programs.push("iperf3");
+    let _kept = world.programs(&guest("b"), &programs, &[]);
+    let cells = [
+        cell(Tool::Netperf, Protocol::UdpStream, Direction::Forward, usual_ends()),
+        tcp(usual_ends()),
+        cell(Tool::Iperf3, Protocol::TcpRr, Direction::Forward, usual_ends()),
+    ];
+    let mut taker = world.taker();
+    let preparation = taker.prepare(&cells);
+    let why = &preparation.missing[&cells[0].id];
+    assert!(why.contains("is not installed inside") && why.contains("install the package netperf"), "{why}");
+    assert_eq!(preparation.missing[&cells[2].id], "iperf3 has no tcp rr");
+    let version = |tool| preparation.tools.iter().find(|t| t.tool == tool && t.place == "inside b").cloned();
+    assert_eq!(version(Tool::Netperf).unwrap().version, None);
+    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5);
+    // A server that ends at once.
+    drop(taker);
+    let broken = [("iperf3", "#!/bin/sh\n[ \"$1\" = --version ] && echo iperf 3.12\nexit 1\n")];
+    let _kept = world.programs(&guest("b"), &USUAL, &broken);
+    let mut taker = world.taker();
+    let why = taker.prepare(&cells[1..2]).missing[&cells[1].id].clone();
+    assert!(why.starts_with("iperf3 does not listen inside b at 198.18.0."), "{why}");
+    // No ip at all.
+    drop(taker);
+    let kept: Vec<&str> = USUAL.into_iter().filter(|program| *program != "ip").collect();
+    let _kept = world.programs(&guest("b"), &kept, &[]);
+    let why = world.taker().prepare(&cells[1..2]).missing[&cells[1].id].clone();
+    assert_eq!(why, "ip is not installed inside b: install iproute2");
+}
+
+fn a_server_that_died() {
+    let world = World::new();
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends())];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let kill = "pkill --full --exact iperf3.-4.-s.-B.198.18.0.2.-p.[0-9]+";
+    Command::new("sh").args(["-c", kill]).succeed().expect("there is a server");
+    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    // One that hangs is another matter: the sample ends in words, and the next one has a new server.
+    let stop = kill.replace("pkill", "pkill --signal STOP");
+    Command::new("sh").args(["-c", &stop]).succeed().expect("there is a server");
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(why.starts_with("iperf3 inside a had no end within 7 s"), "{why}");
+    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+}
+
+fn a_guest_that_stops() {
+    let world = World::new();
+    let host = world.namespace(&HOST);
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let before = world.namespace(&guest("a")).run("ip address");
+    assert!(before.contains("198.18."));
+    let b = Arc::clone(&world.places[&guest("b")]);
+    let stop = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        // All that runs there dies with it.
+        let kill = "for f in $(grep -l 'PENSTOCK_MEASURE=.*-server;' /proc/[0-9]*/environ 2>/dev/null); do p=${f%/environ}; \
+                    [ $(readlink $p/ns/net) = \"$0\" ] && kill -9 ${p#/proc/}; done";
+        let id = b.namespace().unwrap().unwrap();
+        let name = fs::read_link(format!("/proc/{id}/ns/net")).unwrap();
+        *b.namespace.lock().unwrap() = None;
+        Command::new("sh").args(["-c", kill]).arg(name).run().unwrap();
+    });
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    stop.join().unwrap();
+    assert!(why.contains("inside b cannot be reached: it stopped"), "{why}");
+    let why = throughput(&mut taker, &cells[1]).unwrap_err();
+    assert!(why.contains("inside b cannot be reached: it stopped"), "{why}");
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    let after = world.namespace(&guest("a")).run("ip address");
+    assert!(!after.contains("198.18.") && !after.contains("psin"), "{after}");
+    assert_eq!(host.run("ip -br link").lines().count(), 1);
+    assert_eq!(marked(), Vec::<String>::new());
+}
+
+fn lost_datagrams() {
+    let world = World::new();
+    let mut taker = world.taker();
+    let cells =
+        [cell(Tool::Iperf3, Protocol::UdpStream, Direction::Forward, usual_ends()), tcp(usual_ends())];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let to = world.namespace(&guest("b"));
+    to.run("nft add table ip lossy");
+    to.run("nft add chain ip lossy in { type filter hook input priority 0 ; }");
+    // What iperf3 begins with is shorter, and passes.
+    to.run("nft add rule ip lossy in udp length > 500 drop");
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(why.contains("nothing arrived"), "{why}");
+    to.run("nft add rule ip lossy in udp length > 0 drop");
+    let started = Instant::now();
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(20), "{why}");
+    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5, "TCP goes on");
+}
+
+fn an_interrupted_run() {
+    let world = World::new();
+    let before = world.state();
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let interrupt = thread::spawn(|| {
+        thread::sleep(Duration::from_millis(300));
+        interrupt::watched().store(true, Ordering::Relaxed);
+    });
+    let started = Instant::now();
+    let why = taker.take(&cells[0], Duration::from_secs(5)).unwrap_err();
+    interrupt.join().unwrap();
+    assert!(why.contains("interrupted"), "{why}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(interrupt::acknowledge());
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(world.state(), before);
+}
+
+fn a_killed_run() {
+    let world = World::new();
+    let before = world.state();
+    let (lease, patience) = (Duration::from_secs(4), Duration::from_secs(3));
+    let options = Options { lease, patience, ..Options::default() };
+    let mut taker = NetworkTaker::new(&world.scene, options);
+    let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    // It is renewed while it is used: a lease is shorter than what is left of it would need.
+    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    assert_ne!(world.state(), before);
+    std::mem::forget(taker);
+    let started = Instant::now();
+    // A sample of 4 s at most was begun, for which it is lent for four times as long.
+    while world.state() != before {
+        assert!(started.elapsed() < Duration::from_secs(60), "still there: {}", world.state());
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn an_unexpected_output() {
+    let world = World::new();
+    // A client of another version, and a server that only listens.
+    let client = "#!/bin/sh\ncase \"$1\" in --version) echo 'iperf 4.0 (x)'; exit ;; esac\n\
+                  case \"$*\" in *-J*) echo '{\"start\": {\"version\": \"iperf 4.0\"}}' ;; \
+                  *) exec REAL \"$@\" ;; esac\n";
+    let real = process::find("iperf3").expect("it is here").display().to_string();
+    let _kept = world.programs(&guest("a"), &USUAL, &[("iperf3", &client.replace("REAL", &real))]);
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends())];
+    let preparation = taker.prepare(&cells);
+    assert_eq!(preparation.missing, BTreeMap::new());
+    assert_eq!(preparation.tools[0].version.as_deref(), Some("4.0"));
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(why.contains("version \"iperf 4.0\" is not known here"), "{why}");
+}
+
+fn netperf_measures() {
+    let world = World::new();
+    let before = world.state();
+    let cells: Vec<Planned> = Protocol::ALL
+        .into_iter()
+        .map(|protocol| cell(Tool::Netperf, protocol, Direction::Forward, usual_ends()))
+        .collect();
+    let mut taker = world.taker();
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    for cell in &cells {
+        let raw = taker.take(cell, SECOND).expect(&cell.id);
+        let reading = parse::read(&cell.measurement, &raw).expect(&raw.stdout);
+        assert!(reading.values[&cell.measurement.main_metric()] > 1.0, "{}", cell.id);
+    }
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(world.state(), before);
+}
