@@ -9,6 +9,7 @@
 //! never reach a terminal.
 
 mod charts;
+pub mod compare;
 pub mod evidence;
 pub mod groups;
 pub mod machine;

@@ -1,0 +1,187 @@
+//! Two runs compared, B with A: what they were made with, and what came out differently.
+
+mod page;
+mod view;
+mod words;
+
+use std::collections::HashMap;
+
+use penstock_model::{
+    Verdict,
+    measurement::{
+        Measurements,
+        across::{Across, CellsAcross, Fact, RunName, Turn},
+    },
+};
+
+use crate::Evidence;
+
+pub use page::html;
+pub use words::{markdown, summary};
+
+/// The comparison of two runs. `cells` and `rulings` were made of their measurements.
+pub fn compare(a: &Evidence, b: &Evidence, cells: Option<CellsAcross>, rulings: Vec<Turn>) -> Across {
+    let name =
+        |evidence: &Evidence| RunName { id: evidence.run.id.clone(), started: evidence.run.started.clone() };
+    let mut across = Across {
+        a: name(a),
+        b: name(b),
+        facts: facts(a, b),
+        cells,
+        rulings,
+        verdicts: verdicts(&a.verdicts, &b.verdicts),
+        notes: Vec::new(),
+    };
+    across.notes = notes(a, b, &across);
+    across
+}
+
+/// What the runs were made with, in one order; what neither tells is left out.
+fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
+    let of = |tell: &dyn Fn(&Evidence) -> Option<String>| {
+        let told = |evidence: &Evidence| tell(evidence).filter(|text| !text.is_empty());
+        (told(a), told(b))
+    };
+    let mut facts = Vec::new();
+    let mut add = |what: &str, hardware: bool, tell: &dyn Fn(&Evidence) -> Option<String>| {
+        let (a, b) = of(tell);
+        if a.is_some() || b.is_some() {
+            facts.push(Fact { what: what.to_owned(), a, b, hardware });
+        }
+    };
+    let measured = |e: &Evidence, tell: &dyn Fn(&Measurements) -> String| e.measurements.as_ref().map(tell);
+    add("machine", false, &|e| Some(e.machine.name.clone()));
+    add("real or emulated", true, &|e| Some(if e.machine.emulated { "emulated" } else { "real" }.to_owned()));
+    add("inventory", true, &|e| e.hashes.inventory.clone());
+    add("NIC drivers", true, &|e| {
+        let drivers = e.machine.nics.iter().filter_map(|nic| {
+            Some(format!("{} {}", nic.name, nic.emulated_by.as_ref().or(nic.driver.as_ref())?))
+        });
+        Some(drivers.collect::<Vec<_>>().join(", "))
+    });
+    add("link speeds", true, &|e| {
+        let links = e.measurements.iter().flat_map(|measurements| &measurements.links);
+        let told = links.filter_map(|link| Some(format!("{} {} Mbit/s", link.end, link.speed?)));
+        Some(told.collect::<Vec<_>>().join(", "))
+    });
+    add("accelerator", true, &|e| e.versions.accelerator.as_ref().map(|chosen| chosen.name.clone()));
+    add("model", false, &|e| e.hashes.model.clone());
+    add("kernel", false, &|e| e.versions.kernel.clone());
+    add("Penstock", false, &|e| Some(e.versions.penstock.clone()));
+    add("Penstock's commit", false, &|e| e.versions.commit.clone());
+    add("Penstock's binary", false, &|e| e.hashes.binary.clone());
+    add("QEMU", false, &|e| e.versions.qemu.clone());
+    add("image", false, &|e| e.hashes.image.clone());
+    add("measured", false, &|e| {
+        measured(e, &|m| if m.quick { "the quick subset" } else { "all of it" }.to_owned())
+    });
+    add("rules of stopping", false, &|e| {
+        measured(e, &|m| {
+            let rules = &m.rules;
+            format!(
+                "confidence {}, half width {}, {} to {} samples, {} of warm-up, {} ms each",
+                rules.confidence,
+                rules.half_width,
+                rules.minimum,
+                rules.maximum,
+                rules.warm_up,
+                rules.dwell_ms
+            )
+        })
+    });
+    add("seed", false, &|e| measured(e, &|m| m.seed.to_string()));
+    add("exit status", false, &|e| e.run.exit.map(|exit| exit.to_string()));
+    facts.extend(tools(a, b));
+    facts
+}
+
+/// The tools by place.
+fn tools(a: &Evidence, b: &Evidence) -> Vec<Fact> {
+    let of = |evidence: &Evidence| -> Vec<(String, String)> {
+        let tools = evidence.measurements.iter().flat_map(|measurements| &measurements.tools);
+        let told = tools.map(|tool| {
+            let version = tool.version.clone().unwrap_or_else(|| "missing, or tells no version".to_owned());
+            (format!("{}, {}", tool.tool, tool.place), version)
+        });
+        told.collect()
+    };
+    let (of_a, of_b) = (of(a), of(b));
+    let find = |all: &[(String, String)], what: &str| {
+        all.iter().find(|(name, _)| name == what).map(|(_, version)| version.clone())
+    };
+    let only_b = of_b.iter().filter(|(what, _)| find(&of_a, what).is_none());
+    let all = of_a.iter().chain(only_b);
+    all.map(|(what, _)| Fact {
+        what: what.clone(),
+        a: find(&of_a, what),
+        b: find(&of_b, what),
+        hardware: false,
+    })
+    .collect()
+}
+
+/// The verdicts that came out differently. One that only one run has is told, and no worse: the models differ then.
+fn verdicts(a: &[Verdict], b: &[Verdict]) -> Vec<Turn> {
+    let name = |verdict: &Verdict| {
+        format!("{} {}, seen from {}", verdict.subject, verdict.attribute, verdict.vantage)
+    };
+    let told = |verdict: &Verdict| match verdict.holds() {
+        true if verdict.outcome == penstock_model::Outcome::Pass => verdict.outcome.to_string(),
+        true => format!("{}, as the model allows", verdict.outcome),
+        false => format!("{}: wanted {}, seen {}", verdict.outcome, verdict.wanted, verdict.seen),
+    };
+    let in_a: HashMap<String, &Verdict> = a.iter().map(|verdict| (name(verdict), verdict)).collect();
+    let in_b: HashMap<String, &Verdict> = b.iter().map(|verdict| (name(verdict), verdict)).collect();
+    let mut turns = Vec::new();
+    // A run that verified nothing tells nothing of what another verified.
+    if a.is_empty() || b.is_empty() {
+        return turns;
+    }
+    for verdict in a {
+        let what = name(verdict);
+        match in_b.get(&what) {
+            Some(other) if other.outcome == verdict.outcome && other.holds() == verdict.holds() => {}
+            Some(other) => {
+                let worse = verdict.holds() && !other.holds();
+                turns.push(Turn { what, a: Some(told(verdict)), b: Some(told(other)), worse });
+            }
+            None => turns.push(Turn { what, a: Some(told(verdict)), b: None, worse: false }),
+        }
+    }
+    for verdict in b {
+        let what = name(verdict);
+        if !in_a.contains_key(&what) {
+            turns.push(Turn { what, a: None, b: Some(told(verdict)), worse: false });
+        }
+    }
+    turns.sort_by_key(|turn| !turn.worse);
+    turns
+}
+
+fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |text: &str| notes.push(text.to_owned());
+    if across.same_hardware() == Some(false) {
+        note(
+            "The runs were on different hardware, or on a machine whose hardware has changed: what differs may be the machine.",
+        );
+    }
+    if a.machine.emulated || b.machine.emulated {
+        note(
+            "A board is emulated: its absolute values follow the load of the machine that emulates it. Only ratios inside one run mean anything, and they can be compared by their `expect:` lines.",
+        );
+    }
+    match (&a.measurements, &b.measurements) {
+        (None, None) => note("Neither run measured anything: verdicts alone are compared."),
+        (None, Some(_)) => note("A measured nothing."),
+        (Some(_), None) => note("B measured nothing."),
+        (Some(_), Some(_)) => {}
+    }
+    if a == b {
+        note("Both are the same run.");
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

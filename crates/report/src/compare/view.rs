@@ -1,0 +1,88 @@
+//! The words and numbers that every rendering of a comparison shows.
+
+use penstock_model::measurement::{
+    Quantity,
+    across::{Across, CellsAcross, Change, Direction},
+};
+
+/// A change in text.
+pub(super) struct Shown {
+    pub cell: String,
+    pub metric: String,
+    pub a: String,
+    pub b: String,
+    pub ratio: String,
+    pub interval: String,
+    pub samples: String,
+    pub chance: String,
+}
+
+/// A change in text.
+pub(super) fn shown(change: &Change) -> Shown {
+    let value = |value| Quantity { value, unit: change.metric.unit() }.to_string();
+    let ratio = &change.ratio;
+    Shown {
+        cell: change.cell.clone(),
+        metric: change.metric.to_string(),
+        a: value(change.a),
+        b: value(change.b),
+        ratio: format!("{:.3}", ratio.value()),
+        interval: format!("[{:.3}, {:.3}]", ratio.low(), ratio.high()),
+        samples: format!("{}, {}", change.n_a, change.n_b),
+        chance: match change.adjusted {
+            p if p < 0.0001 => "< 0.01 %".to_owned(),
+            p => format!("{:.2} %", 100.0 * p),
+        },
+    }
+}
+
+/// The changes that come to this, the largest first.
+pub(super) fn changes(cells: &CellsAcross, direction: Direction) -> Vec<&Change> {
+    let mut found: Vec<&Change> =
+        cells.changes.iter().filter(|change| change.direction() == direction).collect();
+    let size = |change: &Change| change.ratio.value().max(f64::MIN_POSITIVE).ln().abs();
+    found.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    found
+}
+
+/// What the comparison comes to, in a few words and in a sentence.
+pub(super) fn sentence(across: &Across) -> (&'static str, String) {
+    let head = if across.got_worse() { "B is worse than A" } else { "Nothing got worse" };
+    let mut parts = Vec::new();
+    let mut tell = |count: usize, one: &str, many: &str| {
+        if count > 0 {
+            parts.push(format!("{count} {}", if count == 1 { one } else { many }));
+        }
+    };
+    if let Some(cells) = &across.cells {
+        tell(cells.count(Direction::Worse), "ratio is worse", "ratios are worse");
+        tell(cells.lost.len(), "cell is missing now", "cells are missing now");
+        tell(cells.count(Direction::Better), "ratio is better", "ratios are better");
+    }
+    let worse = across.rulings.iter().filter(|turn| turn.worse).count();
+    tell(worse, "expectation holds no longer", "expectations hold no longer");
+    let worse = across.verdicts.iter().filter(|turn| turn.worse).count();
+    tell(worse, "verdict holds no longer", "verdicts hold no longer");
+    if parts.is_empty() {
+        parts.push(match &across.cells {
+            Some(cells) if cells.changes.is_empty() => "no cell could be compared".to_owned(),
+            _ => "what could be compared is as it was".to_owned(),
+        });
+    }
+    (head, parts.join(", "))
+}
+
+/// How much of what is seen would be seen by chance.
+pub(super) fn chance(cells: &CellsAcross) -> String {
+    let all = cells.changes.len();
+    let outside = all - cells.count(Direction::Same);
+    let certain = cells.count(Direction::Worse) + cells.count(Direction::Better);
+    format!(
+        "Of {all} ratios, {outside} have an interval that leaves 1 out; by chance alone it would be about {:.1}. \
+         {certain} of them stay after Holm's correction for their number: the chance that even one of those is false is at \
+         most {:.0} %. That says nothing of what differs from run to run and not within one: a boot, a temperature, where the \
+         scheduler put what.",
+        cells.by_chance(),
+        100.0 * (1.0 - cells.confidence)
+    )
+}
