@@ -20,6 +20,7 @@ mod page;
 mod picture;
 mod printable;
 mod reach;
+pub mod redact;
 mod seconds;
 mod sentence;
 mod summary;

@@ -1,0 +1,222 @@
+//! Evidence that can be shown to others: hostnames and addresses replaced by pseudonyms, the same throughout a run.
+//!
+//! IPv4 addresses become those of RFC 5737 (192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24; beyond three networks RFC 2544's
+//! 198.18.0.0/15): addresses of one /24 stay in one /24, so that a prefix still says who is on whose network. IPv6 addresses go to
+//! 2001:db8::/32, a /64 for a /64, and MAC addresses to `02:00:5e:..`, locally administered. Loopback, `0.0.0.0`, netmasks,
+//! multicast and broadcast tell nothing of a machine and stay, and so do documentation addresses. Names of hosts become
+//! `host-1`, and of users `user-1`. Hashes stay those of the originals.
+
+mod find;
+mod names;
+mod pseudonyms;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use penstock_model::GuestName;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::{Evidence, ReadError};
+use find::Address;
+use names::Names;
+use pseudonyms::Pseudonyms;
+
+/// What redacted evidence says of itself.
+pub const NOTE: &str = "redacted: addresses and names of hosts are pseudonyms; hashes are of the originals";
+
+/// Evidence that could not be redacted.
+#[derive(Debug, Error)]
+pub enum RedactError {
+    /// A pseudonym stands where only certain words may: a host or a guest is called like a word of the evidence's form.
+    #[error("with its names replaced this is no evidence any more")]
+    Form(#[source] ReadError),
+}
+
+/// Replaces addresses and names. First it is shown everything ([`Redactor::learn`]), so that what one file tells is replaced in
+/// all, then each file goes through it.
+#[derive(Clone, Debug, Default)]
+pub struct Redactor {
+    addresses: Pseudonyms,
+    names: Names,
+    /// Names that had to stay.
+    left: Vec<String>,
+}
+
+impl Redactor {
+    /// A redactor for this run. Names of guests and of the machine stay, unless `names`.
+    pub fn new(evidence: &Evidence, names: bool) -> Redactor {
+        let mut redactor = Redactor::default();
+        let guests = evidence.machine.guests.iter().map(|guest| ("guest", guest.name.as_str()));
+        let all: Vec<(&'static str, &str)> = guests
+            .chain([("machine", evidence.machine.name.as_str())])
+            .filter(|(_, name)| !name.is_empty())
+            .collect();
+        for (kind, name) in all {
+            match names {
+                true if !redactor.names.give(kind, name) => redactor.left.push(name.to_owned()),
+                true => {}
+                // Inside a container its name is its host's name. A machine may be called by its host's name, which is
+                // a host's name all the same.
+                false if kind == "guest" => redactor.names.keep(name),
+                false => {}
+            }
+        }
+        evidence.machine.nics.iter().for_each(|nic| redactor.names.keep(nic.name.as_str()));
+        redactor.learn(&evidence.json());
+        redactor
+    }
+
+    /// Names that were to be replaced and could not be, because they are words that say something else too.
+    pub fn left(&self) -> &[String] {
+        &self.left
+    }
+
+    /// Takes up what a file's text tells: which names are hosts', which addresses there are.
+    pub fn learn(&mut self, text: &str) {
+        match structured(text) {
+            Some(values) => values.iter().for_each(|value| self.learn_value(value)),
+            None => self.learn_text(text),
+        }
+    }
+
+    fn learn_value(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.learn_text(text),
+            Value::Array(items) => items.iter().for_each(|item| self.learn_value(item)),
+            Value::Object(entries) => entries.iter().for_each(|(key, value)| {
+                self.learn_text(key);
+                if let ("hostname" | "nodename", Value::String(name)) = (key.as_str(), value) {
+                    self.names.learn(&format!("hostname={name}"));
+                }
+                self.learn_value(value);
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn learn_text(&mut self, text: &str) {
+        self.names.learn(text);
+        for (_, address) in find::addresses(text) {
+            match address {
+                Address::Mac(mac, _) => drop(self.addresses.mac(mac)),
+                Address::V4 { address, version: false } => drop(self.addresses.v4(address)),
+                Address::V6(address) => drop(self.addresses.v6(address)),
+                Address::V4 { version: true, .. } | Address::Digits(_) | Address::Bytes(_) => {}
+            }
+        }
+    }
+
+    /// A file's text, redacted: JSON and lines of JSON string by string, anything else as it stands.
+    pub fn file(&mut self, text: &str) -> String {
+        let Some(values) = structured(text) else { return self.text(text) };
+        let lines = values.len() > 1 || !text.trim_end().contains('\n');
+        let mut shown = String::with_capacity(text.len());
+        for value in values {
+            let value = self.value(value);
+            // A value made of strings, numbers and lists can always be written.
+            let written =
+                if lines { serde_json::to_string(&value) } else { serde_json::to_string_pretty(&value) };
+            shown.push_str(&written.expect("a value that was read can be written"));
+            shown.push('\n');
+        }
+        shown
+    }
+
+    fn value(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
+            Value::Object(entries) => Value::Object(
+                entries.into_iter().map(|(key, value)| (self.text(&key), self.value(value))).collect(),
+            ),
+            other => other,
+        }
+    }
+
+    /// Text, redacted.
+    pub fn text(&mut self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut done = 0;
+        for (range, address) in find::addresses(text) {
+            let Some(pseudonym) = self.pseudonym(address) else { continue };
+            shown.push_str(&text[done..range.start]);
+            shown.push_str(&pseudonym);
+            done = range.end;
+        }
+        shown.push_str(&text[done..]);
+        self.names.replace(&shown)
+    }
+
+    /// What is written for an address; `None` for what stays as it is.
+    fn pseudonym(&mut self, address: Address) -> Option<String> {
+        match address {
+            Address::Mac(mac, separator) => {
+                let given = self.addresses.mac(mac);
+                (given != mac).then(|| mac_text(given, &separator.to_string()))
+            }
+            Address::V4 { address, version: true } => Some(self.addresses.known_v4(address)?.to_string()),
+            Address::V4 { address, version: false } => {
+                let given = self.addresses.v4(address);
+                (given != address).then(|| given.to_string())
+            }
+            Address::V6(address) => {
+                let given = self.addresses.v6(address);
+                (given != address).then(|| given.to_string())
+            }
+            Address::Digits(mac) => Some(mac_text(self.addresses.known_mac(mac)?, "")),
+            Address::Bytes(bytes) => {
+                let given: Vec<u8> = if let Ok(mac) = <[u8; 6]>::try_from(bytes.as_slice()) {
+                    self.addresses.known_mac(mac)?.to_vec()
+                } else if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
+                    self.addresses.known_v4(Ipv4Addr::from(v4))?.octets().to_vec()
+                } else {
+                    let v6: [u8; 16] = bytes.try_into().ok()?;
+                    self.addresses.known_v6(Ipv6Addr::from(v6))?.octets().to_vec()
+                };
+                Some(given.iter().map(|byte| format!("0x{byte:02x}")).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// The evidence, redacted, with a note that says so.
+    ///
+    /// # Errors
+    /// When a host or a guest has a name that the evidence's form itself is made of.
+    pub fn evidence(&mut self, evidence: &Evidence) -> Result<Evidence, RedactError> {
+        // Not through text: a number that is written and read again may be another in its last digit.
+        let value = serde_json::to_value(evidence).map_err(ReadError::Form).map_err(RedactError::Form)?;
+        let value = self.value(value);
+        let mut redacted: Evidence =
+            serde_json::from_value(value).map_err(ReadError::Form).map_err(RedactError::Form)?;
+        // A hash may look like anything, and stays what it is.
+        redacted.hashes = evidence.hashes.clone();
+        redacted.versions.commit = evidence.versions.commit.clone();
+        if !redacted.notes.iter().any(|note| note == NOTE) {
+            redacted.notes.push(NOTE.to_owned());
+        }
+        Ok(redacted)
+    }
+
+    /// What stands for a guest's name, which names files too.
+    pub fn guest(&mut self, name: &GuestName) -> String {
+        self.text(name.as_str())
+    }
+}
+
+fn mac_text(mac: [u8; 6], separator: &str) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(separator)
+}
+
+/// The values of a JSON file or of lines of JSON; `None` for any other text.
+fn structured(text: &str) -> Option<Vec<Value>> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    if let Ok(value) = serde_json::from_str(text) {
+        return Some(vec![value]);
+    }
+    text.lines().filter(|line| !line.trim().is_empty()).map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What stands for each address: one of the ranges that are kept for documentation, the same throughout a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+/// RFC 5737, and RFC 2544's range for benchmarks when the first three are used up: networks of 256.
+fn network(number: usize) -> [u8; 3] {
+    match number {
+        0 => [192, 0, 2],
+        1 => [198, 51, 100],
+        2 => [203, 0, 113],
+        // The last one takes all that is too much.
+        more => {
+            let more = (more - 3).min(511) as u16;
+            [198, 18 + (more >> 8) as u8, (more & 0xff) as u8]
+        }
+    }
+}
+
+/// Whether it tells nothing of a machine, or is a pseudonym: this is left as it is.
+pub(super) fn v4_is_plain(address: Ipv4Addr) -> bool {
+    let octets = address.octets();
+    let mask = u32::from(address);
+    let contiguous = mask.leading_ones() + mask.trailing_zeros() >= 32;
+    address.is_loopback()
+        || octets[0] == 0
+        || address.is_multicast()
+        || octets[0] >= 240
+        || contiguous
+        || address.is_documentation()
+        || octets[0] == 198 && octets[1] & 0xfe == 18
+}
+
+/// As [`v4_is_plain`].
+pub(super) fn v6_is_plain(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    let groups_of_all = address.is_multicast() && segments[1..7].iter().all(|segment| *segment == 0);
+    address.is_loopback() || address.is_unspecified() || groups_of_all || segments[..2] == [0x2001, 0xdb8]
+}
+
+/// As [`v4_is_plain`].
+pub(super) fn mac_is_plain(mac: [u8; 6]) -> bool {
+    mac == [0; 6] || mac == [0xff; 6] || mac[..3] == [2, 0, 0x5e]
+}
+
+/// The pseudonyms given so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pseudonyms {
+    v4: BTreeMap<Ipv4Addr, Ipv4Addr>,
+    v4_networks: BTreeMap<[u8; 3], usize>,
+    v6: BTreeMap<Ipv6Addr, Ipv6Addr>,
+    v6_networks: BTreeMap<[u16; 4], u32>,
+    macs: BTreeMap<[u8; 6], [u8; 6]>,
+    /// Those that the text itself has, or that were given already.
+    taken_v4: BTreeSet<Ipv4Addr>,
+    taken_v6: BTreeSet<Ipv6Addr>,
+    taken_macs: BTreeSet<[u8; 6]>,
+}
+
+impl Pseudonyms {
+    /// What stands for it, given now or before.
+    pub fn v4(&mut self, address: Ipv4Addr) -> Ipv4Addr {
+        if v4_is_plain(address) {
+            self.taken_v4.insert(address);
+            return address;
+        }
+        if let Some(given) = self.v4.get(&address) {
+            return *given;
+        }
+        let [a, b, c, host] = address.octets();
+        let next = self.v4_networks.len();
+        let number = *self.v4_networks.entry([a, b, c]).or_insert(next);
+        let [a, b, c] = network(number);
+        let of = |host: u8| Ipv4Addr::new(a, b, c, host);
+        let hosts = if matches!(host, 0 | 255) { host..=host } else { 1..=254 };
+        // When all are given, one stands for the rest.
+        let given = hosts.map(of).find(|given| !self.taken_v4.contains(given)).unwrap_or(of(host));
+        self.taken_v4.insert(given);
+        self.v4.insert(address, given);
+        given
+    }
+
+    /// What stands for it, given now or before.
+    pub fn v6(&mut self, address: Ipv6Addr) -> Ipv6Addr {
+        if v6_is_plain(address) {
+            self.taken_v6.insert(address);
+            return address;
+        }
+        if let Some(given) = self.v6.get(&address) {
+            return *given;
+        }
+        let s = address.segments();
+        let next = self.v6_networks.len() as u32;
+        let number = *self.v6_networks.entry([s[0], s[1], s[2], s[3]]).or_insert(next);
+        let network = u128::from(0x2001_0db8u32) << 96 | u128::from(number) << 64;
+        let whole = s[4..] == [0; 4];
+        let mut hosts = if whole { 0..=0 } else { 1..=u128::from(u32::MAX) };
+        let given = hosts.find_map(|host| {
+            let given = Ipv6Addr::from(network | host);
+            (!self.taken_v6.contains(&given)).then_some(given)
+        });
+        let given = given.unwrap_or(Ipv6Addr::from(network));
+        self.taken_v6.insert(given);
+        self.v6.insert(address, given);
+        given
+    }
+
+    /// What stands for it, given now or before.
+    pub fn mac(&mut self, mac: [u8; 6]) -> [u8; 6] {
+        if mac_is_plain(mac) {
+            self.taken_macs.insert(mac);
+            return mac;
+        }
+        if let Some(given) = self.macs.get(&mac) {
+            return *given;
+        }
+        let next = self.macs.len() as u32 + 1;
+        let of = |number: u32| {
+            let [_, a, b, c] = number.to_be_bytes();
+            [2, 0, 0x5e, a, b, c]
+        };
+        let given = (next..).map(of).find(|given| !self.taken_macs.contains(given)).unwrap_or(of(0));
+        self.taken_macs.insert(given);
+        self.macs.insert(mac, given);
+        given
+    }
+
+    /// What stands for it, if it was given one.
+    pub fn known_v4(&self, address: Ipv4Addr) -> Option<Ipv4Addr> {
+        self.v4.get(&address).copied()
+    }
+
+    /// What stands for it, if it was given one.
+    pub fn known_v6(&self, address: Ipv6Addr) -> Option<Ipv6Addr> {
+        self.v6.get(&address).copied()
+    }
+
+    /// What stands for it, if it was given one.
+    pub fn known_mac(&self, mac: [u8; 6]) -> Option<[u8; 6]> {
+        self.macs.get(&mac).copied()
+    }
+}

@@ -1,0 +1,227 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Shown everything, then redacted.
+fn redacted(text: &str) -> String {
+    let mut redactor = Redactor::default();
+    redactor.learn(text);
+    redactor.file(text)
+}
+
+#[test]
+fn what_tells_of_a_machine_goes() {
+    for (text, shown) in [
+        ("inet 10.20.30.4/24 brd 10.20.30.255 scope", "inet 192.0.2.1/24 brd 192.0.2.255 scope"),
+        ("10.0.0.1:5201 10.0.1.1 10.0.0.2", "192.0.2.1:5201 198.51.100.1 192.0.2.2"),
+        ("IP 10.0.0.1.5201 > 10.0.0.2.80:", "IP 192.0.2.1.5201 > 192.0.2.2.80:"),
+        ("-H10.0.0.1", "-H192.0.2.1"),
+        ("10.20.30.0/24", "192.0.2.0/24"),
+        (
+            "link/ether 0c:c4:7a:9a:61:ea brd ff:ff:ff:ff:ff:ff",
+            "link/ether 02:00:5e:00:00:01 brd ff:ff:ff:ff:ff:ff",
+        ),
+        ("0C-C4-7A-9A-61-EA", "02-00-5e-00-00-01"),
+        ("0c:c4:7a:9a:61:ea is enx0cc47a9a61ea", "02:00:5e:00:00:01 is enx02005e000001"),
+        (
+            "0c:c4:7a:9a:61:ea {0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea}",
+            "02:00:5e:00:00:01 {0x02, 0x00, 0x5e, 0x00, 0x00, 0x01}",
+        ),
+        ("client id 01:0c:c4:7a:9a:61:ea", "client id 01:02:00:5e:00:00:01"),
+        ("inet6 fe80::ec4:7aff:fe9a:61ea/64 scope", "inet6 2001:db8::1/64 scope"),
+        ("inet6 addr:fd00:1::5, fd00:1::6, fd00:1::", "inet6 addr:2001:db8::1, 2001:db8::2, 2001:db8::"),
+        ("[fe80::1%eth0]:5201", "[2001:db8::1%eth0]:5201"),
+        ("::ffff:10.0.0.1", "2001:db8::1"),
+        ("eth0:fe80::1", "eth0:2001:db8::1"),
+        ("solicits ff02::1:ff9a:61ea", "solicits 2001:db8::1"),
+        (
+            "{\"stdout\":\"a\\n10.0.0.1\\t0c:c4:7a:9a:61:ea\\nfe80::1\"}",
+            "{\"stdout\":\"a\\n192.0.2.1\\t02:00:5e:00:00:01\\n2001:db8::1\"}\n",
+        ),
+        (
+            "broken {\\n10.0.0.1\\t0c:c4:7a:9a:61:ea\\nfe80::1",
+            "broken {\\n192.0.2.1\\t02:00:5e:00:00:01\\n2001:db8::1",
+        ),
+        ("Linux xeon-d 6.1.0-13-amd64 #1 SMP", "Linux host-1 6.1.0-13-amd64 #1 SMP"),
+        (
+            "{\"system_info\":\"Linux xeon-d.example.com 6.1.0\", \"b\": \"xeon-d login:\"}",
+            "{\"b\":\"host-1 login:\",\"system_info\":\"Linux host-1 6.1.0\"}\n",
+        ),
+        (
+            "{\"hostname\" : \"db7\", \"run\": \"runs/db7-20261121\"}",
+            "{\"hostname\":\"host-1\",\"run\":\"runs/host-1-20261121\"}\n",
+        ),
+        ("out {\\\"hostname\\\" : \\\"db7\\\"}", "out {\\\"hostname\\\" : \\\"host-1\\\"}"),
+        (
+            "\"connecting_to\": {\"host\": \"peer7\", \"port\": 5201}",
+            "\"connecting_to\": {\"host\": \"host-1\", \"port\": 5201}",
+        ),
+        ("penstock measure /home/jane/m.yaml; jane", "penstock measure /home/user-1/m.yaml; user-1"),
+        ("root@xeon-d:~# ls", "root@host-1:~# ls"),
+    ] {
+        assert_eq!(redacted(text), shown, "{text}");
+        assert_eq!(redacted(shown), shown, "redacted again");
+    }
+}
+
+#[test]
+fn what_tells_nothing_stays() {
+    for text in [
+        "127.0.0.1 0.0.0.0 255.255.255.0 255.255.255.255 192.0.2.7 198.51.100.1 203.0.113.9 224.0.0.251 240.0.0.0",
+        "::1 :: ff02::1 ff02::2 2001:db8:7::1",
+        "00:00:00:00:00:00 ff:ff:ff:ff:ff:ff 02:00:5e:00:00:09",
+        "12:34:56 2026-11-21T12:34:56.789Z 0000:04:00.0 00:1f.6 1:2:3",
+        "iperf 3.12.1.2, version 3.12.1.2, v3.12.1.2, \"version\":\t\"3.12.1.2\", 3.12.1.2-4+deb12u1, fio-3.33.1.2",
+        "3.12 3.12.1 1.3.6.1.4.1.2021 1.2.3 256.1.1.1 0.95 1e9",
+        "std::net::Ipv4Addr vf-vf inside udp stream 128B a:NET0#0>b:NET1#0",
+        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03 550e8400-e29b-41d4-a716-446655440000",
+        "Linux version 6.1.0 Last login: Fri, Started serial-getty@ttyS0.service - Serial Getty, hostname of it",
+        "0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea and 0cc47a9a61ea, which may be anything",
+    ] {
+        assert_eq!(redacted(text), text);
+    }
+}
+
+#[test]
+fn a_version_that_is_an_address_elsewhere_is_one() {
+    assert_eq!(redacted("version 10.1.2.3 of 10.1.2.3"), "version 192.0.2.1 of 192.0.2.1");
+}
+
+#[test]
+fn a_pseudonym_never_is_an_address_that_is_there() {
+    assert_eq!(
+        redacted("192.0.2.1 10.0.0.1 2001:db8::1 fe80::1"),
+        "192.0.2.1 192.0.2.2 2001:db8::1 2001:db8::2"
+    );
+    let many: Vec<String> = (0..900).map(|n| format!("10.{}.{}.7", n / 250, n % 250)).collect();
+    let shown = redacted(&many.join(" "));
+    let distinct: std::collections::BTreeSet<&str> = shown.split(' ').take(500).collect();
+    assert_eq!(distinct.len(), 500);
+    assert!(!shown.split(' ').any(|address| address.starts_with("10.")), "{shown}");
+}
+
+fn evidence() -> Evidence {
+    let mut evidence = Evidence::default();
+    evidence.run.id = "xeon-d-20261121".into();
+    evidence.run.command = vec!["/home/jane/penstock".into(), "measure".into()];
+    evidence.hashes.model = Some("0".repeat(64));
+    evidence.versions.commit = Some("0cc47a9a61ea".into());
+    evidence.machine.name = "xeon-d".into();
+    evidence.model.text = "nics: {NET0: {match: {mac: 0c:c4:7a:9a:61:ea}}}\n".into();
+    let json = r#"[{"name":"osd-0","kind":"container","functions":
+        [{"function":"NET0#0","interface":"eth0","addresses":["10.20.30.4/24"]}]}]"#;
+    evidence.machine.guests = serde_json::from_str(json).unwrap();
+    evidence.serial_log = Some("Linux xeon-d 6.1\nLinux osd-0 6.1\n0c:c4:7a:9a:61:ea\n".into());
+    evidence
+}
+
+#[test]
+fn evidence_stays_evidence_with_its_guests_and_hashes() {
+    let original = evidence();
+    let mut redactor = Redactor::new(&original, false);
+    let shown = redactor.evidence(&original).unwrap();
+    assert_eq!(shown.hashes, original.hashes);
+    assert_eq!(shown.versions.commit, original.versions.commit);
+    assert_eq!(shown.run.id, "host-1-20261121");
+    assert_eq!(shown.machine.name, "host-1");
+    assert_eq!(shown.machine.guests[0].name.as_str(), "osd-0");
+    assert_eq!(shown.machine.guests[0].functions[0].addresses[0].to_string(), "192.0.2.1/24");
+    assert_eq!(shown.serial_log.as_deref(), Some("Linux host-1 6.1\nLinux osd-0 6.1\n02:00:5e:00:00:01\n"));
+    assert_eq!(shown.notes, [NOTE]);
+    let again = Redactor::new(&shown, false).evidence(&shown).unwrap();
+    assert_eq!(again, shown);
+}
+
+#[test]
+fn names_of_guests_go_when_that_is_asked_for() {
+    let mut original = evidence();
+    original.machine.guests[0].name = "osd-0".parse().unwrap();
+    let mut vm = original.machine.guests[0].clone();
+    vm.name = "vm".parse().unwrap();
+    original.machine.guests.push(vm);
+    let mut redactor = Redactor::new(&original, true);
+    assert_eq!(redactor.left(), ["vm"]);
+    let shown = redactor.evidence(&original).unwrap();
+    assert_eq!(shown.machine.guests[0].name.as_str(), "guest-1");
+    assert_eq!(shown.machine.name, "machine-1");
+    assert!(!shown.json().contains("osd-0") && !shown.json().contains("xeon-d"), "{}", shown.json());
+    assert_eq!(redactor.guest(&original.machine.guests[0].name), "guest-1");
+}
+
+/// An address of a real machine, as text writes it.
+fn address() -> impl Strategy<Value = String> {
+    let mac = |separator: &'static str| any::<[u8; 6]>().prop_map(move |octets| mac_text(octets, separator));
+    prop_oneof![
+        any::<[u8; 4]>().prop_map(|octets| Ipv4Addr::from(octets).to_string()),
+        any::<[u8; 16]>().prop_map(|octets| Ipv6Addr::from(octets).to_string()),
+        (any::<u16>(), any::<u16>()).prop_map(|(a, b)| format!("fe80::{a:x}:{b:x}")),
+        mac(":"),
+        mac("-"),
+    ]
+}
+
+/// Whether it may stay.
+fn plain(address: &str) -> bool {
+    if let Ok(v4) = address.parse() {
+        return pseudonyms::v4_is_plain(v4);
+    }
+    if let Ok(v6) = address.parse() {
+        return pseudonyms::v6_is_plain(v6);
+    }
+    let octets: Vec<u8> =
+        address.split([':', '-']).map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect();
+    pseudonyms::mac_is_plain(octets.try_into().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_address_is_left_and_twice_is_once(
+        parts in prop::collection::vec((address(), "[ ,\n/=\\[\"(]|addr: |\\\\n|=\"|> |%eth0 "), 1..20),
+    ) {
+        let text: String = parts.iter().map(|(address, gap)| format!("{gap}{address} ")).collect();
+        let shown = redacted(&text);
+        for (address, _) in parts.iter().filter(|(address, _)| !plain(address)) {
+            // As a whole: the digits of one may be part of another's pseudonym.
+            let whole = shown.match_indices(address.as_str()).any(|(at, _)| {
+                let inside = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '.' | '-');
+                !shown[..at].ends_with(inside) && !shown[at + address.len()..].starts_with(inside)
+            });
+            prop_assert!(!whole, "{} is left in {}", address, shown);
+        }
+        prop_assert_eq!(redacted(&shown), shown);
+    }
+
+    #[test]
+    fn equal_stays_equal_and_different_different(all in prop::collection::vec(address(), 2..12)) {
+        let mut redactor = Redactor::default();
+        redactor.learn(&all.join(" "));
+        let shown: Vec<String> = all.iter().map(|address| redactor.text(address)).collect();
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate() {
+                let same = a.replace('-', ":") == b.replace('-', ":");
+                prop_assert_eq!(same, shown[i].replace('-', ":") == shown[j].replace('-', ":"));
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_goes_through_and_twice_is_once(text in "[0-9a-fx:.,\\-\\\\n \"{}µ@/~]{0,80}|(Linux|hostname|login|/home/|[a-c.:= \"0-9]){0,12}") {
+        let once = redacted(&text);
+        prop_assert_eq!(redacted(&once), once);
+    }
+
+    #[test]
+    fn any_evidence_stays_evidence(command in prop::collection::vec("\\PC{0,30}", 0..4), log in "\\PC{0,200}", note in address()) {
+        let mut original = evidence();
+        original.run.command = command;
+        original.serial_log = Some(log);
+        original.notes = vec![note];
+        let mut redactor = Redactor::new(&original, false);
+        let shown = redactor.evidence(&original).unwrap();
+        prop_assert_eq!(&Evidence::from_json(&shown.json()).unwrap(), &shown);
+        let again = Redactor::new(&shown, false).evidence(&shown).unwrap();
+        prop_assert_eq!(again, shown);
+    }
+}
