@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 18] = [
+const TEMPLATES: [(&str, &str); 19] = [
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
     ("verdict.html", include_str!("../templates/verdict.html")),
@@ -25,6 +25,7 @@ const TEMPLATES: [(&str, &str); 18] = [
     ("measured_when.html", include_str!("../templates/measured_when.html")),
     ("course.html", include_str!("../templates/course.html")),
     ("origin.html", include_str!("../templates/origin.html")),
+    ("compare.html", include_str!("../templates/compare.html")),
 ];
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {

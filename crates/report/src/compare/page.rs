@@ -1,40 +1,19 @@
 //! A comparison as one self-contained HTML page.
 
-use std::sync::LazyLock;
-
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde};
 use penstock_model::measurement::across::{Across, Change, Direction, Turn};
 use serde::Serialize;
 
 use super::view;
-use crate::printable::one_line;
+use crate::{printable::one_line, templates};
 
 /// No more rows than this in one table.
 const MOST_ROWS: usize = 500;
 /// How many times more or less the ends of the picture of a ratio stand for.
 const SCALE: f64 = 2.0;
 
-static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    for (name, source) in [
-        ("compare.html", include_str!("../../templates/compare.html")),
-        ("style.css", include_str!("../../templates/style.css")),
-    ] {
-        environment
-            .add_template(name, source)
-            .expect("the templates are part of the binary, and every test parses them");
-    }
-    environment
-});
-
 /// The comparison as one HTML page that asks for nothing outside itself.
 pub fn html(across: &Across) -> String {
-    ENVIRONMENT
-        .get_template("compare.html")
-        .and_then(|page| page.render(Value::from(Serde(Page::of(across)))))
-        .expect("the page's fields are those that the template names; a test renders arbitrary comparisons")
+    templates::render("compare.html", &Page::of(across))
 }
 
 #[derive(Serialize)]

@@ -176,6 +176,7 @@ fn row(
         StopReason::SamplesUp => "most samples",
         StopReason::TimeUp => "time is up",
         StopReason::Interrupted => "interrupted",
+        StopReason::GivenUp => "given up after failures",
     }
     .to_owned();
     row.samples = samples(measured);
