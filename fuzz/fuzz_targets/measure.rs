@@ -1,8 +1,10 @@
-//! Any bytes as the output of netperf, iperf3, fio and the latency probe, as a datagram of it, as an `expect:` line, and as recorded measurements.
+//! Any bytes as the output of netperf, iperf3, fio and the latency probe, as a datagram of it, as an `expect:` line, as
+//! recorded samples and as measurements.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use penstock_measure::{
+    journal::{Journal, JsonLines, read_records, whole},
     parse::{ParseError, Reading, fio, iperf3, netperf, probe},
     probe::packet::{LEAST, Packet},
 };
@@ -41,6 +43,14 @@ fuzz_target!(|bytes: &[u8]| {
         packet.write(&mut written);
         assert_eq!(written, bytes[..LEAST as usize]);
     }
+    if let Ok(records) = read_records(bytes) {
+        // What was read is written and read as the same, with a line that was cut off behind it.
+        let mut lines = JsonLines(Vec::new());
+        records.iter().for_each(|record| lines.append(record).expect("memory takes any line"));
+        lines.0.extend_from_slice(b"{\"cell\":");
+        assert_eq!(read_records(&lines.0).map(|records| records.len()), Ok(records.len()));
+    }
+    assert!(bytes.starts_with(whole(bytes)));
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match text.parse::<Expectation>() {
         Ok(read) => assert_eq!(read.to_string().parse::<Expectation>().as_ref(), Ok(&read)),

@@ -9,7 +9,7 @@ use crate::schedule::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// All is made ready.
+    /// All is made ready. Told again after the warm-up, when it is known how long a sample takes.
     Prepared {
         /// How many cells will be measured.
         cells: usize,

@@ -7,13 +7,14 @@
 
 mod arm;
 mod conclude;
+mod lost;
 
 use std::time::Duration;
 
 use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, Subject};
 
-use self::arm::Arm;
 pub use self::conclude::{Outcome, conclude};
+use self::{arm::Arm, lost::Lost};
 use crate::{
     event::Event,
     journal::Journal,
@@ -81,6 +82,7 @@ pub fn run(
         position: earlier.iter().map(|record| record.position.saturating_add(1)).max().unwrap_or(0),
         before: earlier.iter().map(|record| record.at + record.seconds).fold(0.0, f64::max),
         overhead: Overhead::default(),
+        lost: Lost::default(),
         looks: Looks::new(&options.rules),
         outcome: Outcome::default(),
         taker,
@@ -98,6 +100,11 @@ pub fn run(
     run.outcome.seconds = Some(run.before + clock());
     run.outcome.rules = Some(run.rules);
     conclude(matrix, options, expect, &run.records, &run.outcome)
+}
+
+/// Seconds to the microsecond: more digits are noise, and the last of them are not the same when they are read again.
+fn microseconds(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 /// Seconds that samples took beside their dwell.
@@ -140,6 +147,7 @@ struct Run<'a> {
     /// Seconds that the run took which this one goes on from.
     before: f64,
     overhead: Overhead,
+    lost: Lost,
     looks: Looks,
     outcome: Outcome,
     taker: &'a mut dyn Taker,
@@ -327,7 +335,8 @@ impl Run<'_> {
             Err(_) if (self.interrupted)() => return Err(StopReason::Interrupted),
             Err(why) => RecordOutcome::Failed(why),
         };
-        let (id, at, position) = (planned.id.clone(), self.before + begin, self.position);
+        let (id, position) = (planned.id.clone(), self.position);
+        let (at, seconds) = (microseconds(self.before + begin), microseconds(seconds));
         let record = Record { cell: id, position, round, warm_up, at, seconds, outcome };
         self.position = self.position.saturating_add(1);
         self.keep(&record);
@@ -378,13 +387,29 @@ impl Run<'_> {
             interval,
             samples: values.len() as u32,
         });
-        if failed >= FAILURES {
-            (self.observe)(&Event::Note(format!(
-                "{} is given up after {failed} failures, one after the other: {}",
-                planned.id,
-                why.unwrap_or_default()
-            )));
+        let why = why.unwrap_or_default();
+        if self.lost.count(planned, reading.is_ok()) {
+            self.give_up_path(cell, &why);
+        } else if failed >= FAILURES {
+            let note =
+                format!("{} is given up after {failed} failures, one after the other: {why}", planned.id);
+            (self.observe)(&Event::Note(note));
             self.stop(cell, StopReason::GivenUp);
+        }
+    }
+
+    fn give_up_path(&mut self, cell: usize, why: &str) {
+        let planned = &self.matrix.cells[cell];
+        let Subject::Network(network) = &planned.measurement.subject else { return };
+        let path = format!("{} {}>{}", network.path, network.client, network.server);
+        self.note(format!("{path} is given up: everything on it failed, in the end with: {why}"));
+        for other in 0..self.arms.len() {
+            if self.arms[other].going && lost::same_path(planned, &self.matrix.cells[other]) {
+                let id = self.matrix.cells[other].id.clone();
+                let why = format!("{path} was given up, on which everything failed: {why}");
+                self.outcome.preparation.missing.insert(id, why);
+                self.stop(other, StopReason::GivenUp);
+            }
         }
     }
 
@@ -406,38 +431,33 @@ impl Run<'_> {
         if !arms.iter().any(|cell| self.arms[*cell].going) {
             return;
         }
+        let going: Vec<usize> = arms.iter().copied().filter(|cell| self.arms[*cell].going).collect();
         let last = self.looks.at().last().is_none_or(|last| round >= *last);
-        let reason = if self.looks.at().contains(&round) && self.is_tight(&arms, round) {
-            StopReason::TightEnough
-        } else if last {
-            StopReason::SamplesUp
-        } else {
+        let ends = last || (self.looks.at().contains(&round) && self.is_tight(&going, round));
+        if !ends {
             return;
-        };
-        arms.into_iter().filter(|cell| self.arms[*cell].going).collect::<Vec<_>>().into_iter().for_each(
-            |cell| {
-                self.stop(cell, reason);
-            },
-        );
+        }
+        for cell in going {
+            let tight = self.looks.at().contains(&round) && self.is_arm_tight(cell, round);
+            self.stop(cell, if tight { StopReason::TightEnough } else { StopReason::SamplesUp });
+        }
     }
 
-    /// Whether the medians of all arms that are going, and the ratios inside the block, are tight enough.
-    fn is_tight(&self, block: &[usize], round: u32) -> bool {
-        let going = |cell: &usize| self.arms[*cell].going;
-        let tight = |cell: &usize| {
-            let values = self.arms[*cell].values(round);
-            let interval = self.confidence().interval(&values, self.seed);
-            self.looks.decide(round, interval.as_ref()) == Look::Stop(StopReason::TightEnough)
+    /// Whether the medians of these arms of a block, and the ratios between them, are tight enough.
+    fn is_tight(&self, arms: &[usize], round: u32) -> bool {
+        let ratio_tight = |(base, other): &(usize, usize)| {
+            let pairs = self.arms[*base].pairs(&self.arms[*other], round);
+            let ratio = self.confidence().ratio_paired(&pairs, self.seed);
+            ratio.is_some_and(|ratio| self.looks.is_tight(&ratio))
         };
-        let ratio_tight = |base: usize, other: usize| {
-            let pairs = self.arms[base].pairs(&self.arms[other], round);
-            self.confidence().ratio_paired(&pairs, self.seed).is_some_and(|ratio| self.looks.is_tight(&ratio))
-        };
-        block.iter().filter(|cell| going(cell)).all(tight)
-            && self.comparisons.iter().all(|(base, other)| {
-                let inside = block.contains(base) && block.contains(other) && going(base) && going(other);
-                !inside || ratio_tight(*base, *other)
-            })
+        let between = |(base, other): &&(usize, usize)| arms.contains(base) && arms.contains(other);
+        arms.iter().all(|cell| self.is_arm_tight(*cell, round))
+            && self.comparisons.iter().filter(between).all(ratio_tight)
+    }
+
+    fn is_arm_tight(&self, cell: usize, round: u32) -> bool {
+        let interval = self.confidence().interval(&self.arms[cell].values(round), self.seed);
+        self.looks.decide(round, interval.as_ref()) == Look::Stop(StopReason::TightEnough)
     }
 
     fn stop(&mut self, cell: usize, why: StopReason) {

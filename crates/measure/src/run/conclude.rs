@@ -13,7 +13,7 @@ use crate::{
     matrix::{Matrix, Planned},
     parse::Reading,
     record::{Record, RecordOutcome},
-    statistics::{Confidence, Looks},
+    statistics::{Confidence, Look, Looks},
     summarise,
     taker::Preparation,
 };
@@ -58,7 +58,11 @@ pub fn conclude(
                 tools.push(found);
             }
         });
-        let stop = outcome.stops.get(&planned.id).copied().unwrap_or_else(|| told_by(planned, &read, &looks));
+        let stop = outcome
+            .stops
+            .get(&planned.id)
+            .copied()
+            .unwrap_or_else(|| told_by(planned, &read, &looks, options.seed));
         let missing = outcome.preparation.missing.get(&planned.id);
         let (id, measurement, null) = (planned.id.clone(), planned.measurement.clone(), planned.null);
         let status = status(read, missing, stop, confidence, options.seed);
@@ -146,19 +150,19 @@ fn status(
 }
 
 /// Why a cell ended whose records alone are left.
-fn told_by(planned: &Planned, read: &[Read<'_>], looks: &Looks) -> StopReason {
+fn told_by(planned: &Planned, read: &[Read<'_>], looks: &Looks, seed: u64) -> StopReason {
     let metric = planned.measurement.main_metric();
-    let values: Vec<f64> =
-        read.iter().filter_map(Read::counts).filter_map(|told| told.values.get(&metric).copied()).collect();
-    let tight = |seen: &penstock_model::measurement::Estimate| looks.is_tight(seen);
-    match values.len() as u32 {
-        n if looks.at().last().is_some_and(|last| n >= *last) => StopReason::SamplesUp,
-        n if looks.at().contains(&n)
-            && looks.confidence().interval(&values, 0).as_ref().is_some_and(tight) =>
-        {
-            StopReason::TightEnough
+    let counting = || read.iter().filter(|read| !read.record.warm_up);
+    let told = counting().filter_map(|read| read.counts()?.values.get(&metric).copied());
+    let values: Vec<f64> = told.collect();
+    let round = counting().map(|read| read.record.round).max().unwrap_or(0);
+    let interval = looks.confidence().interval(&values, seed);
+    match looks.decide(round, interval.as_ref()) {
+        Look::Stop(reason) => reason,
+        Look::More if read.iter().rev().take(2).filter(|read| read.reading.is_err()).count() == 2 => {
+            StopReason::GivenUp
         }
-        _ => StopReason::Interrupted,
+        Look::More => StopReason::Interrupted,
     }
 }
 

@@ -1,1 +1,673 @@
+//! Runs with a scripted taker and clock: nothing sleeps, and nothing is run.
 
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+};
+
+use penstock_model::{
+    Source,
+    measurement::{Load, Metric, PathKind, Protocol, Status, Taken, Tool},
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    journal::{JsonLines, read_records, whole},
+    matrix::{self, Null, Options, Planned},
+    record::RawOutput,
+    taker::Preparation,
+};
+
+const STREAM: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-stream.txt");
+const ROUND_TRIPS: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-rr.txt");
+const IPERF3: &str = include_str!("../../tests/outputs/iperf3-3.18-tcp.json");
+const IPERF3_REVERSE: &str = include_str!("../../tests/outputs/iperf3-3.18-tcp-reverse.json");
+const PROBE_CLOSED: &str = include_str!("../../tests/outputs/probe-1-closed.json");
+const PROBE_OPEN: &str = include_str!("../../tests/outputs/probe-1-open.json");
+
+/// What the script is asked for: the cell, its next round, how many samples were taken before it, and when.
+struct Ask<'a> {
+    cell: &'a Planned,
+    round: u32,
+    taken: u32,
+    now: f64,
+}
+
+type Script<'a> = &'a dyn Fn(&Ask<'_>) -> Result<f64, String>;
+
+/// The machine that a run is made on.
+struct World<'a> {
+    script: Script<'a>,
+    now: Cell<f64>,
+    taken: Cell<u32>,
+    finished: Cell<u32>,
+    records: RefCell<Vec<Record>>,
+    /// From which sample on the journal's disk is full.
+    full_from: Option<usize>,
+    /// While which sample, counted from 1, somebody presses Ctrl-C, and whether the tool ends of it; 0: before the first.
+    interrupt: Option<(u32, bool)>,
+    missing: BTreeMap<String, String>,
+    overhead: f64,
+    events: RefCell<Vec<Event>>,
+}
+
+impl<'a> World<'a> {
+    fn new(script: Script<'a>) -> World<'a> {
+        World {
+            script,
+            now: Cell::new(0.0),
+            taken: Cell::new(0),
+            finished: Cell::new(0),
+            records: RefCell::default(),
+            full_from: None,
+            interrupt: None,
+            missing: BTreeMap::new(),
+            overhead: 0.1,
+            events: RefCell::default(),
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|(during, _)| self.taken.get() >= during)
+    }
+
+    fn go(&self, matrix: &Matrix, options: &RunOptions, expect: &[&str], earlier: &[Record]) -> Measurements {
+        self.records.replace(earlier.to_vec());
+        let expect: Vec<Expectation> = expect.iter().map(|line| line.parse().unwrap()).collect();
+        let told = run(
+            matrix,
+            options,
+            &expect,
+            earlier,
+            &mut Scripted(self),
+            &mut Kept(self),
+            &mut |event| self.events.borrow_mut().push(event.clone()),
+            &|| self.now.get(),
+            &|| self.interrupted(),
+        );
+        assert_eq!(self.finished.get(), 1, "what was made is given back, once");
+        told
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let events = self.events.borrow();
+        let notes = events.iter().filter_map(|event| match event {
+            Event::Note(note) => Some(note.clone()),
+            _ => None,
+        });
+        notes.collect()
+    }
+}
+
+struct Scripted<'a, 'b>(&'a World<'b>);
+
+impl Taker for Scripted<'_, '_> {
+    fn prepare(&mut self, cells: &[Planned]) -> Preparation {
+        self.0.now.set(self.0.now.get() + 1.0);
+        assert!(!cells.is_empty());
+        Preparation { missing: self.0.missing.clone(), ..Preparation::default() }
+    }
+
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+        let world = self.0;
+        let good = |record: &&Record| {
+            record.cell == cell.id && !record.warm_up && matches!(record.outcome, RecordOutcome::Ran(_))
+        };
+        let round = world.records.borrow().iter().filter(good).count() as u32 + 1;
+        let ask = Ask { cell, round, taken: world.taken.get(), now: world.now.get() };
+        world.taken.set(ask.taken + 1);
+        let value = (world.script)(&ask);
+        world.now.set(ask.now + dwell.as_secs_f64() + world.overhead);
+        if world.interrupted() && world.interrupt.is_some_and(|(_, kills)| kills) {
+            return Err("ended by a signal".to_owned());
+        }
+        let stdout = printed(cell, value?);
+        let (place, command) = ("host".to_owned(), "netperf".to_owned());
+        Ok(RawOutput { place, command, status: Some(0), stdout, stderr: String::new() })
+    }
+
+    fn finish(&mut self) -> Vec<String> {
+        self.0.finished.set(self.0.finished.get() + 1);
+        Vec::new()
+    }
+}
+
+/// What the tool prints for this value of the main metric.
+fn printed(cell: &Planned, value: f64) -> String {
+    let Subject::Network(network) = &cell.measurement.subject else { unreachable!() };
+    let text = match (cell.measurement.tool, network.load, network.direction) {
+        (Tool::Netperf, ..) if network.protocol.is_stream() => {
+            STREAM.replace("REMOTE_RECV_THROUGHPUT=1913.18", &format!("REMOTE_RECV_THROUGHPUT={value}"))
+        }
+        (Tool::Netperf, ..) => ROUND_TRIPS.replace("P50_LATENCY=10", &format!("P50_LATENCY={value}")),
+        (Tool::Iperf3, _, penstock_model::measurement::Direction::Forward) => IPERF3.to_owned(),
+        (Tool::Iperf3, ..) => IPERF3_REVERSE.to_owned(),
+        (_, Load::Closed, _) => PROBE_CLOSED.to_owned(),
+        _ => PROBE_OPEN.to_owned(),
+    };
+    if network.protocol.is_udp() { text } else { text.replace("PROTOCOL=UDP", "PROTOCOL=TCP") }
+}
+
+struct Kept<'a, 'b>(&'a World<'b>);
+
+impl Journal for Kept<'_, '_> {
+    fn append(&mut self, record: &Record) -> Result<(), String> {
+        let mut records = self.0.records.borrow_mut();
+        if self.0.full_from.is_some_and(|from| records.len() >= from) {
+            return Err("No space left on device (os error 28)".to_owned());
+        }
+        records.push(record.clone());
+        Ok(())
+    }
+}
+
+/// A value that depends on the cell and the round alone.
+fn steady(ask: &Ask<'_>) -> Result<f64, String> {
+    let level: u32 = ask.cell.id.bytes().map(u32::from).sum::<u32>() % 500 + 1000;
+    Ok(f64::from(level) * (1.0 + 0.002 * f64::from((ask.round * 7) % 5)))
+}
+
+fn model(text: &str) -> penstock_model::Model {
+    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+/// Two containers with a VF each: inside the NIC, to the host, over a bridge.
+const PAIR: &str = "nics: {NET0: {vfs: 2}}\nguests: {a: {functions: [NET0#0]}, b: {functions: [NET0#1]}}\n";
+const CONTAINERS: &str = include_str!("../../../../examples/containers.yaml");
+
+fn pair(options: &Options) -> Matrix {
+    matrix::network(&model(PAIR), options)
+}
+
+/// Inside, bridge, and inside again.
+fn three() -> Matrix {
+    let paths = vec![PathKind::VfVfInside, PathKind::Bridge];
+    pair(&Options { protocols: vec![Protocol::UdpStream], paths, ..Options::quick() })
+}
+
+fn options(rules: Rules) -> RunOptions {
+    RunOptions { rules, seed: 7, emulated: false, quick: true, started: "2026-01-02T03:04:05Z".to_owned() }
+}
+
+/// So many samples and no more.
+fn exactly(samples: u32) -> RunOptions {
+    options(Rules { minimum: samples, maximum: samples, ..Rules::default() })
+}
+
+/// What two runs of the same have in common: all but when, and the warm-up.
+fn essence(mut told: Measurements) -> Measurements {
+    told.seconds = 0.0;
+    told.notes.clear();
+    for cell in &mut told.cells {
+        if let Status::Measured(measured) = &mut cell.status {
+            measured.samples.retain(|sample| !sample.warm_up && matches!(sample.taken, Taken::Values(_)));
+            measured.samples.sort_by_key(|sample| sample.round);
+            for sample in &mut measured.samples {
+                (sample.at, sample.seconds, sample.position) = (0.0, 0.0, 0);
+            }
+        }
+    }
+    told
+}
+
+fn counting(records: &[Record]) -> Vec<&Record> {
+    records.iter().filter(|record| !record.warm_up).collect()
+}
+
+#[test]
+fn rounds_are_balanced_and_blocks_stand_together() {
+    let matrix = pair(&Options::quick());
+    let world = World::new(&steady);
+    let told = world.go(&matrix, &exactly(8), &[], &[]);
+    let records = world.records.borrow();
+    let warm_up: Vec<&str> = records.iter().filter(|r| r.warm_up).map(|r| r.cell.as_str()).collect();
+    assert_eq!(warm_up.len(), 9, "three protocols on three paths");
+    assert!(records[..9].iter().all(|record| record.warm_up && record.round == 0));
+    let positions: Vec<u32> = records.iter().map(|record| record.position).collect();
+    assert_eq!(positions, (0..records.len() as u32).collect::<Vec<_>>());
+    let block = |record: &Record| matrix.cells.iter().find(|cell| cell.id == record.cell).unwrap().block;
+    let mut places: BTreeMap<(String, usize), u32> = BTreeMap::new();
+    for round in 1..=8 {
+        let of_round: Vec<&Record> = counting(&records).into_iter().filter(|r| r.round == round).collect();
+        assert_eq!(of_round.len(), matrix.cells.len());
+        let groups: Vec<&[&Record]> = of_round.chunk_by(|a, b| block(a) == block(b)).collect();
+        assert_eq!(groups.len(), matrix.blocks().len(), "blocks stand together");
+        for (at, record) in groups.iter().flat_map(|group| group.iter().enumerate()) {
+            *places.entry((record.cell.clone(), at)).or_default() += 1;
+        }
+    }
+    // Four arms a block, eight rounds: twice at each place.
+    assert!(places.len() == matrix.cells.len() * 4 && places.values().all(|times| *times == 2), "{places:?}");
+    assert!(told.cells.iter().all(|cell| cell.measured().is_some_and(|m| m.stop == StopReason::TightEnough)));
+    let main =
+        |cell: &penstock_model::measurement::Cell| cell.summary(cell.measurement.main_metric()).cloned();
+    assert!(told.cells.iter().all(|cell| main(cell).is_some_and(|s| s.n == 8 && s.interval.is_some())));
+    assert!(told.comparisons.iter().all(|compared| compared.null.is_some() && compared.pairs == 8));
+    let metrics: BTreeSet<Metric> = told.comparisons.iter().map(|compared| compared.metric).collect();
+    assert_eq!(metrics, [Metric::Throughput, Metric::Transactions, Metric::P50, Metric::P99].into());
+    assert!(told.notes.iter().any(|note| note.starts_with("pf-pf is not measured: ")), "{:?}", told.notes);
+    let prepared = world.events.borrow().iter().filter(|e| matches!(e, Event::Prepared { .. })).count();
+    assert_eq!(prepared, 2, "before the warm-up, and after");
+}
+
+#[test]
+fn the_records_alone_give_the_same_measurements() {
+    let (matrix, world) = (pair(&Options::quick()), World::new(&steady));
+    let options = exactly(6);
+    let lines = ["udp stream vf-vf inside >= 0.5 x bridge"];
+    let told = world.go(&matrix, &options, &lines, &[]);
+    let expect: Vec<Expectation> = lines.iter().map(|line| line.parse().unwrap()).collect();
+    let again = conclude(&matrix, &options, &expect, &world.records.borrow(), &Outcome::default());
+    assert_eq!(again.rulings.len(), 1);
+    assert!(Measurements { seconds: 0.0, ..told } == Measurements { seconds: 0.0, ..again });
+}
+
+#[test]
+fn a_run_that_is_cut_anywhere_goes_on_to_the_same_end() {
+    let (matrix, options) = (three(), exactly(6));
+    let world = World::new(&steady);
+    let whole_run = essence(world.go(&matrix, &options, &[], &[]));
+    let mut lines = JsonLines(Vec::new());
+    world.records.borrow().iter().for_each(|record| lines.append(record).unwrap());
+    let text = lines.0;
+    let mut known = usize::MAX;
+    for cut in 0..=text.len() {
+        let earlier = read_records(&text[..cut]).unwrap();
+        let lines = text[..cut].iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(earlier, world.records.borrow()[..lines]);
+        if std::mem::replace(&mut known, lines) == lines {
+            continue;
+        }
+        let resumed = World::new(&steady);
+        let told = resumed.go(&matrix, &options, &[], &earlier);
+        assert!(essence(told) == whole_run, "cut after {lines} lines");
+        let records = resumed.records.borrow();
+        assert!(records.windows(2).all(|w| w[0].position + 1 == w[1].position && w[0].at < w[1].at));
+        // Nothing is taken twice but the warm-up, and that only if something is left to take.
+        assert_eq!(counting(&records).len(), counting(&world.records.borrow()).len());
+        assert_eq!(resumed.taken.get() == 0, counting(&earlier).len() == 18, "cut after {lines} lines");
+    }
+    assert!(whole(&text[..text.len() - 1]).len() < text.len() - 1);
+}
+
+#[test]
+fn an_interrupt_at_any_sample_keeps_what_was_taken() {
+    let (matrix, options) = (three(), exactly(6));
+    let whole_run = World::new(&steady);
+    let told = essence(whole_run.go(&matrix, &options, &[], &[]));
+    for (at, kills) in (0..=whole_run.taken.get()).flat_map(|at| [(at, true), (at, false)]) {
+        let world = World { interrupt: Some((at, kills)), ..World::new(&steady) };
+        let interrupted = world.go(&matrix, &options, &[], &[]);
+        let records = world.records.borrow().clone();
+        assert_eq!(
+            records.len() as u32,
+            at - u32::from(kills && at > 0),
+            "what the interrupt ended is no sample"
+        );
+        assert!(records.iter().all(|record| matches!(record.outcome, RecordOutcome::Ran(_))));
+        for cell in &interrupted.cells {
+            let samples = counting(&records).into_iter().filter(|record| record.cell == cell.id).count();
+            match &cell.status {
+                Status::Missing { why } => assert!(samples == 0 && why.contains("interrupted"), "{why}"),
+                Status::Measured(measured) => {
+                    assert_eq!(measured.values(Metric::Throughput).count(), samples);
+                    assert!(measured.stop == StopReason::Interrupted || at == whole_run.taken.get());
+                }
+            }
+        }
+        let resumed = World::new(&steady);
+        assert!(essence(resumed.go(&matrix, &options, &[], &records)) == told, "interrupted at {at}");
+    }
+}
+
+fn missing<'a>(told: &'a Measurements, text: &str) -> Vec<&'a str> {
+    let cells = told.cells.iter().filter(|cell| cell.id.contains(text));
+    let why = cells.filter_map(|cell| match &cell.status {
+        Status::Missing { why } => Some(why.as_str()),
+        Status::Measured(_) => None,
+    });
+    why.collect()
+}
+
+#[test]
+fn a_path_that_is_down_is_given_up_and_the_rest_goes_on() {
+    let matrix = pair(&Options { null: Null::None, ..Options::full() });
+    let script = |ask: &Ask<'_>| {
+        if ask.cell.id.contains("guest-host") { Err("no route to host".to_owned()) } else { steady(ask) }
+    };
+    let script = World::new(&script);
+    let told = script.go(&matrix, &exactly(6), &["tcp guest-host >= 0.5 x vf-vf inside"], &[]);
+    let down = matrix.cells.iter().filter(|cell| cell.id.contains("guest-host")).count();
+    let why = missing(&told, "guest-host");
+    assert_eq!(why.len(), down);
+    assert!(why.iter().all(|why| why.contains("no route to host")), "{why:?}");
+    let lost = script.records.borrow().iter().filter(|record| record.cell.contains("guest-host")).count();
+    assert!((6..20).contains(&lost), "{lost} samples were lost on it, of {down} cells");
+    assert!(script.notes().iter().any(|note| note.contains("guest-host") && note.contains("is given up")));
+    assert_eq!(missing(&told, "netperf udp stream vf-vf inside"), [""; 0]);
+    assert_eq!(told.rulings[0].told, penstock_model::measurement::Told::CannotBeTold);
+}
+
+#[test]
+fn one_protocol_that_fails_does_not_take_the_others_with_it() {
+    let matrix = pair(&Options { null: Null::None, iperf3: false, probe: None, ..Options::full() });
+    // Everything that UDP sends is lost: the tool runs, and tells that nothing arrived.
+    let script = |ask: &Ask<'_>| if ask.cell.id.contains("udp stream") { Ok(0.0) } else { steady(ask) };
+    let world = World::new(&script);
+    let told = world.go(&matrix, &exactly(6), &[], &[]);
+    let why = missing(&told, "");
+    assert_eq!(why.len(), 3 * 8);
+    assert!(why.iter().all(|why| why.contains("nothing arrived")), "{why:?}");
+    assert!(told.cells.iter().all(|cell| cell.measured().is_some() != cell.id.contains("udp stream")));
+}
+
+#[test]
+fn a_guest_that_stops_in_the_middle_leaves_what_it_told() {
+    let matrix = pair(&Options::quick());
+    let uses_b = |cell: &Planned| cell.id.contains(">b");
+    let script = |ask: &Ask<'_>| {
+        if ask.now > 60.0 && uses_b(ask.cell) { Err("b is gone".to_owned()) } else { steady(ask) }
+    };
+    let world = World::new(&script);
+    let told = world.go(&matrix, &exactly(8), &[], &[]);
+    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
+        let measured = cell.measured().unwrap_or_else(|| panic!("{} was measured for a while", cell.id));
+        let failed =
+            measured.samples.iter().filter(|sample| matches!(sample.taken, Taken::Missing(_))).count();
+        let good = measured.values(planned.measurement.main_metric()).count();
+        if uses_b(planned) {
+            assert!(measured.stop == StopReason::GivenUp && failed <= 2 && good < 8, "{}", cell.id);
+        } else {
+            assert!(measured.stop == StopReason::TightEnough && failed == 0 && good == 8, "{}", cell.id);
+        }
+    }
+    // It is started again, and the run goes on: all of it is there in the end.
+    let records = world.records.borrow().clone();
+    let mended = World::new(&steady);
+    let told = mended.go(&matrix, &exactly(8), &[], &records);
+    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
+        assert_eq!(cell.summary(planned.measurement.main_metric()).unwrap().n, 8, "{}", cell.id);
+    }
+}
+
+#[test]
+fn everything_lost_is_all_missing() {
+    let matrix = pair(&Options::quick());
+    let world = World::new(&|_| Err("nothing works".to_owned()));
+    let told = world.go(&matrix, &exactly(6), &["pf-pf >= 1Gbit/s"], &[]);
+    assert_eq!(told.counts(), (0, matrix.cells.len()));
+    assert!(missing(&told, "").iter().all(|why| why.contains("nothing works")));
+    assert!(told.comparisons.iter().all(|compared| compared.ratio.is_none() && compared.why.is_some()));
+    assert!(world.taken.get() < 2 * matrix.cells.len() as u32 + 9);
+}
+
+#[test]
+fn cells_that_could_not_be_prepared_are_never_sampled() {
+    let matrix = pair(&Options::quick());
+    let none = "no netperf in b".to_owned();
+    let of_b = matrix.cells.iter().filter(|cell| cell.id.contains(">b"));
+    let mut missing_cells: BTreeMap<String, String> =
+        of_b.map(|cell| (cell.id.clone(), none.clone())).collect();
+    let expected = missing_cells.len();
+    missing_cells.insert("another".to_owned(), none);
+    let world = World { missing: missing_cells, ..World::new(&steady) };
+    let told = world.go(&matrix, &exactly(6), &[], &[]);
+    assert_eq!(missing(&told, ">b"), vec!["no netperf in b"; expected]);
+    assert_eq!(missing(&told, "").len(), expected);
+    assert!(world.records.borrow().iter().all(|record| !record.cell.contains(">b")));
+    let events = world.events.borrow();
+    let Some(Event::Prepared { cells, missing, .. }) = events.first() else { panic!("{events:?}") };
+    assert_eq!((*cells, *missing), (matrix.cells.len() - expected, expected));
+}
+
+#[test]
+fn a_full_disk_is_noted_once_and_the_run_goes_on() {
+    let matrix = three();
+    for full_from in 0..20 {
+        let world = World { full_from: Some(full_from), ..World::new(&steady) };
+        let told = world.go(&matrix, &exactly(6), &[], &[]);
+        assert_eq!(world.records.borrow().len(), full_from);
+        assert_eq!(told.counts(), (3, 0));
+        let notes = told.notes.iter().filter(|note| note.contains("No space left on device")).count();
+        assert_eq!(notes, 1, "{:?}", told.notes);
+    }
+}
+
+#[test]
+fn records_of_other_cells_are_noted_and_passed_over() {
+    let (matrix, world) = (three(), World::new(&steady));
+    world.go(&matrix, &exactly(2), &[], &[]);
+    let mut records = world.records.borrow().clone();
+    records.iter_mut().filter(|r| r.cell.contains("bridge")).for_each(|r| r.cell = "another".to_owned());
+    let resumed = World::new(&steady);
+    let told = resumed.go(&matrix, &exactly(6), &[], &records);
+    assert!(told.notes.iter().any(|note| note.contains("\"another\"") && note.contains("passed over")));
+    assert_eq!(told.counts(), (3, 0));
+    assert_eq!(told.cells.len(), 3);
+}
+
+#[test]
+fn a_block_stops_when_all_of_it_is_tight_enough() {
+    let matrix = pair(&Options { null: Null::None, ..Options::quick() });
+    // TCP changes from sample to sample, by half.
+    let script = |ask: &Ask<'_>| {
+        let rough = ask.cell.id.contains("tcp stream vf-vf inside") && ask.round.is_multiple_of(2);
+        steady(ask).map(|value| if rough { value * 1.5 } else { value })
+    };
+    let world = World::new(&script);
+    let rules = Rules { maximum: 20, ..Rules::default() };
+    let told = world.go(&matrix, &options(rules), &[], &[]);
+    let looks = Looks::new(&rules);
+    let first = looks.at()[0];
+    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
+        let main = cell.summary(planned.measurement.main_metric()).unwrap();
+        let stop = cell.measured().unwrap().stop;
+        // The arms of a block end together, so that their samples stay pairs.
+        let expected = match cell.id.as_str() {
+            id if id.contains("tcp stream vf-vf inside") => (20, StopReason::SamplesUp),
+            id if id.contains("tcp") => (20, StopReason::TightEnough),
+            _ => (first, StopReason::TightEnough),
+        };
+        assert_eq!((main.n, stop), expected, "{}", cell.id);
+        assert_eq!(main.interval.unwrap().confidence(), 0.95, "stated with what all looks together have");
+    }
+    let stopped = world.events.borrow().iter().filter(|e| matches!(e, Event::Stopped { .. })).count();
+    assert_eq!(stopped, matrix.cells.len());
+    // Taken up again, nothing is left to take.
+    let records = world.records.borrow().clone();
+    let again = World::new(&script);
+    assert!(essence(again.go(&matrix, &options(rules), &[], &records)) == essence(told));
+    assert_eq!(again.taken.get(), 0);
+}
+
+fn with_budget(budget: f64) -> RunOptions {
+    options(Rules { budget: Some(budget), ..Rules::default() })
+}
+
+#[test]
+fn the_example_has_its_intervals_within_twelve_minutes_and_the_quick_one_within_two() {
+    // The recorded output of the probe is of 500 requests a second.
+    let full = Options { probe: Some(500), ..Options::full() };
+    for (options, budget) in [(full, 720.0), (Options::quick(), 120.0)] {
+        let matrix = matrix::network(&model(CONTAINERS), &options);
+        let world = World::new(&steady);
+        let told = world.go(&matrix, &with_budget(budget), &[], &[]);
+        assert_eq!(told.counts(), (matrix.cells.len(), 0));
+        assert!(told.seconds <= budget, "{}", told.seconds);
+        for cell in &told.cells {
+            let main = cell.summary(cell.measurement.main_metric()).unwrap();
+            assert!(main.interval.is_some(), "{} has {} samples", cell.id, main.n);
+        }
+    }
+}
+
+#[test]
+fn what_the_time_is_not_enough_for_is_left_out_as_whole_blocks() {
+    let matrix = matrix::network(&model(CONTAINERS), &Options { probe: Some(500), ..Options::full() });
+    for (budget, line) in
+        [(300.0, "udp stream vf-vf inside 4KiB >= 0.8 x bridge"), (60.0, "tcp rr pf-pf p99 <= 1s")]
+    {
+        let world = World::new(&steady);
+        let told = world.go(&matrix, &with_budget(budget), &[line], &[]);
+        assert!(told.seconds <= budget + GRACE + 1.1, "{}", told.seconds);
+        let (measured, left_out) = told.counts();
+        assert!(measured > 0 && left_out > 0, "{measured} and {left_out}");
+        for block in matrix.blocks() {
+            let there = block.iter().filter(|cell| told.cells[**cell].measured().is_some()).count();
+            assert!(there == 0 || there == block.len(), "a block is whole or not there");
+            let needed = told.rulings[0]
+                .claims
+                .iter()
+                .any(|claim| block.iter().any(|cell| matrix.cells[*cell].id == claim.cell));
+            assert!(!needed || there > 0 || budget < 100.0);
+        }
+        for cell in told.cells.iter().filter(|cell| cell.measured().is_some()) {
+            assert!(cell.summary(cell.measurement.main_metric()).unwrap().interval.is_some(), "{}", cell.id);
+        }
+        let why = missing(&told, "");
+        assert!(
+            why.iter().all(|why| why.starts_with("left out for want of time: ")
+                && why.ends_with("more with --time-limit"))
+        );
+    }
+}
+
+#[test]
+fn a_machine_that_becomes_slower_loses_a_few_blocks_and_not_the_last_round_of_all() {
+    let matrix = matrix::network(&model(CONTAINERS), &Options { probe: Some(500), ..Options::full() });
+    let late = World { overhead: 0.16, ..World::new(&steady) };
+    let told = late.go(&matrix, &with_budget(720.0), &[], &[]);
+    let whole = told.cells.iter().filter(|cell| {
+        cell.summary(cell.measurement.main_metric()).is_some_and(|main| main.interval.is_some())
+    });
+    assert!(whole.count() >= 90 && told.seconds <= 720.0 + GRACE);
+}
+
+#[test]
+fn a_time_limit_ends_everything_and_no_limit_is_too_short() {
+    let matrix = three();
+    for budget in [0.0, 0.5, 1.0, 2.0, 3.3, 5.0, 9.0, 20.0, 29.0, 1000.0] {
+        let world = World::new(&steady);
+        let told = world.go(&matrix, &with_budget(budget), &[], &[]);
+        assert!(told.seconds <= (budget + GRACE).max(1.0) + 1e-9, "{} of {budget}", told.seconds);
+        let (measured, missing) = told.counts();
+        assert_eq!(measured + missing, 3);
+        assert!(budget < 20.0 || measured == 3);
+        for cell in &told.cells {
+            match &cell.status {
+                Status::Missing { why } => assert!(why.contains("time"), "{why}"),
+                Status::Measured(measured) if budget < 20.0 => assert_eq!(measured.stop, StopReason::TimeUp),
+                Status::Measured(_) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn latencies_of_all_samples_tell_what_one_cannot() {
+    let paths = vec![PathKind::VfVfInside];
+    let (protocols, probe) = (vec![Protocol::UdpRr], Some(500));
+    let matrix = pair(&Options { protocols, paths, probe, null: Null::None, ..Options::quick() });
+    let open = |told: &Measurements| told.cells.iter().find(|c| c.id.contains("open")).cloned().unwrap();
+    let few = open(&World::new(&steady).go(&matrix, &exactly(6), &[], &[]));
+    let withheld = &few.measured().unwrap().withheld;
+    assert!(
+        withheld.iter().any(|w| w.metric == Metric::P999 && w.have == 6 * 517 && w.need == 10_000),
+        "{withheld:?}"
+    );
+    assert!(few.summary(Metric::P999).is_none());
+    let many = open(&World::new(&steady).go(&matrix, &exactly(20), &[], &[]));
+    let pooled = many.summary(Metric::P999).unwrap();
+    assert!(pooled.n == 20 && pooled.interval.is_none() && pooled.median > 0.0, "{pooled:?}");
+    assert!(many.measured().unwrap().withheld.iter().all(|w| w.metric != Metric::P999));
+    assert_eq!(many.measured().unwrap().histogram.as_ref().unwrap().total(), 20 * 517);
+}
+
+#[test]
+fn two_takers_are_one_and_each_has_its_own_cells() {
+    struct One(Vec<String>, &'static str);
+    impl Taker for One {
+        fn prepare(&mut self, cells: &[Planned]) -> Preparation {
+            let ids = cells.iter().map(|cell| (cell.id.clone(), self.1.to_owned()));
+            Preparation { missing: ids.collect(), notes: vec![self.1.to_owned()], ..Preparation::default() }
+        }
+        fn take(&mut self, cell: &Planned, _: Duration) -> Result<RawOutput, String> {
+            self.0.push(cell.id.clone());
+            Err(self.1.to_owned())
+        }
+        fn finish(&mut self) -> Vec<String> {
+            vec![format!("{} is finished", self.1)]
+        }
+    }
+    let network = three();
+    let at = [(penstock_model::verdict::Vantage::Host, penstock_model::measurement::EndKind::Host)];
+    let joined = matrix::join(network.clone(), matrix::storage("/srv", &at, true, Null::None));
+    let (mut one, mut other) = (One(Vec::new(), "network"), One(Vec::new(), "storage"));
+    let mut takers = crate::takers::Takers::new(&mut one, &mut other);
+    let prepared = takers.prepare(&joined.cells);
+    assert_eq!(prepared.notes, ["network", "storage"]);
+    for (at, cell) in joined.cells.iter().enumerate() {
+        let whose = if at < network.cells.len() { "network" } else { "storage" };
+        assert_eq!(prepared.missing[&cell.id], whose);
+        assert_eq!(takers.take(cell, Duration::from_secs(1)), Err(whose.to_owned()));
+    }
+    assert_eq!(
+        takers.prepare(&network.cells).notes,
+        ["network"],
+        "whose cells there are none of is not asked"
+    );
+    assert_eq!(takers.finish(), ["network is finished", "storage is finished"]);
+    assert_eq!((one.0.len(), other.0.len()), (3, 6));
+}
+
+#[test]
+fn only_a_last_line_may_be_cut() {
+    assert_eq!(read_records(""), Ok(Vec::new()));
+    assert_eq!(read_records("\n{\"cell\":"), Ok(Vec::new()));
+    let error = read_records("\nnonsense\n{\"cell\":").unwrap_err();
+    assert_eq!(error.line, 2);
+    assert!(error.to_string().starts_with("line 2 of the samples cannot be read: "), "{error}");
+    assert!(read_records(b"\xff\xfe\n".as_slice()).is_err());
+    assert_eq!(read_records(b"\xff\xfe".as_slice()), Ok(Vec::new()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_fails_every_cell_is_told_and_nothing_is_zero(
+        seed in any::<u64>(), one_in in 1usize..12, budget in prop::option::of(1.0f64..60.0),
+        interrupt in prop::option::of((0u32..60, any::<bool>())),
+    ) {
+        let matrix = pair(&Options::quick());
+        let fails = |ask: &Ask<'_>| {
+            let mut random = crate::statistics::Random::for_purpose(seed ^ u64::from(ask.taken), &ask.cell.id);
+            match random.below(one_in) {
+                0 if random.below(2) == 0 => Err("it failed".to_owned()),
+                0 if ask.cell.id.contains("stream") => Ok(0.0),
+                _ => steady(ask),
+            }
+        };
+        let world = World { interrupt, ..World::new(&fails) };
+        let options = options(Rules { budget, maximum: 7, ..Rules::default() });
+        let told = world.go(&matrix, &options, &["vf-vf inside >= 0.5 x bridge"], &[]);
+        prop_assert_eq!(told.cells.len(), matrix.cells.len());
+        prop_assert!(budget.is_none_or(|budget| told.seconds <= budget + GRACE + 1e-9));
+        for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
+            prop_assert_eq!(&cell.id, &planned.id);
+            let records = world.records.borrow();
+            let of_cell = records.iter().filter(|record| record.cell == cell.id);
+            let tells = |record: &&Record| !record.warm_up && record.reading(&planned.measurement).is_ok();
+            prop_assert_eq!(cell.measured().is_some(), of_cell.filter(tells).count() > 0);
+            if let Some(measured) = cell.measured() {
+                let main = cell.summary(planned.measurement.main_metric());
+                prop_assert!(main.is_some_and(|main| main.min > 0.0));
+                prop_assert!(measured.samples.windows(2).all(|w| w[0].position < w[1].position));
+            }
+        }
+        let mut lines = JsonLines(Vec::new());
+        world.records.borrow().iter().for_each(|record| lines.append(record).unwrap());
+        prop_assert_eq!(&read_records(&lines.0).unwrap(), &*world.records.borrow());
+    }
+}
