@@ -10,11 +10,14 @@ use std::{
     time::Duration,
 };
 
-use penstock_guests::{
-    Containers, GuestError,
-    containers::devices::{conflict, used_by_host},
+use penstock_guests::{Containers, GuestError};
+use penstock_host::{
+    Command, Place, Root,
+    device::{
+        self,
+        used::{by_host, conflict},
+    },
 };
-use penstock_host::{Command, Place, Root, device};
 use penstock_model::{Device, Guest, GuestName, Outcome};
 use penstock_plan::action::GuestDefinition;
 use penstock_testkit::{needs, trials::Trials};
@@ -130,22 +133,22 @@ impl Machine {
     fn conflict(&self, block: bool, number: &str) -> Option<String> {
         let (major, minor) = number.split_once(':').unwrap();
         let device = device::Device { block, major: major.parse().unwrap(), minor: minor.parse().unwrap() };
-        conflict(&self.root(), device, &used_by_host(&self.root()))
+        conflict(&self.root(), device, &by_host(&self.root()))
     }
 }
 
 fn what_the_host_uses() {
     let machine = Machine::new();
-    let used = used_by_host(&machine.root());
+    let used = by_host(&machine.root());
     let numbers: Vec<_> = used.keys().copied().collect();
     assert_eq!(numbers, [(8, 2), (8, 3)]);
     assert_eq!(used[&(8, 2)], "mounted on the host at /");
     assert_eq!(used[&(8, 3)], "the host's swap space");
     // btrfs shows no number of its own, and one of its devices.
     machine.mount("30 22 0:33 /@srv /srv rw - btrfs /dev/sdb1 rw");
-    assert_eq!(used_by_host(&machine.root())[&(8, 17)], "mounted on the host at /srv");
+    assert_eq!(by_host(&machine.root())[&(8, 17)], "mounted on the host at /srv");
     machine.put("sys/fs/btrfs/c0ffee/devices/sdb2", "");
-    assert!(used_by_host(&machine.root())[&(8, 18)].contains("file system of the host"));
+    assert!(by_host(&machine.root())[&(8, 18)].contains("file system of the host"));
 }
 
 fn used_in_part() {
@@ -183,7 +186,7 @@ fn odd_tables() {
     for odd in ["", "x", "1 2", "1 2 a:b / /", "1 2 8: / / - x", "1 2 :8 / / - ext4 /dev/ rw", " - "] {
         machine.put("proc/self/mountinfo", odd);
         machine.put("proc/swaps", odd);
-        assert!(used_by_host(&machine.root()).is_empty(), "{odd:?}");
+        assert!(by_host(&machine.root()).is_empty(), "{odd:?}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Device nodes: which device a path names, also as a container sees it, and whether a control group may open it.
 
+pub mod used;
+
 use std::{
     fmt,
     fs::File,
@@ -7,7 +9,7 @@ use std::{
     os::{
         fd::AsRawFd,
         unix::{
-            fs::{FileTypeExt, MetadataExt},
+            fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
             process::CommandExt,
         },
     },
@@ -62,6 +64,21 @@ pub fn at(path: impl AsRef<Path>) -> Result<Option<Device>> {
     match std::fs::metadata(path) {
         Ok(data) => Ok(device_of(&data)),
         Err(source) => Err(FileError { attempt: "look at", path: path.to_owned(), source }),
+    }
+}
+
+/// Whether the kernel uses a block device itself, in whatever namespace: a file system on it is mounted, it is swap space, or
+/// another device is made of it (`open(2)`, `O_EXCL` of a block device). It is opened for reading, and closed again.
+///
+/// # Errors
+///
+/// It is gone, or cannot be opened.
+pub fn is_held(path: impl AsRef<Path>) -> Result<bool> {
+    let path = path.as_ref();
+    match std::fs::OpenOptions::new().read(true).custom_flags(OFlag::O_EXCL.bits()).open(path) {
+        Ok(_) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(true),
+        Err(source) => Err(FileError { attempt: "open", path: path.to_owned(), source }),
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
 //! - [`device`]: which device a path names, also as a container sees it.
+//! - [`scratch`]: a file of our own in a directory that somebody hostile writes to.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
@@ -33,6 +34,7 @@ pub mod process;
 pub mod root;
 pub mod running;
 pub mod scan;
+pub mod scratch;
 pub mod terminal;
 pub mod threads;
 

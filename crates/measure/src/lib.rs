@@ -7,6 +7,7 @@
 //! - [`scene`]: where programs can be run, and where each function's interface is.
 //! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error, never a 0.
 //! - [`probe`]: the sender of requests at fixed times, and what answers them.
+//! - [`storage`]: takes samples of storage with fio, on the host and in guests.
 //! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
 //! - [`summarise`]: from samples to summaries, comparisons and rulings. [`across`]: two runs compared.
 
@@ -22,6 +23,7 @@ pub mod run;
 pub mod scene;
 pub mod schedule;
 pub mod statistics;
+pub mod storage;
 pub mod summarise;
 pub mod taker;
 pub mod takers;

@@ -8,14 +8,11 @@
 //!
 //! A device that the host itself uses is refused: two kernels' worth of writers on one file system destroy it.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use penstock_host::{
     Root,
-    device::{self, Access, Device},
+    device::{self, Access, Device, used},
     files,
 };
 use penstock_model::{GuestName, Verdict, verdict::Subject};
@@ -23,9 +20,6 @@ use penstock_plan::action::GuestDefinition;
 
 use super::limits;
 use crate::error::GuestError;
-
-/// How deep holders of holders are followed: partition, RAID, encryption and volumes are four.
-const DEPTH: u32 = 16;
 
 /// A device that a container is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +40,7 @@ pub struct Granted {
 ///
 /// A path names nothing, or no device, or one that the host uses itself.
 pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>, GuestError> {
-    let mut used = None;
+    let mut known = None;
     let resolve = |wanted: &penstock_model::Device| {
         let no_device = |why: String| GuestError::NoDevice {
             guest: definition.guest.clone(),
@@ -54,8 +48,8 @@ pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>
             why,
         };
         let (node, device) = find(root, &wanted.path).map_err(no_device)?;
-        let used = used.get_or_insert_with(|| used_by_host(root));
-        if let Some(why) = conflict(root, device, used) {
+        let known = known.get_or_insert_with(|| used::by_host(root));
+        if let Some(why) = used::conflict(root, device, known) {
             return Err(GuestError::DeviceInUse {
                 guest: definition.guest.clone(),
                 path: wanted.path.clone(),
@@ -77,103 +71,6 @@ fn find(root: &Root, path: &str) -> Result<(PathBuf, Device), String> {
         Ok(None) => Err(format!("{} is not a device", node.display())),
         Err(error) => Err(error.source.to_string()),
     }
-}
-
-/// The block devices that the host has file systems or swap space on, by major and minor number, and what for.
-pub fn used_by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
-    let mut used = BTreeMap::new();
-    let read = |path: &str| files::read_to_string(root.path(path)).unwrap_or_default();
-    // Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the source the second after " - ".
-    for line in read("/proc/self/mountinfo").lines() {
-        let mut fields = line.split(' ');
-        let (Some(number), Some(point)) = (fields.nth(2), fields.nth(1)) else { continue };
-        let why = format!("mounted on the host at {point}");
-        // Major 0 stands for a file system that has no one device, as btrfs; its source still names one.
-        if let Some(number) = parse_number(number).filter(|(major, _)| *major != 0) {
-            used.entry(number).or_insert_with(|| why.clone());
-        }
-        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        if let Some(number) = source.and_then(|source| number_of_node(root, source)) {
-            used.entry(number).or_insert(why);
-        }
-    }
-    for line in read("/proc/swaps").lines().skip(1) {
-        if let Some(number) = line.split_whitespace().next().and_then(|path| number_of_node(root, path)) {
-            used.entry(number).or_insert_with(|| "the host's swap space".to_owned());
-        }
-    }
-    // All devices of mounted file systems that have several.
-    for name in files::list(root.path("/sys/fs/btrfs")).unwrap_or_default() {
-        for name in files::list(root.path(format!("/sys/fs/btrfs/{name}/devices"))).unwrap_or_default() {
-            if let Some(number) = number_of_name(root, &name) {
-                used.entry(number).or_insert_with(|| "part of a file system of the host".to_owned());
-            }
-        }
-    }
-    used
-}
-
-/// Why a container must not have this device: it is one that the host uses, or holds one, or a way around one.
-pub fn conflict(root: &Root, device: Device, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
-    if device.block {
-        let directory = root.path(format!("/sys/dev/block/{}:{}", device.major, device.minor));
-        let own = (device.major, device.minor);
-        return conflict_below(root, own, &directory, used, DEPTH);
-    }
-    // drivers/char/mem.c
-    if device.major == 1 && matches!(device.minor, 1 | 2 | 4) {
-        return Some("it is the host's memory or I/O ports".to_owned());
-    }
-    // A disk can have character devices that write to it as well: SCSI's generic ones, NVMe's, a USB device's raw one.
-    let directory =
-        files::canonical(root.path(format!("/sys/dev/char/{}:{}", device.major, device.minor))).ok()?;
-    let behind = files::canonical(directory.join("device")).ok();
-    let ways = [Some(directory), behind];
-    used.iter().find_map(|((major, minor), why)| {
-        let disk = files::canonical(root.path(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
-        let around = ways.iter().flatten().any(|way| disk.starts_with(way));
-        around.then(|| format!("it leads to a disk that is {why}"))
-    })
-}
-
-/// The same for a block device: itself, then its partitions and whatever is made of them.
-fn conflict_below(
-    root: &Root,
-    own: (u64, u64),
-    directory: &Path,
-    used: &BTreeMap<(u64, u64), String>,
-    depth: u32,
-) -> Option<String> {
-    if let Some(why) = used.get(&own) {
-        return Some(format!("it, or what lies on it, is {why}"));
-    }
-    let depth = depth.checked_sub(1)?;
-    let partitions = files::list(directory).unwrap_or_default();
-    let partitions =
-        partitions.into_iter().filter(|name| files::exists(directory.join(name).join("partition")));
-    let holders = files::list(directory.join("holders")).unwrap_or_default();
-    partitions.chain(holders).find_map(|name| {
-        let number = number_of_name(root, &name)?;
-        let directory = root.path(format!("/sys/dev/block/{}:{}", number.0, number.1));
-        conflict_below(root, number, &directory, used, depth)
-    })
-}
-
-/// The number of the block device whose node is `path` on the host.
-fn number_of_node(root: &Root, path: &str) -> Option<(u64, u64)> {
-    let node = files::canonical(root.path(path.strip_prefix("/dev/").map(|_| path)?)).ok()?;
-    number_of_name(root, node.file_name()?.to_str()?)
-}
-
-/// The number of the block device that the kernel calls `name`.
-fn number_of_name(root: &Root, name: &str) -> Option<(u64, u64)> {
-    let text = files::read_to_string(root.path(format!("/sys/class/block/{name}/dev"))).ok()?;
-    parse_number(text.trim())
-}
-
-fn parse_number(text: &str) -> Option<(u64, u64)> {
-    let (major, minor) = text.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// One verdict for each device that is asked for: inside it is the device that its path on the host names now, and the

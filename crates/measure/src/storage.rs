@@ -1,0 +1,497 @@
+//! Storage: fio in a guest and on the host, on the same file or device.
+//!
+//! **Files.** In a container's directory the host makes the file, through the container's root, and holds it: fio on the host
+//! is given the held file and never a path that the container could have changed meanwhile. In a VM fio itself makes it.
+//! It is written once before the first sample, and removed after the last.
+//!
+//! **Devices** are read, and written only where the model says so. Even then none is written that holds a file system
+//! that somebody has mounted, swap space, or another device; and none whose path inside is another device than on the host.
+//!
+//! Both ends use fio the same way: past the page cache and through io_uring where both can, else the best that both can,
+//! which is noted.
+
+pub mod cells;
+pub mod command;
+mod place;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use penstock_host::{
+    Command, Place, PlaceError, ProcessError, chain,
+    scratch::{Directory, Scratch},
+};
+use penstock_model::{
+    StorageTarget,
+    measurement::{Mix, Storage, Subject, Tool, ToolVersion},
+    verdict::Vantage,
+};
+
+pub use cells::{matrix, targets};
+
+use crate::{
+    matrix::Planned,
+    parse::{self, ParseError, Reading, fio},
+    record::RawOutput,
+    scene::Scene,
+    statistics::Random,
+    storage::command::Way,
+    taker::{Preparation, Taker},
+};
+
+/// A file system is never filled further than this part of what is free.
+const MOST_OF_FREE: f64 = 0.9;
+
+/// How long a small question may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Blocks that every file and device takes.
+const USUAL_BLOCK: u32 = 4096;
+
+/// Takes samples of storage cells.
+pub struct StorageTaker {
+    scene: Scene,
+    targets: BTreeMap<String, StorageTarget>,
+    /// What fio is given, by target and place.
+    files: BTreeMap<(String, Vantage), String>,
+    ways: BTreeMap<String, Way>,
+    /// The cells that were refused, by id, each with the reason.
+    refused: BTreeMap<String, String>,
+    /// Files that were made here, and files in VMs.
+    made: Vec<Scratch>,
+    made_inside: Vec<(Vantage, String)>,
+}
+
+/// An end of a target: where fio runs, and on what.
+struct Arm {
+    vantage: Vantage,
+    place: Arc<dyn Place>,
+    file: String,
+}
+
+/// What is found of a target while it is made ready.
+struct Found<'a> {
+    target: &'a StorageTarget,
+    cells: Vec<(&'a Planned, &'a Storage)>,
+    missing: BTreeMap<String, String>,
+}
+
+impl Found<'_> {
+    /// The cells that these words are true of are missing, because of this; the first reason stays.
+    fn miss(&mut self, which: impl Fn(&Planned, &Storage) -> bool, why: &str) {
+        for (cell, storage) in &self.cells {
+            if which(cell, storage) {
+                self.missing.entry(cell.id.clone()).or_insert_with(|| why.to_owned());
+            }
+        }
+    }
+
+    fn miss_at(&mut self, vantage: &Vantage, why: &str) {
+        self.miss(|_, storage| storage.place == *vantage, why);
+    }
+
+    fn wants(&self, which: impl Fn(&Planned, &Storage) -> bool) -> bool {
+        self.cells.iter().any(|(cell, storage)| which(cell, storage))
+    }
+}
+
+impl StorageTaker {
+    /// Of these targets, which are those of [`targets`].
+    pub fn new(scene: &Scene, targets: &[StorageTarget]) -> StorageTaker {
+        let targets = targets.iter().map(|target| (cells::label(target), target.clone())).collect();
+        StorageTaker {
+            scene: scene.clone(),
+            targets,
+            files: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            made: Vec::new(),
+            made_inside: Vec::new(),
+        }
+    }
+
+    /// Makes one target ready at both ends.
+    fn make_ready(&mut self, label: &str, found: &mut Found<'_>, preparation: &mut Preparation) {
+        if !found.target.write {
+            let why = format!("{label} may not be written to: the model has it with `write: off`");
+            found.miss(|cell, _| cells::writes(cell), &why);
+        }
+        let vantages: BTreeSet<Vantage> =
+            found.cells.iter().map(|(_, storage)| storage.place.clone()).collect();
+        let mut places = BTreeMap::new();
+        for vantage in vantages {
+            match self.ready_place(&vantage, preparation) {
+                Ok(place) => drop(places.insert(vantage, place)),
+                Err(why) => found.miss_at(&vantage, &why),
+            }
+        }
+        let outcome = match cells::is_device(found.target) {
+            true => self.device(found, &places),
+            false => self.directory(found, &places),
+        };
+        let arms = outcome.unwrap_or_else(|why| {
+            found.miss(|_, _| true, &why);
+            Vec::new()
+        });
+        let Some((arms, way)) = choose_way(arms, found, preparation, label) else { return };
+        smaller_blocks(&arms, way, found);
+        if !way.goes_deep() {
+            let why =
+                format!("only {} works at both ends, which does one operation after the other", way.engine);
+            found.miss(|_, storage| storage.depth > 1, &why);
+        }
+        self.ways.insert(label.to_owned(), way);
+        for arm in arms {
+            self.files.insert((label.to_owned(), arm.vantage), arm.file);
+        }
+    }
+
+    /// A place with fio.
+    fn ready_place(
+        &self,
+        vantage: &Vantage,
+        preparation: &mut Preparation,
+    ) -> Result<Arc<dyn Place>, String> {
+        let place = self.scene.place(vantage)?.clone();
+        let version = version(place.as_ref());
+        let told =
+            ToolVersion { tool: Tool::Fio, place: place.describe(), version: version.as_ref().ok().cloned() };
+        if !preparation.tools.contains(&told) {
+            preparation.tools.push(told);
+        }
+        version.map(|_| place)
+    }
+
+    fn device(
+        &self,
+        found: &mut Found<'_>,
+        places: &BTreeMap<Vantage, Arc<dyn Place>>,
+    ) -> Result<Vec<Arm>, String> {
+        let inside = Vantage::Guest(found.target.guest.clone());
+        let path = found.target.path.clone();
+        let here = found.target.host.as_deref().map(place::device_here).transpose();
+        let writes = found.wants(|cell, _| cells::writes(cell));
+        if let (Ok(Some((node, device))), true) = (&here, writes)
+            && let Some(why) = place::in_use_here(node, *device)
+        {
+            found.miss(|cell, _| cells::writes(cell), &format!("{node} is not written to: {why}"));
+        }
+        let mut arms = Vec::new();
+        if let Some(place) = places.get(&inside) {
+            let root = place::root_of(place.as_ref())?;
+            let refused = match (&root, &here) {
+                // Both ends must be one device: what is written to another may be somebody's.
+                (Some(root), Ok(Some((_, device)))) => place::another_device_inside(root, &path, *device),
+                (Some(_), Ok(None)) => {
+                    Some(format!("the model gives {} no device {path}", found.target.guest))
+                }
+                (Some(_), Err(why)) => Some(why.clone()),
+                (None, _) => None,
+            };
+            if let Some(why) = refused {
+                return Err(why);
+            }
+            if root.is_none()
+                && writes
+                && let Some(why) = place::in_use_inside(place.as_ref(), &path)
+            {
+                found.miss(|cell, _| cells::writes(cell), &format!("it is not written to: {why}"));
+            }
+            arms.push(Arm { vantage: inside, place: place.clone(), file: path });
+        }
+        if let Some(place) = places.get(&Vantage::Host) {
+            match here {
+                Ok(Some((file, _))) => arms.push(Arm { vantage: Vantage::Host, place: place.clone(), file }),
+                Ok(None) => found.miss_at(&Vantage::Host, "the model tells no path of it on the host"),
+                Err(why) => found.miss_at(&Vantage::Host, &why),
+            }
+        }
+        Ok(arms)
+    }
+
+    fn directory(
+        &mut self,
+        found: &mut Found<'_>,
+        places: &BTreeMap<Vantage, Arc<dyn Place>>,
+    ) -> Result<Vec<Arm>, String> {
+        let target = found.target;
+        let inside = Vantage::Guest(target.guest.clone());
+        let name = format!(".penstock-measure-{}", target.guest);
+        let mut file_inside = target.path.trim_end_matches('/').to_owned();
+        file_inside.push('/');
+        file_inside.push_str(&name);
+        let size = target.size.0;
+        let mut arms = Vec::new();
+        // The guest's own directory, as the host reaches it.
+        let mut theirs = None;
+        let guest = places.get(&inside).or_else(|| self.scene.places.get(&inside)?.as_ref().ok());
+        if let Some(place) = guest
+            && let Some(root) = place::root_of(place.as_ref())?
+        {
+            let directory = Directory::in_root(&root, &target.path);
+            // The process could have ended, and another have its number.
+            place.namespace().map_err(|error| chain(&error))?;
+            let directory = directory.map_err(|error| chain(&error))?;
+            theirs = Some(self.make(directory, &name, size)?);
+        }
+        if let Some(place) = places.get(&inside) {
+            let made = match theirs {
+                Some(_) => Ok(()),
+                None => {
+                    self.made_inside.push((inside.clone(), file_inside.clone()));
+                    lay_out_inside(place.as_ref(), &file_inside, size)
+                }
+            };
+            match made {
+                Ok(()) => arms.push(Arm { vantage: inside, place: place.clone(), file: file_inside }),
+                Err(why) => found.miss_at(&inside, &why),
+            }
+        }
+        if let Some(place) = places.get(&Vantage::Host) {
+            match self.file_on_host(target, theirs, &name) {
+                Ok(file) => arms.push(Arm { vantage: Vantage::Host, place: place.clone(), file }),
+                Err(why) => found.miss_at(&Vantage::Host, &why),
+            }
+        }
+        Ok(arms)
+    }
+
+    /// The host's end of a directory. `theirs` is the file in the container's, by its position in `made`.
+    fn file_on_host(
+        &mut self,
+        target: &StorageTarget,
+        theirs: Option<usize>,
+        name: &str,
+    ) -> Result<String, String> {
+        let theirs = theirs.and_then(|at| self.made.get(at));
+        let Some(host) = &target.host else {
+            let none = || "the model tells no path of it on the host".to_owned();
+            return theirs.map(Scratch::path).ok_or_else(none);
+        };
+        let directory = Directory::in_root("/", host).map_err(|error| chain(&error))?;
+        // One directory that both see under different names has one file.
+        if let Some(theirs) = theirs.filter(|file| file.directory().is(&directory)) {
+            return Ok(theirs.path());
+        }
+        let at = self.make(directory, name, target.size.0)?;
+        Ok(self.made[at].path())
+    }
+
+    /// Makes a file and fills it; gives its position in `made`.
+    fn make(&mut self, directory: Directory, name: &str, size: u64) -> Result<usize, String> {
+        let free = directory.free_space().map_err(|error| chain(&error))?;
+        if size as f64 > free as f64 * MOST_OF_FREE {
+            return Err(format!("a file of {size} bytes does not fit: {free} bytes are free there"));
+        }
+        let file = directory.make(name).map_err(|error| chain(&error))?;
+        // It is removed in the end, also when it cannot be filled.
+        self.made.push(file);
+        let at = self.made.len() - 1;
+        // Nothing that a file system or a drive could make smaller.
+        let mut random = Random::for_purpose(0, "contents of a file");
+        let next = |bytes: &mut [u8]| {
+            bytes
+                .chunks_mut(8)
+                .for_each(|word| word.copy_from_slice(&random.draw().to_ne_bytes()[..word.len()]));
+        };
+        self.made[at].fill(size, next).map_err(|error| chain(&error))?;
+        Ok(at)
+    }
+}
+
+/// Looks once more right before it is written to: somebody may have mounted it meanwhile.
+fn may_be_written(target: &StorageTarget) -> Result<(), String> {
+    if !target.write {
+        return Err(format!("{} may not be written to", cells::label(target)));
+    }
+    let Some(host) = target.host.as_deref().filter(|_| cells::is_device(target)) else { return Ok(()) };
+    let (node, device) = place::device_here(host)?;
+    match place::in_use_here(&node, device) {
+        Some(why) => Err(format!("{node} is not written to: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// Has fio in a VM make a file.
+fn lay_out_inside(place: &dyn Place, file: &str, size: u64) -> Result<(), String> {
+    told(&run(place, &command::lay_out(file, size))?, Mix::Write).map(drop)
+}
+
+/// Which fio is in a place.
+fn version(place: &dyn Place) -> Result<String, String> {
+    let output = place.run(&Command::new("fio").arg("--version").deadline(PATIENCE));
+    match output {
+        Ok(output) if output.status.success() => {
+            let text: String = output.text().trim().chars().filter(|c| !c.is_control()).take(80).collect();
+            Ok(text)
+        }
+        // How lxc-attach and a shell say that there is no such program.
+        Ok(output) if output.status.code() == Some(127) => {
+            Err(format!("fio is not installed {}", place.describe()))
+        }
+        Ok(output) => Err(format!("fio cannot be run {}: {}", place.describe(), output.errors().trim())),
+        Err(PlaceError::Process { source: ProcessError::NotInstalled { .. }, .. }) => {
+            Err(format!("fio is not installed {}", place.describe()))
+        }
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Runs fio in a place.
+fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
+    let output = place.run(command).map_err(|error| chain(&error))?;
+    // More is not read; and a guest could print without end.
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(parse::LIMIT + 1)]).into_owned();
+    Ok(RawOutput {
+        place: place.describe(),
+        command: command.to_string(),
+        status: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    })
+}
+
+/// Whether fio did what it was asked for; why not, else.
+fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
+    fio::json(raw.stdout.as_bytes(), mix).map_err(|error| match (&error, raw.stderr.trim()) {
+        (ParseError::Empty { .. }, said) if !said.is_empty() => {
+            said.lines().next().unwrap_or_default().chars().take(300).collect()
+        }
+        _ => error.to_string(),
+    })
+}
+
+/// The best way that works at all ends, and the ends at which any works.
+fn choose_way(
+    arms: Vec<Arm>,
+    found: &mut Found<'_>,
+    preparation: &mut Preparation,
+    label: &str,
+) -> Option<(Vec<Arm>, Way)> {
+    let mut refused: Vec<(Way, Vec<Option<String>>)> = Vec::new();
+    for way in Way::ALL {
+        let refusals: Vec<Option<String>> = arms.iter().map(|arm| refusal(arm, way, USUAL_BLOCK)).collect();
+        let works = refusals.iter().all(Option::is_none);
+        refused.push((way, refusals));
+        if works {
+            break;
+        }
+    }
+    // An end at which nothing works must not keep the other from being measured.
+    let lost = |at: usize| refused.iter().all(|(_, refusals)| refusals[at].is_some());
+    for (at, arm) in arms.iter().enumerate().filter(|(at, _)| lost(*at)) {
+        let why = refused.first().and_then(|(_, refusals)| refusals[at].clone()).unwrap_or_default();
+        found.miss_at(&arm.vantage, &why);
+    }
+    let ends: Vec<usize> = (0..arms.len()).filter(|at| !lost(*at)).collect();
+    let works = |(_, refusals): &&(Way, Vec<Option<String>>)| ends.iter().all(|at| refusals[*at].is_none());
+    let chosen = refused.iter().find(works).map(|(way, _)| *way);
+    let arms: Vec<Arm> =
+        arms.into_iter().enumerate().filter(|(at, _)| ends.contains(at)).map(|(_, arm)| arm).collect();
+    if arms.is_empty() {
+        return None;
+    }
+    let Some(way) = chosen else {
+        found.miss(|_, _| true, "fio cannot be used the same way on the host and in the guest");
+        return None;
+    };
+    let first = refused.first().and_then(|(_, refusals)| refusals.iter().flatten().next());
+    if let Some(why) = first.filter(|_| way != Way::ALL[0]) {
+        let cache = match way.direct {
+            true => "",
+            false => "; what is measured is the page cache as well",
+        };
+        let direct = if way.direct { "direct" } else { "buffered" };
+        preparation.notes.push(format!(
+            "{label}: {direct} I/O through {} at both ends, because io_uring with direct I/O does not work: {why}{cache}",
+            way.engine
+        ));
+    }
+    Some((arms, way))
+}
+
+/// Why a block cannot be read this way at an end, if so.
+fn refusal(arm: &Arm, way: Way, block: u32) -> Option<String> {
+    let read = run(arm.place.as_ref(), &command::trial(way, &arm.file, block));
+    read.and_then(|raw| told(&raw, Mix::Read)).err()
+}
+
+/// Cells with blocks that are smaller than an end takes are missing.
+fn smaller_blocks(arms: &[Arm], way: Way, found: &mut Found<'_>) {
+    let sizes: BTreeSet<u32> = found.cells.iter().map(|(_, storage)| storage.block).collect();
+    for block in sizes.into_iter().filter(|block| *block < USUAL_BLOCK) {
+        let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block)?)));
+        let Some((arm, why)) = refused else { return };
+        let why = format!("{} takes no blocks of {block} bytes: {why}", arm.place.describe());
+        found.miss(|_, storage| storage.block == block, &why);
+    }
+}
+
+impl Taker for StorageTaker {
+    fn prepare(&mut self, cells: &[Planned]) -> Preparation {
+        let mut preparation = Preparation::default();
+        let mut by_target: BTreeMap<&str, Vec<(&Planned, &Storage)>> = BTreeMap::new();
+        for cell in cells {
+            match &cell.measurement.subject {
+                Subject::Storage(storage) => {
+                    by_target.entry(&storage.target).or_default().push((cell, storage))
+                }
+                Subject::Network(_) => {
+                    drop(preparation.missing.insert(cell.id.clone(), "it is no storage".to_owned()));
+                }
+            }
+        }
+        for (label, cells) in by_target {
+            let Some(target) = self.targets.get(label).cloned() else {
+                let why = format!("the model has no storage {label}");
+                preparation.missing.extend(cells.iter().map(|(cell, _)| (cell.id.clone(), why.clone())));
+                continue;
+            };
+            let mut found = Found { target: &target, cells, missing: BTreeMap::new() };
+            self.make_ready(label, &mut found, &mut preparation);
+            self.refused.extend(found.missing.clone());
+            preparation.missing.extend(found.missing);
+        }
+        preparation
+    }
+
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+        let Subject::Storage(storage) = &cell.measurement.subject else {
+            return Err("it is no storage".to_owned());
+        };
+        if let Some(why) = self.refused.get(&cell.id) {
+            return Err(why.clone());
+        }
+        let not_ready = || format!("{} was not made ready {}", storage.target, storage.place);
+        let target = self.targets.get(&storage.target).ok_or_else(not_ready)?;
+        if storage.mix != Mix::Read {
+            may_be_written(target)?;
+        }
+        let file = self.files.get(&(storage.target.clone(), storage.place.clone())).ok_or_else(not_ready)?;
+        let way = self.ways.get(&storage.target).ok_or_else(not_ready)?;
+        let place = self.scene.place(&storage.place)?;
+        run(place.as_ref(), &command::sample(*way, file, storage, target.size.0, dwell))
+    }
+
+    fn finish(&mut self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        for (vantage, file) in std::mem::take(&mut self.made_inside) {
+            let remove = Command::new("rm").args(["-f", "--", &file]).deadline(PATIENCE);
+            // A VM that is gone took the file with it, or keeps it where nobody can reach it now.
+            let outcome = self.scene.place(&vantage).and_then(|place| {
+                let output = place.run(&remove).map_err(|error| chain(&error))?;
+                output.succeeded().map(drop).map_err(|error| chain(&error))
+            });
+            complaints.extend(outcome.err().map(|why| format!("{file} was not removed {vantage}: {why}")));
+        }
+        let removed = std::mem::take(&mut self.made).into_iter().map(Scratch::remove);
+        complaints.extend(removed.filter_map(Result::err).map(|error| chain(&error)));
+        self.files.clear();
+        self.ways.clear();
+        complaints
+    }
+}

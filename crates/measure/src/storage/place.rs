@@ -1,0 +1,124 @@
+//! Where a target lies at each end, and what may not be written to.
+
+use std::path::PathBuf;
+
+use penstock_host::{
+    Command, Place, Root, chain,
+    device::{self, Device, used},
+    files,
+};
+
+/// More of a VM's tables is not read.
+const TABLE: usize = 1 << 20;
+
+/// The root directory of a container as the host reaches it; `None` for a VM, which is under another kernel.
+///
+/// # Errors
+///
+/// The guest has stopped.
+pub fn root_of(place: &dyn Place) -> Result<Option<PathBuf>, String> {
+    match place.namespace() {
+        Ok(Some(process)) => Ok(Some(PathBuf::from(format!("/proc/{process}/root")))),
+        Ok(None) => Ok(Some(PathBuf::from("/"))),
+        // A place under another kernel has no process here; one that has stopped answers nothing at all.
+        Err(_) if place.run(&Command::new("true")).is_ok() => Ok(None),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// The node of a device of this host, with every symbolic link resolved, and which device it is.
+pub fn device_here(path: &str) -> Result<(String, Device), String> {
+    let node = files::canonical(path).map_err(|error| match error.is_missing() {
+        true => format!("there is no {path} on the host"),
+        false => chain(&error),
+    })?;
+    match device::at(&node).map_err(|error| chain(&error))? {
+        Some(device) if device.block => Ok((node.to_string_lossy().into_owned(), device)),
+        _ => Err(format!("{path} on the host is no block device")),
+    }
+}
+
+/// Why a device of this host must not be written to, if so: the host, or anybody on it, uses it.
+pub fn in_use_here(node: &str, device: Device) -> Option<String> {
+    let root = Root::system();
+    let holder = || match device::is_held(node) {
+        Ok(false) => None,
+        Ok(true) => Some("somebody on this machine has it mounted or in use".to_owned()),
+        Err(error) => Some(chain(&error)),
+    };
+    used::conflict(&root, device, &used::by_host(&root)).or_else(holder)
+}
+
+/// Why the path of a container is not this device, if so.
+pub fn another_device_inside(root: &PathBuf, path: &str, here: Device) -> Option<String> {
+    let inside = device::hold_in_root(root, path)
+        .map_err(|error| chain(&error))
+        .and_then(|held| held.device().map_err(|error| error.to_string()));
+    match inside {
+        Ok(Some(inside)) if inside == here => None,
+        Ok(Some(inside)) => Some(format!("{path} is {inside} inside and {here} on the host")),
+        Ok(None) => Some(format!("{path} is no device inside")),
+        Err(why) => Some(why),
+    }
+}
+
+/// Why a device inside a VM must not be written to, if so: the VM uses it, or cannot be asked.
+pub fn in_use_inside(place: &dyn Place, path: &str) -> Option<String> {
+    let table = |file: &str| {
+        let bytes = place.read(file, TABLE).map_err(|error| {
+            format!("whether {path} is in use {} cannot be told: {error}", place.describe())
+        })?;
+        Ok::<String, String>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let (mounts, swaps) = match (table("/proc/self/mountinfo"), table("/proc/swaps")) {
+        (Ok(mounts), Ok(swaps)) => (mounts, swaps),
+        (Err(why), _) | (_, Err(why)) => return Some(why),
+    };
+    let resolve = Command::new("readlink").args(["-f", path]);
+    let resolved = place.run(&resolve).ok().filter(|output| output.status.success());
+    let resolved = resolved.map_or_else(|| path.to_owned(), |output| output.text().trim().to_owned());
+    named_in(&mounts, &swaps, &[path, &resolved]).map(|why| format!("{path} is {why} {}", place.describe()))
+}
+
+/// What a device, or a partition of it, is used for by these tables.
+fn named_in(mounts: &str, swaps: &str, names: &[&str]) -> Option<String> {
+    // A partition's name begins with its disk's.
+    let named = |source: &str| names.iter().any(|name| !name.is_empty() && source.starts_with(name));
+    for line in mounts.lines() {
+        // Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the source the second after " - ".
+        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        if source.is_some_and(named) {
+            return Some(format!("mounted at {}", line.split(' ').nth(4).unwrap_or("?")));
+        }
+        // The kernel's own name for what it mounted first.
+        if source == Some("/dev/root") {
+            return Some("perhaps what /dev/root stands for, mounted".to_owned());
+        }
+    }
+    let swap = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next()).any(named);
+    swap.then(|| "swap space".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_vm_uses() {
+        let mounts = "22 1 8:2 / / rw shared:1 - ext4 /dev/vda2 rw\n23 22 0:21 / /proc rw - proc proc rw\n";
+        let swaps = "Filename\tType\n/dev/vdb partition 1 0 -2\n";
+        let used = |names: &[&str]| named_in(mounts, swaps, names);
+        assert_eq!(used(&["/dev/vda"]).as_deref(), Some("mounted at /"), "a part of it is");
+        assert_eq!(used(&["/dev/disk/by-id/x", "/dev/vda2"]).as_deref(), Some("mounted at /"));
+        assert_eq!(used(&["/dev/vdb"]).as_deref(), Some("swap space"));
+        assert_eq!(used(&["/dev/vdc", ""]), None);
+        let first = "22 1 8:2 / / rw - ext4 /dev/root rw\n";
+        assert!(named_in(first, swaps, &["/dev/vdc"]).is_some(), "nobody can tell which that is");
+    }
+
+    #[test]
+    fn devices_of_this_host() {
+        assert!(device_here("/dev/no-such-disk").unwrap_err().contains("there is no"));
+        assert!(device_here("/dev/null").unwrap_err().contains("is no block device"));
+    }
+}
