@@ -180,7 +180,8 @@ impl Matrix {
     }
 
     /// How early each block of [`Matrix::blocks`] is taken in where the time is not enough for all; 0 first. What a line
-    /// needs is first, then the largest, the smallest and 1 KiB messages (4 KiB blocks), which most can be seen from.
+    /// needs is first, then the largest, the smallest and 1 KiB messages (4 KiB blocks, one
+    /// at a time), which most can be seen from.
     pub fn priorities(&self, expect: &[Expectation]) -> Vec<u32> {
         let needed = |cell: &Planned| {
             let of = |expectation: &Expectation| match expectation.bound() {
@@ -194,8 +195,11 @@ impl Matrix {
             let (least, greatest) = alike
                 .map(Planned::size)
                 .fold((u32::MAX, 0), |(least, greatest), size| (least.min(size), greatest.max(size)));
-            let middle = if network_of(&cell.measurement).is_some() { 1024 } else { 4096 };
-            [least, middle, greatest].contains(&cell.size())
+            let (middle, alone) = match &cell.measurement.subject {
+                Subject::Network(_) => (1024, true),
+                Subject::Storage(storage) => (4096, (storage.depth, storage.jobs) == (1, 1)),
+            };
+            alone && [least, middle, greatest].contains(&cell.size())
         };
         let of_block = |block: &Vec<usize>| {
             let mut cells = block.iter().map(|position| &self.cells[*position]);

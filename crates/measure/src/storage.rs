@@ -241,8 +241,9 @@ impl StorageTaker {
             let made = match theirs {
                 Some(_) => Ok(()),
                 None => {
+                    // It is removed in the end, also when it cannot be filled.
                     self.made_inside.push((inside.clone(), file_inside.clone()));
-                    lay_out_inside(place.as_ref(), &file_inside, size)
+                    lay_out_inside(place.as_ref(), &target.path, &file_inside, size)
                 }
             };
             match made {
@@ -316,7 +317,12 @@ fn may_be_written(target: &StorageTarget) -> Result<(), String> {
 }
 
 /// Has fio in a VM make a file.
-fn lay_out_inside(place: &dyn Place, file: &str, size: u64) -> Result<(), String> {
+fn lay_out_inside(place: &dyn Place, directory: &str, file: &str, size: u64) -> Result<(), String> {
+    // fio would make a directory that is missing, and nobody would remove it.
+    let there = place.run(&Command::new("test").args(["-d", directory]).deadline(PATIENCE));
+    if !there.map_err(|error| chain(&error))?.status.success() {
+        return Err(format!("there is no directory {directory} {}", place.describe()));
+    }
     told(&run(place, &command::lay_out(file, size))?, Mix::Write).map(drop)
 }
 

@@ -6,7 +6,7 @@ use penstock_model::{
     verdict::Vantage,
 };
 
-use crate::matrix::{self, Matrix, Planned};
+use crate::matrix::{self, Matrix, Null, Planned, join};
 
 /// The targets of a model: those of `measure: storage`, each with its path on the host, where it has one that the model
 /// tells. A device of a container is the device that it was given.
@@ -34,21 +34,20 @@ pub fn is_device(target: &StorageTarget) -> bool {
 
 /// The cells of all targets of a model: the host first, which guests are compared with. What may not be written to has no
 /// cells that write. `quick`: one block size, depth and number of jobs.
-pub fn matrix(model: &Model, quick: bool, null: bool) -> Matrix {
-    let mut all = Matrix::default();
-    for target in targets(model) {
-        let Some(guest) = model.guests.get(&target.guest) else { continue };
-        // A container's directory is there on the host as well, through the container's root.
-        let on_host = guest.kind == GuestKind::Container || target.host.is_some();
-        let host = on_host.then_some((Vantage::Host, EndKind::Host));
-        let inside = (Vantage::Guest(target.guest.clone()), EndKind::from(guest.kind));
-        let at: Vec<_> = host.into_iter().chain([inside]).collect();
-        let cells = matrix::storage(&label(&target), &at, quick, null).cells;
-        let first = all.cells.iter().map(|cell| cell.block + 1).max().unwrap_or(0);
-        let allowed = cells.into_iter().filter(|cell| target.write || !writes(cell));
-        all.cells.extend(allowed.map(|cell| Planned { block: first + cell.block, ..cell }));
-    }
-    all
+pub fn matrix(model: &Model, quick: bool, null: Null) -> Matrix {
+    targets(model).iter().map(|target| of_target(model, target, quick, null)).fold(Matrix::default(), join)
+}
+
+fn of_target(model: &Model, target: &StorageTarget, quick: bool, null: Null) -> Matrix {
+    let Some(guest) = model.guests.get(&target.guest) else { return Matrix::default() };
+    // A container's directory is there on the host as well, through the container's root.
+    let on_host = target.host.is_some() || (guest.kind == GuestKind::Container && !is_device(target));
+    let host = on_host.then_some((Vantage::Host, EndKind::Host));
+    let inside = (Vantage::Guest(target.guest.clone()), EndKind::from(guest.kind));
+    let at: Vec<_> = host.into_iter().chain([inside]).collect();
+    let mut matrix = matrix::storage(&label(target), &at, quick, null);
+    matrix.cells.retain(|cell| target.write || !writes(cell));
+    matrix
 }
 
 /// Whether a cell writes.
