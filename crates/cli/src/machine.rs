@@ -47,6 +47,11 @@ impl Machine {
         }
     }
 
+    /// Where its file systems are.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
     /// Everything found on it, with the guests that are defined there.
     pub fn inventory(&self) -> Result<Inventory, Failure> {
         if !self.root.is_system() {

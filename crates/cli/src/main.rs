@@ -6,10 +6,13 @@
 mod arguments;
 mod boards;
 mod commands;
+mod evidence;
 mod failure;
 mod generated_files;
 mod inventory_table;
+mod live;
 mod machine;
+mod measuring;
 mod model_file;
 mod printer;
 mod progress;

@@ -6,10 +6,12 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use penstock_host::terminal;
 use serde::Serialize;
 
 use crate::{
     failure::{Failure, Status, sources},
+    live::Canvas,
     settings::Settings,
 };
 
@@ -108,6 +110,28 @@ impl Printer {
             }
         }
         bar.set_position((done.clamp(0.0, 1.0) * 1000.0) as u64);
+    }
+
+    /// Where a picture of what goes on can be drawn; `None` where nothing is redrawn.
+    pub fn canvas(&self) -> Option<Canvas> {
+        let (width, height) = terminal::size().unwrap_or((80, 24));
+        // One column less: a line that fills the last one wraps on some terminals.
+        let canvas =
+            Canvas { width: width.saturating_sub(1), height: height.saturating_sub(1), color: self.color };
+        (self.interactive && !self.quiet).then_some(canvas)
+    }
+
+    /// A picture of what goes on, drawn over the one before it.
+    pub fn picture(&mut self, lines: &[String]) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        bar.set_message(lines.join("\n"));
+        bar.tick();
     }
 
     /// What went on is over.

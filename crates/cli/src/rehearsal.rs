@@ -2,14 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     path::Path,
     time::{Duration, Instant, SystemTime},
 };
 
 use penstock_board::{Board, Design};
-use penstock_host::{Command, Output, Place, files};
-use penstock_model::{Inventory, digest::sha256};
+use penstock_host::{Command, Output, Place};
+use penstock_model::Inventory;
 use penstock_plan::generate::MOST_BYTES;
 use penstock_report::{
     Evidence,
@@ -21,7 +20,9 @@ use serde::de::DeserializeOwned;
 use crate::{
     boards::{self, Boards},
     commands::{apply::Carried, verify::Verified},
+    evidence,
     failure::{Failure, OrFail, Status},
+    measuring::{outcome, remote::Measuring},
     model_file::ModelFile,
     printer::Printer,
 };
@@ -48,17 +49,7 @@ pub struct Rehearsal<'a> {
 impl<'a> Rehearsal<'a> {
     /// A rehearsal of `file` that starts at `now`.
     pub fn new(file: &'a ModelFile, id: String, now: SystemTime) -> Rehearsal<'a> {
-        let mut evidence = Evidence::default();
-        evidence.run.id = id;
-        evidence.run.started = humantime::format_rfc3339_seconds(now).to_string();
-        evidence.run.command = env::args().collect();
-        evidence.versions.penstock = env!("CARGO_PKG_VERSION").to_owned();
-        evidence.versions.commit =
-            option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned);
-        evidence.model.name = file.source.name.clone();
-        evidence.model.text = file.source.text.clone();
-        evidence.hashes.model = Some(sha256(&file.source.text));
-        evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), true);
+        let evidence = evidence::begun(file, id, now, true);
         Rehearsal {
             file,
             evidence,
@@ -75,41 +66,43 @@ impl<'a> Rehearsal<'a> {
         boards: &Boards,
         design: Design,
         cold: bool,
+        measuring: Option<Measuring<'_>>,
         printer: &mut Printer,
     ) -> Result<(), Failure> {
         // The model's `match` speaks of the real machine; here a NIC is the PF that was made for it.
         self.nics = design.nics.iter().map(|nic| format!("--nic={}={}", nic.name, nic.mac)).collect();
-        let image = self.timed("image", || boards.image(printer))?;
+        let image = self.timed("image", |_| boards.image(printer))?;
         self.evidence.hashes.image = Some(image.digest().to_owned());
-        let mut board = self.timed("boot", || boards.up(design, &image, None, cold, printer))?;
+        let mut board = self.timed("boot", |_| boards.up(design, &image, None, cold, printer))?;
         self.evidence.versions.qemu = Some(board.emulator_version().to_owned());
         let (name, why) = board.accelerator();
         self.evidence.versions.accelerator = Some(Accelerator { name: name.to_owned(), why: why.to_owned() });
-        let outcome = self.inside(&mut board, printer);
+        let outcome = self.inside(&mut board, measuring, printer);
         self.bring_consoles(&board);
         self.bring_generated(&board);
         self.evidence.serial_log = Some(board.serial_log());
-        let down = self.timed("down", || board.down().or_fail(Status::Missing));
+        let down = self.timed("down", |_| board.down().or_fail(Status::Missing));
         outcome.and(down)
     }
 
     /// What happens inside the board: the same verbs that a user types on a real host.
-    fn inside(&mut self, board: &mut Board, printer: &mut Printer) -> Result<(), Failure> {
+    fn inside(
+        &mut self,
+        board: &mut Board,
+        measuring: Option<Measuring<'_>>,
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
         printer.doing("Copying penstock and the model into the board");
-        let binary = env::current_exe().or_fail(Status::Missing)?;
-        self.evidence.hashes.binary = Some(sha256(&files::read(&binary).or_fail(Status::Missing)?));
-        let model = self.timed("copy", || boards::furnish(board, self.file))?;
+        self.evidence.hashes.binary = Some(evidence::binary()?);
+        let model = self.timed("copy", |_| boards::furnish(board, self.file))?;
 
         printer.doing("Scanning the board");
-        let inventory: Inventory = self.timed("scan", || told(ask(board, &["scan", "--json"], &[])?))?;
-        let bytes = serde_json::to_vec(&inventory).or_fail(Status::Missing)?;
-        self.evidence.hashes.inventory = Some(sha256(&bytes));
-        self.evidence.versions.kernel = Some(inventory.kernel.release.clone());
-        self.evidence.notes.extend(inventory.unknown.iter().cloned());
+        let inventory: Inventory = self.timed("scan", |_| told(ask(board, &["scan", "--json"], &[])?))?;
+        evidence::scanned(&mut self.evidence, &inventory)?;
 
         let nics = self.nics.clone();
         printer.doing("Applying the model to the board");
-        let output = self.timed("apply", || ask(board, &["apply", "--json", "--quiet", &model], &nics))?;
+        let output = self.timed("apply", |_| ask(board, &["apply", "--json", "--quiet", &model], &nics))?;
         let carried: Option<Carried> = serde_json::from_slice(&output.stdout).ok();
         if let Some(carried) = &carried {
             self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
@@ -125,9 +118,17 @@ impl<'a> Rehearsal<'a> {
         }
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
-        let output = self.timed("verify", || ask(board, &["verify", "--json", &model], &nics))?;
+        let output = self.timed("verify", |_| ask(board, &["verify", "--json", &model], &nics))?;
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
+        if let Some(measuring) = measuring {
+            printer.doing("Measuring, inside the board");
+            self.timed("measure", |evidence| {
+                let outcome = measuring.perform(board, &model, &nics, printer);
+                evidence.measurements = Some(outcome.measurements);
+                outcome.ended
+            })?;
+        }
         self.complete = true;
         Ok(())
     }
@@ -161,7 +162,10 @@ impl<'a> Rehearsal<'a> {
 
     /// Whether all was done and all that was seen is as the model says.
     pub fn holds(&self) -> bool {
-        self.complete && self.evidence.holds()
+        let measured = self.evidence.measurements.as_ref();
+        self.complete
+            && self.evidence.holds()
+            && measured.is_none_or(|measured| outcome::status(measured) == Status::Holds)
     }
 
     /// The evidence, with how it ended.
@@ -171,9 +175,13 @@ impl<'a> Rehearsal<'a> {
         self.evidence
     }
 
-    fn timed<T>(&mut self, name: &str, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    fn timed<T>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut Evidence) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let started = Instant::now();
-        let outcome = act();
+        let outcome = act(&mut self.evidence);
         self.evidence.phases.push(Phase { name: name.to_owned(), took: started.elapsed() });
         outcome
     }
@@ -191,7 +199,7 @@ fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
 }
 
 /// A verb inside the board did not do what it should; what it said is passed on with its exit status.
-fn refused(verb: &str, output: &Output) -> Failure {
+pub fn refused(verb: &str, output: &Output) -> Failure {
     let status = match output.status.code() {
         Some(2) => Status::BadInput,
         Some(3) => Status::Refused,

@@ -6,13 +6,14 @@ use std::{
     time::SystemTime,
 };
 
-use penstock_host::files;
+use penstock_host::files::{self, FileError};
 use penstock_report::Evidence;
 
 use crate::failure::{Failure, OrFail, Status};
 
-/// A new directory for one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, and what was
-/// brought out of the machine: `consoles/GUEST.log`.
+/// The directory of one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, what was brought out of
+/// the machine: `consoles/GUEST.log`, `generated/`; and of a run that measures what it was asked for and every sample with
+/// the tool's own output, as soon as it was taken: `run.json`, `samples.jsonl`.
 pub struct RunDirectory {
     path: PathBuf,
 }
@@ -34,6 +35,11 @@ impl RunDirectory {
             return Err(Failure::new(Status::BadInput, text).hint("name another with --output"));
         }
         Ok(RunDirectory { path })
+    }
+
+    /// The directory of an earlier run that goes on.
+    pub fn of_earlier(path: &Path) -> RunDirectory {
+        RunDirectory { path: path.to_owned() }
     }
 
     /// Where it is.
@@ -58,14 +64,28 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Writes the evidence and its renderings, each file whole or not at all.
+    /// Writes the evidence and its renderings, each file whole or not at all. What cannot be written, on a full disk, keeps
+    /// nothing else from being tried.
     pub fn keep(&self, evidence: &Evidence) -> Result<(), Failure> {
-        let keep =
-            |name: &str, text: &str| files::write_atomic(self.path.join(name), text).or_fail(Status::Missing);
-        keep("model.yaml", &evidence.model.text)?;
-        keep("serial.log", evidence.serial_log.as_deref().unwrap_or_default())?;
-        keep("evidence.json", &evidence.json())?;
-        keep("report.md", &penstock_report::markdown(evidence))?;
-        keep("report.html", &penstock_report::html(evidence))
+        // The evidence first: all others can be made from it.
+        type Render = fn(&Evidence) -> String;
+        let renderings: [(&str, Render); 5] = [
+            ("evidence.json", |evidence| evidence.json()),
+            ("model.yaml", |evidence| evidence.model.text.clone()),
+            ("serial.log", |evidence| evidence.serial_log.clone().unwrap_or_default()),
+            ("report.md", penstock_report::markdown),
+            ("report.html", penstock_report::html),
+        ];
+        let mut failures: Vec<(&str, FileError)> = Vec::new();
+        for (name, render) in renderings {
+            let written = files::write_atomic(self.path.join(name), render(evidence));
+            failures.extend(written.err().map(|error| (name, error)));
+        }
+        let lost: Vec<&str> = failures.iter().map(|(name, _)| *name).collect();
+        let hint = format!("not kept: {}; all else is in {}", lost.join(", "), self.path.display());
+        match failures.into_iter().next() {
+            None => Ok(()),
+            Some((_, error)) => Err(Failure::new(Status::Missing, error).hint(hint)),
+        }
     }
 }

@@ -37,7 +37,7 @@ fn a_wrong_model_is_answered_with_the_place_and_exit_status_2() {
         "m.yaml",
         "nics: {NET0: {vfs: 1, loopbak: on}}\nguests: {a: {functions: [NET0#0]}}\n",
     );
-    for verb in ["check", "plan", "apply", "verify", "start", "stop", "rehearse"] {
+    for verb in ["check", "plan", "apply", "verify", "start", "stop", "measure", "rehearse"] {
         let run = penstock(directory.path(), &[verb, "m.yaml"]);
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{verb}: {}", run.stderr);
         assert!(run.stderr.contains("m.yaml:1:23"), "{verb}: {}", run.stderr);
@@ -117,4 +117,92 @@ fn a_bad_command_line_is_exit_status_2() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(penstock(directory.path(), &["chek"]).status, 2);
     assert_eq!(penstock(directory.path(), &["check"]).status, 2);
+}
+
+const SMALLEST: &str =
+    "nics: {NET0: {vfs: 2}}\nguests: {a: {functions: [NET0#0]}, b: {functions: [NET0#1]}}\n";
+
+#[test]
+fn how_to_measure_is_checked_before_anything_is_looked_at() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", SMALLEST);
+    for (words, said) in [
+        (["--dwell", "1"], "500ms"),
+        (["--dwell", "1ms"], "a sample lasts 100ms to 1h"),
+        (["--time-limit", "0s"], "`none` is no limit"),
+        (["--time-limit", "soon"], "12m"),
+        (["--half-width", "5"], "5% or 0.05"),
+        (["--half-width", "0%"], "more than nothing"),
+        (["--path", "vf-vf"], "vf-vf-inside"),
+        (["--protocol", "sctp"], "udp-stream"),
+        (["--only", "cpu"], "network"),
+    ] {
+        for verb in [&["measure"][..], &["rehearse", "--measure"]] {
+            let arguments = [verb, &["m.yaml"], &words].concat();
+            let run = penstock(directory.path(), &arguments);
+            assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
+            assert!(run.stderr.contains(said), "{arguments:?}: {}", run.stderr);
+        }
+    }
+    let run = penstock(directory.path(), &["rehearse", "m.yaml", "--dwell", "2s"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("add --measure"), "{}", run.stderr);
+    let run = penstock(directory.path(), &["rehearse", "m.yaml", "--measure=some"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("quick"), "{}", run.stderr);
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing was touched: {left:?}");
+}
+
+#[test]
+fn only_a_run_of_the_same_model_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", SMALLEST);
+    let run = penstock(directory.path(), &["measure", "m.yaml", "--resume", "nowhere"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("nowhere/run.json") && run.stderr.contains("penstock measure"),
+        "{}",
+        run.stderr
+    );
+
+    let choice = r#"{"quick": true, "seed": 7, "only": null, "paths": [], "protocols": [], "rules": {"confidence": 0.95,
+        "half_width": 0.05, "minimum": 6, "maximum": 30, "warm_up": 1, "dwell_ms": 1000, "budget": null}}"#;
+    let asked = format!(
+        r#"{{"penstock": "0.1.0", "model": "{}", "started": "2026-01-01T00:00:00Z", "emulated": null, "choice": {choice}}}"#,
+        "0".repeat(64)
+    );
+    std::fs::create_dir(directory.path().join("run")).unwrap();
+    write(directory.path(), "run/run.json", asked);
+    let run = penstock(directory.path(), &["measure", "m.yaml", "--resume", "run"]);
+    assert_eq!(run.status, 3, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("was of another model") && run.stderr.contains("model.yaml"),
+        "{}",
+        run.stderr
+    );
+
+    write(directory.path(), "run/run.json", "{}");
+    let run = penstock(directory.path(), &["measure", "m.yaml", "--resume", "run"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    // What was measured is not chosen anew.
+    for more in [["--dwell", "2s"], ["--output", "other"], ["--seed", "1"]] {
+        let run =
+            penstock(directory.path(), &[&["measure", "m.yaml", "--resume", "run"], &more[..]].concat());
+        assert_eq!(run.status, 2, "{}", run.stderr);
+        assert!(run.stderr.contains("cannot be used with"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_model_without_paths_says_which_and_why() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", "nics: {NET0: {vfs: 1}}\n");
+    let run = penstock(directory.path(), &["measure", "m.yaml", "--path", "bridge"]);
+    assert_eq!(run.status, 4, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("nothing to measure") && run.stderr.contains("bridge: no two containers"),
+        "{}",
+        run.stderr
+    );
 }

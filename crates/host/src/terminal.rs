@@ -2,12 +2,13 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
 
 use nix::{
     errno::Errno,
+    libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::termios::{FlushArg, SetArg, Termios, cfmakeraw, tcflush, tcgetattr, tcsetattr},
     unistd,
@@ -96,6 +97,16 @@ pub fn read_input(buffer: &mut [u8], patience: Duration) -> io::Result<Input> {
         Err(Errno::EINTR | Errno::EAGAIN) => Ok(Input::Nothing),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Columns and lines of the terminal that standard error is; `None` when it is none, or does not tell.
+#[allow(unsafe_code)]
+pub fn size() -> Option<(usize, usize)> {
+    nix::ioctl_read_bad!(window_size, libc::TIOCGWINSZ, libc::winsize);
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes a `winsize` to where it is told and nothing beyond (tty_ioctl(4)); `size` is one.
+    unsafe { window_size(io::stderr().as_raw_fd(), &mut size) }.ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// Whether nobody reads standard output any more: the other end of a pipe was closed, or a terminal hung up.

@@ -7,6 +7,7 @@ mod console;
 mod generate;
 mod guests;
 mod inside;
+mod measure;
 mod plan;
 mod rehearse;
 mod scan;
@@ -34,6 +35,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Stop(arguments) => guests::stop(&arguments, settings, printer),
         Verb::Status => status::run(settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
+        Verb::Measure(arguments) => measure::run(&arguments, settings, printer),
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema => schema::run(printer),

@@ -3,9 +3,10 @@
 use std::time::SystemTime;
 
 use crate::{
-    arguments::Rehearse,
+    arguments::{Extent, Rehearse},
     boards::Boards,
     failure::{Failure, Status},
+    measuring::{Choice, remote::Measuring},
     model_file,
     printer::Printer,
     rehearsal::Rehearsal,
@@ -15,15 +16,21 @@ use crate::{
 
 /// Boots, applies, verifies, and leaves a run directory whatever happens.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    if arguments.measure.is_none() && arguments.tuning.is_given() {
+        let text = "it was said how to measure, and not that anything is to be measured";
+        return Err(Failure::new(Status::BadInput, text).hint("add --measure, or --measure=full"));
+    }
     let file = model_file::read(&arguments.model, printer)?;
     let inventory = arguments.inventory.as_deref().map(model_file::read_inventory).transpose()?;
     let boards = Boards::new(settings);
     let design = boards.design(&file, inventory.as_ref())?;
 
-    let directory =
-        RunDirectory::create(arguments.output.as_deref(), &file.model.machine, SystemTime::now())?;
-    let mut rehearsal = Rehearsal::new(&file, directory.id(), SystemTime::now());
-    let outcome = rehearsal.perform(&boards, design, arguments.cold, printer);
+    let now = SystemTime::now();
+    let directory = RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?;
+    let choice = arguments.measure.map(|extent| Choice::new(extent == Extent::Quick, &arguments.tuning, now));
+    let measuring = choice.map(|choice| Measuring::new(&file, choice, directory.path(), now)).transpose()?;
+    let mut rehearsal = Rehearsal::new(&file, directory.id(), now);
+    let outcome = rehearsal.perform(&boards, design, arguments.cold, measuring, printer);
     let status = match &outcome {
         Ok(()) if rehearsal.holds() => Status::Holds,
         Ok(()) => Status::DoesNotHold,

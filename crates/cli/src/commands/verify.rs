@@ -1,9 +1,10 @@
 //! `penstock verify MODEL`: re-reads kernel and guests, one verdict per attribute.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use penstock_apply::{KernelEyes, verify};
-use penstock_model::{Outcome, Verdict};
+use indexmap::IndexMap;
+use penstock_apply::{GuestPlace, KernelEyes, verify};
+use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict};
 use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::{
     arguments::Verify,
     failure::{Failure, Status},
     machine::Machine,
-    model_file,
+    model_file::{self, ModelFile},
     printer::Printer,
     settings::Settings,
 };
@@ -29,24 +30,47 @@ pub struct Verified {
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
+    let patience = Duration::from_millis(arguments.patience);
+    let Seen { verdicts, .. } = look(&file, &machine, patience, printer)?;
+    printer.done();
+    let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
+    let verified = Verified { holds, verdicts };
+    printer.data(&verified, || table(&verified.verdicts))?;
+    Ok(if holds { Status::Holds } else { Status::DoesNotHold })
+}
+
+/// What was seen, and what it was seen with.
+pub struct Seen {
+    /// The machine.
+    pub inventory: Inventory,
+    /// The PF of each NIC.
+    pub nics: IndexMap<NicName, Bdf>,
+    /// The guests.
+    pub places: BTreeMap<GuestName, GuestPlace>,
+    /// What is to be said of all of it.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Looks at everything that the model asks for.
+pub fn look(
+    file: &ModelFile,
+    machine: &Machine,
+    patience: Duration,
+    printer: &mut Printer,
+) -> Result<Seen, Failure> {
     printer.doing("Looking at this machine");
     let inventory = machine.inventory()?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
         .map_err(|found| model_file::explain(&found, &file.source, printer))?;
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
-    let patience = Duration::from_millis(arguments.patience);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
     verdicts.extend(machine.limits(&file.model));
     verdicts.extend(machine.placement(&file.model, &inventory));
     let found = Found { inventory: &inventory, nics: &nics };
     let generated = generate::verdicts(&file.model, found, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
-    printer.done();
-    let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
-    let verified = Verified { holds, verdicts };
-    printer.data(&verified, || table(&verified.verdicts))?;
-    Ok(if holds { Status::Holds } else { Status::DoesNotHold })
+    Ok(Seen { inventory, nics, places, verdicts })
 }
 
 /// Every verdict that does not hold in full, then the count of each outcome.

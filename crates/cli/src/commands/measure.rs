@@ -1,0 +1,148 @@
+//! `penstock measure MODEL`: measures every path between the model's functions, and storage, on this machine.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use penstock_measure::{event::Event, journal::Journal, matrix::Matrix, record::Record};
+use penstock_model::{Verdict, digest::sha256};
+use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
+
+use crate::{
+    arguments::Measure,
+    commands::verify::{self, Seen},
+    evidence,
+    failure::{Failure, Status},
+    machine::Machine,
+    measuring::{Asked, Choice, outcome, perform::perform, samples, scene, watch::Watch, wire::Line},
+    model_file::{self, ModelFile},
+    printer::Printer,
+    run_directory::RunDirectory,
+    settings::Settings,
+};
+
+/// How long a link may take to come up, and a frame to arrive, while the machine is looked at beforehand.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks at the machine, measures it, and leaves a run directory.
+pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let began = Instant::now();
+    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let now = SystemTime::now();
+    let model = sha256(&file.source.text);
+    let earlier = arguments.resume.as_deref().map(|directory| Asked::of(directory, &model)).transpose()?;
+    let choice = match &earlier {
+        Some(asked) => asked.choice.clone(),
+        None => Choice::new(arguments.quick, &arguments.tuning, now),
+    };
+    let matrix = choice.matrix(&file.model);
+    if matrix.cells.is_empty() {
+        return Err(nothing(&file, &matrix));
+    }
+
+    let machine = Machine::here(settings);
+    let seen = verify::look(&file, &machine, PATIENCE, printer)?;
+    let looked = began.elapsed();
+    let Seen { inventory, nics, places, verdicts } = seen;
+    let emulated = match arguments.emulated {
+        true => Some("the board is emulated".to_owned()),
+        false => scene::emulated(&inventory, &nics, machine.root()),
+    };
+    let scene = scene::scene(&file.model, &nics, places, machine.root());
+    if let Some(why) = scene::nobody_there(&scene) {
+        let text = format!("there is nobody to measure between: {why}");
+        return Err(Failure::new(Status::Missing, text)
+            .hint(format!("start the guests first: `penstock apply {}`", file.source.name)));
+    }
+    warn(&verdicts, printer);
+    if let Some(why) = &emulated {
+        printer.say(format!("Only ratios will mean anything: {why}"));
+    }
+    let asked = earlier.unwrap_or_else(|| Asked {
+        penstock: env!("CARGO_PKG_VERSION").to_owned(),
+        model,
+        started: humantime::format_rfc3339_seconds(now).to_string(),
+        emulated,
+        choice,
+    });
+    if arguments.events {
+        Line::Verdicts(verdicts).tell();
+        let mut observe = |event: &Event| Line::Event(event.clone()).tell();
+        let (measurements, interrupted) =
+            perform(&file.model, &asked, &matrix, &scene, &[], &mut Outward, &mut observe);
+        let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
+        Line::Measured(Box::new(measurements)).tell();
+        printer.done();
+        return Ok(status);
+    }
+
+    let directory = match &arguments.resume {
+        Some(earlier) => RunDirectory::of_earlier(earlier),
+        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?,
+    };
+    asked.keep(directory.path())?;
+    let (records, mut samples) = samples::open(directory.path())?;
+    let mut watch = Watch::new(&matrix, &asked.choice.rules, asked.emulated.is_some());
+    printer.doing("Making ready");
+    printer.done();
+    let (measurements, interrupted) =
+        perform(&file.model, &asked, &matrix, &scene, &records, &mut samples, &mut |event| {
+            watch.event(event, printer);
+        });
+    printer.done();
+
+    let mut evidence: Evidence = evidence::begun(&file, directory.id(), now, asked.emulated.is_some());
+    evidence::scanned(&mut evidence, &inventory)?;
+    evidence.hashes.binary = Some(evidence::binary()?);
+    evidence.machine = Picture::of(&file.model, &inventory, &nics, asked.emulated.is_some());
+    evidence.verdicts = verdicts;
+    let phase = |name: &str, took| Phase { name: name.to_owned(), took };
+    evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
+    let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
+    let text = outcome::text(&measurements, &matrix);
+    evidence.measurements = Some(measurements);
+    evidence.run.took = began.elapsed();
+    evidence.run.exit = Some(status as u8);
+    let kept = directory.keep(&evidence);
+    printer.data(&evidence, || text)?;
+    kept?;
+    printer.say(format!("report: {}", directory.path().join("report.html").display()));
+    if interrupted {
+        let path = directory.path().display();
+        printer
+            .say(format!("Interrupted: go on with `penstock measure {} --resume {path}`", file.source.name));
+    }
+    Ok(status)
+}
+
+/// Why there is no cell.
+fn nothing(file: &ModelFile, matrix: &Matrix) -> Failure {
+    let whys: Vec<String> =
+        matrix.absent.iter().map(|absent| format!("\n  {}: {}", absent.path, absent.why)).collect();
+    Failure::new(Status::Missing, format!("{} gives nothing to measure:{}", file.source.name, whys.concat()))
+}
+
+/// Says loudly what of the machine is not as the model has it: what is measured then is another machine.
+fn warn(verdicts: &[Verdict], printer: &mut Printer) {
+    let not: Vec<&Verdict> = verdicts.iter().filter(|verdict| !verdict.holds()).collect();
+    if let Some(first) = not.first() {
+        printer.warn(format!(
+            "the machine is not as the model says in {} of {} points, the first being {} {}: wanted {}, seen {}; it is \
+             measured as it is",
+            not.len(),
+            verdicts.len(),
+            first.subject,
+            first.attribute,
+            first.wanted,
+            first.seen
+        ));
+    }
+}
+
+/// Records as lines for the Penstock outside the board.
+struct Outward;
+
+impl Journal for Outward {
+    fn append(&mut self, record: &Record) -> Result<(), String> {
+        Line::Record(record.clone()).tell();
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! The evidence of a run at its beginning: what is known before anything was done.
+
+use std::{env, time::SystemTime};
+
+use penstock_host::files;
+use penstock_model::{Inventory, digest::sha256};
+use penstock_report::{Evidence, machine::Machine};
+
+use crate::{
+    failure::{Failure, OrFail, Status},
+    model_file::ModelFile,
+};
+
+/// The evidence of a run of `file` that begins at `now`.
+pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> Evidence {
+    let mut evidence = Evidence::default();
+    evidence.run.id = id;
+    evidence.run.started = humantime::format_rfc3339_seconds(now).to_string();
+    evidence.run.command = env::args().collect();
+    evidence.versions.penstock = env!("CARGO_PKG_VERSION").to_owned();
+    evidence.versions.commit =
+        option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned);
+    evidence.model.name = file.source.name.clone();
+    evidence.model.text = file.source.text.clone();
+    evidence.hashes.model = Some(sha256(&file.source.text));
+    evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), emulated);
+    evidence
+}
+
+/// The hash of this binary.
+pub fn binary() -> Result<String, Failure> {
+    let path = env::current_exe().or_fail(Status::Missing)?;
+    Ok(sha256(&files::read(&path).or_fail(Status::Missing)?))
+}
+
+/// Takes in what is known of the machine.
+pub fn scanned(evidence: &mut Evidence, inventory: &Inventory) -> Result<(), Failure> {
+    let bytes = serde_json::to_vec(inventory).or_fail(Status::Missing)?;
+    evidence.hashes.inventory = Some(sha256(&bytes));
+    evidence.versions.kernel = Some(inventory.kernel.release.clone());
+    evidence.notes.extend(inventory.unknown.iter().cloned());
+    Ok(())
+}

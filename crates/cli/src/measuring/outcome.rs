@@ -1,0 +1,77 @@
+//! What a run came to, for a terminal and for the exit status.
+
+use std::fmt::Write;
+
+use penstock_measure::{event::Event, matrix::Matrix};
+use penstock_model::measurement::{Measurements, Status as CellStatus, Told};
+
+use crate::{
+    failure::Status,
+    live::{Live, time},
+};
+
+/// A terminal shows the table in this many columns.
+const WIDTH: usize = 110;
+/// No more reasons than this are listed.
+const REASONS: usize = 8;
+
+/// Whether it holds: when the model expects something, whether all of that holds; else whether something was measured and
+/// nothing is missing.
+pub fn status(measurements: &Measurements) -> Status {
+    let (measured, missing) = measurements.counts();
+    let holds = match measurements.rulings.as_slice() {
+        [] => measured > 0 && missing == 0,
+        rulings => rulings.iter().all(|ruling| ruling.told == Told::Holds),
+    };
+    if holds { Status::Holds } else { Status::DoesNotHold }
+}
+
+/// The table of what is known best, each `expect:` line, and what is missing.
+pub fn text(measurements: &Measurements, matrix: &Matrix) -> String {
+    let mut live = Live::new(matrix, &measurements.rules, measurements.emulated);
+    for cell in &measurements.cells {
+        let Some(summary) = cell.summary(cell.measurement.main_metric()) else { continue };
+        live.tell(&Event::Sampled {
+            cell: cell.id.clone(),
+            path: None,
+            metric: summary.metric,
+            value: Some(summary.median),
+            why: None,
+            median: Some(summary.median),
+            interval: summary.interval,
+            samples: summary.n,
+        });
+    }
+    let (measured, missing) = measurements.counts();
+    let mut text =
+        format!("{measured} of {} cells measured in {}\n", measured + missing, time(measurements.seconds));
+    live.tables(WIDTH, usize::MAX).into_iter().for_each(|line| {
+        let _ = writeln!(text, "{line}");
+    });
+    for ruling in &measurements.rulings {
+        let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
+        for claim in ruling.claims.iter().filter(|claim| claim.told != Told::Holds).take(REASONS) {
+            let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
+            let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let _ = writeln!(text, "  {} of {}{seen}{why}", claim.metric, claim.cell);
+        }
+    }
+    for (why, cells) in reasons(measurements).into_iter().take(REASONS) {
+        let _ = writeln!(text, "missing: {cells} cells: {why}");
+    }
+    text
+}
+
+/// Why cells are missing, the most frequent reason first.
+fn reasons(measurements: &Measurements) -> Vec<(&str, usize)> {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for cell in &measurements.cells {
+        let CellStatus::Missing { why } = &cell.status else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, cells)) => *cells += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    reasons.sort_by_key(|(_, cells)| std::cmp::Reverse(*cells));
+    reasons
+}

@@ -1,0 +1,93 @@
+//! The samples of a run as they were, in its directory: `samples.jsonl`, one JSON line a record, each on disk before the
+//! next sample is taken.
+
+use std::{fs::File, io::Write, path::Path};
+
+use penstock_host::files;
+use penstock_measure::{
+    journal::{self, Journal},
+    record::Record,
+};
+
+use crate::failure::{Failure, OrFail, Status};
+
+/// The file's name in a run directory.
+pub const SAMPLES: &str = "samples.jsonl";
+
+/// The file that records are appended to.
+pub struct Samples(File);
+
+/// The records of the run in `directory`, and its file to append to; made when there is none. A last line that was cut
+/// off, by a power cut or a full disk, is taken away.
+pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
+    let path = directory.join(SAMPLES);
+    let mut records = Vec::new();
+    if files::exists(&path) {
+        let text = files::read(&path).or_fail(Status::Missing)?;
+        let whole = journal::whole(&text);
+        records = journal::read_records(whole).or_fail(Status::BadInput).map_err(|failure| {
+            failure.hint(format!("{} is written by `penstock measure` alone", path.display()))
+        })?;
+        if whole.len() != text.len() {
+            files::write_atomic(&path, whole).or_fail(Status::Missing)?;
+        }
+    }
+    Ok((records, Samples(files::append(&path).or_fail(Status::Missing)?)))
+}
+
+impl Journal for Samples {
+    fn append(&mut self, record: &Record) -> Result<(), String> {
+        let mut line = serde_json::to_vec(record).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        let written = self.0.write_all(&line).and_then(|()| self.0.sync_data());
+        written.map_err(|error| format!("could not write {SAMPLES}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_measure::record::RecordOutcome;
+
+    use super::*;
+
+    fn record(position: u32) -> Record {
+        Record {
+            cell: "c".into(),
+            position,
+            round: 0,
+            warm_up: true,
+            at: 0.5,
+            seconds: 1.0,
+            outcome: RecordOutcome::Failed("two\nlines".into()),
+        }
+    }
+
+    #[test]
+    fn records_come_back_and_a_line_that_was_cut_off_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (records, mut samples) = open(directory.path()).unwrap();
+        assert_eq!(records, []);
+        samples.append(&record(0)).unwrap();
+        samples.0.write_all(b"{\"cell\": \"half").unwrap();
+        let (records, mut samples) = open(directory.path()).unwrap();
+        assert_eq!(records, [record(0)]);
+        samples.append(&record(1)).unwrap();
+        assert_eq!(open(directory.path()).unwrap().0, [record(0), record(1)]);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        files::write_atomic(directory.path().join(SAMPLES), "hello\n").unwrap();
+        let failure = open(directory.path()).err().unwrap();
+        assert_eq!(failure.status, Status::BadInput);
+        assert!(failure.error.unwrap().to_string().contains("line 1"), "it says where");
+    }
+
+    #[test]
+    fn a_full_disk_is_said() {
+        let mut samples = Samples(files::append("/dev/full").unwrap());
+        let said = samples.append(&record(0)).unwrap_err();
+        assert!(said.contains("samples.jsonl") && said.contains("space"), "{said}");
+    }
+}
