@@ -6,7 +6,11 @@ use std::collections::BTreeSet;
 use libfuzzer_sys::fuzz_target;
 use penstock_host::{
     Root,
-    scan::{capability, names, scan},
+    scan::{
+        capability,
+        lifelines::{Started, lifelines},
+        names, scan,
+    },
 };
 use penstock_testkit::sysfs;
 
@@ -22,6 +26,10 @@ fuzz_target!(|bytes: &[u8]| {
         let inventory = scan(&Root::at(directory.path()), None);
         for sriov in inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()) {
             assert!(sriov.vfs.len() <= usize::from(sriov.total_vfs));
+        }
+        let started = Started { ssh_connection: Some(text.chars().take(100).collect()), process: Some(1) };
+        for unknown in &lifelines(&Root::at(directory.path()), None, &started).unknown {
+            assert!(!unknown.why.contains(char::is_control));
         }
         for text in &inventory.unknown {
             assert!(!text.contains(char::is_control));

@@ -3,7 +3,13 @@
 //! An inventory is made by `scan` (crate `host`) and only read elsewhere. It is stable under `serde_json`, so that one
 //! machine's inventory can be planned against, or rehearsed, on another.
 
+mod lifelines;
+
 use std::collections::BTreeMap;
+
+pub use self::lifelines::{
+    Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +50,10 @@ pub struct Inventory {
     /// `scan` leaves it empty; the binary fills it in for a model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
+    /// What the machine's own life hangs on. `None`: nobody looked, as in inventories of an older Penstock. `scan` leaves it
+    /// so; the binary fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifelines: Option<Lifelines>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
 }

@@ -7,6 +7,7 @@ mod address;
 mod error;
 mod ethtool;
 mod link;
+mod route;
 mod socket;
 mod switch;
 mod vf;
@@ -25,6 +26,7 @@ use penstock_model::{
 
 pub use self::{
     error::NetlinkError,
+    route::Route,
     wait::{wait_for_interface, wait_for_udev},
 };
 use self::{
@@ -44,6 +46,8 @@ pub struct Reading {
     pub vfs: Vec<(VfIndex, VfState)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
+    /// Routes.
+    pub routes: Vec<Route>,
     /// Speeds in Mbit/s with the index of their interface.
     pub speeds: Vec<(u32, u32)>,
     /// Error numbers, with the kernel's own words.
@@ -59,6 +63,7 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.addresses.extend(address::interface_address(&message));
         reading.vfs.extend(vf::vf_states(&message));
         reading.switches.extend(switch::bridge_mode(&message));
+        reading.routes.extend(route::route(&message));
         reading.speeds.extend(ethtool::speed(&message));
         if matches!(message.kind, wire::NLMSG_ERROR | wire::NLMSG_DONE)
             && let (Some(errno), words) = wire::verdict(&message)

@@ -9,6 +9,7 @@ mod cpus;
 mod functions;
 mod interfaces;
 mod kernel;
+pub mod lifelines;
 pub mod names;
 mod reader;
 mod sriov;

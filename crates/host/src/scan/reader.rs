@@ -40,6 +40,24 @@ impl<'a> Reader<'a> {
         self.notes
     }
 
+    /// What was written down since the last time, which is then forgotten.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        self.noted.clear();
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The path without symbolic links, if it is there and below the root.
+    pub fn canonical(&self, path: &str) -> Option<String> {
+        let root = files::canonical(self.root.path("/")).ok()?;
+        let real = files::canonical(self.root.path(path)).ok()?;
+        Some(format!("/{}", real.strip_prefix(root).ok()?.to_str()?))
+    }
+
+    /// Where a symbolic link points, as it is written; `None` when there is none, or who asks may not know.
+    pub fn target(&self, path: &str) -> Option<String> {
+        files::read_link(self.root.path(path)).ok()?.to_str().map(str::to_owned)
+    }
+
     /// Whether something is there, after symbolic links.
     pub fn exists(&self, path: &str) -> bool {
         files::exists(self.root.path(path))
@@ -180,6 +198,13 @@ impl<'a> Reader<'a> {
                 Vec::new()
             }
         }
+    }
+
+    /// As [`Reader::list`], where it is no news that who asks may not know.
+    pub fn quiet_list(&self, path: &str) -> Vec<String> {
+        let mut names = files::list(self.root.path(path)).unwrap_or_default();
+        names.truncate(ENTRIES);
+        names
     }
 
     /// The numbers N of the entries `PREFIXN` of a directory; another entry with this prefix is noted if it starts

@@ -1,0 +1,297 @@
+//! What a machine's own life hangs on, followed down to the PCI functions: default routes, the SSH connection from which
+//! Penstock was started, the root file system, swap space and other mounts.
+//!
+//! What cannot be found out is told as such and never taken for "there is none".
+
+mod links;
+mod routes;
+mod session;
+mod storage;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use penstock_model::{
+    Bdf,
+    inventory::{Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
+};
+
+pub use self::session::Started;
+use self::{routes::Ways, storage::Carrier};
+use super::{LinkError, reader::Reader};
+use crate::{Netlink, Root, chain, netlink::Route};
+
+/// Where the devices of VFIO groups are opened.
+const VFIO: &str = "/dev/vfio";
+/// So many other mounts are looked into; a machine with more has them from few devices.
+const MOUNTS: usize = 256;
+
+/// What only netlink can tell of routes.
+pub trait Routes {
+    /// The routes of all tables that lead everywhere else.
+    fn defaults(&mut self) -> Result<Vec<Route>, LinkError>;
+
+    /// The index of the interface over which packets go to `peer`, sent from `from` where that is given.
+    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError>;
+}
+
+impl Routes for Netlink {
+    fn defaults(&mut self) -> Result<Vec<Route>, LinkError> {
+        Ok(self.default_routes()?)
+    }
+
+    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError> {
+        Ok(self.route_to(peer, from)?)
+    }
+}
+
+/// The lifelines of the machine whose file systems are under `root`, for a Penstock that was `started` so.
+///
+/// Without `routes`, as for a recorded tree, the main tables are read from `/proc/net/route` and `/proc/net/ipv6_route`.
+pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started) -> Lifelines {
+    let mut reader = Reader::new(root);
+    let mut found = Lifelines::default();
+    let mut ways = Ways::new(routes, &mut reader);
+    default_routes(&mut ways, &mut reader, &mut found);
+    connections(&mut ways, started, &mut reader, &mut found);
+    file_systems(&mut ways, &mut reader, &mut found);
+    found.holders = holders(&mut reader);
+    // Only names of processes are lost here, and who reads this asks for more than names.
+    let _ = reader.take_notes();
+    found
+}
+
+/// The lifelines of the machine that Penstock runs on.
+pub fn lifelines_here(started: &Started) -> Lifelines {
+    let root = Root::system();
+    match Netlink::open() {
+        Ok(mut netlink) => lifelines(&root, Some(&mut netlink), started),
+        Err(error) => {
+            let mut found = lifelines(&root, None, started);
+            found.cannot(LifelineSort::DefaultRoute, chain(&error));
+            found
+        }
+    }
+}
+
+/// Writing down what is not known.
+trait Cannot {
+    fn cannot(&mut self, sort: LifelineSort, why: impl Into<String>);
+}
+
+impl Cannot for Lifelines {
+    fn cannot(&mut self, sort: LifelineSort, why: impl Into<String>) {
+        let why = why.into().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let unknown = UnknownLifeline { sort, why };
+        if !self.unknown.contains(&unknown) {
+            self.unknown.push(unknown);
+        }
+    }
+}
+
+/// Adds a lifeline that takes these paths; those of one kind are one.
+fn add(found: &mut Lifelines, kind: LifelineKind, paths: Vec<LifelinePath>) {
+    let lifeline = match found.found.iter_mut().find(|lifeline| lifeline.kind == kind) {
+        Some(lifeline) => lifeline,
+        None => {
+            found.found.push(Lifeline { kind, paths: Vec::new() });
+            let last = found.found.len() - 1;
+            &mut found.found[last]
+        }
+    };
+    for path in paths {
+        if !lifeline.paths.contains(&path) {
+            lifeline.paths.push(path);
+        }
+    }
+}
+
+fn default_routes(ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    let sort = LifelineSort::DefaultRoute;
+    for (kind, interfaces) in ways.defaults(found) {
+        let mut paths = Vec::new();
+        for interface in interfaces {
+            match interface {
+                Ok(name) => paths.extend(followed(&name, sort, reader, found)),
+                Err(index) => {
+                    found.cannot(sort, format!("{kind} goes over interface {index}, which has no name here"))
+                }
+            }
+        }
+        add(found, kind, paths);
+    }
+    noted(sort, reader, found);
+}
+
+/// The paths from an interface down, with what could not be followed written down.
+fn followed(
+    name: &str,
+    sort: LifelineSort,
+    reader: &mut Reader<'_>,
+    found: &mut Lifelines,
+) -> Vec<LifelinePath> {
+    let (paths, lost) = links::below(name, reader);
+    lost.into_iter().for_each(|why| found.cannot(sort, why));
+    paths
+}
+
+fn noted(sort: LifelineSort, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    reader.take_notes().into_iter().for_each(|note| found.cannot(sort, note));
+}
+
+fn connections(ways: &mut Ways<'_>, started: &Started, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    let sort = LifelineSort::Ssh;
+    let (connections, unknown) = session::connections(started, reader);
+    unknown.into_iter().for_each(|why| found.cannot(sort, why));
+    for connection in connections {
+        let kind = LifelineKind::Ssh { peer: connection.peer.to_string(), own: connection.own };
+        let way = match &connection.interface {
+            Some(interface) => Ok(Some(interface.clone())),
+            None => ways.towards(connection.peer, connection.local),
+        };
+        let paths = match way {
+            Ok(Some(name)) => followed(&name, sort, reader, found),
+            Ok(None) => {
+                found.cannot(
+                    sort,
+                    format!("there is no route to {}, where {kind} comes from", connection.peer),
+                );
+                Vec::new()
+            }
+            Err(why) => {
+                found.cannot(sort, format!("the route to {} is not known: {why}", connection.peer));
+                Vec::new()
+            }
+        };
+        add(found, kind, paths);
+    }
+    noted(sort, reader, found);
+}
+
+/// Root, swap and what else is mounted.
+fn file_systems(ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    let Some(mounts) = storage::mounts(reader) else {
+        for sort in [LifelineSort::Root, LifelineSort::Mount] {
+            found.cannot(sort, "/proc/self/mountinfo could not be read");
+        }
+        let _ = reader.take_notes();
+        swaps(&[], ways, reader, found);
+        return;
+    };
+    // The last one is on top of the others.
+    match mounts.iter().rfind(|mount| mount.at == "/") {
+        None => found.cannot(LifelineSort::Root, "/proc/self/mountinfo has no file system at /"),
+        Some(root) => {
+            let carriers = storage::carriers(root, &mounts, reader);
+            carried(LifelineKind::Root, carriers, ways, reader, found);
+        }
+    }
+    noted(LifelineSort::Root, reader, found);
+    swaps(&mounts, ways, reader, found);
+    others(&mounts, ways, reader, found);
+}
+
+fn swaps(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    match storage::swaps(reader) {
+        None => found.cannot(LifelineSort::Swap, "/proc/swaps could not be read"),
+        Some(areas) => {
+            for area in areas {
+                let carriers = storage::carriers_of_swap(&area, mounts, reader);
+                carried(LifelineKind::Swap { area }, carriers, ways, reader, found);
+            }
+        }
+    }
+    noted(LifelineSort::Swap, reader, found);
+}
+
+/// Mounts beside the root: one for each set of functions, or the list would be long and say little.
+fn others(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifelines) {
+    let mut sources = BTreeSet::new();
+    let distinct = mounts.iter().filter(|mount| mount.at != "/" && mount.is_carried());
+    let distinct: Vec<_> = distinct.filter(|mount| sources.insert(mount.carrier_key())).collect();
+    if distinct.len() > MOUNTS {
+        let text = format!("{} file systems are mounted; {MOUNTS} of them were looked into", distinct.len());
+        found.cannot(LifelineSort::Mount, text);
+    }
+    for mount in distinct.into_iter().take(MOUNTS) {
+        let carriers = storage::carriers(mount, mounts, reader);
+        let mut alone = Lifelines::default();
+        carried(LifelineKind::Mount { at: mount.at.clone() }, carriers, ways, reader, &mut alone);
+        alone.unknown.into_iter().for_each(|unknown| found.cannot(unknown.sort, unknown.why));
+        for lifeline in alone.found {
+            let functions = |lifeline: &Lifeline| -> BTreeSet<Option<Bdf>> {
+                lifeline.paths.iter().map(|path| path.function).collect()
+            };
+            let own = functions(&lifeline);
+            let told = found
+                .found
+                .iter()
+                .any(|other| !other.kind.sort().is_of_the_network() && functions(other).is_superset(&own));
+            if !told {
+                found.found.push(lifeline);
+            }
+        }
+    }
+    noted(LifelineSort::Mount, reader, found);
+}
+
+/// Adds a lifeline for what these carry, with the way to a server that keeps it.
+fn carried(
+    kind: LifelineKind,
+    carriers: Result<Vec<Carrier>, String>,
+    ways: &mut Ways<'_>,
+    reader: &mut Reader<'_>,
+    found: &mut Lifelines,
+) {
+    let sort = kind.sort();
+    let carriers = carriers.unwrap_or_else(|why| {
+        found.cannot(sort, format!("what carries {kind} is not known: {why}"));
+        Vec::new()
+    });
+    let mut paths = Vec::new();
+    for carrier in carriers {
+        match carrier {
+            Carrier::Path(path) => paths.push(path),
+            Carrier::Lost(why) => found.cannot(sort, format!("what carries {kind} is not known: {why}")),
+            Carrier::Server { names, address } => match ways.towards(address, None) {
+                Ok(Some(interface)) => {
+                    for path in followed(&interface, sort, reader, found) {
+                        let names = names.iter().cloned().chain(path.names).collect();
+                        paths.push(LifelinePath { names, ..path });
+                    }
+                }
+                Ok(None) => found.cannot(sort, format!("there is no route to {address}, which keeps {kind}")),
+                Err(why) => found.cannot(sort, format!("the route to {address}, which keeps {kind}: {why}")),
+            },
+        }
+    }
+    // Of what is in memory, or of what nothing is known, there is nothing to tell.
+    if !paths.is_empty() {
+        add(found, kind, paths);
+    }
+}
+
+/// Who has opened a VFIO group, by each of its functions that is bound to VFIO. Only root sees all processes' files.
+fn holders(reader: &mut Reader<'_>) -> BTreeMap<Bdf, Vec<String>> {
+    let mut groups: BTreeMap<String, Vec<Bdf>> = BTreeMap::new();
+    let bound = reader.list("/sys/bus/pci/drivers/vfio-pci");
+    for bdf in bound.iter().filter_map(|name| name.parse::<Bdf>().ok()) {
+        if let Some(group) = reader.link_name(&format!("/sys/bus/pci/devices/{bdf}/iommu_group")) {
+            groups.entry(format!("{VFIO}/{group}")).or_default().push(bdf);
+        }
+    }
+    let mut holders: BTreeMap<Bdf, Vec<String>> = BTreeMap::new();
+    if groups.is_empty() {
+        return holders;
+    }
+    for id in session::processes(reader) {
+        let open: BTreeSet<String> = session::open_files(id, reader).into_iter().collect();
+        for function in open.iter().filter_map(|path| groups.get(path)).flatten() {
+            let name = session::name_of(id, reader).unwrap_or_default();
+            holders.entry(*function).or_default().push(format!("{name} (process {id})"));
+        }
+    }
+    holders
+}

@@ -1,0 +1,501 @@
+//! What the lives of recorded machines hang on, also of hostile ones.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, os::unix::fs::symlink, time::Instant};
+
+use penstock_host::{
+    Root,
+    scan::lifelines::{Started, lifelines},
+};
+use penstock_model::inventory::{LifelineSort, Lifelines};
+use penstock_testkit::sysfs;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// Two ports in a bond with a VLAN on it, a port in a bridge of Open vSwitch's making, a veth into a bridge.
+const NETWORK: &str = r"
+[/sys/devices/pci0000:00/0000:00:01.0]
+0000:01:00.0/net/eth0/ifindex = 2
+0000:01:00.0/net/eth0/flags = 0x1903
+0000:01:00.0/net/eth0/device -> ../../../0000:01:00.0
+0000:01:00.1/net/eth1/ifindex = 3
+0000:01:00.1/net/eth1/flags = 0x1903
+0000:01:00.1/net/eth1/device -> ../../../0000:01:00.1
+0000:02:00.0/virtio0/net/eth2/ifindex = 4
+0000:02:00.0/virtio0/net/eth2/flags = 0x1003
+0000:02:00.0/virtio0/net/eth2/device -> ../../../virtio0
+0000:03:00.0/usb1/1-1/1-1:1.0/net/usb0/ifindex = 9
+0000:03:00.0/usb1/1-1/1-1:1.0/net/usb0/flags = 0x1003
+0000:03:00.0/usb1/1-1/1-1:1.0/net/usb0/device -> ../../../1-1:1.0
+[/sys/devices/virtual/net]
+lo/ifindex = 1
+lo/flags = 0x9
+bond0/ifindex = 5
+bond0/flags = 0x1403
+bond0/bonding/slaves = eth0 eth1
+bond0/lower_eth0 -> ../../../pci0000:00/0000:00:01.0/0000:01:00.0/net/eth0
+bond0.7/ifindex = 6
+bond0.7/flags = 0x1003
+bond0.7/lower_bond0 -> ../bond0
+ovs-system/ifindex = 7
+ovs-system/iflink = 7
+ovs-system/lower_eth2 -> ../../../pci0000:00/0000:00:01.0/0000:02:00.0/virtio0/net/eth2
+br-ex/ifindex = 8
+br-ex/iflink = 8
+br-ex/flags = 0x1003
+veth0/ifindex = 10
+veth0/iflink = 11
+veth1/ifindex = 11
+veth1/iflink = 10
+veth1/master -> ../br0
+br0/ifindex = 12
+br0/brif/veth1 -> ../../veth1
+br0/brif/usb0 -> ../../../../pci0000:00/0000:00:01.0/0000:03:00.0/usb1/1-1/1-1:1.0/net/usb0
+away/ifindex = 13
+away/iflink = 2000
+wg0/ifindex = 14
+wg0/iflink = 14
+wg0/tun_flags = 0x1001
+[/sys/class/net]
+eth0 -> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/net/eth0
+eth1 -> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/eth1
+eth2 -> ../../devices/pci0000:00/0000:00:01.0/0000:02:00.0/virtio0/net/eth2
+usb0 -> ../../devices/pci0000:00/0000:00:01.0/0000:03:00.0/usb1/1-1/1-1:1.0/net/usb0
+lo -> ../../devices/virtual/net/lo
+bond0 -> ../../devices/virtual/net/bond0
+bond0.7 -> ../../devices/virtual/net/bond0.7
+ovs-system -> ../../devices/virtual/net/ovs-system
+br-ex -> ../../devices/virtual/net/br-ex
+veth0 -> ../../devices/virtual/net/veth0
+veth1 -> ../../devices/virtual/net/veth1
+br0 -> ../../devices/virtual/net/br0
+away -> ../../devices/virtual/net/away
+wg0 -> ../../devices/virtual/net/wg0
+";
+
+/// The root on LVM on two NVMe drives, swap on a partition, data on Btrfs, an NFS share and an image in a loop device.
+const STORAGE: &str = r"
+[/sys/devices/pci0000:00/0000:00:02.0]
+0000:05:00.0/nvme/nvme0/nvme0n1/nvme0n1p1/partition = 1
+0000:05:00.0/nvme/nvme0/nvme0n1/nvme0n1p2/partition = 2
+0000:05:00.0/nvme/nvme0/nvme0n1/size = 1
+0000:06:00.0/nvme/nvme1/nvme1n1/size = 1
+0000:07:00.0/ata1/host0/target0:0:0/0:0:0:0/block/sda/size = 1
+0000:07:00.0/ata1/host0/target0:0:0/0:0:0:0/block/sda/sda1/partition = 1
+0000:07:00.0/ata2/host1/target1:0:0/1:0:0:0/block/sdb/size = 1
+[/sys/devices/platform/host9/session4/target9:0:0/9:0:0:1/block/sdz]
+size = 1
+[/sys/devices/virtual]
+block/dm-0/dm/name = vg-root
+block/dm-0/slaves/md0 -> ../../md0
+block/md0/slaves/nvme0n1p2 -> ../../../../pci0000:00/0000:00:02.0/0000:05:00.0/nvme/nvme0/nvme0n1/nvme0n1p2
+block/md0/slaves/nvme1n1 -> ../../../../pci0000:00/0000:00:02.0/0000:06:00.0/nvme/nvme1/nvme1n1
+block/loop0/loop/backing_file = /images/a.img
+block/zram0/size = 1
+block/dm-9/dm/name = lost
+nvme-subsystem/nvme-subsys0/nvme2n1/size = 1
+nvme-subsystem/nvme-subsys0/nvme2 -> ../../../pci0000:00/0000:00:02.0/0000:08:00.0/nvme/nvme2
+nvme-subsystem/nvme-subsys0/nvme3 -> ../../nvme-fabrics/ctl/nvme3
+nvme-fabrics/ctl/nvme3/address = traddr=198.51.100.9,trsvcid=4420
+[/sys/devices/pci0000:00/0000:00:02.0/0000:08:00.0/nvme/nvme2]
+address = 0000:08:00.0
+[/sys/class/nvme]
+nvme2 -> ../../devices/pci0000:00/0000:00:02.0/0000:08:00.0/nvme/nvme2
+nvme3 -> ../../devices/virtual/nvme-fabrics/ctl/nvme3
+[/sys/class/iscsi_connection/connection4:0]
+address = 198.51.100.8
+[/sys/class/block]
+nvme0n1 -> ../../devices/pci0000:00/0000:00:02.0/0000:05:00.0/nvme/nvme0/nvme0n1
+nvme0n1p1 -> ../../devices/pci0000:00/0000:00:02.0/0000:05:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
+nvme0n1p2 -> ../../devices/pci0000:00/0000:00:02.0/0000:05:00.0/nvme/nvme0/nvme0n1/nvme0n1p2
+nvme1n1 -> ../../devices/pci0000:00/0000:00:02.0/0000:06:00.0/nvme/nvme1/nvme1n1
+nvme2n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme2n1
+sda -> ../../devices/pci0000:00/0000:00:02.0/0000:07:00.0/ata1/host0/target0:0:0/0:0:0:0/block/sda
+sda1 -> ../../devices/pci0000:00/0000:00:02.0/0000:07:00.0/ata1/host0/target0:0:0/0:0:0:0/block/sda/sda1
+sdb -> ../../devices/pci0000:00/0000:00:02.0/0000:07:00.0/ata2/host1/target1:0:0/1:0:0:0/block/sdb
+sdz -> ../../devices/platform/host9/session4/target9:0:0/9:0:0:1/block/sdz
+dm-0 -> ../../devices/virtual/block/dm-0
+dm-9 -> ../../devices/virtual/block/dm-9
+md0 -> ../../devices/virtual/block/md0
+loop0 -> ../../devices/virtual/block/loop0
+zram0 -> ../../devices/virtual/block/zram0
+[/sys/dev/block]
+253:0 -> ../../devices/virtual/block/dm-0
+253:9 -> ../../devices/virtual/block/dm-9
+7:0 -> ../../devices/virtual/block/loop0
+8:16 -> ../../devices/platform/host9/session4/target9:0:0/9:0:0:1/block/sdz
+259:9 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme2n1
+[/sys/fs/btrfs/12345678-0000/devices]
+sda1 -> ../../../../devices/pci0000:00/0000:00:02.0/0000:07:00.0/ata1/host0/target0:0:0/0:0:0:0/block/sda/sda1
+sdb -> ../../../../devices/pci0000:00/0000:00:02.0/0000:07:00.0/ata2/host1/target1:0:0/1:0:0:0/block/sdb
+";
+
+const MOUNTED: &str = r"
+/proc/self/mountinfo <<END
+1 0 0:2 / / rw - rootfs rootfs rw
+22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/mapper/vg-root rw
+23 22 0:21 / /proc rw - proc proc rw
+24 22 0:40 / /data\040set rw - btrfs /dev/sda1 rw,space_cache
+25 22 7:0 / /snap rw - squashfs /dev/loop0 ro
+26 22 0:50 / /srv rw - nfs4 files:/srv rw,vers=4.2,addr=198.51.100.7
+27 22 0:51 / /tmp rw - tmpfs tmpfs rw
+28 22 8:16 / /far rw - ext4 /dev/sdz rw
+29 22 259:9 / /fast rw - ext4 /dev/nvme2n1 rw
+END
+/proc/swaps <<END
+Filename Type Size Used Priority
+/dev/nvme0n1p1 partition 1 0 -2
+/dev/zram0 partition 1 0 100
+/swapfile file 1 0 -3
+END
+";
+
+/// `198.51.100.0/24` over eth2 and everything else over `over`, in the byte order of this machine.
+fn routes(over: &str) -> String {
+    let address = |octets: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(octets));
+    let all = "00000000";
+    format!(
+        "/proc/net/route <<END\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+         {over}\t{all}\t{}\t0003\t0\t0\t100\t{all}\t0\t0\t0\n\
+         eth2\t{}\t{all}\t0001\t0\t0\t0\t{}\t0\t0\t0\n\
+         eth0\t{all}\t{all}\t0201\t0\t0\t0\t{all}\t0\t0\t0\nEND\n\
+         /proc/net/ipv6_route <<END\n{all}{all}{all}{all} 00 {all}{all}{all}{all} 00 fe800000{all}{all}00000001 00000400 1 0 00000003 {over}\n\
+         {all}{all}{all}{all} 00 {all}{all}{all}{all} 00 {all}{all}{all}{all} ffffffff 1 0 00200200 lo\nEND\n",
+        address([192, 0, 2, 1]),
+        address([198, 51, 100, 0]),
+        address([255, 255, 255, 0]),
+    )
+}
+
+fn planted(text: &str) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    sysfs::plant(text, directory.path()).unwrap();
+    directory
+}
+
+fn of(tree: &TempDir, started: &Started) -> Lifelines {
+    let found = lifelines(&Root::at(tree.path()), None, started);
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<Lifelines>(&json).unwrap(), found);
+    found
+}
+
+fn read(text: &str) -> Lifelines {
+    of(&planted(text), &Started::default())
+}
+
+/// Each path of each lifeline.
+fn shown(found: &Lifelines) -> Vec<String> {
+    let lines = found
+        .found
+        .iter()
+        .flat_map(|lifeline| lifeline.paths.iter().map(move |path| format!("{}: {path}", lifeline.kind)));
+    lines.collect()
+}
+
+fn unknown(found: &Lifelines, sort: LifelineSort, words: &str) -> bool {
+    found.unknown.iter().any(|unknown| unknown.sort == sort && unknown.why.contains(words))
+}
+
+fn default_routes(over: &str) -> (Vec<String>, Lifelines) {
+    let found = read(&format!("{NETWORK}{}", routes(over)));
+    let shown = shown(&found)
+        .into_iter()
+        .filter_map(|line| line.strip_prefix("the default route of IPv4: ").map(str::to_owned));
+    (shown.collect(), found)
+}
+
+#[test]
+fn a_default_route_is_followed_through_vlan_and_bond_to_each_port() {
+    let (paths, found) = default_routes("bond0.7");
+    assert_eq!(paths, ["bond0.7, bond0, eth0, 0000:01:00.0", "bond0.7, bond0, eth1, 0000:01:00.1"]);
+    assert!(
+        shown(&found).contains(&"the default route of IPv6: bond0.7, bond0, eth1, 0000:01:00.1".to_owned())
+    );
+    // The rejected ones and the one over loopback are none.
+    let kinds: Vec<String> = found.found.iter().map(|lifeline| lifeline.kind.to_string()).collect();
+    assert_eq!(kinds, ["the default route of IPv4", "the default route of IPv6"]);
+    assert!(unknown(&found, LifelineSort::DefaultRoute, "other tables"), "{found:#?}");
+}
+
+#[test]
+fn a_default_route_is_followed_through_other_stacks() {
+    for (over, expected) in [
+        ("eth2", &["eth2, 0000:02:00.0"][..]),
+        ("usb0", &["usb0, 0000:03:00.0"]),
+        ("br-ex", &["br-ex, ovs-system, eth2, 0000:02:00.0"]),
+        ("veth0", &["veth0, veth1, br0, usb0, 0000:03:00.0"]),
+    ] {
+        let (paths, found) = default_routes(over);
+        assert_eq!(paths, expected, "{over}: {found:#?}");
+        let lost = found.unknown.iter().filter(|unknown| unknown.why.contains("the interfaces below"));
+        assert_eq!(lost.count(), 0, "{over}: {found:#?}");
+    }
+}
+
+#[test]
+fn where_an_interface_goes_on_unseen_that_is_told() {
+    for (over, words) in [
+        ("away", "another network namespace"),
+        ("wg0", "made by software"),
+        ("gone", "/sys/class/net/gone is not there"),
+    ] {
+        let (paths, found) = default_routes(over);
+        assert_eq!(paths, Vec::<String>::new());
+        assert!(unknown(&found, LifelineSort::DefaultRoute, words), "{over}: {found:#?}");
+    }
+}
+
+#[test]
+fn disks_are_followed_through_their_layers_and_to_their_servers() {
+    let found = read(&format!("{NETWORK}{STORAGE}{MOUNTED}{}", routes("eth0")));
+    let shown: Vec<String> =
+        shown(&found).into_iter().filter(|line| !line.starts_with("the default")).collect();
+    assert_eq!(
+        shown,
+        [
+            "the root file system: dm-0, md0, nvme0n1p2, nvme0n1, 0000:05:00.0",
+            "the root file system: dm-0, md0, nvme1n1, 0000:06:00.0",
+            "the swap space /dev/nvme0n1p1: nvme0n1p1, nvme0n1, 0000:05:00.0",
+            "the swap space /swapfile: dm-0, md0, nvme0n1p2, nvme0n1, 0000:05:00.0",
+            "the swap space /swapfile: dm-0, md0, nvme1n1, 0000:06:00.0",
+            "the file system at /data set: sda1, sda, 0000:07:00.0",
+            "the file system at /data set: sdb, 0000:07:00.0",
+            "the file system at /srv: 198.51.100.7 (nfs4), eth2, 0000:02:00.0",
+            "the file system at /fast: nvme2n1, nvme2, 0000:08:00.0",
+            "the file system at /fast: nvme2n1, nvme3, 198.51.100.9 (NVMe), eth2, 0000:02:00.0",
+        ],
+        "neither memory nor what lies on the root, nor a second one over eth2: {found:#?}"
+    );
+    let sorts = [LifelineSort::Root, LifelineSort::Swap, LifelineSort::Mount];
+    assert!(!found.unknown.iter().any(|unknown| sorts.contains(&unknown.sort)), "{found:#?}");
+}
+
+#[test]
+fn what_carries_a_root_is_told_or_said_to_be_unknown() {
+    let root = |line: &str| {
+        let mounted =
+            format!("/proc/self/mountinfo <<END\n2 1 259:9 / /lower ro - ext4 /dev/x ro\n{line}\nEND\n");
+        read(&format!("{NETWORK}{STORAGE}{mounted}{}", routes("eth0")))
+    };
+    let paths = |found: &Lifelines| -> Vec<String> {
+        shown(found)
+            .iter()
+            .filter_map(|line| line.strip_prefix("the root file system: ").map(str::to_owned))
+            .collect()
+    };
+    let overlay = root("3 1 0:30 / / rw - overlay overlay rw,lowerdir=/lower/a:/lower/b,upperdir=/lower/up");
+    assert_eq!(paths(&overlay).len(), 2, "{overlay:#?}");
+    let iscsi = root("3 1 8:16 / / rw - ext4 /dev/sdz rw");
+    assert_eq!(paths(&iscsi), ["sdz, 198.51.100.8 (iSCSI), eth2, 0000:02:00.0"]);
+    let memory = root("3 1 0:30 / / rw - tmpfs tmpfs rw");
+    assert!(paths(&memory).is_empty() && !memory.unknown.iter().any(|one| one.sort == LifelineSort::Root));
+    for (line, words) in [
+        ("3 1 0:30 / / rw - overlay overlay rw,lowerdir=/hidden,upperdir=/run/up", "/hidden"),
+        ("3 1 0:30 / / rw - zfs rpool/ROOT rw", "rpool/ROOT"),
+        ("3 1 253:9 / / rw - ext4 /dev/mapper/lost rw", "made by software"),
+        ("3 1 77:1 / / rw - ext4 /dev/nothing rw", "77:1"),
+        ("3 1 0:30 / / rw - nfs files:/root rw", "server is not known"),
+        ("garbage", "no file system at /"),
+    ] {
+        let found = root(line);
+        assert!(paths(&found).is_empty(), "{line}");
+        assert!(unknown(&found, LifelineSort::Root, words), "{line}: {found:#?}");
+    }
+}
+
+/// An SSH server's process 40 with a session below it, and what is connected.
+fn session(ancestors: &str) -> String {
+    let address = |octets: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(octets));
+    let (here, own, other) =
+        (address([198, 51, 100, 2]), address([198, 51, 100, 3]), address([203, 0, 113, 9]));
+    format!(
+        "{NETWORK}{}{ancestors}/proc/net/tcp <<END\n  sl  local_address rem_address st\n\
+         0: 00000000:0016 00000000:0000 0A 0:0 0:0 0 0 0 900 1\n\
+         1: {here}:0016 {own}:C001 01 0:0 0:0 0 0 0 901 1\n\
+         2: {here}:0016 {other}:C002 01 0:0 0:0 0 0 0 902 1\n\
+         3: {here}:C003 {other}:01BB 01 0:0 0:0 0 0 0 903 1\nEND\n",
+        routes("eth0")
+    )
+}
+
+fn ssh(text: &str, ssh_connection: Option<&str>) -> (Vec<String>, Lifelines) {
+    let started = Started { ssh_connection: ssh_connection.map(str::to_owned), process: Some(44) };
+    let found = of(&planted(text), &started);
+    let lines = shown(&found).into_iter().filter(|line| line.contains("SSH"));
+    (lines.collect(), found)
+}
+
+const OWN: &str = "the SSH connection from 198.51.100.3, from which penstock was started: eth2, 0000:02:00.0";
+
+#[test]
+fn the_connection_is_found_by_its_variable() {
+    let (lines, _) = ssh(&session(""), Some("198.51.100.3 49153 198.51.100.2 22"));
+    assert_eq!(lines, [OWN]);
+    // A link-local address says which interface; IPv4 may come mapped into IPv6.
+    let (lines, _) = ssh(&session(""), Some("fe80::1%eth1 49153 fe80::2%eth1 22"));
+    assert!(lines[0].ends_with(": eth1, 0000:01:00.1"), "{lines:?}");
+    let (lines, _) = ssh(&session(""), Some("::ffff:198.51.100.3 49153 ::ffff:198.51.100.2 22"));
+    assert_eq!(lines, [OWN]);
+}
+
+#[test]
+fn the_connection_is_found_through_sudo_by_the_servers_socket() {
+    let ancestors = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (sudo) S 42 0 0 34816 0\n\
+         /proc/42/stat = 42 (ba) sh (x) S 41 0 0 34816 0\n/proc/41/stat = 41 (sshd-session) S 40 0 0 0 0\n\
+         /proc/40/stat = 40 (sshd) S 1 0 0 0 0\n/proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
+    // Descriptors are links that lead nowhere.
+    let open = "/proc/41/fd/0 -> null\n/proc/41/fd/4 -> socket:[901]\n/proc/41/fd/5 -> socket:[903]\n";
+    let (lines, found) = ssh(&session(&format!("{ancestors}{open}")), None);
+    assert_eq!(lines, [OWN], "and not what it forwards: {found:#?}");
+    assert!(!found.unknown.iter().any(|unknown| unknown.sort == LifelineSort::Ssh), "{found:#?}");
+    // Not as root: nobody's descriptors are seen, so each connection to the port may be the one.
+    let (lines, _) = ssh(&session(ancestors), None);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| line.contains("may have been started")), "{lines:?}");
+}
+
+#[test]
+fn a_console_and_a_service_hang_on_no_connection() {
+    let console = "/proc/44/stat = 44 (penstock) S 43 0 0 1025 0\n/proc/43/stat = 43 (bash) S 42 0 0 1025 0\n\
+         /proc/42/stat = 42 (login) S 1 0 0 1025 0\n/proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
+    let service = "/proc/44/stat = 44 (penstock) S 1 0 0 0 0\n/proc/44/loginuid = 4294967295\n\
+         /proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
+    for ancestors in [console, service] {
+        let (lines, found) = ssh(&session(ancestors), None);
+        assert!(lines.is_empty(), "{lines:?}");
+        assert!(!found.unknown.iter().any(|unknown| unknown.sort == LifelineSort::Ssh), "{found:#?}");
+    }
+}
+
+#[test]
+fn inside_a_multiplexer_every_connection_may_be_the_one() {
+    let tmux = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (tmux: server) S 1 0 0 0 0\n\
+         /proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
+    // What the variable says may be of last week, and is kept too.
+    let (lines, _) = ssh(&session(tmux), Some("198.51.100.77 49153 198.51.100.2 22"));
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let (lines, _) = ssh(&session(tmux), None);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+#[test]
+fn that_nobody_can_tell_is_told() {
+    let found = read(&format!("{NETWORK}{}", routes("eth0")));
+    assert!(unknown(&found, LifelineSort::Ssh, "/proc/net/tcp could not be read"), "{found:#?}");
+    let found = read("/proc/net/tcp = sl\n");
+    assert!(unknown(&found, LifelineSort::Ssh, "no connection to port 22"), "{found:#?}");
+    for sort in [LifelineSort::DefaultRoute, LifelineSort::Root, LifelineSort::Swap, LifelineSort::Mount] {
+        assert!(found.unknown.iter().any(|unknown| unknown.sort == sort), "{sort:?}: {found:#?}");
+    }
+    assert!(found.found.is_empty());
+}
+
+#[test]
+fn who_holds_a_function_through_vfio_is_known_by_name() {
+    let tree = planted(
+        "/sys/bus/pci/drivers/vfio-pci/0000:01:10.0 -> ../../../../devices/0000:01:10.0\n\
+         /sys/bus/pci/devices/0000:01:10.0/iommu_group -> ../../../../kernel/iommu_groups/31\n\
+         /proc/77/comm = qemu-system-x86\n/proc/77/fd/\n/proc/78/comm = bash\n/proc/78/fd/\n",
+    );
+    symlink("/dev/vfio/31", tree.path().join("proc/77/fd/12")).unwrap();
+    symlink("/dev/null", tree.path().join("proc/78/fd/0")).unwrap();
+    let found = of(&tree, &Started::default());
+    let holders: Vec<_> = found.holders.iter().map(|(bdf, names)| format!("{bdf} {names:?}")).collect();
+    assert_eq!(holders, [r#"0000:01:10.0 ["qemu-system-x86 (process 77)"]"#]);
+}
+
+#[test]
+fn loops_and_giants_end() {
+    let started = Instant::now();
+    let text = format!(
+        "{}/proc/44/stat = 44 (a) S 45 0 0 0 0\n/proc/45/stat = 45 (b) S 44 0 0 0 0\n\
+         /sys/class/net/a/lower_b/\n/sys/class/net/b/lower_a/\n/sys/class/net/a/ifindex = 1\n\
+         /sys/class/net/c/device -> device\n/sys/class/net/a/lower_c/\n/sys/class/net/a/lower_{}/\n\
+         /sys/class/block/x/slaves/y/\n/sys/class/block/y/slaves/x/\n/sys/dev/block/8:0 -> ../../class/block/x\n\
+         /sys/class/block/l/loop/backing_file = /in/itself\n/sys/dev/block/7:0 -> ../../class/block/l\n\
+         /proc/self/mountinfo <<END\n1 0 8:0 / / rw - ext4 /dev/x rw\n2 1 7:0 / /in rw - ext4 /dev/l rw\nEND\n",
+        routes("a"),
+        "n".repeat(200),
+    );
+    let tree = planted(&text);
+    let started_by = Started { ssh_connection: Some("x".repeat(1 << 20)), process: Some(44) };
+    let found = of(&tree, &started_by);
+    assert!(unknown(&found, LifelineSort::DefaultRoute, "could not be followed"), "{found:#?}");
+    assert!(unknown(&found, LifelineSort::Ssh, "names no connection"), "{found:#?}");
+    assert!(unknown(&found, LifelineSort::Root, "ends at hardware"), "{found:#?}");
+    let long = "z".repeat(1 << 20);
+    fs::write(tree.path().join("proc/swaps"), format!("Filename\n/{long} file 1 0 -2\n")).unwrap();
+    fs::write(tree.path().join("proc/self/mountinfo"), format!("1 0 8:0 / /{long} rw - ext4 {long} rw\n"))
+        .unwrap();
+    fs::write(
+        tree.path().join("proc/net/route"),
+        format!("Iface\n{long}\t00000000\t00000000\t0003\t0\t0\t0\t00000000\n"),
+    )
+    .unwrap();
+    let found = of(&tree, &Started::default());
+    assert!(serde_json::to_vec(&found).unwrap().len() < 1 << 16, "giants were passed on");
+    assert!(unknown(&found, LifelineSort::Swap, "no paths"), "{found:#?}");
+    assert!(unknown(&found, LifelineSort::DefaultRoute, "no name of an interface"), "{found:#?}");
+    assert!(started.elapsed().as_secs() < 10);
+}
+
+/// Whatever is wrong with a tree's shape, this ends, and what it says can be read back.
+#[test]
+fn no_shape_breaks_it() {
+    let whole = format!(
+        "{STORAGE}{}",
+        session(
+            "/proc/44/stat = 44 (penstock) S 41 0 0 1 0\n/proc/41/stat = 41 (sshd) S 1 0 0 0 0\n/proc/41/fd/4 -> socket:[901]\n"
+        )
+    );
+    // Every path by itself, so that lines can change places.
+    let mut directory = String::new();
+    let lines: Vec<String> = whole
+        .lines()
+        .filter_map(|line| {
+            if let Some(heading) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                directory = heading.to_owned();
+                return None;
+            }
+            let relative = !line.starts_with('/')
+                && (line.contains(" = ") || line.contains(" -> ") || line.ends_with('/'));
+            Some(if relative { format!("{directory}/{line}") } else { line.to_owned() })
+        })
+        .collect();
+    let change = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..4, any::<u32>());
+    let changes = prop::collection::vec(change, 1..10);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(32));
+    let planted = std::cell::Cell::new(0);
+    runner
+        .run(&changes, |changes| {
+            let mut lines = lines.clone();
+            for (one, other, how, number) in changes {
+                let (one, other) = (one.index(lines.len()), other.index(lines.len()));
+                let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+                let (first, second) = (name(&lines[one]), name(&lines[other]));
+                match how {
+                    0 => lines.swap(one, other),
+                    1 => lines[one] = format!("{first} -> {}", second.rsplit('/').next().unwrap_or_default()),
+                    2 => lines[one] = format!("{first} = {number}"),
+                    _ => lines[one].clear(),
+                }
+            }
+            let directory = tempfile::tempdir().unwrap();
+            if sysfs::plant(&lines.join("\n"), directory.path()).is_ok() {
+                planted.set(planted.get() + 1);
+                let mountinfo = directory.path().join("proc/self");
+                if fs::create_dir_all(&mountinfo).is_ok() {
+                    let _ = fs::write(
+                        mountinfo.join("mountinfo"),
+                        "22 1 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n",
+                    );
+                }
+                let found = of(&directory, &Started { ssh_connection: None, process: Some(44) });
+                prop_assert!(!found.unknown.is_empty(), "other tables are never known here");
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(planted.get() >= 5, "only {} of 32 trees could be planted", planted.get());
+}

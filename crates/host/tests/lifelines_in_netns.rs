@@ -1,0 +1,191 @@
+//! Default routes and the way to an SSH client in a real network namespace, over interfaces that `ip` stacks there.
+#![allow(clippy::disallowed_methods)]
+
+use std::{path::Path, process::ExitCode};
+
+use penstock_host::{
+    Command, Netlink, Root,
+    scan::lifelines::{Started, lifelines},
+};
+use penstock_model::inventory::Lifelines;
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let no_mount = missing.clone().or_else(|| {
+        trials.lacking("interface stacks", || {
+            let line = "mount -t sysfs none /mnt";
+            let outcome = Command::new("unshare").args(["--net", "--mount", "sh", "-c", line]).succeed();
+            outcome.err().map(|error| error.to_string())
+        })
+    });
+    let plain: [(&str, fn()); 5] = [
+        ("a_bridge_is_followed_to_its_ports_in_netns", a_bridge_is_followed_to_its_ports),
+        ("default_routes_of_all_tables_are_found_in_netns", default_routes_of_all_tables_are_found),
+        ("each_next_hop_counts_in_netns", each_next_hop_counts),
+        ("the_way_to_the_client_is_followed_in_netns", the_way_to_the_client_is_followed),
+        ("without_a_route_there_is_none_in_netns", without_a_route_there_is_none),
+    ];
+    let bond = no_mount.clone().or_else(|| trials.lacking("bonds", || without_kind("bond")));
+    let vlan = no_mount.clone().or_else(|| {
+        let line = "ip link add d type bridge && ip link add link d name v type vlan id 7";
+        trials.lacking("VLANs", || without(line))
+    });
+    trials.add(&no_mount, plain);
+    trials
+        .add(&bond, [("a_bond_is_followed_to_its_ports_in_netns", a_bond_is_followed_to_its_ports as fn())]);
+    trials.add(&vlan, [("a_vlan_on_a_bridge_is_followed_in_netns", a_vlan_on_a_bridge_is_followed as fn())]);
+    trials.run()
+}
+
+fn without_kind(kind: &str) -> Option<String> {
+    without(&format!("ip link add x type {kind}"))
+}
+
+fn without(line: &str) -> Option<String> {
+    let made = Command::new("unshare").args(["--net", "sh", "-c", line]).succeed();
+    made.err().map(|error| format!("this kernel has none: {error}"))
+}
+
+/// A namespace with its own sysfs in a directory that stands for the machine.
+struct Scene {
+    namespace: Namespace,
+    tree: TempDir,
+}
+
+impl Scene {
+    fn new(lines: &str) -> Scene {
+        let namespace = Namespace::new();
+        namespace.batch("ip", lines);
+        let tree = tempfile::tempdir().unwrap();
+        let sys = tree.path().join("sys");
+        std::fs::create_dir(&sys).unwrap();
+        // A sysfs shows the interfaces of the namespace in which it was mounted.
+        namespace.run(&format!("mount -t sysfs none {}", sys.display()));
+        Scene { namespace, tree }
+    }
+
+    fn look(&self, ssh_connection: Option<&str>) -> Lifelines {
+        let mut netlink = Netlink::in_namespace_of(self.namespace.id).unwrap();
+        let started = Started { ssh_connection: ssh_connection.map(str::to_owned), process: None };
+        lifelines(&Root::at(self.tree.path()), Some(&mut netlink), &started)
+    }
+
+    fn shown(&self, ssh_connection: Option<&str>) -> Vec<String> {
+        let found = self.look(ssh_connection);
+        // The other ends of these veth are routed nowhere: which ones were come to is in what is told of that.
+        let lost = found.unknown.into_iter().filter_map(|unknown| {
+            let (start, rest) = unknown.why.split_once(": ")?;
+            let top = start.strip_prefix("the interfaces below ")?;
+            Some(format!("{}: {top} > {}", unknown.sort.word(), rest.split(' ').next()?))
+        });
+        let mut lost: Vec<String> = lost.collect();
+        lost.sort();
+        lost
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let sys = self.tree.path().join("sys");
+        let _ = Command::new("umount").arg("--lazy").arg(Path::new(&sys)).succeed();
+    }
+}
+
+const TWO: &str = "link add d0 type veth peer name p0\nlink add d1 type veth peer name p1\nlink set d0 up\n\
+    link set d1 up\nlink set p0 up\nlink set p1 up\n\
+    address add 192.0.2.2/24 dev d0\naddress add 198.51.100.2/24 dev d1\naddress add 2001:db8::2/64 dev d1 nodad\n";
+
+fn kinds(found: &Lifelines) -> Vec<String> {
+    let mut kinds: Vec<String> = found.found.iter().map(|lifeline| lifeline.kind.to_string()).collect();
+    kinds.sort();
+    kinds
+}
+
+fn default_routes_of_all_tables_are_found() {
+    let scene = Scene::new(&format!(
+        "{TWO}route add default via 192.0.2.1 dev d0\nroute add default via 198.51.100.1 dev d1 table 1000\n\
+         route add default via 2001:db8::1 dev d1\nroute add unreachable default metric 999\n\
+         route add 203.0.113.0/24 via 192.0.2.1\n"
+    ));
+    assert_eq!(
+        kinds(&scene.look(None)),
+        ["the default route of IPv4", "the default route of IPv4 in table 1000", "the default route of IPv6"]
+    );
+    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+}
+
+fn each_next_hop_counts() {
+    let scene = Scene::new(&format!(
+        "{TWO}route add default nexthop via 192.0.2.1 dev d0 nexthop via 198.51.100.1 dev d1\n"
+    ));
+    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+    // The two halves of a VPN that leaves the default route itself alone.
+    let scene = Scene::new(&format!("{TWO}route add 0.0.0.0/1 dev d0\nroute add 128.0.0.0/1 dev d0\n"));
+    assert_eq!(kinds(&scene.look(None)), ["the default route of IPv4"]);
+    let hops = format!(
+        "{TWO}nexthop add id 1 via 192.0.2.1 dev d0\nnexthop add id 2 via 198.51.100.1 dev d1\n\
+         nexthop add id 9 group 1/2\nroute add default nhid 9\n"
+    );
+    let scene = Scene::new(&hops);
+    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+}
+
+fn the_way_to_the_client_is_followed() {
+    let scene = Scene::new(&format!(
+        "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\nroute add 203.0.113.0/24 via 198.51.100.1\n"
+    ));
+    let over = |peer: &str, local: &str| {
+        let shown = scene.shown(Some(&format!("{peer} 50000 {local} 22")));
+        shown.into_iter().filter(|line| line.starts_with("ssh")).collect::<Vec<_>>()
+    };
+    assert_eq!(over("203.0.113.7", "198.51.100.2"), ["ssh: d1 > d1"]);
+    assert_eq!(over("203.0.114.7", "192.0.2.2"), ["ssh: d0 > d0"]);
+    assert_eq!(over("2001:db8::7", "2001:db8::2"), ["ssh: d1 > d1"]);
+    // An address that is not here any more does not hide the way.
+    assert_eq!(over("203.0.113.7", "10.0.0.1"), ["ssh: d1 > d1"]);
+    assert_eq!(over("127.0.0.1", "127.0.0.1"), Vec::<String>::new(), "loopback needs nobody");
+}
+
+fn without_a_route_there_is_none() {
+    let scene = Scene::new("link add d0 type veth peer name p0\n");
+    let found = scene.look(Some("203.0.113.7 50000 198.51.100.2 22"));
+    assert_eq!(kinds(&found), ["the SSH connection from 203.0.113.7, from which penstock was started"]);
+    assert!(
+        found.unknown.iter().any(|unknown| unknown.why.contains("no route to 203.0.113.7")),
+        "{found:#?}"
+    );
+    let default_routes = found.unknown.iter().filter(|unknown| unknown.sort.word() == "default-route");
+    assert_eq!(default_routes.count(), 0, "that there is none is known: {found:#?}");
+}
+
+fn a_bond_is_followed_to_its_ports() {
+    let scene = Scene::new(
+        "link add bond0 type bond\nlink add d0 type veth peer name p0\nlink add d1 type veth peer name p1\nlink set d0 master bond0\n\
+         link set d1 master bond0\nlink set bond0 up\naddress add 192.0.2.2/24 dev bond0\n\
+         route add default via 192.0.2.1\n",
+    );
+    assert_eq!(scene.shown(None), ["default-route: bond0 > d0", "default-route: bond0 > d1"]);
+}
+
+fn a_vlan_on_a_bridge_is_followed() {
+    follows_a_bridge("link add link br0 name over type vlan id 7\nlink set over up\n", "over");
+}
+
+fn a_bridge_is_followed_to_its_ports() {
+    follows_a_bridge("", "br0");
+}
+
+/// A bridge with a port and a veth into another bridge with a port, and the default route over `over`, which `made` makes.
+fn follows_a_bridge(made: &str, over: &str) {
+    let scene = Scene::new(&format!(
+        "link add br0 type bridge\nlink add d0 type veth peer name p0\nlink add v0 type veth peer name v1\n\
+         link add br1 type bridge\nlink add d1 type veth peer name p1\nlink set d1 master br1\n\
+         link set v1 master br1\nlink set d0 master br0\nlink set v0 master br0\nlink set br0 up\n\
+         {made}address add 192.0.2.2/24 dev {over}\nroute add default via 192.0.2.1\n",
+    ));
+    let ports = ["d0", "d1"].map(|port| format!("default-route: {over} > {port}"));
+    assert_eq!(scene.shown(None), ports, "through the veth into the other bridge too");
+}
