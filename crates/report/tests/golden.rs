@@ -52,3 +52,29 @@ fn a_small_run_as_json_reads_back() {
     check("small.json", &evidence.json());
     assert_eq!(Evidence::from_json(&evidence.json()).unwrap(), evidence);
 }
+
+#[test]
+fn a_measured_run_as_a_page() {
+    check("measured.html", &html(&runs::measured::measured_small()));
+}
+
+#[test]
+fn a_measured_run_as_markdown() {
+    check("measured.md", &markdown(&runs::measured::measured_small()));
+}
+
+#[test]
+fn a_measured_run_in_a_terminal() {
+    let made = summary(&runs::measured::measured(true));
+    check("measured.txt", &made);
+    for must in ["2.05 [1.97, 2.14] times what the bridge carries", "cells are missing", "ratios only"] {
+        assert!(made.contains(must), "{must} is missing in:\n{made}");
+    }
+}
+
+#[test]
+fn a_measured_run_as_json_reads_back() {
+    let evidence = runs::measured::measured_small();
+    check("measured.json", &evidence.json());
+    assert_eq!(Evidence::from_json(&evidence.json()).unwrap(), evidence);
+}

@@ -17,14 +17,23 @@ pub(crate) struct HeatMap {
     pub about: String,
     /// What stands over the row's heads.
     pub corner: String,
-    /// The heads of the columns.
-    pub columns: Vec<String>,
+    /// The columns.
+    pub columns: Vec<HeatColumn>,
     /// Whether the rows say what their colours are relative to.
     pub scales: bool,
     /// The rows.
     pub rows: Vec<HeatRow>,
     /// How many rows are not shown.
     pub left_out: usize,
+}
+
+/// The head of a column.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct HeatColumn {
+    /// What it is.
+    pub head: String,
+    /// What more there is to say about it.
+    pub detail: String,
 }
 
 /// A row of it.

@@ -91,30 +91,20 @@ fn columns(counted: &Histogram, x: &Scale) -> Vec<u64> {
     columns
 }
 
-/// The outline of the columns that have something.
+/// The tops of the columns that have something, joined where they stand beside each other. Lines down to the axis would make
+/// a fence of the many columns of a long tail.
 fn steps(columns: &[u64], y: &Scale) -> String {
     let width = (RIGHT - LEFT) / COLUMNS as f64;
     let mut line = String::new();
-    let mut down = true;
+    let mut beside = false;
     for (place, count) in columns.iter().enumerate() {
-        let x = LEFT + place as f64 * width;
-        match (count, down) {
-            (0, true) => {}
-            (0, false) => {
-                line += &format!("V{BOTTOM:.0}");
-                down = true;
-            }
-            (count, was_down) => {
-                if was_down {
-                    line += &format!("M{x:.1} {BOTTOM:.0}");
-                }
-                line += &format!("V{:.1}H{:.1}", y.at(*count as f64), x + width);
-                down = false;
-            }
+        let (x, top) = (LEFT + place as f64 * width, y.at(*count as f64));
+        match (*count > 0, beside) {
+            (false, _) => {}
+            (true, false) => line += &format!("M{x:.1} {top:.1}H{:.1}", x + width),
+            (true, true) => line += &format!("V{top:.1}H{:.1}", x + width),
         }
-    }
-    if !down {
-        line += &format!("V{BOTTOM:.0}");
+        beside = *count > 0;
     }
     line
 }

@@ -1,7 +1,7 @@
 //! A value against a size that doubles: a line and a shape for each thing that is compared, with intervals.
 
 use super::{
-    plot::{BOTTOM, HEIGHT, LEFT, Mark, Plot, Style, TOP, WIDTH},
+    plot::{BOTTOM, LEFT, Mark, Plot, Style, TOP, WIDTH},
     scale::{Scale, Spread},
 };
 
@@ -35,8 +35,8 @@ pub(crate) struct Line {
 pub(crate) struct LinePoint {
     /// Its size.
     pub size: u32,
-    /// Its value, in the unit of the y axis.
-    pub value: f64,
+    /// Its value, in the unit of the y axis; `None` where it should be and is missing.
+    pub value: Option<f64>,
     /// The interval of the value.
     pub interval: Option<(f64, f64)>,
     /// What there is to say about it.
@@ -44,21 +44,21 @@ pub(crate) struct LinePoint {
 }
 
 /// Room for the lines' names.
-const NAMES: f64 = 118.0;
+const NAMES: f64 = 126.0;
 
 impl LineChart {
     /// The greatest value, with its interval, of these lines.
     pub(crate) fn greatest<'a>(lines: impl IntoIterator<Item = &'a Line>) -> f64 {
         let points = lines.into_iter().flat_map(|line| &line.points);
         points
-            .flat_map(|point| [point.value, point.interval.map_or(point.value, |(_, high)| high)])
+            .flat_map(|point| [point.value, point.interval.map(|(_, high)| high)])
+            .flatten()
             .filter(|value| value.is_finite())
             .fold(0.0, f64::max)
     }
 
     /// Draws it; the x axis shows `size` for each tick and the y axis `number`.
     pub(crate) fn plot(self, size: impl Fn(f64) -> String, number: impl Fn(f64) -> String) -> Plot {
-        debug_assert!(BOTTOM < HEIGHT);
         let right = WIDTH - NAMES;
         let sizes =
             || self.lines.iter().flat_map(|line| &line.points).map(|point| f64::from(point.size.max(1)));
@@ -75,18 +75,26 @@ impl LineChart {
         plot.y_axis(self.y_label, &y, number);
         let mut names = Vec::new();
         for line in &self.lines {
-            let finite = line.points.iter().filter(|point| point.value.is_finite());
-            let marks: Vec<Mark> = finite
-                .map(|point| Mark {
-                    x: x.at(f64::from(point.size)),
-                    y: y.at(point.value),
-                    interval: point.interval.map(|(low, high)| (y.at(low), y.at(high))),
-                    title: point.title.clone(),
-                })
-                .collect();
-            let Some(last) = marks.last() else { continue };
+            // What is missing interrupts the line: nobody knows what it is there.
+            let mut pieces: Vec<Vec<Mark>> = vec![Vec::new()];
+            for point in &line.points {
+                let at = x.at(f64::from(point.size));
+                match (point.value.filter(|value| value.is_finite()), pieces.last_mut()) {
+                    (Some(value), Some(piece)) => piece.push(Mark {
+                        x: at,
+                        y: y.at(value),
+                        interval: point.interval.map(|(low, high)| (y.at(low), y.at(high))),
+                        title: point.title.clone(),
+                    }),
+                    _ => {
+                        plot.missing(line.style, at, point.title.clone());
+                        pieces.push(Vec::new());
+                    }
+                }
+            }
+            let Some(last) = pieces.iter().flatten().last() else { continue };
             names.push((last.y, line.style, line.name.clone()));
-            plot.marked_line(line.style, &marks);
+            plot.marked_line(line.style, &pieces);
         }
         plot.names(right, names);
         plot
@@ -95,11 +103,16 @@ impl LineChart {
 
 /// A line in words, for those who do not see it.
 fn about(line: &Line, number: impl Fn(f64) -> String) -> String {
-    match line.points.as_slice() {
-        [] => format!("{}: nothing", line.name),
-        [only] => format!("{}: {}", line.name, number(only.value)),
+    let values: Vec<f64> = line.points.iter().filter_map(|point| point.value).collect();
+    let missing = match line.points.len() - values.len() {
+        0 => String::new(),
+        missing => format!(", {missing} missing"),
+    };
+    match values.as_slice() {
+        [] => format!("{}: nothing{missing}", line.name),
+        [only] => format!("{}: {}{missing}", line.name, number(*only)),
         [first, .., last] => {
-            format!("{}: from {} to {}", line.name, number(first.value), number(last.value))
+            format!("{}: from {} to {}{missing}", line.name, number(*first), number(*last))
         }
     }
 }

@@ -9,5 +9,5 @@ pub(crate) mod line_chart;
 pub(crate) mod plot;
 pub(crate) mod scale;
 
-pub(crate) use heat_map::{HeatCell, HeatMap, HeatRow, Warmth};
+pub(crate) use heat_map::{HeatCell, HeatColumn, HeatMap, HeatRow, Warmth};
 pub(crate) use plot::{Key, Plot, Style};

@@ -89,6 +89,8 @@ pub(crate) struct Plot {
     y_ticks: Vec<Label>,
     series: Vec<Series>,
     labels: Vec<Label>,
+    /// Where something is missing; the text says why.
+    unknown: Vec<Label>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -171,10 +173,11 @@ impl Plot {
             .collect();
     }
 
-    /// A line through marks.
-    pub(crate) fn marked_line(&mut self, style: Style, marks: &[Mark]) {
+    /// A line through marks, interrupted between its pieces.
+    pub(crate) fn marked_line(&mut self, style: Style, pieces: &[Vec<Mark>]) {
         let mut whiskers = String::new();
-        for mark in marks {
+        let marks = || pieces.iter().flatten();
+        for mark in marks() {
             if let Some((low, high)) = mark.interval.filter(|(low, high)| (high - low).abs() > 1.0) {
                 let (x, low, high) = (mark.x, low.max(high), high.min(low));
                 // Writing to a string cannot fail.
@@ -189,10 +192,18 @@ impl Plot {
         let marker = |mark: &Mark| Point { marker: style.marker(mark.x, mark.y), title: mark.title.clone() };
         self.series.push(Series {
             class: style.class(),
-            line: path(marks.iter().map(|mark| (mark.x, mark.y))),
+            line: pieces.iter().map(|piece| path(piece.iter().map(|mark| (mark.x, mark.y)))).collect(),
             whiskers,
-            points: marks.iter().map(marker).collect(),
+            points: marks().map(marker).collect(),
         });
+    }
+
+    /// A question mark above the x axis where a value should be, over those that stand there already.
+    pub(crate) fn missing(&mut self, style: Style, x: f64, title: String) {
+        let x = short(x);
+        let beneath = self.unknown.iter().filter(|label| label.x == x).count();
+        let y = short(BOTTOM - 5.0 - beneath as f64 * 13.0);
+        self.unknown.push(Label { x, y, text: title, class: format!("k{}", style.colour) });
     }
 
     /// A line of its own shape, with one mark where there is something to point at.

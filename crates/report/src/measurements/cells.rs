@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use penstock_model::measurement::{Cell, Measured, Metric, Sample, Status, StopReason, Taken};
+use penstock_model::measurement::{Cell, Measured, Metric, Sample, Status, Taken};
 use serde::Serialize;
 
 use super::{
@@ -41,7 +41,7 @@ struct CellRow {
     range: String,
     values: Vec<String>,
     stop: String,
-    samples: String,
+    others: String,
     drawn: Option<Drawn>,
 }
 
@@ -144,7 +144,7 @@ fn row(
         range: String::new(),
         values: Vec::new(),
         stop: String::new(),
-        samples: String::new(),
+        others: String::new(),
         drawn: None,
     };
     let measured = match &cell.status {
@@ -171,15 +171,8 @@ fn row(
         );
     }
     row.values = columns.iter().map(|(metric, _, scaled)| value(source, cell, *metric, *scaled)).collect();
-    row.stop = match measured.stop {
-        StopReason::TightEnough => "tight enough",
-        StopReason::SamplesUp => "most samples",
-        StopReason::TimeUp => "time is up",
-        StopReason::Interrupted => "interrupted",
-        StopReason::GivenUp => "given up after failures",
-    }
-    .to_owned();
-    row.samples = samples(measured);
+    row.stop = measured.stop.to_string();
+    row.others = others(measured);
     row.drawn = drawn(measured, main);
     row
 }
@@ -193,21 +186,21 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric, scaled: Scaled) -> St
     let withheld = cell.measured().and_then(|m| m.withheld.iter().find(|withheld| withheld.metric == metric));
     withheld.map_or_else(
         || "—".to_owned(),
-        |withheld| format!("withheld: {} of {}", count(withheld.have), count(withheld.need)),
+        |withheld| format!("({}/{})", count(withheld.have), count(withheld.need)),
     )
 }
 
-/// How many samples there are of which kind.
-fn samples(measured: &Measured) -> String {
+/// The samples that do not count, by their kind.
+fn others(measured: &Measured) -> String {
     let warm_up = measured.samples.iter().filter(|sample| sample.warm_up).count();
     let failed = measured.samples.iter().filter(|sample| !sample.warm_up && is_failed(sample)).count();
-    let mut text = (measured.samples.len() - warm_up - failed).to_string();
+    let mut text = String::new();
     if warm_up > 0 {
         // Writing to a string cannot fail.
-        let _ = write!(text, " + {warm_up} warm-up");
+        let _ = write!(text, "+{warm_up} warm-up");
     }
     if failed > 0 {
-        let _ = write!(text, ", {failed} failed");
+        let _ = write!(text, "{}{failed} failed", if warm_up > 0 { ", " } else { "" });
     }
     text
 }

@@ -189,7 +189,7 @@ pub(crate) fn capital(text: &str) -> String {
 }
 
 /// The word for a kind of place.
-fn kind_word(kind: EndKind) -> &'static str {
+pub(crate) fn kind_word(kind: EndKind) -> &'static str {
     match kind {
         EndKind::Host => "host",
         EndKind::Container => "container",
@@ -202,6 +202,34 @@ pub(crate) fn place_word(place: &Vantage) -> String {
     match place {
         Vantage::Host => "host".to_owned(),
         Vantage::Guest(guest) => guest.to_string(),
+    }
+}
+
+/// How a network is measured: the program, which end sends, and what decides when.
+pub(crate) type Way = (Tool, Direction, Load);
+
+impl<'a> Line<'a> {
+    /// How it was measured; `None` for storage.
+    pub(crate) fn way(self) -> Option<Way> {
+        match self {
+            Line::Network { tool, direction, load, .. } => Some((tool, direction, load)),
+            Line::Storage { .. } => None,
+        }
+    }
+
+    /// The same line measured in another way.
+    pub(crate) fn measured(self, way: Option<Way>) -> Line<'a> {
+        match (self, way) {
+            (Line::Network { path, kinds, client, server, .. }, Some((tool, direction, load))) => {
+                Line::Network { path, kinds, client, server, tool, direction, load }
+            }
+            (line, _) => line,
+        }
+    }
+
+    /// The same line measured in the usual way.
+    pub(crate) fn usual(self) -> Line<'a> {
+        self.measured(Some((Tool::Netperf, Direction::Forward, Load::Closed)))
     }
 }
 
@@ -241,7 +269,8 @@ impl Line<'_> {
     pub(crate) fn variant(self) -> String {
         let Line::Network { tool, direction, load, .. } = self else { return String::new() };
         let mut words = Vec::new();
-        if tool != Tool::Netperf {
+        // Only the probe measures in an open loop.
+        if tool != Tool::Netperf && load == Load::Closed {
             words.push(tool.to_string());
         }
         if direction == Direction::Reverse {
@@ -258,15 +287,15 @@ impl Line<'_> {
         matches!(self, Line::Network { load: Load::Open { .. }, .. })
     }
 
-    /// Lines of the same group stand in one chart: the kinds of places that the ends are in, the smaller first.
-    pub(crate) fn group(self) -> String {
+    /// Lines of the same group stand in one chart: the kinds of places that the ends are in. First comes what stays between
+    /// containers, last what involves the host.
+    pub(crate) fn group(self) -> (bool, [EndKind; 2]) {
         match self {
-            Line::Network { kinds, .. } => {
-                let [a, b] = kinds;
-                let (a, b) = if a <= b { (a, b) } else { (b, a) };
-                format!("{} and {}", kind_word(a), kind_word(b))
+            Line::Network { kinds: [a, b], .. } => {
+                let kinds = if a <= b { [a, b] } else { [b, a] };
+                (kinds.contains(&EndKind::Host), kinds)
             }
-            Line::Storage { .. } => String::new(),
+            Line::Storage { kind, .. } => (false, [kind; 2]),
         }
     }
 
@@ -304,21 +333,27 @@ pub(crate) fn styles(lines: &[Line<'_>]) -> Vec<Style> {
     lines.iter().map(style).collect()
 }
 
-/// Short names for lines that stand beside each other: where two have the same, the guests' names help.
+/// Short names for lines that stand beside each other in one chart: where two have the same, the guests' names help.
 pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
-    let plain: Vec<String> = lines.iter().map(|line| line.name()).collect();
-    let twice = |name: &String| plain.iter().filter(|other| *other == name).count() > 1;
-    lines
-        .iter()
-        .zip(&plain)
-        .map(|(line, name)| match line {
-            _ if !twice(name) => name.clone(),
-            Line::Network { client, server, .. } => {
-                let variant = Some(line.variant()).filter(|variant| !variant.is_empty());
-                let ends = format!("{}→{}", place_word(&client.place), place_word(&server.place));
-                variant.map_or_else(|| format!("{name} {ends}"), |variant| format!("{name} {ends} {variant}"))
-            }
-            Line::Storage { depth, jobs, .. } => format!("{name} {depth}×{jobs}"),
-        })
-        .collect()
+    let plain = |line: &Line<'_>| match line {
+        Line::Network { path, .. } => path.to_string(),
+        Line::Storage { .. } => line.name(),
+    };
+    let twice = |line: &Line<'_>| lines.iter().filter(|other| plain(other) == plain(line)).count() > 1;
+    let name = |line: &Line<'_>| match line {
+        _ if !twice(line) => plain(line),
+        Line::Network { path, client, server, .. } => {
+            let path = match path {
+                PathKind::VfVfInside => "inside",
+                PathKind::VfVfAcross => "across",
+                PathKind::PfPf | PathKind::GuestHost => "",
+                PathKind::Bridge => "bridge",
+            };
+            format!("{path} {}→{}", place_word(&client.place), place_word(&server.place))
+                .trim_start()
+                .to_owned()
+        }
+        Line::Storage { depth, jobs, .. } => format!("{} {depth}×{jobs}", line.name()),
+    };
+    lines.iter().map(name).collect()
 }

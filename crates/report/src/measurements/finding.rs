@@ -4,7 +4,7 @@ use penstock_model::measurement::{Comparison, Metric, PathKind};
 
 use super::{
     Source,
-    family::{Kind, Line, kind, line, size},
+    family::{Kind, Line, capital, kind, line, size},
     shown::{self, bytes},
 };
 
@@ -86,11 +86,6 @@ fn sentence(candidate: &Candidate<'_>) -> Option<String> {
     let ratio = candidate.comparison.ratio.as_ref()?;
     let (base, other) = (path_words(candidate.base), path_words(candidate.other));
     let times = shown::ratio(ratio);
-    let (does, took) = match candidate.comparison.metric {
-        Metric::Throughput => ("carries", "carries"),
-        Metric::P50 => ("takes", "takes"),
-        _ => ("does", "does"),
-    };
     let what = match candidate.kind {
         Kind::Network(_) if candidate.comparison.metric == Metric::P50 => "median round trip, ".to_owned(),
         _ => String::new(),
@@ -107,7 +102,11 @@ fn sentence(candidate: &Candidate<'_>) -> Option<String> {
     let claim = if ratio.spans(1.0) {
         format!("Between {other} and {base} no difference can be told: {times} times")
     } else {
-        format!("{} {does} {times} times what {base} {took}", super::family::capital(&other))
+        match candidate.comparison.metric {
+            Metric::Throughput => format!("{} carries {times} times what {base} carries", capital(&other)),
+            Metric::P50 => format!("A message through {other} takes {times} times as long as through {base}"),
+            _ => format!("{} does {times} times what {base} does", capital(&other)),
+        }
     };
     Some(format!("{claim} ({how}{ends}).{doubt}"))
 }

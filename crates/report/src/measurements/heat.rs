@@ -1,5 +1,7 @@
 //! Heat maps: line x size, one for each protocol and each kind of storage access.
 
+use std::collections::BTreeSet;
+
 use penstock_model::{
     NicName,
     measurement::{Better, End, Metric, Status, Unit},
@@ -7,12 +9,12 @@ use penstock_model::{
 
 use super::{
     Source, anchor,
-    family::{Family, Line},
+    family::{Family, Line, Way},
     metric_word,
     shown::{bytes, number, scaled},
 };
 use crate::{
-    charts::{HeatCell, HeatMap, HeatRow, Warmth},
+    charts::{HeatCell, HeatColumn, HeatMap, HeatRow, Warmth},
     printable::{clip, one_line},
 };
 
@@ -40,14 +42,21 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
     let mut sorted: Vec<f64> = sound().collect();
     sorted.sort_by(f64::total_cmp);
     let unit = scaled(metric.unit(), sorted.get(sorted.len() / 2).copied().unwrap_or(0.0));
-    let rates: Vec<Option<f64>> = family
-        .lines
-        .iter()
-        .map(|line| line_rate(source, *line).filter(|_| metric == Metric::Throughput))
-        .collect();
-    let rows = family.lines.iter().zip(&rates).take(MOST_LINES).map(|(line, rate)| {
-        let cell = |size: &u32| {
-            let Some(place) = family.cell(*line, *size) else { return HeatCell::none() };
+    // Other ways of measuring the same line are columns beside the usual ones.
+    let lines: BTreeSet<Line<'_>> = family.lines.iter().map(|line| line.usual()).collect();
+    let ways: BTreeSet<Option<Way>> = family.lines.iter().map(|line| line.way()).collect();
+    let any = |way: Option<Way>, size: u32| {
+        lines.iter().any(|line| family.cell(line.measured(way), size).is_some())
+    };
+    let columns = ways.iter().flat_map(|way| family.sizes.iter().map(move |size| (*way, *size)));
+    let columns: Vec<(Option<Way>, u32)> = columns.filter(|(way, size)| any(*way, *size)).collect();
+    let rates: Vec<Option<f64>> =
+        lines.iter().map(|line| line_rate(source, *line).filter(|_| metric == Metric::Throughput)).collect();
+    let rows = lines.iter().zip(&rates).take(MOST_LINES).map(|(line, rate)| {
+        let cell = |(way, size): &(Option<Way>, u32)| {
+            let Some(place) = family.cell(line.measured(*way), *size) else {
+                return HeatCell::none();
+            };
             let cell = source.cell(place);
             let measured = match &cell.status {
                 Status::Missing { why } => return HeatCell::missing(one_line(why), anchor(place)),
@@ -80,7 +89,7 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
                 Some(rate) => format!("% of {}", super::Shown::new(false).value(*rate, Unit::BitPerSecond)),
                 None => "% of the best".to_owned(),
             },
-            cells: family.sizes.iter().map(cell).collect(),
+            cells: columns.iter().map(cell).collect(),
         }
     });
     let rows: Vec<HeatRow> = rows.collect();
@@ -90,9 +99,14 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
         title: clip(&family.kind.title(), 80),
         about: about(metric, unit.unit, source, with_rate),
         corner: family.kind.size_word().to_owned(),
-        columns: family.sizes.iter().map(|size| bytes(*size)).collect(),
+        columns: (columns.iter())
+            .map(|(way, size)| HeatColumn {
+                head: bytes(*size),
+                detail: lines.first().map(|line| line.measured(*way).variant()).unwrap_or_default(),
+            })
+            .collect(),
         scales: with_rate,
-        left_out: family.lines.len() - rows.len(),
+        left_out: lines.len() - rows.len(),
         rows,
     })
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{
     Charts, Source,
-    family::{Family, Line, load_word, names, styles},
+    family::{Family, Kind, Line, load_word, names, styles},
     shown::{bytes, count},
     sizes::latency,
 };
@@ -19,9 +19,18 @@ const MOST_GROUPS: usize = 48;
 /// All charts of latencies.
 #[derive(Serialize)]
 pub(crate) struct LatencyView {
-    groups: Vec<LatencyGroup>,
+    sections: Vec<Section>,
     /// Groups for which there was no room.
     left_out: usize,
+}
+
+/// The charts of one family.
+#[derive(Serialize)]
+struct Section {
+    title: String,
+    /// Whether they stand in a details element of their own: storage has many.
+    folded: bool,
+    groups: Vec<LatencyGroup>,
 }
 
 /// The charts of one protocol and size.
@@ -46,20 +55,24 @@ struct Panel {
 type Counted<'a> = (Line<'a>, &'a Histogram, f64);
 
 pub(crate) fn view(source: &Source<'_>) -> LatencyView {
-    let mut groups = Vec::new();
-    let mut left_out = 0;
+    let mut sections = Vec::new();
+    let (mut room, mut left_out) = (MOST_GROUPS, 0);
     for (at, family) in source.families.iter().enumerate() {
-        for (title, counted) in grouped(source, family) {
-            if groups.len() == MOST_GROUPS {
-                left_out += 1;
-                continue;
-            }
-            let id = format!("latency-{at}-{}", groups.len());
-            let first = groups.is_empty();
-            groups.push(group(source, &id, title, &counted, first));
+        let mut grouped = grouped(source, family);
+        left_out += grouped.len().saturating_sub(room);
+        grouped.truncate(room);
+        if grouped.is_empty() {
+            continue;
         }
+        room -= grouped.len();
+        let first = sections.is_empty();
+        let groups = grouped.into_iter().enumerate().map(|(number, (title, counted))| {
+            group(source, &format!("latency-{at}-{number}"), title, &counted, first && number == 0)
+        });
+        let folded = matches!(family.kind, Kind::Storage(..));
+        sections.push(Section { title: family.kind.title(), folded, groups: groups.collect() });
     }
-    LatencyView { groups, left_out }
+    LatencyView { sections, left_out }
 }
 
 /// The lines that have latencies, by size and, for storage, by load.
@@ -115,13 +128,10 @@ fn group(source: &Source<'_>, id: &str, title: String, counted: &[Counted<'_>], 
             })
             .collect();
         let key = |((line, ..), one): (&Counted<'_>, &Latencies<'_>)| {
-            let detail = format!("{} latencies, longest {}", count(one.counted.total()), one.longest);
-            let ends = line.detail();
-            Key::new(
-                one.style,
-                one.name.clone(),
-                if ends.is_empty() { detail } else { format!("{ends}: {detail}") },
-            )
+            let counted = format!("{} latencies, longest {}", count(one.counted.total()), one.longest);
+            let ends = line.ends();
+            let detail = if ends.is_empty() { counted } else { format!("{ends}; {counted}") };
+            Key::new(one.style, line.name(), detail)
         };
         let label = || format!("latency{}", source.shown.mark());
         let (a, b) = (format!("{id}-{word}-h"), format!("{id}-{word}-c"));

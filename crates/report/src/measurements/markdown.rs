@@ -53,7 +53,11 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for map in heat::maps(&source) {
         let rows = map.rows.iter().map(|row| (format!("{} {}", row.head, row.detail), row.texts()));
         writeln!(to, "### {}\n\n{}\n", plain(&map.title), plain(&map.about))?;
-        table(to, &map.corner, &map.columns, rows.collect(), map.left_out)?;
+        let columns = map
+            .columns
+            .iter()
+            .map(|column| format!("{} {}", column.head, column.detail).trim_end().to_owned());
+        table(to, &map.corner, &columns.collect::<Vec<_>>(), rows.collect(), map.left_out)?;
     }
     let view = penalties::view(&source);
     if view.doubtful > 0 {
@@ -72,10 +76,11 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
             plain(&penalty.base)
         )?;
         let rows = penalty.rows.iter().map(|row| {
-            let cells = row.cells.iter().map(|cell| match cell.class {
-                "doubt" => format!("! {}", cell.text),
-                "same" => format!("({})", cell.text),
-                _ => cell.text.clone(),
+            let cells = row.cells.iter().map(|cell| match (cell.class, cell.interval.is_empty()) {
+                (_, true) => cell.text.clone(),
+                ("doubt", _) => format!("! {} {}", cell.text, cell.interval),
+                ("same", _) => format!("({} {})", cell.text, cell.interval),
+                _ => format!("{} {}", cell.text, cell.interval),
             });
             (format!("{} {}", row.head, row.detail), cells.collect())
         });

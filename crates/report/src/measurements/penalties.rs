@@ -57,6 +57,8 @@ pub(crate) struct PenaltyCell {
     /// `worse`, `better`, `same` (the interval holds 0), `doubt` (an A/A that shows a difference), `missing` or nothing.
     pub(super) class: &'static str,
     pub(super) text: String,
+    /// Its interval.
+    pub(super) interval: String,
     pub(super) title: String,
 }
 
@@ -109,12 +111,14 @@ fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTabl
         }
         _ => format!("against {}", base.name()),
     };
+    let variant = Some(base.variant()).filter(|variant| !variant.is_empty());
+    let variant = variant.map(|variant| format!(" ({variant})")).unwrap_or_default();
     let left_out = rows.len().saturating_sub(MOST_ROWS);
     rows.truncate(MOST_ROWS);
     PenaltyTable {
-        title: format!("{}, {against}", kind.title()),
+        title: format!("{}, {against}{variant}", kind.title()),
         base: match base {
-            Line::Network { .. } => format!("{} {}", base.name(), base.detail()),
+            Line::Network { .. } => format!("{}, {}", base.name(), base.detail()),
             Line::Storage { .. } => base.name(),
         },
         metric: metric_word(metric),
@@ -137,11 +141,11 @@ fn by_size(base: Line<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<Pe
     let at: BTreeMap<(Line<'_>, u32), &Comparison> =
         compared.iter().map(|(line, size, comparison)| ((*line, *size), *comparison)).collect();
     let null = |size: &u32| {
-        let mut of_size =
+        let of_size =
             compared.iter().filter(|(_, other, _)| other == size).map(|(.., comparison)| comparison);
-        of_size
-            .find(|comparison| comparison.null.is_some())
-            .map_or_else(PenaltyCell::default, |c| null_cell(c))
+        // They are one and the same; if not, the one that gives cause for doubt counts.
+        let null = of_size.filter(|c| c.null.is_some()).min_by_key(|c| c.null_holds());
+        null.map_or_else(PenaltyCell::default, |comparison| null_cell(comparison))
     };
     let mut rows = Vec::new();
     if compared.iter().any(|(.., comparison)| comparison.null.is_some()) {
@@ -199,6 +203,7 @@ fn cell(comparison: &Comparison) -> PenaltyCell {
         None => PenaltyCell {
             class: "missing",
             text: "missing".to_owned(),
+            interval: String::new(),
             title: comparison.why.as_deref().map_or_else(|| "nobody said why".to_owned(), one_line),
         },
         Some(penalty) => PenaltyCell {
@@ -207,7 +212,8 @@ fn cell(comparison: &Comparison) -> PenaltyCell {
                 () if penalty.value() > 0.0 => "worse",
                 () => "better",
             },
-            text: shown::penalty(&penalty),
+            text: shown::penalty(&penalty).0,
+            interval: shown::penalty(&penalty).1,
             title: pairs,
         },
     }
@@ -217,7 +223,8 @@ fn null_cell(comparison: &Comparison) -> PenaltyCell {
     let itself = Comparison { ratio: comparison.null, ..comparison.clone() };
     itself.penalty().map_or_else(PenaltyCell::default, |penalty| PenaltyCell {
         class: if itself.spans_none() { "same" } else { "doubt" },
-        text: shown::penalty(&penalty),
+        text: shown::penalty(&penalty).0,
+        interval: shown::penalty(&penalty).1,
         title: String::new(),
     })
 }

@@ -1,10 +1,12 @@
 //! What the `expect:` lines came out as, in words.
 
-use penstock_model::measurement::{Bound, Claim, Expectation, Quantity, Relation, Ruling, Told};
+use penstock_model::measurement::{Bound, Cell, Claim, Expectation, Quantity, Relation, Ruling, Told};
 use serde::Serialize;
 
 use super::{
-    Source, metric_word,
+    Source,
+    family::line,
+    metric_word,
     shown::{self, Shown},
 };
 use crate::printable::one_line;
@@ -100,7 +102,7 @@ pub(crate) fn wanted(expectation: &Expectation) -> String {
         Relation::AtMost => "at most",
     };
     match expectation.bound() {
-        Bound::Times { factor, .. } => format!("{word} {} times", shown::number(*factor)),
+        Bound::Times { factor, .. } => format!("{word} {factor} times as much"),
         Bound::Value(Quantity { value, unit }) => {
             format!("{word} {}", Shown::new(false).value(*value, *unit))
         }
@@ -110,42 +112,48 @@ pub(crate) fn wanted(expectation: &Expectation) -> String {
 /// What a line came out as, in a sentence or two for somebody who reads such a line for the first time.
 pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     let expectation = &ruling.expectation;
-    let metric = metric_word(expectation.metric());
     let Some(decisive) = decisive(ruling) else {
         return "Nothing that was measured is meant by this line, so nobody can tell.".to_owned();
     };
-    let of = match ruling.claims.len() {
-        1 => String::new(),
-        all => {
-            let alike = ruling.claims.iter().filter(|claim| claim.told == ruling.told).count();
-            format!(" ({alike} of {all} {})", if alike == 1 { "came out so" } else { "came out so" })
-        }
-    };
+    let metric = metric_word(expectation.metric());
     let cell = source.label(&decisive.cell);
-    let (seen, wanted) = (seen(source.shown, expectation, decisive), wanted(expectation));
-    let against = match &decisive.against {
-        Some(id) => format!(" {}", source.label(id)),
-        None => String::new(),
+    let wanted = wanted(expectation);
+    let base = decisive.against.as_deref().map(|id| source.named(id).map_or_else(|| one_line(id), short));
+    let seen = match (&decisive.seen, base) {
+        (Some(seen), Some(base)) => format!("{cell} has {} times the {metric} of {base}", shown::ratio(seen)),
+        (Some(seen), None) => {
+            format!("{cell} has a {metric} of {}", source.shown.estimate(seen, decisive.metric.unit()))
+        }
+        (None, _) => cell,
     };
+    let all = ruling.claims.len();
+    let alike = ruling.claims.iter().filter(|claim| claim.told == ruling.told).count();
+    let of = if all == 1 { String::new() } else { format!(" So came out {alike} of {all}.") };
     match ruling.told {
-        Told::Holds => format!(
-            "Wanted {wanted}{against} in {metric}; even the nearest, {cell}, has {seen}, and its whole interval is on the \
-             right side{of}."
-        ),
-        Told::DoesNotHold => format!(
-            "Wanted {wanted}{against} in {metric}; {cell} has {seen}, and its whole interval is on the wrong side{of}."
-        ),
-        Told::CannotBeTold => match (&decisive.seen, &decisive.why) {
-            (Some(_), None) => format!(
-                "Wanted {wanted}{against} in {metric}; {cell} has {seen}, an interval with the bound inside: more samples \
-                 would tell{of}."
+        Told::Holds if all == 1 => {
+            format!("Wanted: {wanted}. {seen}: the whole interval is on the right side.")
+        }
+        Told::Holds => {
+            format!(
+                "Wanted: {wanted}. Nearest to that, {seen}: even there the whole interval is on the right side.{of}"
+            )
+        }
+        Told::DoesNotHold => {
+            format!("Wanted: {wanted}. {seen}: the whole interval is on the wrong side.{of}")
+        }
+        Told::CannotBeTold => match &decisive.why {
+            None => format!(
+                "Wanted: {wanted}. {seen}: the bound is inside the interval, and more samples would tell.{of}"
             ),
-            (_, why) => format!(
-                "Wanted {wanted}{against} in {metric}; of {cell} it cannot be told: {}{of}.",
-                why.as_deref().map_or_else(|| "nobody said why".to_owned(), one_line)
-            ),
+            Some(why) => format!("Wanted: {wanted}. Of {seen} it cannot be told: {}.{of}", one_line(why)),
         },
     }
+}
+
+/// A cell that stands beside another of the same family and size.
+fn short(cell: &Cell) -> String {
+    let line = line(&cell.measurement);
+    format!("{} ({})", line.name(), line.detail())
 }
 
 /// The claim that decides: of those that came out as the line did, the one nearest to the bound, or farthest on the wrong

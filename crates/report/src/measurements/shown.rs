@@ -79,14 +79,24 @@ pub(crate) fn scaled(unit: Unit, value: f64) -> Scaled {
 
 /// A ratio with its interval: `1.21 [1.10, 1.34]`.
 pub(crate) fn ratio(estimate: &Estimate) -> String {
-    interval(estimate, 1.0)
+    let digits = digits(estimate.value()).clamp(0, if estimate.value().abs() >= 0.1 { 2 } else { 4 });
+    format!(
+        "{} [{}, {}]",
+        fixed(estimate.value(), digits),
+        fixed(estimate.low(), digits),
+        fixed(estimate.high(), digits)
+    )
 }
 
-/// A penalty in percent with its sign: `+12.3 % [+8.1, +16.0]`.
-pub(crate) fn penalty(estimate: &Estimate) -> String {
+/// A penalty in percent with its sign, and its interval: `+12.3 %` and `[8.1, 16.0]`.
+pub(crate) fn penalty(estimate: &Estimate) -> (String, String) {
     let digits = if estimate.value().abs() < 100.0 { 1 } else { 0 };
     let signed = |value: f64| sign(value, digits);
-    format!("{} % [{}, {}]", signed(estimate.value()), signed(estimate.low()), signed(estimate.high()))
+    let plain = |value: f64| signed(value).trim_start_matches('+').to_owned();
+    (
+        format!("{} %", signed(estimate.value())),
+        format!("[{}, {}]", plain(estimate.low()), plain(estimate.high())),
+    )
 }
 
 fn sign(value: f64, digits: usize) -> String {
@@ -213,8 +223,8 @@ mod tests {
     #[test]
     fn penalties_have_a_sign() {
         let estimate = |value, low, high| Estimate::new(value, low, high, 0.95).unwrap();
-        assert_eq!(penalty(&estimate(12.34, 8.12, 16.0)), "+12.3 % [+8.1, +16.0]");
-        assert_eq!(penalty(&estimate(-0.01, -3.0, 2.0)), "0.0 % [−3.0, +2.0]");
+        assert_eq!(penalty(&estimate(12.34, 8.12, 16.0)), ("+12.3 %".into(), "[8.1, 16.0]".into()));
+        assert_eq!(penalty(&estimate(-0.01, -3.0, 2.0)), ("0.0 %".into(), "[−3.0, 2.0]".into()));
         assert_eq!(ratio(&estimate(1.21, 1.1, 1.34)), "1.21 [1.10, 1.34]");
     }
 

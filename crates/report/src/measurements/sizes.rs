@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{Metric, Unit};
+use penstock_model::measurement::{EndKind, Metric, Status, Unit};
 use serde::Serialize;
 
 use super::{
-    Charts, Source,
-    family::{Family, Kind, Line, names, styles},
+    Source,
+    family::{Family, Kind, Line, kind_word, names, styles},
     metric_word,
     shown::{Scaled, bytes, scaled},
 };
@@ -16,7 +16,7 @@ use crate::{
         Key, Plot,
         line_chart::{self, LineChart, LinePoint},
     },
-    printable::clip,
+    printable::{clip, one_line},
 };
 
 /// No more lines than this in one chart.
@@ -27,13 +27,18 @@ const MOST_NAME: usize = 19;
 /// The charts of one family.
 #[derive(Serialize)]
 pub(crate) struct SizeCharts {
-    id: String,
     title: String,
-    /// Whether its charts stand in a details element: storage has many.
+    /// Whether they stand in a details element: storage has many.
     folded: bool,
-    #[serde(flatten)]
-    charts: Charts,
+    charts: Vec<Chart>,
     left_out: usize,
+}
+
+/// A chart and what its lines are.
+#[derive(Serialize)]
+struct Chart {
+    plot: Plot,
+    keys: Vec<Key>,
 }
 
 pub(crate) fn charts(source: &Source<'_>) -> Vec<SizeCharts> {
@@ -46,16 +51,18 @@ pub(crate) fn charts(source: &Source<'_>) -> Vec<SizeCharts> {
 
 fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<SizeCharts> {
     let metric = metric(source, family);
-    let mut groups: BTreeMap<String, Vec<Line<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, [EndKind; 2]), Vec<(Line<'_>, Vec<LinePoint>)>> = BTreeMap::new();
     let mut left_out = 0;
+    let plain = Scaled { factor: 1.0, unit: "" };
     for line in &family.lines {
         // A point alone is no line; the heat map has it.
-        if points(source, family, *line, metric, Scaled { factor: 1.0, unit: "" }).len() < 2 {
+        let points = points(source, family, *line, metric, plain);
+        if points.iter().filter(|point| point.value.is_some()).count() < 2 {
             continue;
         }
         let group = groups.entry(line.group()).or_default();
         if group.len() < MOST_LINES {
-            group.push(*line);
+            group.push((*line, points));
         } else {
             left_out += 1;
         }
@@ -63,44 +70,40 @@ fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<Size
     let greatest = groups
         .values()
         .flatten()
-        .flat_map(|line| points(source, family, *line, metric, Scaled { factor: 1.0, unit: "" }))
-        .map(|point| point.interval.map_or(point.value, |(_, high)| high))
+        .flat_map(|(_, points)| points)
+        .flat_map(|point| [point.value, point.interval.map(|(_, high)| high)])
+        .flatten()
         .fold(0.0, f64::max);
     let unit = scaled(metric.unit(), greatest);
-    let several = groups.len() > 1;
+    let several = groups.len() > 1 && matches!(family.kind, Kind::Network(_));
     let title = family.kind.title();
-    let mut keys: Vec<Key> = Vec::new();
-    let mut plots: Vec<Plot> = Vec::new();
-    for (number, (group, lines)) in groups.iter().enumerate() {
-        let (styles, short) = (styles(lines), names(lines));
+    let mut charts = Vec::new();
+    for (number, ((_, [a, b]), lines)) in groups.iter().enumerate() {
+        let lines: Vec<Line<'_>> = lines.iter().map(|(line, _)| *line).collect();
+        let (styles, short) = (styles(&lines), names(&lines));
         let drawn = lines.iter().zip(&styles).zip(&short).map(|((line, style), name)| line_chart::Line {
             style: *style,
             name: clip(name, MOST_NAME),
             points: points(source, family, *line, metric, unit),
         });
-        for (line, style) in lines.iter().zip(&styles) {
-            let detail = if several { format!("{} ({group})", line.detail()) } else { line.detail() };
-            keys.push(Key::new(*style, line.name(), detail));
-        }
-        let ends = if several { format!(", {group}") } else { String::new() };
+        let keys =
+            lines.iter().zip(&styles).map(|(line, style)| Key::new(*style, line.name(), line.detail()));
         let chart = LineChart {
             id: format!("size-{at}-{number}"),
-            title: format!("{title}{ends}"),
+            title: match several {
+                true => format!("{} and {}", kind_word(*a), kind_word(*b)),
+                false => title.clone(),
+            },
             x_label: format!("{}, bytes", family.kind.size_word()),
             y_label: format!("{}, {}{}", metric_word(metric), unit.unit, source.shown.mark()),
             lines: drawn.collect(),
             most: greatest / unit.factor,
         };
-        plots.push(chart.plot(size, number_text));
+        let keys = keys.collect();
+        charts.push(Chart { plot: chart.plot(size, number_text), keys });
     }
     let folded = matches!(family.kind, Kind::Storage(..));
-    (!plots.is_empty()).then(|| SizeCharts {
-        id: format!("sizes-{at}"),
-        title,
-        folded,
-        charts: Charts { keys, plots },
-        left_out,
-    })
+    (!charts.is_empty()).then_some(SizeCharts { title, folded, charts, left_out })
 }
 
 /// What is drawn: the main metric, but round trips a second where all tell them, as the published charts do.
@@ -128,7 +131,13 @@ fn points(
     unit: Scaled,
 ) -> Vec<LinePoint> {
     let point = |size: &u32| {
-        let summary = source.cell(family.cell(line, *size)?).summary(metric)?;
+        let cell = source.cell(family.cell(line, *size)?);
+        let name = format!("{}, {}", line.name(), bytes(*size));
+        if let Status::Missing { why } = &cell.status {
+            let title = format!("{name} is missing: {}", clip(&one_line(why), 200));
+            return Some(LinePoint { size: *size, value: None, interval: None, title });
+        }
+        let summary = cell.summary(metric)?;
         let within = |value: f64| value / unit.factor;
         let told = match &summary.interval {
             Some(interval) => source.shown.estimate(interval, metric.unit()),
@@ -136,9 +145,9 @@ fn points(
         };
         summary.median.is_finite().then(|| LinePoint {
             size: *size,
-            value: within(summary.median),
+            value: Some(within(summary.median)),
             interval: summary.interval.as_ref().map(|i| (within(i.low()), within(i.high()))),
-            title: format!("{}, {}: {told}", line.name(), bytes(*size)),
+            title: format!("{name}: {told}"),
         })
     };
     family.sizes.iter().filter_map(point).collect()

@@ -147,15 +147,22 @@ fn runs<T>(columns: &[T], y: usize, height: usize, is: impl Fn(&T) -> bool) -> S
     path
 }
 
+/// Ticks at round times, at most eight.
 fn ticks(span: f64) -> Vec<TimeTick> {
-    let scale = crate::charts::scale::Scale::new(
-        crate::charts::scale::Spread::Linear,
-        0.0,
-        span,
-        LEFT as f64,
-        (LEFT + WIDTH) as f64,
-    );
-    scale.ticks().iter().map(|tick| TimeTick { x: tick.at as usize, text: duration(tick.value) }).collect()
+    const ROUND: [u32; 16] =
+        [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200];
+    let step = ROUND.into_iter().map(f64::from).find(|step| span / step <= 8.0).unwrap_or(span / 4.0);
+    let text = |seconds: f64| match seconds as u64 {
+        0 => "0".to_owned(),
+        s if s < 60 || s % 60 != 0 => format!("{s} s"),
+        s if s < 3_600 || s % 3_600 != 0 => format!("{} min", s / 60),
+        s => format!("{} h", s / 3_600),
+    };
+    (0..9)
+        .map(|number| f64::from(number) * step)
+        .take_while(|at| *at <= span)
+        .map(|at| TimeTick { x: LEFT + (at / span * WIDTH as f64) as usize, text: text(at) })
+        .collect()
 }
 
 /// Seconds for people; what is no time is said to be none.
@@ -210,7 +217,7 @@ fn links(source: &Source<'_>) -> Vec<LinkRow> {
 
 fn rules(source: &Source<'_>) -> Vec<(&'static str, String)> {
     let (measurements, rules) = (source.measurements, &source.measurements.rules);
-    let half = shown::number(rules.half_width * 100.0);
+    let half = (rules.half_width * 1e4).round() / 1e2;
     vec![
         ("started", one_line(&measurements.started)),
         ("took", duration(measurements.seconds)),
@@ -218,7 +225,7 @@ fn rules(source: &Source<'_>) -> Vec<(&'static str, String)> {
             "asked for",
             if measurements.quick { "the quick subset".to_owned() } else { "the full matrix".to_owned() },
         ),
-        ("length of a sample", format!("{} ms", count(rules.dwell_ms))),
+        ("length of a sample", duration(f64::from(rules.dwell_ms) / 1e3)),
         ("warm-up of a cell", format!("{}, not counted", shown::many(rules.warm_up as usize, "sample"))),
         (
             "a cell stops",
