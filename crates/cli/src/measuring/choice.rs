@@ -3,7 +3,10 @@
 use std::{path::Path, time::SystemTime};
 
 use penstock_host::files;
-use penstock_measure::matrix::{self, Matrix, Options};
+use penstock_measure::{
+    matrix::{self, Matrix, Options},
+    storage,
+};
 use penstock_model::{
     Model,
     measurement::{PathKind, Protocol, Rules},
@@ -110,9 +113,14 @@ impl Choice {
         if !self.protocols.is_empty() {
             options.protocols = self.protocols.clone();
         }
+        let network = || matrix::network(model, &options);
+        let storage = || storage::matrix(model, self.quick, options.null);
         match self.only {
-            Some(Only::Storage) => Matrix::default(),
-            Some(Only::Network) | None => matrix::network(model, &options),
+            Some(Only::Network) => network(),
+            Some(Only::Storage) => storage(),
+            // Who names paths or protocols asks for the network alone.
+            None if !self.paths.is_empty() || !self.protocols.is_empty() => network(),
+            None => matrix::join(network(), storage()),
         }
     }
 }

@@ -14,7 +14,9 @@ use penstock_measure::{
     record::{RawOutput, Record},
     run::{self, RunOptions},
     scene::Scene,
+    storage::{self, StorageTaker},
     taker::{Preparation, Taker},
+    takers::Takers,
 };
 use penstock_model::{Model, measurement::Measurements};
 
@@ -45,7 +47,9 @@ pub fn perform(
     let ended = Cell::new(false);
     let dwell = Duration::from_millis(u64::from(asked.choice.rules.dwell_ms));
     let mut network = NetworkTaker::new(scene, network::Options { dwell, ..network::Options::default() });
-    let mut taker = Orderly { taker: &mut network, interrupted: &ended };
+    let mut storage = StorageTaker::new(scene, &storage::targets(model));
+    let mut both = Takers::new(&mut network, &mut storage);
+    let mut taker = Orderly { taker: &mut both, interrupted: &ended };
     let interrupted = || {
         ended.set(ended.get() || interrupt::pending());
         ended.get()

@@ -27,9 +27,8 @@ impl Watch {
         let line = self.live.tell(event);
         match printer.canvas() {
             Some(canvas) => {
-                match (event, line) {
-                    (Event::Note(_) | Event::Prepared { .. }, Some(line)) => printer.say(line),
-                    _ => {}
+                if let (Event::Note(_) | Event::Prepared { .. }, Some(line)) = (event, line) {
+                    printer.say(line);
                 }
                 printer.picture(&self.live.picture(canvas));
             }
