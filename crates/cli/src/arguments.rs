@@ -69,6 +69,8 @@ pub enum Verb {
     Measure(Measure),
     /// Do all of it on an emulated board, and leave a report
     Rehearse(Rehearse),
+    /// Render a run's report again, compare two runs, or make a copy of one without addresses and hostnames
+    Report(Report),
     /// Keep, enter and drop a rehearsal's board
     #[command(subcommand)]
     Board(Board),
@@ -369,6 +371,23 @@ pub struct Rehearse {
     /// Boot the board afresh instead of resuming a saved one
     #[arg(long)]
     pub cold: bool,
+}
+
+/// `report`
+#[derive(Debug, Args)]
+pub struct Report {
+    /// A run directory, or its evidence.json; with a second one, it is compared with the first
+    #[arg(required = true, num_args = 1..=2, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// Write there [default: RUN itself; RUN-redacted with --redact; nowhere for a comparison]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Write a copy of the run in which pseudonyms stand for addresses, hostnames and users
+    #[arg(long)]
+    pub redact: bool,
+    /// Also for the names of the machine and its guests
+    #[arg(long, requires = "redact")]
+    pub redact_names: bool,
 }
 
 /// `board`

@@ -10,6 +10,7 @@ mod evidence;
 mod failure;
 mod generated_files;
 mod inventory_table;
+mod kept_run;
 mod live;
 mod machine;
 mod measuring;

@@ -10,6 +10,7 @@ mod inside;
 mod measure;
 mod plan;
 mod rehearse;
+mod report;
 mod scan;
 mod schema;
 mod status;
@@ -37,6 +38,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Measure(arguments) => measure::run(&arguments, settings, printer),
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),
+        Verb::Report(arguments) => report::run(&arguments, printer),
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema => schema::run(printer),
         Verb::Inside(arguments) => inside::run(&arguments),

@@ -1,0 +1,77 @@
+//! `penstock report RUN...`: renders a run again, compares two, or makes a copy that can be shown to others.
+
+mod redacted;
+
+use std::path::Path;
+
+use penstock_host::files;
+use penstock_measure::across;
+use penstock_report::compare;
+
+use crate::{
+    arguments::Report,
+    failure::{Failure, OrFail, Status},
+    kept_run::KeptRun,
+    printer::Printer,
+};
+
+/// One run or two.
+pub fn run(arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
+    match arguments.runs.as_slice() {
+        [run] if arguments.redact => redacted::write(&KeptRun::read(run)?, arguments, printer),
+        [run] => render(&KeptRun::read(run)?, arguments.output.as_deref(), printer),
+        [_, _] if arguments.redact => {
+            Err(Failure::new(Status::BadInput, "a comparison has nothing to redact but its two runs")
+                .hint("redact each of them, then compare the copies"))
+        }
+        [a, b] => compared(&KeptRun::read(a)?, &KeptRun::read(b)?, arguments.output.as_deref(), printer),
+        _ => Err(Failure::new(Status::BadInput, "`report` takes one run or two")),
+    }
+}
+
+/// The report as this Penstock makes it. The evidence itself is never written.
+fn render(run: &KeptRun, output: Option<&Path>, printer: &mut Printer) -> Result<Status, Failure> {
+    let directory = output.unwrap_or(run.directory());
+    let evidence = run.evidence();
+    keep(
+        directory,
+        &[
+            ("report.md", penstock_report::markdown(evidence)),
+            ("report.html", penstock_report::html(evidence)),
+        ],
+    )?;
+    printer.data(evidence, || penstock_report::summary(evidence))?;
+    printer.say(format!("The report is {}", directory.join("report.html").display()));
+    Ok(Status::Holds)
+}
+
+/// Two runs, B against A.
+fn compared(
+    a: &KeptRun,
+    b: &KeptRun,
+    output: Option<&Path>,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let measured = a.evidence().measurements.as_ref().zip(b.evidence().measurements.as_ref());
+    let cells = measured.map(|(a, b)| across::cells(a, b));
+    let rulings = measured.map(|(a, b)| across::rulings(&a.rulings, &b.rulings)).unwrap_or_default();
+    let comparison = compare::compare(a.evidence(), b.evidence(), cells, rulings);
+    if let Some(directory) = output {
+        let json = serde_json::to_string_pretty(&comparison).or_fail(Status::Missing)? + "\n";
+        let (page, text) = (compare::html(&comparison), compare::markdown(&comparison));
+        keep(directory, &[("comparison.json", json), ("comparison.md", text), ("comparison.html", page)])?;
+    }
+    printer.data(&comparison, || compare::summary(&comparison))?;
+    if let Some(directory) = output {
+        printer.say(format!("The comparison is {}", directory.join("comparison.html").display()));
+    }
+    Ok(if comparison.got_worse() { Status::DoesNotHold } else { Status::Holds })
+}
+
+/// Writes files into a directory, each whole or not at all.
+fn keep(directory: &Path, all: &[(&str, String)]) -> Result<(), Failure> {
+    let written = files::create_dir_all(directory).and_then(|()| {
+        all.iter().try_for_each(|(name, text)| files::write_atomic(directory.join(name), text))
+    });
+    written.map_err(|error| Failure::new(Status::Missing, error).hint("name another directory with --output"))
+}

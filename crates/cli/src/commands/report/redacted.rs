@@ -1,0 +1,133 @@
+//! A copy of a run in which pseudonyms stand for addresses, hostnames and users.
+
+use std::path::{Path, PathBuf};
+
+use penstock_host::files;
+use penstock_report::redact::Redactor;
+use serde::Serialize;
+
+use crate::{
+    arguments::Report,
+    failure::{Failure, OrFail, Status},
+    kept_run::KeptRun,
+    printer::Printer,
+};
+
+/// Files that are made anew from the redacted evidence.
+const RENDERED: [&str; 5] = ["evidence.json", "report.html", "report.md", "model.yaml", "serial.log"];
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Redacted {
+    directory: PathBuf,
+    files: Vec<PathBuf>,
+    /// Files that are no text, and may hold anything.
+    left_out: Vec<PathBuf>,
+    /// Names that could not be replaced, because they are words that say something else too.
+    names_left: Vec<String>,
+}
+
+/// Reads everything, then writes the copy; the original is only read.
+pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
+    let directory = match &arguments.output {
+        Some(directory) => directory.clone(),
+        None => beside(run.directory())?,
+    };
+    if files::exists(&directory) && !files::list(&directory).or_fail(Status::BadInput)?.is_empty() {
+        let text = format!("{} is not empty", directory.display());
+        return Err(Failure::new(Status::BadInput, text).hint("name another directory with --output"));
+    }
+    let mut redactor = Redactor::new(run.evidence(), arguments.redact_names);
+    let mut texts = Vec::new();
+    let mut left_out = Vec::new();
+    printer.doing("Reading the run");
+    for path in run.files()? {
+        if RENDERED.iter().any(|name| path == Path::new(name)) {
+            continue;
+        }
+        let bytes = files::read(run.directory().join(&path)).or_fail(Status::BadInput)?;
+        match String::from_utf8(bytes) {
+            // A serial console may print half a character; it is text all the same.
+            Err(error) if is_text(&path) => {
+                texts.push((path, String::from_utf8_lossy(error.as_bytes()).into_owned()));
+            }
+            Err(_) => left_out.push(path),
+            Ok(text) => texts.push((path, text)),
+        }
+    }
+    for (path, text) in &texts {
+        pieces(path, text).for_each(|piece| redactor.learn(piece));
+    }
+    let evidence = redactor.evidence(run.evidence()).map_err(|error| {
+        Failure::new(Status::Missing, error)
+            .hint("a host, a user or a guest is called like a word of the evidence; nothing was written")
+    })?;
+    printer.doing("Writing the copy");
+    let mut written = Vec::new();
+    let mut keep = |path: PathBuf, text: &str| -> Result<(), Failure> {
+        let whole = directory.join(&path);
+        if let Some(parent) = whole.parent() {
+            files::create_dir_all(parent).or_fail(Status::Missing)?;
+        }
+        files::write_atomic(whole, text).or_fail(Status::Missing)?;
+        written.push(path);
+        Ok(())
+    };
+    for (path, text) in &texts {
+        let shown: String = pieces(path, text).map(|piece| redactor.file(piece)).collect();
+        keep(renamed(path, &mut redactor), &shown)?;
+    }
+    keep("model.yaml".into(), &evidence.model.text)?;
+    keep("serial.log".into(), evidence.serial_log.as_deref().unwrap_or_default())?;
+    keep("evidence.json".into(), &evidence.json())?;
+    keep("report.md".into(), &penstock_report::markdown(&evidence))?;
+    keep("report.html".into(), &penstock_report::html(&evidence))?;
+    printer.done();
+    for path in &left_out {
+        printer.warn(format!("{} is no text and may hold anything: it is left out", path.display()));
+    }
+    for name in redactor.left() {
+        printer.warn(format!("{name} is left as it is: it is a word that says something else too"));
+    }
+    let redacted = Redacted { directory, files: written, left_out, names_left: redactor.left().to_vec() };
+    printer.data(&redacted, || {
+        format!(
+            "{}: {} files; read them before you hand them on",
+            redacted.directory.display(),
+            redacted.files.len()
+        )
+    })?;
+    Ok(Status::Holds)
+}
+
+/// `runs/x` to `runs/x-redacted`, also where `x` is the current directory.
+fn beside(run: &Path) -> Result<PathBuf, Failure> {
+    let whole = match run.file_name() {
+        Some(_) => run.to_owned(),
+        None => files::canonical(run).or_fail(Status::BadInput)?,
+    };
+    let Some(name) = whole.file_name() else {
+        let text = format!("{} has no name that a copy beside it could have", whole.display());
+        return Err(Failure::new(Status::BadInput, text).hint("name a directory with --output"));
+    };
+    Ok(whole.with_file_name(format!("{}-redacted", name.to_string_lossy())))
+}
+
+fn is_text(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ["log", "txt", "jsonl", "json", "md"].iter().any(|text| ending == *text))
+}
+
+/// Lines of JSON one by one: a run may have more of them than would fit into memory as values at once.
+fn pieces<'a>(path: &Path, text: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+    if path.extension().is_some_and(|ending| ending == "jsonl") {
+        Box::new(text.split_inclusive('\n'))
+    } else {
+        Box::new(std::iter::once(text))
+    }
+}
+
+/// The path with the names of guests in it replaced.
+fn renamed(path: &Path, redactor: &mut Redactor) -> PathBuf {
+    path.iter().map(|part| redactor.text(&part.to_string_lossy())).collect()
+}

@@ -1,0 +1,120 @@
+//! A run directory as an earlier run left it.
+
+use std::path::{Path, PathBuf};
+
+use penstock_host::files;
+use penstock_model::measurement::MEASUREMENT_VERSION;
+use penstock_report::{Evidence, ReadError};
+
+use crate::failure::{Failure, OrFail, Status};
+
+/// The file that makes a directory that of a run.
+const EVIDENCE: &str = "evidence.json";
+/// Directories within directories that are looked into.
+const DEEPEST: usize = 8;
+
+/// A run that has been.
+pub struct KeptRun {
+    directory: PathBuf,
+    evidence: Evidence,
+}
+
+impl KeptRun {
+    /// Reads the evidence in this run directory; its `evidence.json` may be named too.
+    pub fn read(path: &Path) -> Result<KeptRun, Failure> {
+        let (directory, file) = if path.file_name().is_some_and(|name| name == EVIDENCE) {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            (parent.unwrap_or(Path::new(".")).to_owned(), path.to_owned())
+        } else {
+            (path.to_owned(), path.join(EVIDENCE))
+        };
+        let text = files::read_to_string(&file).map_err(|error| {
+            let missing = error.is_missing();
+            let failure = Failure::new(Status::BadInput, error);
+            match (missing, files::exists(&directory)) {
+                (false, _) => failure,
+                (true, true) => failure.hint(format!(
+                    "{} has no {EVIDENCE}: it is no run directory, or its run was ended before it wrote one",
+                    directory.display()
+                )),
+                (true, false) => failure.hint("name a run directory, like runs/MACHINE-TIME"),
+            }
+        })?;
+        let evidence = Evidence::from_json(&text).map_err(|error| {
+            let hint = match &error {
+                ReadError::Newer { .. } => None,
+                ReadError::Form(source) if source.is_eof() => {
+                    Some("the file ends too early: was the disk full?")
+                }
+                ReadError::Form(_) => Some("evidence.json is written by Penstock; was it edited?"),
+            };
+            let error = Unreadable { file: file.clone(), source: error };
+            Failure::new(Status::BadInput, error).hints(hint.map(str::to_owned))
+        })?;
+        if let Some(measurements) = &evidence.measurements
+            && measurements.version > MEASUREMENT_VERSION
+        {
+            let text = format!(
+                "the measurements in {} have version {}, and this Penstock reads up to {MEASUREMENT_VERSION}: use a newer Penstock",
+                file.display(),
+                measurements.version
+            );
+            return Err(Failure::new(Status::BadInput, text));
+        }
+        Ok(KeptRun { directory, evidence })
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its evidence.
+    pub fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    /// Every file below the directory, each as its path in there, in the order of the names. Links are not followed.
+    pub fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = Vec::new();
+        below(&self.directory, Path::new(""), DEEPEST, &mut found)?;
+        Ok(found)
+    }
+}
+
+fn below(root: &Path, at: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let mut names = files::list(root.join(at)).or_fail(Status::BadInput)?;
+    names.sort();
+    for name in names {
+        let path = at.join(name);
+        let whole = root.join(&path);
+        if files::read_link(&whole).is_ok() {
+            continue;
+        }
+        match files::list(&whole) {
+            Ok(_) if depth > 0 => below(root, &path, depth - 1, found)?,
+            Ok(_) => {}
+            Err(_) => found.push(path),
+        }
+    }
+    Ok(())
+}
+
+/// An `evidence.json` that is none.
+#[derive(Debug)]
+struct Unreadable {
+    file: PathBuf,
+    source: ReadError,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "could not read {}", self.file.display())
+    }
+}
+
+impl std::error::Error for Unreadable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
