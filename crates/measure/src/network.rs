@@ -16,12 +16,12 @@ mod survey;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddrV4,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{Command, Output, chain};
+use penstock_host::{Command, Output, chain, interrupt};
 use penstock_model::{
     Mac,
     measurement::{End, EndKind, Link, Network, PathKind, Tool, ToolVersion},
@@ -567,7 +567,7 @@ impl Taker for NetworkTaker {
         self.renew(&route, allowed)?;
         let mut sample = self.sample(tool, network, &route, dwell)?;
         let mut output = self.run(&route, &sample, allowed)?;
-        if failed(tool, &output) && !penstock_host::interrupt::pending() {
+        if failed(tool, &output) && !interrupt::pending() {
             // Its server may be gone, or hang: one that is started anew tells whether that was all.
             self.distrust(&route);
             self.renew(&route, allowed)?;
@@ -588,14 +588,20 @@ impl Taker for NetworkTaker {
 
     fn finish(&mut self) -> Vec<String> {
         self.routes.clear();
+        // An interrupt ends commands; those that give things back are to run all the same.
+        let interrupted = interrupt::acknowledge();
         let mut sites = std::mem::take(&mut self.sites);
-        thread::scope(|scope| {
+        let complaints = thread::scope(|scope| {
             let revoking: Vec<_> = sites.values_mut().map(|site| scope.spawn(|| site.revoke())).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, Vec<String>>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             revoking.into_iter().flat_map(join).collect()
-        })
+        });
+        if interrupted {
+            interrupt::watched().store(true, Ordering::Relaxed);
+        }
+        complaints
     }
 }
 
@@ -612,6 +618,8 @@ fn failed(tool: Tool, output: &Output) -> bool {
 
 /// The last line, which says why.
 fn last_words(text: &str) -> String {
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    // After it `ip -batch` only says which line of its input it was.
+    let says = |line: &&str| !line.is_empty() && !line.starts_with("Command failed -:");
+    let line = text.lines().map(str::trim).rfind(says).unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(300).collect()
 }

@@ -506,8 +506,8 @@ fn an_interrupted_run() {
     interrupt.join().unwrap();
     assert!(why.contains("interrupted"), "{why}");
     assert!(started.elapsed() < Duration::from_secs(3));
-    assert!(interrupt::acknowledge());
     assert_eq!(taker.finish(), Vec::<String>::new());
+    assert!(interrupt::acknowledge(), "whoever asks next is told of it too");
     assert_eq!(world.state(), before);
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use penstock_host::Command;
 use penstock_model::Mac;
 
-use super::lease::{Made, quoted, shell};
+use super::lease::{Made, is_made, shell};
 
 /// What the alias of a link that was made for a run begins with.
 const ALIAS: &str = "penstock measure";
@@ -52,32 +52,29 @@ impl Bridge {
     /// The command that makes it, on the host. What a run that was killed left is removed first; a link of the same name that
     /// is somebody else's is left alone, and it fails.
     pub fn make(&self) -> Command {
-        let (bridge, alias) = (self.name(), quoted(&self.alias));
-        let mut script = String::from("set -e\n");
+        let (bridge, alias) = (self.name(), format!("\"{}\"", self.alias));
+        let mut script = String::new();
+        // Writing to a `String` cannot fail, here and below.
         for Made { name, .. } in self.made() {
-            // Writing to a `String` cannot fail, here and below.
-            let _ = writeln!(
-                script,
-                "case \"$(cat /sys/class/net/{name}/ifalias 2>/dev/null || :)\" in '{ALIAS} '*) ip link del dev {name} ;; esac"
-            );
+            let ours = is_made(&name, &format!("'{ALIAS} '*"));
+            let _ = writeln!(script, "{ours} && ip link del dev {name}");
         }
         let _ = writeln!(
             script,
-            "ip link add name {bridge} type bridge stp_state 0 forward_delay 0\n\
-             ip link set dev {bridge} alias {alias}\n\
-             ip link set dev {bridge} addrgenmode none"
+            "exec ip -batch - <<'END'\n\
+             link add name {bridge} type bridge stp_state 0 forward_delay 0\n\
+             link set dev {bridge} alias {alias} addrgenmode none"
         );
         for (side, process) in self.processes.iter().enumerate() {
             let (port, inside, mac) = (self.port(side), self.inside(side), self.mac(side));
             let _ = writeln!(
                 script,
-                "ip link add name {port} type veth peer name {inside} address {mac} netns {process}\n\
-                 ip link set dev {port} alias {alias}\n\
-                 ip link set dev {port} addrgenmode none\n\
-                 ip link set dev {port} master {bridge} up"
+                "link add name {port} type veth peer name {inside} address {mac} netns {process}\n\
+                 link set dev {port} alias {alias} addrgenmode none\n\
+                 link set dev {port} master {bridge} up"
             );
         }
-        let _ = writeln!(script, "ip link set dev {bridge} up");
+        let _ = writeln!(script, "link set dev {bridge} up\nEND");
         shell(&script).deadline(Duration::from_secs(20))
     }
 }

@@ -96,27 +96,15 @@ impl Lease {
         format!("{}-server;", self.mark)
     }
 
-    /// The command that lends it, or lends it anew, and gives the servers `patience` to listen.
-    pub fn grant(&self, lasting: Duration, patience: Duration) -> Command {
-        let mut script = String::from(
-            "try() { n=$1; shift; said=$(\"$@\" 2>&1) || { [ -n \"$said\" ] || said='no reason given'; \
-             echo failed $n $said; }; }\n",
-        );
-        script.push_str(&sweep(&self.server_mark()));
-        for (position, address) in self.addresses.iter().enumerate() {
-            let (interface, own, peer) = (quoted(&address.interface), address.own, address.peer);
-            let last = lasting.as_secs() + SLACK;
-            // Writing to a `String` cannot fail, here and below.
-            if address.fresh {
-                let _ = writeln!(script, "try {position} ip link set dev {interface} up");
-            }
-            let _ = writeln!(
-                script,
-                "try {position} ip address replace {own}/{LENGTH} dev {interface} valid_lft {last} preferred_lft {last}\n\
-                 try {position} ip neigh replace {peer} lladdr {} dev {interface} nud permanent",
-                address.peer_mac
-            );
+    /// The command that lends it, or lends it `again`, and gives the servers `patience` to listen.
+    pub fn grant(&self, lasting: Duration, patience: Duration, again: bool) -> Command {
+        // A shell's own words wherever it has them, and one `ip` for all: on a slow machine a new process is dear.
+        let mut script = if again { sweep(&self.server_mark()) } else { String::new() };
+        script.push_str("ip -force -batch - 2>&1 <<'END'\n");
+        for line in self.batch(lasting) {
+            let _ = writeln!(script, "{line}");
         }
+        script.push_str("END\n");
         let _ = writeln!(
             script,
             "s=$(command -v setsid)\n{MARK}={} $s sh -c {} penstock-measure </dev/null >/dev/null 2>&1 &",
@@ -127,6 +115,23 @@ impl Lease {
         shell(&script).deadline(patience * 2 + Duration::from_secs(20))
     }
 
+    /// Three lines for `ip` for each address.
+    fn batch(&self, lasting: Duration) -> Vec<String> {
+        let last = lasting.as_secs() + SLACK;
+        let lines = self.addresses.iter().flat_map(|address| {
+            let Address { interface, own, peer, peer_mac, .. } = address;
+            let up =
+                if address.fresh { format!("link set dev {interface} up") } else { "# it is up".to_owned() };
+            let lifetime = format!("valid_lft {last} preferred_lft {last}");
+            [
+                up,
+                format!("address replace {own}/{LENGTH} dev {interface} {lifetime}"),
+                format!("neigh replace {peer} lladdr {peer_mac} dev {interface} nud permanent"),
+            ]
+        });
+        lines.collect()
+    }
+
     /// What runs in the place meanwhile.
     fn keeper(&self, lasting: Duration) -> String {
         let mut script = String::from("p=\n");
@@ -134,17 +139,22 @@ impl Lease {
             let _ = writeln!(script, "{} & p=\"$p $!\"", server.command);
         }
         let _ = writeln!(script, "sleep {}\n[ -z \"$p\" ] || kill -9 $p", lasting.as_secs());
-        for address in &self.addresses {
-            let _ = writeln!(script, "ip neigh del {} dev {}", address.peer, quoted(&address.interface));
-        }
+        script.push_str(&ip(self.forgetting()));
         self.remove_links(&mut script);
         script.push_str("exit 0\n");
         script
     }
 
+    /// What `ip` is told so that the other ends are forgotten.
+    fn forgetting(&self) -> Vec<String> {
+        self.addresses.iter().map(|a| format!("neigh del {} dev {}", a.peer, a.interface)).collect()
+    }
+
+    /// Removes the links that were made for this run.
     fn remove_links(&self, script: &mut String) {
-        for link in &self.links {
-            let _ = writeln!(script, "{}", remove_link(link));
+        for Made { name, alias } in &self.links {
+            let _ =
+                writeln!(script, "{} && ip link del dev {name} 2>/dev/null", is_made(name, &quoted(alias)));
         }
     }
 
@@ -154,16 +164,16 @@ impl Lease {
         for process in self.servers.iter().filter_map(|server| server.namespace).collect::<BTreeSet<_>>() {
             let _ = write!(tables, " /proc/{process}/net/tcp /proc/{process}/net/udp");
         }
-        let mut script = format!("n=0\nwhile :; do t=$(cat {tables}); all=1\n");
         let patterns: Vec<String> = self.servers.iter().map(Server::pattern).collect();
+        let last = patience.as_secs().max(1);
+        let mut script = format!(
+            "now() {{ read -r up rest </proc/uptime; up=${{up%.*}}; }}\nnow; end=$((up+{last}))\n\
+             while :; do t=$(cat {tables}); all=1\n"
+        );
         for pattern in &patterns {
             let _ = writeln!(script, "case \"$t\" in *{}*) ;; *) all=0 ;; esac", quoted(pattern));
         }
-        let tries = patience.as_millis() / 100;
-        let _ = writeln!(
-            script,
-            "[ $all = 1 ] && break; n=$((n+1)); [ $n -ge {tries} ] && break; sleep 0.1; done"
-        );
+        script.push_str("[ $all = 1 ] && break; now; [ $up -gt $end ] && break; sleep 0.1; done\n");
         for (position, pattern) in patterns.iter().enumerate() {
             let _ =
                 writeln!(script, "case \"$t\" in *{}*) echo listening {position} ;; esac", quoted(pattern));
@@ -175,18 +185,17 @@ impl Lease {
     /// Reads what [`Lease::grant`] printed.
     pub fn read(output: &Output) -> Granted {
         let mut granted = Granted::default();
+        let mut said = String::new();
         for line in output.text().lines() {
-            let mut words = line.splitn(3, ' ');
-            let key = words.next().unwrap_or_default();
-            let Some(position) = words.next().and_then(|word| word.parse().ok()) else { continue };
-            match key {
-                "failed" => {
-                    let said = words.next().unwrap_or_default();
-                    let said = said.chars().filter(|c| !c.is_control()).take(200).collect();
-                    granted.failed.entry(position).or_insert(said);
+            // iproute2 says why, and then which line of its input it was, counted from 1.
+            if let Some(number) = line.strip_prefix("Command failed -:") {
+                if let Some(number) = number.trim().parse::<usize>().ok().filter(|number| *number > 0) {
+                    granted.failed.entry((number - 1) / 3).or_insert_with(|| std::mem::take(&mut said));
                 }
-                "listening" => drop(granted.listening.insert(position)),
-                _ => {}
+            } else if let Some(position) = line.strip_prefix("listening ") {
+                granted.listening.extend(position.parse::<usize>());
+            } else if !line.trim().is_empty() {
+                said = line.trim().chars().filter(|c| !c.is_control()).take(200).collect();
             }
         }
         granted
@@ -199,29 +208,22 @@ impl Lease {
 
     /// The command that takes all of it back, and prints what is still there.
     pub fn revoke(&self) -> Command {
-        let mut script = sweep(&self.client_mark()) + &sweep(&self.server_mark());
-        for address in &self.addresses {
-            let (interface, own, peer) = (quoted(&address.interface), address.own, address.peer);
-            let _ = writeln!(
-                script,
-                "ip neigh del {peer} dev {interface} 2>/dev/null\n\
-                 ip address del {own}/{LENGTH} dev {interface} 2>/dev/null\n\
-                 case \"$(ip -4 address show dev {interface} 2>/dev/null)\" in *' {own}/'*) \
-                 echo \"the address {own} on {}\" ;; esac",
-                address.interface.replace(['"', '$', '`', '\\'], "?"),
-            );
-        }
+        let mut script = sweep(&format!("{}-", self.mark));
+        let addresses =
+            self.addresses.iter().map(|a| format!("address del {}/{LENGTH} dev {}", a.own, a.interface));
+        script.push_str(&ip(self.forgetting().into_iter().chain(addresses)));
         self.remove_links(&mut script);
-        for link in &self.links {
-            let _ = writeln!(
-                script,
-                "[ \"$(cat /sys/class/net/{name}/ifalias 2>/dev/null)\" != {} ] || echo 'the link {name}'",
-                quoted(&link.alias),
-                name = link.name
-            );
+        if !self.addresses.is_empty() {
+            script.push_str("t=$(ip -o -4 address show 2>/dev/null)\n");
+        }
+        for Address { own, .. } in &self.addresses {
+            let _ = writeln!(script, "case \"$t\" in *' {own}/'*) echo 'the address {own}' ;; esac");
+        }
+        for Made { name, alias } in &self.links {
+            let _ = writeln!(script, "{} && echo 'the link {name}'", is_made(name, &quoted(alias)));
         }
         script.push_str("exit 0\n");
-        shell(&script).deadline(Duration::from_secs(30))
+        shell(&script).deadline(Duration::from_secs(60))
     }
 }
 
@@ -244,13 +246,17 @@ fn sweep(mark: &str) -> String {
     )
 }
 
-/// Removes a link if it is the one that was made.
-fn remove_link(link: &Made) -> String {
-    let Made { name, alias } = link;
+/// Whether a link's alias begins with this pattern of a shell, as the shell asks it.
+pub fn is_made(name: &str, pattern: &str) -> String {
     format!(
-        "[ \"$(cat /sys/class/net/{name}/ifalias 2>/dev/null)\" != {} ] || ip link del dev {name} 2>/dev/null",
-        quoted(alias)
+        "a=; {{ read -r a </sys/class/net/{name}/ifalias; }} 2>/dev/null; case \"$a\" in {pattern}) : ;; *) false ;; esac"
     )
+}
+
+/// Has `ip` do all these; what is already gone is passed over.
+fn ip(lines: impl IntoIterator<Item = String>) -> String {
+    let lines: String = lines.into_iter().map(|line| line + "\n").collect();
+    if lines.is_empty() { lines } else { format!("ip -force -batch - >/dev/null 2>&1 <<'END'\n{lines}END\n") }
 }
 
 /// A script in the place's shell.
@@ -274,8 +280,10 @@ mod tests {
         let output = Output {
             command: String::new(),
             status: ExitStatus::from_raw(0),
-            stdout: b"failed 1 Cannot find device \"eth9\"\nfailed 1 again\nlistening 0\nlistening x\nfailed\n\xff\n"
-                .to_vec(),
+            stdout:
+                b"Cannot find device \"eth9\"\nCommand failed -:5\nagain\nCommand failed -:6\nlistening 0\n\
+                      listening x\nCommand failed -:0\n\xff\n"
+                    .to_vec(),
             stderr: Vec::new(),
             truncated: false,
         };

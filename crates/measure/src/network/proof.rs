@@ -33,7 +33,7 @@ impl Counted {
 fn files(interface: &str) -> String {
     let directory = format!("/sys/class/net/{interface}/statistics");
     format!(
-        "r={}; s={}\ncounted() {{ echo \"$1 $(cat \"$r\") $(cat \"$s\")\"; }}\n",
+        "r={}; s={}\ncount() {{ read -r nr <\"$r\"; read -r ns <\"$s\"; }}\ncounted() {{ count; echo \"$1 $nr $ns\"; }}\n",
         quoted(&format!("{directory}/rx_packets")),
         quoted(&format!("{directory}/tx_packets"))
     )
@@ -42,8 +42,8 @@ fn files(interface: &str) -> String {
 /// Waits until an interface counted so much more than before, or long enough, and prints it.
 fn settle(before: &str, received: u64, sent: u64) -> String {
     format!(
-        "{before}\nn=0; while [ $n -lt {TENTHS} ]; do [ $(($(cat \"$r\")-br)) -ge {received} ] && \
-         [ $(($(cat \"$s\")-bs)) -ge {sent} ] && break; n=$((n+1)); sleep 0.1; done\ncounted after\n"
+        "{before}\nn=0; while [ $n -lt {TENTHS} ]; do count; [ $((nr-br)) -ge {received} ] && [ $((ns-bs)) -ge {sent} ] && \
+         break; n=$((n+1)); sleep 0.1; done\ncounted after\n"
     )
 }
 
@@ -68,7 +68,7 @@ pub fn exchange(
 ) -> Command {
     let mut script = files(&client.interface);
     script.push_str(&format!(
-        "echo \"route $(ip -4 route get {} from {} 2>&1 | head -n 1)\"\ncounted before\nbr=$(cat \"$r\"); bs=$(cat \"$s\")\n\
+        "echo \"route $(ip -4 -o route get {} from {} 2>&1)\"\ncounted before\nbr=$nr; bs=$ns\n\
          said=$({} 2>&1) || {{ echo failed $said; exit 0; }}\n",
         server.address, client.address, exchange.command
     ));

@@ -74,8 +74,8 @@ impl Site {
         }
         let from = Instant::now();
         self.until = None;
-        self.touched = true;
-        let output = self.run(&self.lease.grant(lasting, patience))?;
+        let again = std::mem::replace(&mut self.touched, true);
+        let output = self.run(&self.lease.grant(lasting, patience, again))?;
         self.granted = Lease::read(&output);
         self.until = Some(from + lasting);
         Ok(())

@@ -47,8 +47,9 @@ pub fn command(interfaces: &BTreeSet<String>, own: &str) -> Command {
          for f in /proc/net/udp /proc/net/udp6; do [ -r $f ] && while read -r _ local _ state _; do \
          [ \"$state\" = 07 ] && echo \"port ${local##*:}\"; done <$f; done\n\
          ip -4 route show table all 2>/dev/null | while read -r line; do echo \"route $line\"; done\n\
-         for i in \"$@\"; do d=/sys/class/net/$i; [ -d \"$d\" ] && echo \"link $i $(cat \"$d/flags\" 2>/dev/null || echo -) \
-         $(cat \"$d/carrier\" 2>/dev/null || echo -) $(cat \"$d/speed\" 2>/dev/null || echo -)\"; done\n\
+         get() { v=; { read -r v <\"$d/$1\"; } 2>/dev/null; [ -n \"$v\" ] || v=-; }\n\
+         for i in \"$@\"; do d=/sys/class/net/$i; [ -d \"$d\" ] || continue; get flags; l=\"link $i $v\"; \
+         get carrier; l=\"$l $v\"; get speed; echo \"$l $v\"; done\n\
          exit 0\n";
     // Names of interfaces are arguments, so that nothing has to be quoted.
     Command::new("sh").args(["-c", SCRIPT, own]).args(interfaces)
