@@ -180,8 +180,8 @@ impl Matrix {
     }
 
     /// How early each block of [`Matrix::blocks`] is taken in where the time is not enough for all; 0 first. What a line
-    /// needs is first, then the largest, the smallest and 1 KiB messages (4 KiB blocks, one
-    /// at a time), which most can be seen from.
+    /// needs is before all others; then the largest messages, the smallest, and 1 KiB (4 KiB blocks, all of them one at a
+    /// time), of each protocol: most can be seen from those. Of round trips the smallest are first.
     pub fn priorities(&self, expect: &[Expectation]) -> Vec<u32> {
         let needed = |cell: &Planned| {
             let of = |expectation: &Expectation| match expectation.bound() {
@@ -190,24 +190,25 @@ impl Matrix {
             };
             expect.iter().any(|line| line.left().matches(&cell.measurement) || of(line))
         };
-        let telling = |cell: &Planned| {
+        let by_size = |cell: &Planned| {
             let alike = self.cells.iter().filter(|other| akin(&other.measurement, &cell.measurement));
             let (least, greatest) = alike
                 .map(Planned::size)
                 .fold((u32::MAX, 0), |(least, greatest), size| (least.min(size), greatest.max(size)));
-            let (middle, alone) = match &cell.measurement.subject {
-                Subject::Network(_) => (1024, true),
-                Subject::Storage(storage) => (4096, (storage.depth, storage.jobs) == (1, 1)),
+            let (order, alone) = match &cell.measurement.subject {
+                Subject::Network(network) if network.protocol.is_stream() => ([greatest, least, 1024], true),
+                Subject::Network(_) => ([least, greatest, 1024], true),
+                Subject::Storage(storage) => {
+                    ([greatest, least, 4096], (storage.depth, storage.jobs) == (1, 1))
+                }
             };
-            alone && [least, middle, greatest].contains(&cell.size())
+            let place = order.iter().position(|size| alone && *size == cell.size());
+            place.unwrap_or(order.len()) as u32
         };
         let of_block = |block: &Vec<usize>| {
-            let mut cells = block.iter().map(|position| &self.cells[*position]);
-            match block.first().map(|first| telling(&self.cells[*first])) {
-                _ if cells.any(needed) => 0,
-                Some(true) => 1,
-                _ => 2,
-            }
+            let cells = || block.iter().map(|position| &self.cells[*position]);
+            let size = cells().next().map_or(0, by_size);
+            if cells().any(needed) { size } else { size + 4 }
         };
         self.blocks().iter().map(of_block).collect()
     }

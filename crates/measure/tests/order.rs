@@ -207,12 +207,18 @@ fn what_a_line_needs_and_the_ends_of_the_sizes_come_first() {
         let found = of_block.filter(|(_, block)| matrix.cells[block[0]].id.contains(text));
         found.map(|(priority, _)| priority).collect::<Vec<_>>()
     };
-    assert_eq!(priority(&[], "netperf udp stream pf-pf host:NET0>owner:NET1 128B"), [1]);
-    assert_eq!(priority(&[], "netperf udp stream pf-pf host:NET0>owner:NET1 1024B"), [1]);
-    assert_eq!(priority(&[], "netperf udp stream pf-pf host:NET0>owner:NET1 2048B"), [2]);
+    let udp = "netperf udp stream pf-pf host:NET0>owner:NET1";
+    for (size, wanted) in [(16384, 4), (128, 5), (1024, 6), (2048, 7), (8192, 7)] {
+        assert_eq!(priority(&[], &format!("{udp} {size}B")), [wanted], "{size}");
+    }
+    assert_eq!(priority(&[], "netperf tcp rr pf-pf host:NET0>owner:NET1 128B"), [4]);
     let line = ["udp vf-vf inside 2KiB >= 0.8 x pf-pf"];
-    assert_eq!(priority(&line, "netperf udp stream pf-pf host:NET0>owner:NET1 2048B"), [0]);
-    assert_eq!(priority(&line, "netperf udp stream pf-pf host:NET0>owner:NET1 4096B"), [2]);
+    assert_eq!(priority(&line, &format!("{udp} 2048B")), [3]);
+    assert_eq!(priority(&line, &format!("{udp} 4096B")), [7]);
+    // A line for every size does not take their order away.
+    let all = ["udp vf-vf inside >= 0.8 x pf-pf"];
+    assert_eq!(priority(&all, &format!("{udp} 16384B")), [0]);
+    assert_eq!(priority(&all, &format!("{udp} 256B")), [3]);
 }
 
 fn waiting() -> impl Strategy<Value = Vec<Waiting>> {
