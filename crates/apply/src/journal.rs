@@ -1,8 +1,11 @@
 //! The record of a run, made so that whoever finds it after a crash knows what may have been written.
 //!
-//! One JSON object a line. An `intent` reaches the disk before the write that it announces; what came of it follows, and
-//! reaches the disk with the next intent at the latest. So after a crash every step that may have touched the machine
-//! has its intent here, with the inverse that takes it back; an intent without an outcome may or may not have happened.
+//! One JSON object a line. An `intent` reaches the disk before the write that it announces; that a step is begun, and what
+//! came of it, is written as it happens and reaches the disk with the next intent at the latest. So after a crash every
+//! step that may have touched the machine has its intent here, with the inverse that takes it back. When only Penstock
+//! was killed, what it wrote is all there: an intent that was not begun did not happen, one that was begun and has no
+//! outcome may have. When the machine went down with it, the last lines may be lost; what its steps did is gone by itself
+//! then, but for files.
 
 use std::{
     fs::File,
@@ -16,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The version of the journal's form; a reader refuses a newer one.
-pub const JOURNAL_VERSION: u32 = 2;
+pub const JOURNAL_VERSION: u32 = 3;
 
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,11 @@ pub enum Entry {
         action: Action,
         /// What takes it back.
         inverse: Option<Action>,
+    },
+    /// Steps that were announced are carried out from now on.
+    Begun {
+        /// Which.
+        steps: Vec<StepId>,
     },
     /// What came of a step.
     Outcome {
@@ -144,6 +152,11 @@ impl FileJournal {
         let path = path.into();
         let file = files::append(&path)?;
         let bytes = files::read(&path)?;
+        if bytes.is_empty()
+            && let Some(directory) = path.parent()
+        {
+            files::sync_directory(directory)?;
+        }
         let whole = whole_lines(&bytes);
         if whole < bytes.len() {
             file.set_len(whole as u64)

@@ -1,12 +1,14 @@
 //! Runs a plan on a machine and proves the outcome.
 //!
 //! - [`carrier`]: carries out the host's steps: sysfs and netlink writes, functions named by PCI address.
+//! - [`history`]: the runs that changed a machine, and how they are taken back.
 //! - [`journal`]: what is about to be written, on disk before it is written.
 //! - [`runner`]: takes a plan's steps in order, reads each postcondition back, rolls back when one fails.
 //! - [`verify`](mod@verify): compares model and machine anew. It shares nothing with the three above: a mistake of theirs
 //!   must not hide itself.
 
 pub mod carrier;
+pub mod history;
 pub mod journal;
 pub mod runner;
 pub mod verify;

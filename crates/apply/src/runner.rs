@@ -83,6 +83,9 @@ pub enum Mode {
     Apply,
     /// Goes on, and says at the end what is left; what is gone already counts as done.
     TearDown,
+    /// Takes an earlier run back. Each step is looked at first, and is done when what it is to make so is so already.
+    /// With one that fails, those that need it are left out; the rest goes on.
+    Undo,
 }
 
 /// Told what happens, as it happens.
@@ -139,7 +142,7 @@ impl Applied {
 /// Each step is recorded in `journal` before it is begun, and counts as done only when its postcondition was read back.
 /// A setting that the driver cannot do (an attribute, the switch mode, a reset) is noted and passed over; anything else
 /// that fails ends the run, and what was done is taken back in reverse order ([`Mode::Apply`]), or is listed at the end
-/// ([`Mode::TearDown`]). A guest fails alone: with a failed step of its own, what was begun for it is taken back at once,
+/// ([`Mode::TearDown`], [`Mode::Undo`]). A guest fails alone: with a failed step of its own, what was begun for it is taken back at once,
 /// what needs it is left out, and the rest goes on.
 ///
 /// # Errors
@@ -181,8 +184,17 @@ pub fn run(
                 return Err(run.failed(&plan.steps[next], error.into(), &begun));
             }
         }
+        if options.mode == Mode::Undo && run.already(&plan.steps[next].postcondition) {
+            applied.steps.push(run.pass_over(&plan.steps[next]));
+            next += 1;
+            continue;
+        }
         let reach = next + plan.steps[next..announced].iter().take_while(|step| is_left(step)).count();
-        let batch = batch(&plan.steps[next..reach], &carried_by[next..reach]);
+        let batch = run.not_yet(batch(&plan.steps[next..reach], &carried_by[next..reach]));
+        let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
+        if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
+            return Err(run.failed(&plan.steps[next], error.into(), &begun));
+        }
         let outcomes = run.carry_batch(batch, carried_by[next]);
         // The others of the batch were not attempted, because one before them failed.
         next += outcomes.len();
@@ -202,8 +214,11 @@ pub fn run(
                 match (options.mode, &step.guest) {
                     (Mode::Apply, Some(guest)) => fallen.push(Fallen { step, guest, source: error }),
                     (Mode::Apply, None) => failed = failed.or(Some((step, error))),
-                    (Mode::TearDown, _) => {
-                        failures.push(Failure { step: step.id, action: step.action.to_string(), error })
+                    (Mode::TearDown | Mode::Undo, _) => {
+                        failures.push(Failure { step: step.id, action: step.action.to_string(), error });
+                        if options.mode == Mode::Undo {
+                            losses.hold_up(step.id, plan, next);
+                        }
                     }
                 }
             }
@@ -366,13 +381,13 @@ impl Run<'_, '_> {
     fn cancelled(&mut self, step: StepId, begun: &[&Step]) -> ApplyError {
         let (undone, not_undone) = match self.options.mode {
             Mode::Apply => self.roll_back(begun, "cancelled"),
-            Mode::TearDown => (Vec::new(), Vec::new()),
+            Mode::TearDown | Mode::Undo => (Vec::new(), Vec::new()),
         };
         ApplyError::Cancelled { step, undone, not_undone }
     }
 
     /// Carries out and reads back some independent steps. At least one answer; one for each up to the first that failed
-    /// ([`Mode::Apply`]), and for those after it that the carrier did all the same, or for all ([`Mode::TearDown`]).
+    /// ([`Mode::Apply`]), and for those after it that the carrier did all the same, or for all (the other modes).
     fn carry_batch(&mut self, steps: &[Step], carrier: usize) -> Vec<Tried> {
         let began = Instant::now();
         for step in steps {
@@ -382,7 +397,7 @@ impl Run<'_, '_> {
         let longest = actions.iter().map(|action| self.options.deadline_of(action)).max();
         let deadline = longest.unwrap_or(self.options.deadline);
         let mut answers = self.carriers[carrier].carry_all(&actions, deadline);
-        while self.options.mode == Mode::TearDown && answers.len() < actions.len() {
+        while self.options.mode != Mode::Apply && answers.len() < actions.len() {
             let rest = self.carriers[carrier].carry_all(&actions[answers.len()..], deadline);
             if rest.is_empty() {
                 break;
@@ -410,9 +425,7 @@ impl Run<'_, '_> {
                     Err(error) => Err(StepError::Carry(error)),
                 };
                 let outcome = match outcome {
-                    Err(_) if self.options.mode == Mode::TearDown && self.already(&step.postcondition) => {
-                        Ok(())
-                    }
+                    Err(_) if self.options.mode != Mode::Apply && self.already(&step.postcondition) => Ok(()),
                     outcome => outcome,
                 };
                 stopped |= self.options.mode == Mode::Apply
@@ -456,6 +469,25 @@ impl Run<'_, '_> {
     /// What the first carrier that can look a fact up says; `None` when there is none.
     fn look(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, CarryError>> {
         self.carriers.iter_mut().find(|carrier| carrier.observes(fact)).map(|carrier| carrier.holds(fact))
+    }
+
+    /// Those of a batch up to the first of which an undo finds that it is so already.
+    fn not_yet<'s>(&mut self, batch: &'s [Step]) -> &'s [Step] {
+        if self.options.mode != Mode::Undo {
+            return batch;
+        }
+        // The first was looked at before.
+        let already = batch.iter().skip(1).position(|step| self.already(&step.postcondition));
+        &batch[..already.map_or(batch.len(), |at| at + 1)]
+    }
+
+    /// Records a step as done of which it was seen that it is so already.
+    fn pass_over(&mut self, step: &Step) -> StepReport {
+        let report = report(step, &Ok(()), Duration::ZERO);
+        let entry = Entry::Outcome { step: step.id, outcome: report.outcome, detail: None };
+        let _ = self.journal.record(&[entry], false);
+        self.observer.finished(step, &report);
+        report
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

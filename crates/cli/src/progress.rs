@@ -111,6 +111,7 @@ impl<'a> Kept<'a> {
         let doing = match mode {
             Mode::Apply => "applying",
             Mode::TearDown => "stopping guests",
+            Mode::Undo => "taking back what was done",
         };
         let progress = Running::this().map(|process| Progress {
             process,

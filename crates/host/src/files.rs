@@ -8,6 +8,7 @@ use std::{
         unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use nix::{
@@ -123,6 +124,43 @@ pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: 
         fs::rename(&part, path)
     };
     on("write", path, write().inspect_err(|_| drop(fs::remove_file(&part))))
+}
+
+/// Numbers what several threads of this process make at once.
+static PARTS: AtomicU32 = AtomicU32::new(0);
+
+/// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
+pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
+    let path = path.as_ref();
+    write_atomic(path, bytes)?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes a file with these contents, whole and on disk, unless there is one: of several that try, one succeeds. `Ok(false)`
+/// when it was there.
+pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
+    let path = path.as_ref();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let part = PARTS.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}.{part}.new", std::process::id()));
+    let part = path.with_file_name(name);
+    write_atomic(&part, bytes)?;
+    // A link, unlike a rename, never replaces what is there.
+    let linked = fs::hard_link(&part, path);
+    let _ = fs::remove_file(&part);
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        linked => {
+            on("create", path, linked)?;
+            path.parent().map_or(Ok(()), sync_directory)?;
+            Ok(true)
+        }
+    }
+}
+
+/// Has the names in a directory reach the disk.
+pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
+    on("sync the directory", path.as_ref(), File::open(&path).and_then(|directory| directory.sync_all()))
 }
 
 /// Creates a directory and its parents; already there is success.

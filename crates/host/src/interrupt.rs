@@ -15,6 +15,7 @@ use std::{
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+static DEAF: AtomicBool = AtomicBool::new(false);
 static PENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 fn flag() -> &'static Arc<AtomicBool> {
@@ -34,9 +35,15 @@ pub fn catch_quit() -> io::Result<()> {
     signal_hook::flag::register(SIGQUIT, flag().clone()).map(drop)
 }
 
+/// From now on no interrupt is ever pending: for a process that has to end what it does whoever hangs up. The signals must
+/// have been caught.
+pub fn ignore() {
+    DEAF.store(true, Ordering::Relaxed);
+}
+
 /// Whether an interrupt is pending.
 pub fn pending() -> bool {
-    flag().load(Ordering::Relaxed)
+    !DEAF.load(Ordering::Relaxed) && flag().load(Ordering::Relaxed)
 }
 
 /// The flag itself, for code that is given one to look at.

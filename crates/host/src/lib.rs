@@ -1,6 +1,7 @@
 //! The only code of Penstock that touches the kernel.
 //!
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
+//! - [`boot`] and [`running`]: which run of the kernel this is, its clock, and processes known again later.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
 //! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
@@ -16,6 +17,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod accounts;
+pub mod boot;
 mod cause;
 pub mod cpio;
 pub mod datagrams;

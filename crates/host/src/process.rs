@@ -193,6 +193,19 @@ impl Command {
         Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
+    /// Starts it in a session of its own, without a terminal, in the directory `/`, to outlive Penstock and the session
+    /// that Penstock belongs to. Its output goes to `log`.
+    pub fn start_session(&self, log: File) -> Result<Background, ProcessError> {
+        let errors = log.try_clone().map_err(|e| self.start(e))?;
+        let mut command = process::Command::new(&self.program);
+        command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        command.current_dir(self.directory.as_deref().unwrap_or(Path::new("/")));
+        lead_a_session(&mut command);
+        let child = command.spawn().map_err(|e| self.start(e))?;
+        Ok(Background { command: self.to_string(), child: Some(child) })
+    }
+
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
         let mut command = process::Command::new(&self.program);
@@ -237,6 +250,15 @@ fn die_with_parent(command: &mut process::Command) {
     // SAFETY: `prctl` and `getppid` are async-signal-safe system calls and allocate nothing between fork and exec.
     unsafe {
         command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
+    }
+}
+
+/// Has the child leave its parent's session: what the terminal's end does to that (SIGHUP) does not reach it.
+#[allow(unsafe_code)]
+fn lead_a_session(command: &mut process::Command) {
+    // SAFETY: `setsid` is an async-signal-safe system call and allocates nothing between fork and exec.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
     }
 }
 

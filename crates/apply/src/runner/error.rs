@@ -119,8 +119,8 @@ pub enum ApplyError {
         /// Every step, also those that were taken back and those that were left out.
         applied: Applied,
     },
-    /// A tear-down did all it could, and something is left.
-    #[error("{} of {} steps of the tear-down failed{}", failures.len(), applied.steps.len(), listed(failures))]
+    /// A tear-down or an undo did all it could, and something is left.
+    #[error("{} of {} steps of the way back failed{}", failures.len(), applied.steps.len(), listed(failures))]
     Incomplete {
         /// What failed.
         failures: Vec<Failure>,

@@ -85,6 +85,20 @@ impl Losses {
         }
     }
 
+    /// Notes that `step` failed, and that nothing is attempted of `ahead` that needs it.
+    pub fn hold_up(&mut self, step: StepId, plan: &Plan, ahead: usize) {
+        self.failed.insert(step);
+        for step in &plan.steps[ahead..] {
+            let held = step.needs.iter().find_map(|need| {
+                let fate = if self.failed.contains(need) { "failed" } else { "was left out" };
+                (self.failed.contains(need) || self.left_out.contains_key(need)).then_some((need, fate))
+            });
+            if let Some((need, fate)) = held {
+                self.left_out.insert(step.id, format!("needs step {need}, which {fate}"));
+            }
+        }
+    }
+
     fn why_left_out(&self, step: &Step, by_id: &BTreeMap<StepId, &Step>) -> Option<String> {
         for need in &step.needs {
             let of_lost = || {

@@ -1,0 +1,50 @@
+//! Whether a run that waits for confirmation stays. One file, made once: of all that want to decide, the first does.
+
+use std::path::Path;
+
+use penstock_host::files;
+use serde::{Deserialize, Serialize};
+
+use super::{record::Who, store::StoreError};
+
+/// What was decided of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It stays.
+    Confirmed,
+    /// Nobody confirmed it in time.
+    Expired,
+    /// It did not get to its end: it was cut off, failed, or took too long.
+    Failed,
+    /// Somebody took it back.
+    TakenBack,
+}
+
+/// A verdict, who gave it, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What was decided.
+    pub verdict: Verdict,
+    /// By whom.
+    pub who: Who,
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+}
+
+/// The decision's name in a run's directory.
+const NAME: &str = "decision.json";
+
+/// The decision on the run in `directory`, if there is one.
+pub fn read(directory: &Path) -> Result<Option<Decision>, StoreError> {
+    super::store::read_json(&directory.join(NAME))
+}
+
+/// Decides, unless that was done; gives the decision that counts, which is not ours when somebody was first.
+pub fn decide(directory: &Path, ours: Decision) -> Result<Decision, StoreError> {
+    let path = directory.join(NAME);
+    if files::create_durable(&path, super::store::json(&ours))? {
+        return Ok(ours);
+    }
+    Ok(read(directory)?.unwrap_or(ours))
+}

@@ -1,0 +1,192 @@
+//! From runs and what is there to the plan that takes them back.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+
+use penstock_model::{Bdf, GuestName, Inventory};
+use penstock_plan::{Action, Plan, Step, StepId, undo};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    record::RunId,
+    state::{Fate, RunState},
+};
+
+/// A run to take back.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// Which.
+    pub id: RunId,
+    /// What it was to do.
+    pub plan: &'a Plan,
+    /// What became of that.
+    pub state: &'a RunState,
+}
+
+/// The way back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Way {
+    /// The steps, newest first. They are carried out by [`Mode::Undo`](crate::Mode::Undo), which looks before it touches.
+    pub plan: Plan,
+    /// For each step of the plan the step that it takes back.
+    pub origins: Vec<(RunId, StepId)>,
+    /// What stays.
+    pub kept: Vec<Kept>,
+}
+
+/// A step that is not taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The run that did it.
+    pub run: RunId,
+    /// Its step there.
+    pub step: StepId,
+    /// What it did, in words.
+    pub action: String,
+    /// Why it stays.
+    pub why: String,
+}
+
+/// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows. All that may stand of
+/// them is taken back newest first; steps of which nobody knows are part of the plan, and are looked at when their turn comes.
+pub fn way_back(runs: &[Taken<'_>], present: &Inventory) -> Way {
+    let mut all = Plan::default();
+    let mut origins: Vec<(RunId, StepId)> = Vec::new();
+    let mut kept = Vec::new();
+    let mut earlier: Vec<StepId> = Vec::new();
+    for run in runs {
+        all.nics.extend(run.plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
+        let mut names: BTreeMap<StepId, StepId> = BTreeMap::new();
+        let fates: BTreeMap<StepId, &Fate> = run.state.standing().collect();
+        for step in run.plan.steps.iter().filter(|step| fates.contains_key(&step.id)) {
+            let id = StepId(u32::try_from(origins.len() + 1).unwrap_or(u32::MAX));
+            names.insert(step.id, id);
+            let own = step.needs.iter().filter_map(|need| names.get(need)).copied();
+            // Which of an earlier run's steps it stands on nobody has written down: on all of them.
+            let needs = earlier.iter().copied().chain(own).collect();
+            all.steps.push(Step { id, needs, ..step.clone() });
+            origins.push((run.id, step.id));
+        }
+        earlier.extend(names.into_values());
+    }
+    let stays = what_stays(&all, present);
+    for step in &all.steps {
+        let why = match (stays.get(&step.id), &step.inverse) {
+            (Some(why), _) => why.clone(),
+            (None, None) => match lost_for_good(&step.action) {
+                Some(why) => why.to_owned(),
+                None => continue,
+            },
+            (None, Some(_)) => continue,
+        };
+        let (run, origin) = origins[step.id.0 as usize - 1];
+        kept.push(Kept { run, step: origin, action: step.action.to_string(), why });
+    }
+    all.steps.retain(|step| !stays.contains_key(&step.id));
+    let origins = all
+        .steps
+        .iter()
+        .rev()
+        .filter(|step| step.inverse.is_some())
+        .map(|step| origins[step.id.0 as usize - 1])
+        .collect();
+    let mut plan = undo(&all);
+    plan.notes = notes(&plan);
+    Way { plan, origins, kept }
+}
+
+/// Which steps must stay because somebody else has what they made, and all that these stand on; with the reason.
+fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
+    // Guests that the way back stops give back what they have.
+    let stopped: BTreeSet<&GuestName> = all
+        .steps
+        .iter()
+        .filter_map(|step| match &step.inverse {
+            Some(Action::StopGuest { guest }) => Some(guest),
+            _ => None,
+        })
+        .collect();
+    let mut stays: BTreeMap<StepId, String> = BTreeMap::new();
+    for step in all.steps.iter().rev() {
+        if let Entry::Vacant(place) = stays.entry(step.id) {
+            let Some(why) = taken_by_another(step, present, &stopped) else { continue };
+            place.insert(why);
+        }
+        for need in &step.needs {
+            stays.entry(*need).or_insert_with(|| format!("\"{}\" needs it and stays", step.action));
+        }
+    }
+    stays
+}
+
+/// Who else has what a step made, in words.
+fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestName>) -> Option<String> {
+    let user = |function: Bdf| {
+        let has = |(name, guest): &(&GuestName, &_)| uses(guest, function) && !stopped.contains(name);
+        present.guests.iter().find(has).map(|(name, _)| name)
+    };
+    match (&step.action, &step.inverse) {
+        (Action::SetVfCount { pf, count }, Some(Action::SetVfCount { count: before, .. }))
+            if count != before =>
+        {
+            let found = present.pfs.iter().find(|found| found.bdf == *pf)?;
+            let vfs = &found.sriov.as_ref()?.vfs;
+            let (vf, guest) = vfs.iter().find_map(|vf| Some((vf.bdf, user(vf.bdf)?)))?;
+            Some(format!(
+                "guest {guest} runs with {vf}, one of these VFs, and is of no run that is taken back"
+            ))
+        }
+        (Action::SetDriver { function, driver }, Some(Action::SetDriver { driver: before, .. })) => {
+            if let Some(guest) = user(*function) {
+                return Some(format!(
+                    "guest {guest} runs with {function} and is of no run that is taken back"
+                ));
+            }
+            let vfs = present.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
+            let mut found = vfs.filter(|vf| vf.bdf == *function).filter_map(|vf| vf.present.as_ref());
+            let bound = found.next()?.driver.as_ref()?;
+            let ours = driver.as_ref() == Some(bound) || before.as_ref() == Some(bound);
+            (!ours).then(|| format!("somebody has bound {function} to {bound} since"))
+        }
+        _ => None,
+    }
+}
+
+fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
+    guest.running && guest.functions.contains(&function)
+}
+
+/// What a step without a way back took away that nobody can bring back; `None` for one that took nothing.
+fn lost_for_good(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::ResetFunction { .. } => Some("what a function held before its reset is not kept by anybody"),
+        Action::StopGuest { .. } => Some("a guest that was stopped has lost its memory"),
+        Action::UndefineGuest { .. } => Some("its earlier definition is not known"),
+        Action::DefineGuest(_) => Some("the definition that was there before is not known"),
+        Action::SetVfCount { .. } => Some("the VFs that were there before are not known"),
+        Action::WriteFile { .. } | Action::RemoveFile { .. } => {
+            Some("what the file held before is not known")
+        }
+        Action::AwaitLink { .. } | Action::AwaitGuest { .. } | Action::ResumeGuest { .. } => None,
+        _ => Some("what was so before is not known"),
+    }
+}
+
+/// What an operator should know of a way back.
+fn notes(plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    for step in &plan.steps {
+        match (&step.action, &step.inverse) {
+            (Action::StopGuest { guest }, _) => notes.push(format!(
+                "guest {guest} is stopped: its memory, and what it wrote to a file system of its own, do not come back"
+            )),
+            (Action::CreateGuest { guest }, Some(Action::StopGuest { .. })) => notes.push(format!(
+                "guest {guest} is made again, suspended and with an empty memory: penstock start lets it run"
+            )),
+            (Action::SetVfCount { pf, count }, _) if *count > 0 => notes.push(format!(
+                "{pf} gets {count} VFs again, with their driver's defaults where nothing else was recorded"
+            )),
+            _ => {}
+        }
+    }
+    notes
+}

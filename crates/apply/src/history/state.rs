@@ -1,0 +1,149 @@
+//! What became of a run's steps, read from its journal.
+
+use std::collections::BTreeMap;
+
+use penstock_plan::{Action, StepId};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::{Ending, Entry};
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It was not begun.
+    NotBegun,
+    /// It was begun, and nobody knows what came of it: the machine is to be asked.
+    Unknown,
+    /// It was done, and its postcondition was read back.
+    Done,
+    /// It failed, or the driver could not do it or report it; something of it may be there.
+    Doubtful,
+    /// It was taken back.
+    TakenBack,
+    /// It could not be taken back, and why.
+    Stuck(String),
+    /// The machine was reset since, and with that it is gone.
+    GoneWithReset,
+}
+
+impl Fate {
+    /// Whether something of the step may be there.
+    pub fn may_stand(&self) -> bool {
+        matches!(self, Fate::Unknown | Fate::Done | Fate::Doubtful | Fate::Stuck(_))
+    }
+}
+
+/// How a run stands as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Nothing of it is there: it changed nothing, or all of it was taken back or is gone with a reset.
+    Nothing,
+    /// It ended by itself, with what its plan wanted.
+    Applied,
+    /// It ended by itself, and a part of what its plan wanted is there.
+    AppliedInPart,
+    /// It was cut off.
+    Interrupted,
+    /// Taking it back was begun and did not get to its end.
+    PartlyTakenBack,
+}
+
+impl Phase {
+    /// Whether the machine is neither as it was nor as somebody wanted it.
+    pub fn is_half_way(self) -> bool {
+        matches!(self, Phase::Interrupted | Phase::PartlyTakenBack)
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunState {
+    /// Each step that was announced, in order.
+    pub steps: Vec<(StepId, Fate)>,
+    /// As a whole.
+    pub phase: Phase,
+    /// Whether its journal has an end: it, or an undo of it, got there.
+    pub ended: bool,
+}
+
+impl RunState {
+    /// Reads `entries`, the journal of a run. `reset` says that the kernel has been started anew since: then only
+    /// files are left, and the last entries may have been lost.
+    pub fn read(entries: &[Entry], reset: bool) -> RunState {
+        let mut fates: BTreeMap<StepId, Fate> = BTreeMap::new();
+        let mut announced: BTreeMap<StepId, (&Action, bool)> = BTreeMap::new();
+        let (mut ended, mut undo_since) = (None, false);
+        for entry in entries {
+            match entry {
+                Entry::Begin { .. } => {}
+                Entry::Intent { step, action, inverse } => {
+                    fates.entry(*step).or_insert(Fate::NotBegun);
+                    announced.insert(*step, (action, inverse.is_some()));
+                }
+                Entry::Begun { steps } => {
+                    fates.extend(steps.iter().map(|step| (*step, Fate::Unknown)));
+                }
+                Entry::Outcome { step, outcome, .. } => {
+                    let fate = match outcome {
+                        Ending::Done => Fate::Done,
+                        Ending::Failed | Ending::Unsupported => Fate::Doubtful,
+                        Ending::LeftOut => Fate::NotBegun,
+                    };
+                    fates.insert(*step, fate);
+                }
+                Entry::Undo { step, .. } => {
+                    undo_since |= ended.is_some();
+                    fates.insert(*step, Fate::Unknown);
+                }
+                Entry::Undone { step, error } => {
+                    undo_since |= ended.is_some();
+                    let fate = error.clone().map_or(Fate::TakenBack, Fate::Stuck);
+                    fates.insert(*step, fate);
+                }
+                Entry::End { applied } => ended = Some(*applied),
+            }
+        }
+        let steps: Vec<(StepId, Fate)> = fates
+            .into_iter()
+            .filter_map(|(step, fate)| {
+                let (action, _) = announced.get(&step)?;
+                Some((step, if reset { after_reset(fate, action) } else { fate }))
+            })
+            .collect();
+        // What has no way back is never taken back: a function stays reset.
+        let has_way_back = |step: &StepId| announced.get(step).is_some_and(|(_, way_back)| *way_back);
+        let stands = steps.iter().any(|(step, fate)| fate.may_stand() && has_way_back(step));
+        let phase = match ended {
+            // What ended with all that was wanted is that also where nothing was to be done.
+            Some(true) if stands && !undo_since => Phase::Applied,
+            _ if !stands => Phase::Nothing,
+            _ if undo_since => Phase::PartlyTakenBack,
+            Some(_) => Phase::AppliedInPart,
+            None => Phase::Interrupted,
+        };
+        RunState { steps, phase, ended: ended.is_some() }
+    }
+
+    /// The steps of which something may be there, with what became of them.
+    pub fn standing(&self) -> impl Iterator<Item = (StepId, &Fate)> {
+        self.steps.iter().filter(|(_, fate)| fate.may_stand()).map(|(step, fate)| (*step, fate))
+    }
+}
+
+/// What a reset of the machine leaves of a step that was announced.
+fn after_reset(fate: Fate, action: &Action) -> Fate {
+    match fate {
+        // That it was begun may not have reached the disk.
+        Fate::NotBegun if outlives_reset(action) => Fate::Unknown,
+        fate if fate.may_stand() && !outlives_reset(action) => Fate::GoneWithReset,
+        fate => fate,
+    }
+}
+
+/// Whether what an action does is still there when the kernel is started anew. VFs, attributes, drivers and addresses are
+/// the kernel's; guests are defined in `/run` and are processes; files stay.
+pub fn outlives_reset(action: &Action) -> bool {
+    matches!(action, Action::WriteFile { .. } | Action::RemoveFile { .. })
+}

@@ -1,0 +1,307 @@
+//! The runs on disk: `runs/0007/` with `run.json`, `plan.json`, `model.yaml`, `journal`, and `outcome.json` when it ended.
+//!
+//! A run's directory is made under another name, synced, and renamed: it is there whole or not at all. What is written
+//! later is a journal that may be cut off at any byte, or a file that is whole or not there.
+
+use std::path::{Path, PathBuf};
+
+use penstock_host::files::{self, FileError};
+use penstock_plan::Plan;
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use super::{
+    decision::{self, Decision},
+    record::{Outcome, Purpose, RUN_VERSION, RunId, RunRecord},
+    state::{Phase, RunState},
+};
+use crate::journal::{self, FileJournal, JournalError};
+
+/// So many runs are kept; of older ones those of which nothing is left to take back are forgotten.
+pub const KEPT: usize = 100;
+
+/// So many are kept at most. A run that could still be taken back is forgotten then too, and that is said.
+pub const KEPT_AT_MOST: usize = 200;
+
+/// Something about the runs on disk that is not as it should be.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A journal cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A file's text makes no sense.
+    #[error("{} cannot be understood", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A newer Penstock wrote it.
+    #[error("{} has version {version}; this Penstock reads up to {RUN_VERSION}", path.display())]
+    Newer {
+        /// Which.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// There is no such run.
+    #[error("there is no run {0} on this machine")]
+    NoSuchRun(RunId),
+}
+
+/// The runs of a machine.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    directory: PathBuf,
+    boot: Option<String>,
+}
+
+/// A run as its small files tell: cheap to have for all of them.
+#[derive(Clone, Debug)]
+pub struct KnownRun {
+    /// Who, when, what for.
+    pub record: RunRecord,
+    /// How it ended, if it did by itself.
+    pub outcome: Option<Outcome>,
+    /// What was decided, of one that was to be confirmed.
+    pub decision: Option<Decision>,
+    /// Its directory.
+    pub directory: PathBuf,
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Deeds {
+    /// What it was to do.
+    pub plan: Plan,
+    /// What became of that.
+    pub state: RunState,
+}
+
+impl KnownRun {
+    /// Its number.
+    pub fn id(&self) -> RunId {
+        self.record.id
+    }
+
+    /// Whether whoever does it is still at it.
+    pub fn is_running(&self) -> bool {
+        self.outcome.is_none() && self.record.who.process.is_alive()
+    }
+
+    /// Whether it waits for somebody to confirm it, or is to when it ends.
+    pub fn is_open(&self) -> bool {
+        self.record.confirm.is_some() && self.decision.is_none()
+    }
+
+    /// The runs that it takes back, of an undo.
+    pub fn takes_back(&self) -> &[RunId] {
+        match &self.record.purpose {
+            Purpose::Undo(runs) => runs,
+            Purpose::Apply | Purpose::Stop => &[],
+        }
+    }
+}
+
+impl Runs {
+    /// The runs below `directory`, seen on the run of the kernel `boot`.
+    pub fn new(directory: impl Into<PathBuf>, boot: Option<String>) -> Runs {
+        Runs { directory: directory.into().join("runs"), boot }
+    }
+
+    /// Where they are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The journal that Penstock kept before it had a directory for each run, if there is one.
+    pub fn journal_of_old(&self) -> Option<PathBuf> {
+        let path = self.directory.parent()?.join("journal");
+        files::exists(&path).then_some(path)
+    }
+
+    /// The run of the kernel that this is.
+    pub fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
+    }
+
+    /// Makes the directory of a new run and gives it its number. The caller holds the machine's lock.
+    pub fn create(
+        &self,
+        mut record: RunRecord,
+        plan: &Plan,
+        model: Option<&str>,
+    ) -> Result<KnownRun, StoreError> {
+        files::create_dir_all(&self.directory)?;
+        // A number that a damaged directory has is not given again.
+        let last = self.names()?.into_iter().map(|(id, _)| id.0).max().unwrap_or(0);
+        record.id = RunId(last + 1);
+        record.version = RUN_VERSION;
+        record.boot = self.boot.clone();
+        let part = self.directory.join(".part");
+        files::remove_tree(&part)?;
+        files::create_dir_all(&part)?;
+        files::write_atomic(part.join("run.json"), json(&record))?;
+        files::write_atomic(part.join("plan.json"), json(plan))?;
+        if let Some(model) = model {
+            files::write_atomic(part.join("model.yaml"), model)?;
+        }
+        files::sync_directory(&part)?;
+        let directory = self.directory.join(format!("{:04}", record.id.0));
+        files::rename(&part, &directory)?;
+        files::sync_directory(&self.directory)?;
+        Ok(KnownRun { record, outcome: None, decision: None, directory })
+    }
+
+    /// Every run, oldest first, and what cannot be read of them.
+    pub fn list(&self) -> Result<(Vec<KnownRun>, Vec<StoreError>), StoreError> {
+        let (mut runs, mut damaged) = (Vec::new(), Vec::new());
+        for (id, directory) in self.names()? {
+            match self.look(id, directory) {
+                Ok(run) => runs.push(run),
+                Err(error) => damaged.push(error),
+            }
+        }
+        Ok((runs, damaged))
+    }
+
+    /// The run `id`.
+    pub fn find(&self, id: RunId) -> Result<KnownRun, StoreError> {
+        let found = self.names()?.into_iter().find(|(name, _)| *name == id);
+        let (_, directory) = found.ok_or(StoreError::NoSuchRun(id))?;
+        self.look(id, directory)
+    }
+
+    fn look(&self, id: RunId, directory: PathBuf) -> Result<KnownRun, StoreError> {
+        let path = directory.join("run.json");
+        // The version first: of a newer form nothing else can be relied on.
+        let head: serde_json::Value = need_json(&path)?;
+        let version = head.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        if version > RUN_VERSION {
+            return Err(StoreError::Newer { path, version });
+        }
+        let record: RunRecord =
+            serde_json::from_value(head).map_err(|source| StoreError::Damaged { path, source })?;
+        Ok(KnownRun {
+            record: RunRecord { id, ..record },
+            outcome: read_json(&directory.join("outcome.json"))?,
+            decision: decision::read(&directory)?,
+            directory,
+        })
+    }
+
+    fn names(&self) -> Result<Vec<(RunId, PathBuf)>, StoreError> {
+        let names = match files::list(&self.directory) {
+            Err(error) if error.is_missing() => Vec::new(),
+            names => names?,
+        };
+        let mut runs: Vec<(RunId, PathBuf)> =
+            names.iter().filter_map(|name| Some((name.parse().ok()?, self.directory.join(name)))).collect();
+        runs.sort();
+        Ok(runs)
+    }
+
+    /// What a run did, and what of it may still stand.
+    pub fn deeds(&self, run: &KnownRun) -> Result<Deeds, StoreError> {
+        Ok(Deeds { plan: need_json(&run.directory.join("plan.json"))?, state: self.state(run)? })
+    }
+
+    /// What of a run may still stand.
+    pub fn state(&self, run: &KnownRun) -> Result<RunState, StoreError> {
+        let path = run.directory.join("journal");
+        let entries = if files::exists(&path) { journal::read(&path)? } else { Vec::new() };
+        Ok(RunState::read(&entries, self.was_reset_since(run)))
+    }
+
+    /// Whether the machine has been started anew since a run. Where the kernel does not tell it has not: then everything is
+    /// looked at.
+    pub fn was_reset_since(&self, run: &KnownRun) -> bool {
+        matches!((&run.record.boot, &self.boot), (Some(then), Some(now)) if then != now)
+    }
+
+    /// The runs of `all` that left the machine half-way and that no later run has gone on from, oldest first.
+    pub fn half_way(&self, all: &[KnownRun]) -> Result<Vec<(KnownRun, Phase)>, StoreError> {
+        let mut half_way = Vec::new();
+        for run in all {
+            let is_undo = matches!(run.record.purpose, Purpose::Undo(_));
+            // One that got to its end is half-way only when taking it back did not.
+            let undo_begun = || all.iter().any(|undo| undo.takes_back().contains(&run.id()));
+            let gone_on = || {
+                all.iter().any(|later| {
+                    let whole = later.outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
+                    whole && later.record.supersedes.contains(&run.id())
+                })
+            };
+            if is_undo || run.is_running() || (run.outcome.is_some() && !undo_begun()) || gone_on() {
+                continue;
+            }
+            let phase = self.state(run)?.phase;
+            if phase.is_half_way() {
+                half_way.push((run.clone(), phase));
+            }
+        }
+        Ok(half_way)
+    }
+
+    /// Forgets old runs. Gives those of `all` that could have been taken back still, or that nobody can tell it of.
+    pub fn prune(&self, all: &[KnownRun]) -> Result<Vec<RunId>, StoreError> {
+        let mut said = Vec::new();
+        let mut over = all.len().saturating_sub(KEPT);
+        for (at, run) in all.iter().enumerate() {
+            if over == 0 {
+                break;
+            }
+            let nothing_left = self.state(run).is_ok_and(|state| state.phase == Phase::Nothing)
+                || matches!(run.record.purpose, Purpose::Undo(_));
+            let too_many = all.len() - at > KEPT_AT_MOST;
+            if run.is_running() || run.is_open() || !(nothing_left || too_many) {
+                continue;
+            }
+            // Renamed first: half a directory must not be found under a run's name.
+            let gone = self.directory.join(".gone");
+            files::remove_tree(&gone)?;
+            files::rename(&run.directory, &gone)?;
+            files::remove_tree(&gone)?;
+            over -= 1;
+            if !nothing_left {
+                said.push(run.id());
+            }
+        }
+        Ok(said)
+    }
+}
+
+impl KnownRun {
+    /// Opens its journal, to go on with it.
+    pub fn journal(&self) -> Result<FileJournal, StoreError> {
+        Ok(FileJournal::open(self.directory.join("journal"))?)
+    }
+
+    /// Keeps how it ended.
+    pub fn end(&self, outcome: &Outcome) -> Result<(), StoreError> {
+        Ok(files::write_durable(self.directory.join("outcome.json"), json(outcome))?)
+    }
+}
+
+/// The JSON of something of ours, which has no keys but strings.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).unwrap_or_default()
+}
+
+/// Reads a file of JSON; `None` when there is no file.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
+    match need_json(path) {
+        Err(StoreError::File(error)) if error.is_missing() => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+fn need_json<T: DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
+    serde_json::from_slice(&files::read(path)?)
+        .map_err(|source| StoreError::Damaged { path: path.to_owned(), source })
+}

@@ -1,0 +1,281 @@
+//! Runs that are killed, after each write and each step, and what is made of them.
+
+use std::collections::BTreeMap;
+
+use penstock_plan::{Action, Plan, StepId};
+
+use super::{
+    carried::UndoJournal,
+    record::RunId,
+    recovery::{Taken, Way, way_back},
+    state::{Fate, Phase, RunState},
+};
+use crate::journal::Entry;
+
+mod machine;
+mod stored;
+
+use machine::{Life, Machine, Tape, guest, pf, plan_for};
+
+/// What a run leaves: its plan and its journal.
+struct Left {
+    plan: Plan,
+    tape: Tape,
+}
+
+impl Left {
+    fn state(&self, reset: bool) -> RunState {
+        RunState::read(&self.tape.entries(), reset)
+    }
+}
+
+/// Makes `machine` as wanted until the run is killed; gives what is left.
+fn apply(machine: &Machine, life: Life) -> Left {
+    let plan = plan_for(&machine.snapshot());
+    let tape = Tape::new(machine, Vec::new());
+    machine.live(life);
+    let _ = machine.run(&plan, &mut tape.clone(), crate::Mode::Apply);
+    Left { plan, tape }
+}
+
+fn way(machine: &Machine, runs: &[&Left], reset: bool) -> Way {
+    let states: Vec<RunState> = runs.iter().map(|run| run.state(reset)).collect();
+    let taken: Vec<Taken<'_>> = (1..)
+        .zip(runs.iter().zip(&states))
+        .map(|(id, (run, state))| Taken { id: RunId(id), plan: &run.plan, state })
+        .collect();
+    way_back(&taken, &machine.inventory())
+}
+
+/// Takes `runs` back, oldest first, until that is killed.
+fn undo(machine: &Machine, runs: &[&Left], reset: bool, life: Life) {
+    let way = way(machine, runs, reset);
+    let journals = (1..).zip(runs).map(|(id, run)| (RunId(id), run.tape.reopened())).collect();
+    let own = Tape::new(machine, Vec::new());
+    let mut journal = UndoJournal::new(own, journals, &way);
+    machine.live(life);
+    let _ = machine.run(&way.plan, &mut journal, crate::Mode::Undo);
+}
+
+fn wanted() -> BTreeMap<String, String> {
+    let machine = Machine::before();
+    apply(&machine, Life::Whole);
+    machine.snapshot()
+}
+
+/// In how many places a whole run can be killed.
+fn moments() -> usize {
+    let machine = Machine::before();
+    apply(&machine, Life::Whole);
+    machine.events()
+}
+
+#[test]
+fn the_plan_is_long_and_works_both_ways() {
+    let machine = Machine::before();
+    let before = machine.snapshot();
+    let run = apply(&machine, Life::Whole);
+    assert!(run.plan.steps.len() >= 40, "{}", run.plan.steps.len());
+    assert_eq!(run.state(false).phase, Phase::Applied);
+    assert_ne!(machine.snapshot(), before);
+    assert_eq!(plan_for(&machine.snapshot()).steps, []);
+    undo(&machine, &[&run], false, Life::Whole);
+    assert_eq!(machine.snapshot(), before);
+    assert_eq!(run.state(false).phase, Phase::Nothing);
+    assert_eq!(way(&machine, &[&run], false).plan.steps, []);
+}
+
+#[test]
+fn killed_anywhere_and_taken_back_the_machine_is_as_before() {
+    let before = Machine::before().snapshot();
+    for moment in 0..moments() {
+        let machine = Machine::before();
+        let run = apply(&machine, Life::Until(moment));
+        let state = run.state(false);
+        assert!(!state.ended || moment + 1 >= moments(), "{moment}");
+        undo(&machine, &[&run], false, Life::Whole);
+        assert_eq!(machine.snapshot(), before, "killed at {moment}: {state:?}");
+        assert_eq!(run.state(false).phase, Phase::Nothing, "killed at {moment}");
+    }
+}
+
+#[test]
+fn killed_anywhere_and_applied_again_it_is_as_wanted_and_both_are_taken_back_together() {
+    let (before, wanted) = (Machine::before().snapshot(), wanted());
+    for moment in 0..moments() {
+        let machine = Machine::before();
+        let first = apply(&machine, Life::Until(moment));
+        let second = apply(&machine, Life::Whole);
+        assert_eq!(machine.snapshot(), wanted, "killed at {moment}");
+        undo(&machine, &[&first, &second], false, Life::Whole);
+        assert_eq!(machine.snapshot(), before, "killed at {moment}");
+    }
+}
+
+#[test]
+fn an_undo_that_is_killed_anywhere_is_gone_on_with() {
+    let (before, wanted) = (Machine::before().snapshot(), wanted());
+    let mut second = 0;
+    for moment in (0..moments()).chain([usize::MAX]) {
+        // Every moment of the second is tried with some moment of the first, and the whole run with all of them.
+        let seconds: Vec<usize> = match moment {
+            usize::MAX => (0..moments() * 2).collect(),
+            _ => (0..3)
+                .map(|_| {
+                    second += 7;
+                    second % (moment * 2 + 2)
+                })
+                .collect(),
+        };
+        for second in seconds {
+            let machine = Machine::before();
+            let run = apply(&machine, Life::Until(moment));
+            undo(&machine, &[&run], false, Life::Until(second));
+            if second % 2 == 0 {
+                undo(&machine, &[&run], false, Life::Whole);
+                assert_eq!(machine.snapshot(), before, "killed at {moment}, its undo at {second}");
+                assert_eq!(run.state(false).phase, Phase::Nothing);
+            } else {
+                apply(&machine, Life::Whole);
+                assert_eq!(machine.snapshot(), wanted, "killed at {moment}, its undo at {second}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_cut_off_at_any_byte_leads_back() {
+    let before = Machine::before().snapshot();
+    let machine = Machine::before();
+    let run = apply(&machine, Life::Whole);
+    let (bytes, writes) = run.tape.writes();
+    let mut last = None;
+    for (from, to, world) in writes {
+        // A line that was cut off is none, wherever in it the cut is.
+        let lines = (from..to).filter(|at| *at == from || bytes[at - 1] == b'\n');
+        for cut in lines.flat_map(|start| [start, start + 1]) {
+            // While it writes a line nothing else changes.
+            let torn = Left { plan: run.plan.clone(), tape: Tape::new(&machine, bytes[..cut].to_vec()) };
+            let state = torn.state(false);
+            if last.as_ref() == Some(&state) {
+                continue;
+            }
+            let machine = Machine::with(world.clone());
+            let torn = Left { tape: Tape::new(&machine, bytes[..cut].to_vec()), ..torn };
+            undo(&machine, &[&torn], false, Life::Whole);
+            assert_eq!(machine.snapshot(), before, "cut at {cut}: {state:?}");
+            last = Some(state);
+        }
+        last = None;
+    }
+}
+
+#[test]
+fn after_a_reset_only_files_are_taken_back_whatever_of_the_journal_was_lost() {
+    let boot = Machine::before().after_reset();
+    // Between two of these moments lies what one batch writes.
+    for moment in (0..moments()).step_by(5) {
+        let machine = Machine::before();
+        let run = apply(&machine, Life::Until(moment));
+        let (bytes, _) = run.tape.writes();
+        let world = machine.after_reset();
+        let mut last = None;
+        let lines = (run.tape.synced()..=bytes.len()).filter(|at| *at == 0 || bytes[at - 1] == b'\n');
+        for cut in lines {
+            let machine = Machine::with(world.clone());
+            let torn = Left { plan: run.plan.clone(), tape: Tape::new(&machine, bytes[..cut].to_vec()) };
+            let state = torn.state(true);
+            if last.as_ref() == Some(&state) {
+                continue;
+            }
+            for step in way(&machine, &[&torn], true).plan.steps {
+                assert!(super::state::outlives_reset(&step.action), "{}", step.action);
+            }
+            undo(&machine, &[&torn], true, Life::Whole);
+            assert_eq!(machine.snapshot(), boot, "reset at {moment}, {cut} bytes left");
+            assert_eq!(torn.state(true).phase, Phase::Nothing);
+            last = Some(state);
+        }
+    }
+}
+
+#[test]
+fn with_a_full_disk_nothing_is_changed_that_cannot_be_taken_back() {
+    let before = Machine::before().snapshot();
+    let writes = Machine::before();
+    let writes = { apply(&writes, Life::Whole).tape.writes().1.len() };
+    for full in 0..writes {
+        let machine = Machine::before();
+        let plan = plan_for(&machine.snapshot());
+        let tape = Tape::new(&machine, Vec::new()).full_after(full);
+        let outcome = machine.run(&plan, &mut tape.clone(), crate::Mode::Apply);
+        match outcome {
+            // Only what came of the last steps, and the end, are not recorded.
+            Ok(_) => assert!(full + 2 >= writes, "{full}"),
+            Err(_) => assert_eq!(machine.snapshot(), before, "full after {full}"),
+        }
+        let run = Left { plan, tape };
+        undo(&machine, &[&run], false, Life::Whole);
+        assert_eq!(machine.snapshot(), before, "full after {full}, taken back");
+    }
+}
+
+#[test]
+fn a_step_that_cannot_be_taken_back_holds_what_it_stands_on_and_nothing_else() {
+    let machine = Machine::before();
+    let run = apply(&machine, Life::Whole);
+    machine.refuse(Action::StopGuest { guest: guest("a") });
+    undo(&machine, &[&run], false, Life::Whole);
+    let now = machine.snapshot();
+    // The guest runs on with its VFs; the other NIC is as before.
+    assert_eq!(now[&format!("vfs {}", pf(0))], "8");
+    assert_eq!(now[&format!("vfs {}", pf(1))], "4");
+    assert_eq!(now["guest a"], "running");
+    assert_eq!(run.state(false).phase, Phase::PartlyTakenBack);
+    assert!(run.state(false).standing().any(|(_, fate)| matches!(fate, Fate::Stuck(_))));
+    machine.refuse_nothing();
+    undo(&machine, &[&run], false, Life::Whole);
+    assert_eq!(machine.snapshot(), Machine::before().snapshot());
+}
+
+#[test]
+fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
+    let machine = Machine::before();
+    let run = apply(&machine, Life::Whole);
+    let mut present = machine.inventory();
+    let taken = present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf;
+    let stranger =
+        penstock_model::inventory::FoundGuest { running: true, suspended: false, functions: vec![taken] };
+    present.guests.insert(guest("stranger"), stranger);
+    let state = run.state(false);
+    let way = way_back(&[Taken { id: RunId(1), plan: &run.plan, state: &state }], &present);
+    assert_eq!(present.guests.len(), 3);
+    let counts = way.kept.iter().filter(|kept| kept.why.contains("guest stranger runs with"));
+    assert_eq!(counts.count(), 1, "{:?}", way.kept);
+    let touched =
+        |step: &penstock_plan::Step| matches!(step.action, Action::SetVfCount { pf: at, .. } if at == pf(0));
+    assert!(!way.plan.steps.iter().any(touched));
+    assert!(way.plan.steps.iter().any(|step| matches!(step.action, Action::SetVfCount { .. })));
+    assert_eq!(way.plan.steps.len(), way.origins.len());
+    for (step, (_, origin)) in way.plan.steps.iter().zip(&way.origins) {
+        let origin = run.plan.steps.iter().find(|step| step.id == *origin).unwrap();
+        assert_eq!(Some(&step.action), origin.inverse.as_ref());
+    }
+}
+
+#[test]
+fn steps_that_were_only_announced_are_no_part_of_the_way_back() {
+    let intent = |step, pf| Entry::Intent {
+        step: StepId(step),
+        action: Action::SetVfCount { pf, count: 0 },
+        inverse: Some(Action::SetVfCount { pf, count: 4 }),
+    };
+    let mut entries = vec![Entry::Begin { version: 3, steps: 2 }, intent(1, pf(0)), intent(2, pf(1))];
+    assert_eq!(RunState::read(&entries, false).phase, Phase::Nothing);
+    entries.push(Entry::Begun { steps: vec![StepId(1)] });
+    let state = RunState::read(&entries, false);
+    assert_eq!(state.phase, Phase::Interrupted);
+    let standing: Vec<_> = state.standing().collect();
+    assert_eq!(standing, [(StepId(1), &Fate::Unknown)]);
+    assert_eq!(RunState::read(&entries, true).phase, Phase::Nothing);
+}

@@ -1,0 +1,172 @@
+//! Runs on disk.
+#![allow(clippy::disallowed_methods)]
+
+use penstock_host::{files, running::Running};
+
+use super::*;
+use crate::{
+    FileJournal, Journal,
+    history::{
+        decision::{Decision, Verdict, decide},
+        record::{Confirm, Outcome, Purpose, RunRecord, Who},
+        store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError},
+    },
+    journal::{Ending, JOURNAL_VERSION},
+};
+
+fn who() -> Who {
+    // A process that is gone: this number was never started at that time.
+    let process = Running { id: 1, started: u64::MAX };
+    Who {
+        process,
+        user: "mara".to_owned(),
+        command: vec!["penstock".to_owned()],
+        since: 0,
+        terminal: None,
+        peer: None,
+    }
+}
+
+fn record(purpose: Purpose) -> RunRecord {
+    RunRecord {
+        version: 0,
+        id: RunId(0),
+        purpose,
+        who: who(),
+        boot: None,
+        model: None,
+        confirm: None,
+        supersedes: Vec::new(),
+    }
+}
+
+fn runs(directory: &tempfile::TempDir, boot: &str) -> Runs {
+    Runs::new(directory.path(), Some(boot.to_owned()))
+}
+
+/// A run with one step that was begun, ended or not.
+fn run(runs: &Runs, purpose: Purpose, supersedes: &[RunId], ended: bool) -> KnownRun {
+    let record = RunRecord { supersedes: supersedes.to_vec(), ..record(purpose) };
+    let run = runs.create(record, &Plan::default(), Some("nics: {}\n")).unwrap();
+    let action = Action::SetVfCount { pf: pf(0), count: 8 };
+    let inverse = Some(Action::SetVfCount { pf: pf(0), count: 0 });
+    let mut journal: FileJournal = run.journal().unwrap();
+    let step = StepId(1);
+    let mut entries = vec![
+        Entry::Begin { version: JOURNAL_VERSION, steps: 1 },
+        Entry::Intent { step, action, inverse },
+        Entry::Begun { steps: vec![step] },
+    ];
+    if ended {
+        entries.push(Entry::Outcome { step, outcome: Ending::Done, detail: None });
+        entries.push(Entry::End { applied: true });
+        run.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
+    }
+    journal.record(&entries, true).unwrap();
+    runs.find(run.id()).unwrap()
+}
+
+#[test]
+fn runs_are_numbered_kept_and_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    assert!(runs.list().unwrap().0.is_empty());
+    let first = run(&runs, Purpose::Apply, &[], true);
+    let second = run(&runs, Purpose::Stop, &[], false);
+    assert_eq!((first.id(), second.id()), (RunId(1), RunId(2)));
+    let (all, damaged) = runs.list().unwrap();
+    assert!(damaged.is_empty());
+    assert_eq!(all.iter().map(KnownRun::id).collect::<Vec<_>>(), [RunId(1), RunId(2)]);
+    assert_eq!(all[0].record.boot.as_deref(), Some("boot"));
+    assert_eq!(runs.deeds(&all[0]).unwrap().state.phase, Phase::Applied);
+    assert_eq!(files::read_to_string(all[0].directory.join("model.yaml")).unwrap(), "nics: {}\n");
+    assert!(matches!(runs.find(RunId(3)), Err(StoreError::NoSuchRun(RunId(3)))));
+}
+
+#[test]
+fn a_directory_that_was_not_finished_is_no_run_and_a_damaged_one_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let first = run(&runs, Purpose::Apply, &[], true);
+    files::create_dir_all(runs.directory().join(".part")).unwrap();
+    files::write_atomic(runs.directory().join(".part/run.json"), "{").unwrap();
+    assert_eq!(runs.list().unwrap().0.len(), 1);
+    files::write_atomic(first.directory.join("run.json"), "{\"version\": 99}").unwrap();
+    let (all, damaged) = runs.list().unwrap();
+    assert!(all.is_empty() && matches!(damaged[..], [StoreError::Newer { version: 99, .. }]), "{damaged:?}");
+    files::write_atomic(first.directory.join("run.json"), "{\"version\"").unwrap();
+    assert!(matches!(runs.list().unwrap().1[..], [StoreError::Damaged { .. }]));
+    // Its number is not given to another.
+    assert_eq!(run(&runs, Purpose::Apply, &[], true).id(), RunId(2));
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let half_way = |runs: &Runs| {
+        let found = runs.half_way(&runs.list().unwrap().0).unwrap();
+        found.into_iter().map(|(run, phase)| (run.id(), phase)).collect::<Vec<_>>()
+    };
+    run(&runs, Purpose::Apply, &[], true);
+    assert_eq!(half_way(&runs), []);
+    run(&runs, Purpose::Apply, &[], false);
+    assert_eq!(half_way(&runs), [(RunId(2), Phase::Interrupted)]);
+    run(&runs, Purpose::Apply, &[RunId(2)], false);
+    assert_eq!(half_way(&runs), [(RunId(2), Phase::Interrupted), (RunId(3), Phase::Interrupted)]);
+    // The machine started anew: what they did is gone.
+    assert_eq!(half_way(&Runs::new(directory.path(), Some("another".to_owned()))), []);
+    run(&runs, Purpose::Apply, &[RunId(2), RunId(3)], true);
+    assert_eq!(half_way(&runs), []);
+
+    // An undo of the last that did not get to its end.
+    let undone = runs.find(RunId(4)).unwrap();
+    run(&runs, Purpose::Undo(vec![RunId(4)]), &[], false);
+    let undo = Entry::Undo { step: StepId(1), action: Action::SetVfCount { pf: pf(0), count: 0 } };
+    undone.journal().unwrap().record(&[undo], true).unwrap();
+    assert_eq!(half_way(&runs), [(RunId(4), Phase::PartlyTakenBack)]);
+}
+
+#[test]
+fn of_all_that_decide_at_once_one_does() {
+    for _ in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let decide = |verdict| {
+            let decision = Decision { verdict, who: who(), at: 0 };
+            decide(directory.path(), decision).unwrap().verdict
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| decide(Verdict::Confirmed));
+            let other = scope.spawn(|| decide(Verdict::Expired));
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        assert_eq!(one, other);
+        assert_eq!(decide(Verdict::TakenBack), one);
+        assert_eq!(files::list(directory.path()).unwrap(), ["decision.json"]);
+    }
+}
+
+#[test]
+fn old_runs_are_forgotten_and_one_that_could_be_taken_back_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let now = runs(&directory, "now");
+    // Two that stand, then many of an earlier boot.
+    run(&now, Purpose::Apply, &[], true);
+    let open = RunRecord { confirm: Some(Confirm { within: 1, at_most: 1 }), ..record(Purpose::Apply) };
+    now.create(open, &Plan::default(), None).unwrap();
+    let earlier = runs(&directory, "earlier");
+    for _ in 2..KEPT + 5 {
+        run(&earlier, Purpose::Apply, &[], true);
+    }
+    let all = || now.list().unwrap().0;
+    assert_eq!(now.prune(&all()).unwrap(), []);
+    let left = all();
+    assert_eq!(left.len(), KEPT);
+    assert_eq!([left[0].id(), left[1].id(), left[2].id()], [RunId(1), RunId(2), RunId(8)]);
+    for _ in 0..KEPT_AT_MOST - KEPT + 1 {
+        run(&now, Purpose::Apply, &[], true);
+    }
+    assert_eq!(now.prune(&all()).unwrap(), [RunId(1)]);
+    // One that waits to be confirmed is never forgotten.
+    assert_eq!(all()[0].id(), RunId(2));
+}
