@@ -326,7 +326,7 @@ fn ssh(text: &str, ssh_connection: Option<&str>) -> (Vec<String>, Lifelines) {
     (lines.collect(), found)
 }
 
-const OWN: &str = "the SSH connection from 198.51.100.3, from which penstock was started: eth2, 0000:02:00.0";
+const OWN: &str = "the SSH connection from 198.51.100.3 that penstock was started from: eth2, 0000:02:00.0";
 
 #[test]
 fn the_connection_is_found_by_its_variable() {

@@ -152,7 +152,7 @@ fn the_way_to_the_client_is_followed() {
 fn without_a_route_there_is_none() {
     let scene = Scene::new("link add d0 type veth peer name p0\n");
     let found = scene.look(Some("203.0.113.7 50000 198.51.100.2 22"));
-    assert_eq!(kinds(&found), ["the SSH connection from 203.0.113.7, from which penstock was started"]);
+    assert_eq!(kinds(&found), ["the SSH connection from 203.0.113.7 that penstock was started from"]);
     assert!(
         found.unknown.iter().any(|unknown| unknown.why.contains("no route to 203.0.113.7")),
         "{found:#?}"

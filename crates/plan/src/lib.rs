@@ -2,11 +2,12 @@
 //!
 //! A plan is data: immutable, ordered, reviewable. Each step says what it does ([`Action`]), why, what it needs, how it
 //! is undone, and which [`Fact`] holds afterwards. Nothing is decided while it is carried out. The [`check`](mod@check)
-//! module judges a finished plan without knowing how it was made.
+//! module judges a finished plan without knowing how it was made; the [`danger`] module says what it would take away.
 
 pub mod action;
 pub mod carry;
 pub mod check;
+pub mod danger;
 mod definition;
 mod draft;
 pub mod drivers;
@@ -30,6 +31,7 @@ mod wanted;
 pub use action::{Action, Direction};
 pub use carry::{Carry, CarryError};
 pub use check::{Finding, check};
+pub use danger::{Danger, Effects, dangers, effects};
 pub use error::{PlanError, Refusal};
 pub use fact::Fact;
 pub use planning::{plan, start, stop, undo};

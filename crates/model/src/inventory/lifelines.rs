@@ -158,10 +158,10 @@ impl fmt::Display for LifelineKind {
                 write!(f, "the default route of {family} in table {table}")
             }
             LifelineKind::Ssh { peer, own: true } => {
-                write!(f, "the SSH connection from {peer}, from which penstock was started")
+                write!(f, "the SSH connection from {peer} that penstock was started from")
             }
             LifelineKind::Ssh { peer, own: false } => {
-                write!(f, "the SSH connection from {peer}, from which penstock may have been started")
+                write!(f, "the SSH connection from {peer} that penstock may have been started from")
             }
             LifelineKind::Root => f.write_str("the root file system"),
             LifelineKind::Swap { area } => write!(f, "the swap space {area}"),

@@ -1,0 +1,261 @@
+//! What each step of a plan does to functions that are there, step by step.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use penstock_model::{Bdf, GuestName, InterfaceAddress, Inventory, inventory::Pf};
+
+use super::drivers;
+use crate::{Action, Direction, Plan, Step, drivers::VFIO};
+
+/// What a step does to a function that is there before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Harm {
+    /// Which.
+    pub function: Bdf,
+    /// What.
+    pub how: How,
+}
+
+/// What is done to a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// A VF goes with its PF's VFs.
+    Destroyed,
+    /// It loses its driver, and with it its interface.
+    Unbound,
+    /// It is reset.
+    Reset,
+    /// Its interface, or all of it, goes into a guest.
+    Into(GuestName),
+    /// Its interface is taken down: routes over it go for good, also when it comes up again.
+    Down,
+    /// Its PF's interface is taken down and stays so.
+    DownForGood,
+    /// It is without a link for some seconds.
+    Dropped,
+    /// Its interface gets another name.
+    Renamed,
+    /// Its MTU changes.
+    Mtu,
+    /// Its MAC address, or what its PF lets through, changes.
+    Attribute,
+    /// Its interface loses an address.
+    Loses(InterfaceAddress),
+}
+
+/// A plan that is gone through.
+pub struct Played<'a> {
+    plan: &'a Plan,
+    pfs: HashMap<Bdf, &'a Pf>,
+    /// The PF of each VF that there was.
+    pf_of: HashMap<Bdf, Bdf>,
+    /// Which running guest has which function: only those that ran before the plan.
+    users: HashMap<Bdf, &'a GuestName>,
+    /// The functions of guests that are defined.
+    owned: HashMap<&'a GuestName, Vec<Bdf>>,
+    /// VFs that there are no more; what is made anew in their places is nobody's yet.
+    gone: HashSet<Bdf>,
+    /// Functions of guests that the plan stopped.
+    given_back: HashSet<Bdf>,
+    inventory: &'a Inventory,
+}
+
+impl<'a> Played<'a> {
+    pub fn new(plan: &'a Plan, inventory: &'a Inventory) -> Played<'a> {
+        let mut pf_of = HashMap::new();
+        for pf in &inventory.pfs {
+            pf_of.extend(present(pf).map(|vf| (vf, pf.bdf)));
+        }
+        let running = inventory.guests.iter().filter(|(_, found)| found.running);
+        Played {
+            plan,
+            pfs: inventory.pfs.iter().map(|pf| (pf.bdf, pf)).collect(),
+            pf_of,
+            users: running
+                .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
+                .collect(),
+            owned: inventory.guests.iter().map(|(guest, found)| (guest, found.functions.clone())).collect(),
+            gone: HashSet::new(),
+            given_back: HashSet::new(),
+            inventory,
+        }
+    }
+
+    /// The guest that runs with `function`, and ran before the plan.
+    pub fn user(&self, function: Bdf) -> Option<&'a GuestName> {
+        self.users.get(&function).copied()
+    }
+
+    /// Whether a guest had `function` that the plan stopped.
+    pub fn is_given_back(&self, function: Bdf) -> bool {
+        self.given_back.contains(&function)
+    }
+
+    /// What a step does to functions that are there, before it is taken.
+    pub fn harms(&self, step: &Step) -> Vec<Harm> {
+        let mut harms = Vec::new();
+        self.of(step, &mut |function, how| {
+            let harm = Harm { function, how };
+            if !self.gone.contains(&function) && !harms.contains(&harm) {
+                harms.push(harm);
+            }
+        });
+        harms
+    }
+
+    fn of(&self, step: &Step, harm: &mut dyn FnMut(Bdf, How)) {
+        match &step.action {
+            Action::SetVfCount { pf, count } => {
+                self.above(*pf, *count).into_iter().for_each(|vf| harm(vf, How::Destroyed));
+                if !drivers::link_survives_vfs(self.driver(*pf)) {
+                    harm(*pf, How::Dropped);
+                    let left = self.vfs(*pf).into_iter().take(usize::from(*count));
+                    left.for_each(|vf| harm(vf, How::Dropped));
+                }
+            }
+            Action::SetDriver { function, driver } => {
+                if driver.is_some() && driver.as_deref() == self.driver(*function) {
+                    return;
+                }
+                harm(*function, How::Unbound);
+                // Linux removes the VFs when the PF's driver lets go.
+                self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Destroyed));
+            }
+            Action::ResetFunction { function } => {
+                harm(*function, How::Reset);
+                self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Destroyed));
+            }
+            Action::SetLink { function, direction: Direction::Down } => {
+                harm(*function, How::Down);
+                let how = if self.comes_back(*function, step) { How::Dropped } else { How::DownForGood };
+                self.vfs(*function).into_iter().for_each(|vf| harm(vf, how.clone()));
+            }
+            Action::SetSwitchMode { pf, .. } => {
+                if !drivers::link_survives_switch_mode(self.driver(*pf)) {
+                    harm(*pf, How::Dropped);
+                    self.vfs(*pf).into_iter().for_each(|vf| harm(vf, How::Dropped));
+                }
+            }
+            Action::StartGuest { guest } | Action::CreateGuest { guest } => {
+                for function in self.owned.get(guest).into_iter().flatten() {
+                    harm(*function, How::Into(guest.clone()));
+                    self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Dropped));
+                }
+            }
+            Action::StopGuest { guest } => {
+                let functions = self.owned.get(guest).into_iter().flatten();
+                // A PF's interface comes back down, and its VFs are without a link until it is up.
+                for vf in functions
+                    .filter(|function| self.user(**function) == Some(guest))
+                    .flat_map(|pf| self.vfs(*pf))
+                {
+                    harm(vf, How::Dropped);
+                }
+            }
+            Action::SetVfAttribute { pf, vf, .. } => {
+                let vfs = self.pfs.get(pf).and_then(|pf| pf.sriov.as_ref()).map(|sriov| &sriov.vfs);
+                let vf =
+                    vfs.into_iter().flatten().find(|found| found.index == *vf && found.present.is_some());
+                vf.into_iter().for_each(|vf| harm(vf.bdf, How::Attribute));
+            }
+            Action::Rename { function, .. } => harm(*function, How::Renamed),
+            Action::SetMtu { function, .. } => harm(*function, How::Mtu),
+            Action::SetMac { function, .. } => harm(*function, How::Attribute),
+            Action::RemoveAddress { function, address } => harm(*function, How::Loses(*address)),
+            // Nothing of these touches what a function carries.
+            Action::SetAutoprobe { .. }
+            | Action::SetLink { direction: Direction::Up, .. }
+            | Action::AddAddress { .. }
+            | Action::DefineGuest(_)
+            | Action::UndefineGuest { .. }
+            | Action::ResumeGuest { .. }
+            | Action::SuspendGuest { .. }
+            | Action::AwaitLink { .. }
+            | Action::AwaitGuest { .. }
+            | Action::WriteFile { .. }
+            | Action::RemoveFile { .. } => {}
+        }
+    }
+
+    /// Takes a step.
+    pub fn take(&mut self, step: &'a Step) {
+        match &step.action {
+            Action::SetVfCount { pf, count } => self.gone.extend(self.above(*pf, *count)),
+            Action::SetDriver { function, .. } => self.gone.extend(self.vfs(*function)),
+            Action::DefineGuest(definition) => {
+                let functions = definition.functions.iter().map(|function| function.function).collect();
+                self.owned.insert(&definition.guest, functions);
+            }
+            Action::StopGuest { guest } => {
+                let own =
+                    self.users.iter().filter(|(_, user)| *user == &guest).map(|(function, _)| *function);
+                self.given_back.extend(own);
+                self.users.retain(|_, user| *user != guest);
+            }
+            _ => {}
+        }
+    }
+
+    /// The VFs of a PF that were there before the plan, and still are.
+    pub fn vfs(&self, pf: Bdf) -> Vec<Bdf> {
+        let vfs = self.pfs.get(&pf).into_iter().flat_map(|pf| present(pf));
+        vfs.filter(|vf| !self.gone.contains(vf)).collect()
+    }
+
+    /// Those of them that go when there are to be `count`.
+    fn above(&self, pf: Bdf, count: u16) -> Vec<Bdf> {
+        self.vfs(pf).into_iter().skip(usize::from(count)).collect()
+    }
+
+    /// The driver that a function had before the plan.
+    pub fn driver(&self, function: Bdf) -> Option<&str> {
+        if let Some(pf) = self.pfs.get(&function) {
+            return pf.driver.as_deref();
+        }
+        if let Some(pf) = self.pf_of.get(&function).and_then(|pf| self.pfs.get(pf)) {
+            let vf = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).find(|vf| vf.bdf == function)?;
+            return vf.present.as_ref()?.driver.as_deref();
+        }
+        let drive = self.inventory.nvme.iter().find(|drive| drive.bdf == function);
+        let other = self.inventory.others.get(&function);
+        drive.and_then(|drive| drive.driver.as_deref()).or_else(|| other?.driver.as_deref())
+    }
+
+    /// Whether an interface that a step takes down is up again at the end: on the host, or in the guest that it goes into.
+    fn comes_back(&self, function: Bdf, step: &Step) -> bool {
+        let defined: BTreeSet<&GuestName> = self
+            .plan
+            .steps
+            .iter()
+            .filter_map(|step| match &step.action {
+                Action::DefineGuest(definition) => definition
+                    .functions
+                    .iter()
+                    .any(|own| own.function == function)
+                    .then_some(&definition.guest),
+                _ => None,
+            })
+            .chain(self.owned.iter().filter(|(_, own)| own.contains(&function)).map(|(guest, _)| *guest))
+            .collect();
+        let later = self.plan.steps.iter().filter(|later| later.id > step.id);
+        later.map(|later| &later.action).any(|action| match action {
+            Action::SetLink { function: of, direction: Direction::Up } => *of == function,
+            Action::StartGuest { guest } => defined.contains(guest),
+            _ => false,
+        })
+    }
+}
+
+/// The VFs of a PF that exist, in index order.
+fn present(pf: &Pf) -> impl Iterator<Item = Bdf> {
+    let vfs = pf.sriov.iter().flat_map(|sriov| &sriov.vfs);
+    vfs.filter(|vf| vf.present.is_some()).map(|vf| vf.bdf)
+}
+
+/// The function that a step gives to VFIO.
+pub fn given_to_vfio(step: &Step) -> Option<Bdf> {
+    match &step.action {
+        Action::SetDriver { function, driver: Some(driver) } if driver == VFIO => Some(*function),
+        _ => None,
+    }
+}
