@@ -213,7 +213,7 @@ impl NetworkTaker {
             let survey = self.survey(&end.place)?;
             if !survey.programs.contains("ip") {
                 let place = self.sites[&end.place].place.describe();
-                return Err(format!("ip is not installed {place}: install iproute2"));
+                return Err(format!("iproute2 is not installed {place}: its program ip sets the addresses"));
             }
         }
         if pair.path == PathKind::Bridge {

@@ -421,7 +421,7 @@ fn a_missing_tool() {
     let kept: Vec<&str> = USUAL.into_iter().filter(|program| *program != "ip").collect();
     let _kept = world.programs(&guest("b"), &kept, &[]);
     let why = world.taker().prepare(&cells[1..2]).missing[&cells[1].id].clone();
-    assert_eq!(why, "ip is not installed inside b: install iproute2");
+    assert_eq!(why, "iproute2 is not installed inside b: its program ip sets the addresses");
 }
 
 fn a_server_that_died() {

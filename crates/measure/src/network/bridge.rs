@@ -57,11 +57,11 @@ impl Bridge {
         // Writing to a `String` cannot fail, here and below.
         for Made { name, .. } in self.made() {
             let ours = is_made(&name, &format!("'{ALIAS} '*"));
-            let _ = writeln!(script, "{ours} && ip link del dev {name}");
+            let _ = writeln!(script, "{ours} && \"$ip\" link del dev {name}");
         }
         let _ = writeln!(
             script,
-            "exec ip -batch - <<'END'\n\
+            "exec \"$ip\" -batch - <<'END'\n\
              link add name {bridge} type bridge stp_state 0 forward_delay 0\n\
              link set dev {bridge} alias {alias} addrgenmode none"
         );

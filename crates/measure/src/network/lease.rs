@@ -100,7 +100,7 @@ impl Lease {
     pub fn grant(&self, lasting: Duration, patience: Duration, again: bool) -> Command {
         // A shell's own words wherever it has them, and one `ip` for all: on a slow machine a new process is dear.
         let mut script = if again { sweep(&self.server_mark()) } else { String::new() };
-        script.push_str("ip -force -batch - 2>&1 <<'END'\n");
+        script.push_str("\"$ip\" -force -batch - 2>&1 <<'END'\n");
         for line in self.batch(lasting) {
             let _ = writeln!(script, "{line}");
         }
@@ -134,7 +134,7 @@ impl Lease {
 
     /// What runs in the place meanwhile.
     fn keeper(&self, lasting: Duration) -> String {
-        let mut script = String::from("p=\n");
+        let mut script = format!("{FIND_IP}p=\n");
         for server in &self.servers {
             let _ = writeln!(script, "{} & p=\"$p $!\"", server.command);
         }
@@ -153,8 +153,11 @@ impl Lease {
     /// Removes the links that were made for this run.
     fn remove_links(&self, script: &mut String) {
         for Made { name, alias } in &self.links {
-            let _ =
-                writeln!(script, "{} && ip link del dev {name} 2>/dev/null", is_made(name, &quoted(alias)));
+            let _ = writeln!(
+                script,
+                "{} && \"$ip\" link del dev {name} 2>/dev/null",
+                is_made(name, &quoted(alias))
+            );
         }
     }
 
@@ -214,7 +217,7 @@ impl Lease {
         script.push_str(&ip(self.forgetting().into_iter().chain(addresses)));
         self.remove_links(&mut script);
         if !self.addresses.is_empty() {
-            script.push_str("t=$(ip -o -4 address show 2>/dev/null)\n");
+            script.push_str("t=$(\"$ip\" -o -4 address show 2>/dev/null)\n");
         }
         for Address { own, .. } in &self.addresses {
             let _ = writeln!(script, "case \"$t\" in *' {own}/'*) echo 'the address {own}' ;; esac");
@@ -256,12 +259,20 @@ pub fn is_made(name: &str, pattern: &str) -> String {
 /// Has `ip` do all these; what is already gone is passed over.
 fn ip(lines: impl IntoIterator<Item = String>) -> String {
     let lines: String = lines.into_iter().map(|line| line + "\n").collect();
-    if lines.is_empty() { lines } else { format!("ip -force -batch - >/dev/null 2>&1 <<'END'\n{lines}END\n") }
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("\"$ip\" -force -batch - >/dev/null 2>&1 <<'END'\n{lines}END\n")
+    }
 }
 
-/// A script in the place's shell.
+/// Finds iproute2's `ip`: busybox' shell takes its own, which cannot do what is needed, before any that is on `PATH`.
+pub const FIND_IP: &str =
+    "ip=ip; IFS=:; for d in $PATH; do [ -x \"$d/ip\" ] && ip=$d/ip && break; done; unset IFS\n";
+
+/// A script in the place's shell, which finds iproute2 as `"$ip"`.
 pub fn shell(script: &str) -> Command {
-    Command::new("sh").args(["-c", script])
+    Command::new("sh").args(["-c", &format!("{FIND_IP}{script}")])
 }
 
 /// A word as a shell takes it.

@@ -68,7 +68,7 @@ pub fn exchange(
 ) -> Command {
     let mut script = files(&client.interface);
     script.push_str(&format!(
-        "echo \"route $(ip -4 -o route get {} from {} 2>&1)\"\ncounted before\nbr=$nr; bs=$ns\n\
+        "echo \"route $(\"$ip\" -4 -o route get {} from {} 2>&1)\"\ncounted before\nbr=$nr; bs=$ns\n\
          said=$({} 2>&1) || {{ echo failed $said; exit 0; }}\n",
         server.address, client.address, exchange.command
     ));

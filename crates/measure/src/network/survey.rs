@@ -7,6 +7,8 @@ use std::{
 
 use penstock_host::Command;
 
+use super::lease::FIND_IP;
+
 /// What a place has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
@@ -37,7 +39,7 @@ pub struct LinkState {
 
 /// The command that tells it. `own` is where this same program would be.
 pub fn command(interfaces: &BTreeSet<String>, own: &str) -> Command {
-    const SCRIPT: &str = "for p in ip netperf netserver iperf3; do command -v $p >/dev/null 2>&1 && echo \"program $p\"; done\n\
+    const SCRIPT: &str = "for p in netperf netserver iperf3; do command -v $p >/dev/null 2>&1 && echo \"program $p\"; done\n\
          command -v netperf >/dev/null 2>&1 && echo \"netperf $(netperf -V 2>&1 | head -n 1)\"\n\
          command -v iperf3 >/dev/null 2>&1 && echo \"iperf3 $(iperf3 --version 2>&1 | head -n 1)\"\n\
          [ -x \"$0\" ] && echo 'program penstock'\n\
@@ -46,13 +48,15 @@ pub fn command(interfaces: &BTreeSet<String>, own: &str) -> Command {
          [ \"$state\" = 0A ] && echo \"port ${local##*:}\"; done </proc/net/tcp6\n\
          for f in /proc/net/udp /proc/net/udp6; do [ -r $f ] && while read -r _ local _ state _; do \
          [ \"$state\" = 07 ] && echo \"port ${local##*:}\"; done <$f; done\n\
-         ip -4 route show table all 2>/dev/null | while read -r line; do echo \"route $line\"; done\n\
+         case \"$(\"$ip\" -V 2>&1)\" in *iproute2*) echo 'program ip' ;; esac\n\
+         \"$ip\" -4 route show table all 2>/dev/null | while read -r line; do echo \"route $line\"; done\n\
          get() { v=; { read -r v <\"$d/$1\"; } 2>/dev/null; [ -n \"$v\" ] || v=-; }\n\
          for i in \"$@\"; do d=/sys/class/net/$i; [ -d \"$d\" ] || continue; get flags; l=\"link $i $v\"; \
          get carrier; l=\"$l $v\"; get speed; echo \"$l $v\"; done\n\
          exit 0\n";
     // Names of interfaces are arguments, so that nothing has to be quoted.
-    Command::new("sh").args(["-c", SCRIPT, own]).args(interfaces)
+    let script = format!("{FIND_IP}{SCRIPT}");
+    Command::new("sh").args(["-c", &script, own]).args(interfaces)
 }
 
 /// Reads what the command printed; lines that are none of it are passed over.
