@@ -1,6 +1,6 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `image`, `plan`, `rehearse`, `vfs`; all of them without any.
+//! Arguments after `--` choose among `image`, `plan`, `rehearse`, `report`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -12,6 +12,9 @@ use std::{
 
 use penstock_testkit::{binary, models};
 use serde_json::{Value, json};
+
+#[path = "../../report/tests/runs/mod.rs"]
+mod runs;
 
 /// One line of the table.
 struct Row {
@@ -38,6 +41,9 @@ fn main() {
     let mut rows = Vec::new();
     if wanted("plan") {
         rows.extend(plan(directory.path()));
+    }
+    if wanted("report") {
+        rows.extend(report());
     }
     if wanted("rehearse") {
         rows.extend(rehearse(directory.path()));
@@ -116,6 +122,20 @@ fn plan(directory: &Path) -> Vec<Row> {
             parts: String::new(),
         },
     ]
+}
+
+/// The page of a run with 2,000 cells, a tenth of them with their latencies counted.
+fn report() -> Vec<Row> {
+    let evidence = runs::measured::many_cells();
+    let (mut times, mut sizes) = (Vec::new(), Vec::new());
+    for _ in 0..11 {
+        let started = Instant::now();
+        let page = penstock_report::html(&evidence);
+        times.push(started.elapsed().as_secs_f64() * 1000.0);
+        sizes.push(page.len() as f64 / 1e6);
+    }
+    let row = |what, unit, target, samples| Row { what, unit, target, samples, parts: String::new() };
+    vec![row("report of 2,000 cells", "ms", 1000.0, times), row("  size of that page", "MB", 3.0, sizes)]
 }
 
 /// The largest resident set of the process in MB, as the kernel's accounting has it when it ends.

@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use penstock_model::{
     FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
+    measurement::{
+        Cell, Claim, Comparison, Direction, End, EndKind, Estimate, Histogram, Load, Measured, Measurement,
+        Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample, Status,
+        StopReason, Storage, Subject as Measures, Summary, Taken, Told, Tool, ToolVersion, Withheld,
+    },
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
 use penstock_report::{
@@ -140,6 +145,161 @@ fn evidence() -> impl Strategy<Value = Evidence> {
             evidence.run.took = took;
             evidence
         })
+}
+
+/// Numbers as no tool should tell them, and as all do.
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => 0.0..1e10f64,
+        1 => any::<f64>(),
+        1 => Just(f64::NAN),
+        1 => Just(f64::INFINITY),
+        1 => Just(0.0),
+    ]
+}
+
+fn estimate() -> impl Strategy<Value = Option<Estimate>> {
+    (number(), 0.0..1.0f64).prop_map(|(value, part)| {
+        let width = value.abs() * part;
+        Estimate::new(value, value - width, value + width, 0.95)
+    })
+}
+
+fn measurement() -> impl Strategy<Value = Measurement> {
+    use EndKind::{Container, Host, Vm};
+    let kind = || prop::sample::select(vec![Host, Container, Vm]);
+    let end = move || {
+        (any::<bool>(), kind(), option::of(function())).prop_map(|(inside, kind, function)| {
+            let place = if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host };
+            End { place, kind, function }
+        })
+    };
+    let protocol = prop::sample::select(Protocol::ALL.to_vec());
+    let path = prop::sample::select(PathKind::ALL.to_vec());
+    let size = || prop_oneof![Just(0u32), Just(128), Just(16384), any::<u32>()];
+    let network = (protocol, path, end(), end(), size(), any::<bool>(), option::of(any::<u32>())).prop_map(
+        |(protocol, path, client, server, size, reverse, rate)| {
+            let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+            let load = rate.map_or(Load::Closed, |rate| Load::Open { rate });
+            Measures::Network(Network { protocol, path, client, server, size, direction, load })
+        },
+    );
+    let storage = (any::<bool>(), kind(), text(), any::<bool>(), size(), any::<(u32, u32)>()).prop_map(
+        |(inside, kind, target, random, block, (depth, jobs))| {
+            let place = if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host };
+            let pattern = if random { Pattern::Random } else { Pattern::Sequential };
+            Measures::Storage(Storage { place, kind, target, pattern, mix: Mix::Mixed, block, depth, jobs })
+        },
+    );
+    let tool = prop::sample::select(vec![Tool::Netperf, Tool::Iperf3, Tool::Fio, Tool::Probe]);
+    (tool, prop_oneof![3 => network.boxed(), 1 => storage.boxed()])
+        .prop_map(|(tool, subject)| Measurement { tool, subject })
+}
+
+fn cell() -> impl Strategy<Value = Cell> {
+    let metric = || prop::sample::select(Metric::ALL.to_vec());
+    let taken = prop_oneof![
+        vec((metric(), number()), 0..4).prop_map(|values| Taken::Values(values.into_iter().collect())),
+        text().prop_map(Taken::Missing),
+    ];
+    let sample = (number(), number(), any::<bool>(), taken).prop_map(|(at, seconds, warm_up, taken)| {
+        Sample { at, seconds, position: 0, round: 0, warm_up, taken }
+    });
+    let summary = (metric(), number(), estimate(), number(), number()).prop_map(
+        |(metric, median, interval, min, max)| Summary { metric, n: 3, median, interval, min, max },
+    );
+    let withheld = (metric(), any::<u64>(), any::<u64>()).prop_map(|(metric, have, need)| Withheld {
+        metric,
+        have,
+        need,
+    });
+    let histogram = vec((any::<u64>(), 0u64..1 << 40), 0..12).prop_map(|latencies| {
+        let mut histogram = Histogram::new();
+        latencies.into_iter().for_each(|(latency, times)| histogram.record(latency, times).unwrap());
+        histogram
+    });
+    let measured = (vec(sample, 0..5), vec(summary, 0..5), vec(withheld, 0..3), option::of(histogram))
+        .prop_map(|(samples, summaries, withheld, histogram)| {
+            let stop = StopReason::TimeUp;
+            Status::Measured(Box::new(Measured { samples, summaries, withheld, histogram, stop }))
+        });
+    let status =
+        prop_oneof![3 => measured.boxed(), 1 => text().prop_map(|why| Status::Missing { why }).boxed()];
+    // Some names come twice, which the model forbids and a file may have.
+    ("[a-f]|<b>", measurement(), any::<bool>(), status).prop_map(|(id, measurement, null, status)| Cell {
+        id,
+        measurement,
+        null,
+        status,
+    })
+}
+
+fn measurements() -> impl Strategy<Value = Measurements> {
+    let metric = || prop::sample::select(Metric::ALL.to_vec());
+    let comparison = ("[a-g]", "[a-g]", metric(), estimate(), estimate(), option::of(text())).prop_map(
+        |(base, other, metric, ratio, null, why)| Comparison {
+            base,
+            other,
+            metric,
+            ratio,
+            null,
+            pairs: 1,
+            why,
+        },
+    );
+    let told = || prop::sample::select(vec![Told::Holds, Told::CannotBeTold, Told::DoesNotHold]);
+    let claim = ("[a-g]", option::of("[a-g]"), metric(), estimate(), told(), option::of(text())).prop_map(
+        |(cell, against, metric, seen, told, why)| Claim { cell, against, metric, seen, told, why },
+    );
+    let lines = vec!["vf-vf inside >= 0.8 x pf-pf", "p99 <= 50us", "random read >= 0.9 x host"];
+    let ruling = (prop::sample::select(lines), vec(claim, 0..4))
+        .prop_map(|(line, claims)| Ruling::new(line.parse().unwrap(), claims));
+    let tool = (text(), option::of(text())).prop_map(|(place, version)| ToolVersion {
+        tool: Tool::Fio,
+        place,
+        version,
+    });
+    let parts =
+        (vec(cell(), 0..14), vec(comparison, 0..8), vec(ruling, 0..4), vec(tool, 0..3), vec(text(), 0..3));
+    (parts, any::<(bool, bool)>(), number(), number(), option::of(number())).prop_map(
+        |((cells, comparisons, rulings, tools, notes), (emulated, quick), seconds, half_width, budget)| {
+            let rules = Rules { half_width, budget, ..Rules::default() };
+            let known = Measurements { emulated, quick, seconds, rules, tools, ..Measurements::default() };
+            Measurements { cells, comparisons, rulings, notes, ..known }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_was_measured_it_renders(measurements in measurements(), verified in any::<bool>()) {
+        let mut evidence = Evidence { measurements: Some(measurements), ..runs::small() };
+        if !verified {
+            evidence.verdicts.clear();
+        }
+        let page = html(&evidence);
+        prop_assert!(page.trim_end().ends_with("</html>"));
+        for forbidden in ["<script", "<b>&", "\u{1b}", "\u{202e}", "\0", "NaN"] {
+            prop_assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
+        }
+        let drawn = page.split(" d=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for path in drawn {
+            prop_assert!(!path.contains("inf"), "a line goes to infinity: {path}");
+        }
+        for (open, close) in [("<table", "</table>"), ("<details", "</details>"), ("<svg", "</svg>"), ("<ul", "</ul>")] {
+            let opened = page.matches(&format!("{open} ")).count() + page.matches(&format!("{open}>")).count();
+            prop_assert_eq!(opened, page.matches(close).count(), "{} and {} do not match", open, close);
+        }
+        prop_assert_eq!(evidence.holds(), page.contains("<strong>Holds</strong>"));
+        prop_assert_eq!(evidence.holds(), sentence(&evidence).starts_with("Holds: "));
+        let text = summary(&evidence);
+        prop_assert!(text.lines().count() <= 25, "{} lines", text.lines().count());
+        prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
+        let markdown = markdown(&evidence);
+        prop_assert!(!markdown.split("## Serial console").next().unwrap_or_default().contains("<script"));
+    }
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! What a test needs of the machine that it runs on, as reasons why it cannot run.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use penstock_host::process;
 
@@ -29,6 +29,15 @@ pub fn network_namespace() -> Option<String> {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
+}
+
+/// The names that Chromium goes by.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// A browser of Chromium's kind, which draws pages without a screen.
+pub fn browser() -> Result<PathBuf, String> {
+    let found = BROWSERS.into_iter().find_map(process::find);
+    found.ok_or_else(|| format!("no browser is installed: none of {}", BROWSERS.join(", ")))
 }
 
 /// Why no container can be run here by root with LXC and the programs `more`, if so.

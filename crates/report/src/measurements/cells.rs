@@ -226,7 +226,9 @@ fn drawn(measured: &Measured, metric: Metric) -> Option<Drawn> {
         let _ = match sample.value(metric).filter(|value| value.is_finite()) {
             None => write!(drawn.failed, "M{} 5l4 4m0-4l-4 4", x - 2),
             Some(value) => {
-                let y = 12.0 - (value - least) / span * 10.0;
+                // The span of values at both ends of what a number can be is no number.
+                let part = Some((value - least) / span).filter(|part| part.is_finite()).unwrap_or(0.5);
+                let y = 12.0 - part * 10.0;
                 let path = if sample.warm_up { &mut drawn.warm_up } else { &mut drawn.counted };
                 write!(path, "M{x} {y:.0}h0")
             }

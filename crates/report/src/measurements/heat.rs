@@ -76,7 +76,9 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
                 None => "too few samples for an interval".to_owned(),
             };
             let small = match better {
+                Better::Higher if part.is_nan() => String::new(),
                 Better::Higher => format!("{:.0} %", part.clamp(0.0, 10.0) * 100.0),
+                Better::Lower if part.is_nan() => String::new(),
                 Better::Lower => format!("{} ×", number((1.0 / part).min(1e6))),
             };
             let text = source.shown.bare(summary.median, unit);

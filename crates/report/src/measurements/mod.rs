@@ -145,8 +145,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
 
 /// How sure the intervals are: `95 %`.
 fn confidence(measurements: &Measurements) -> String {
-    let percent = measurements.rules.confidence * 100.0;
-    format!("{} %", format!("{percent:.2}").trim_end_matches('0').trim_end_matches('.'))
+    format!("{} %", shown::trimmed(measurements.rules.confidence * 100.0))
 }
 
 /// The lines of charts, and the charts that share them.

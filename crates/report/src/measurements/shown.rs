@@ -122,6 +122,15 @@ pub(crate) fn number(value: f64) -> String {
     fixed(value, digits(value))
 }
 
+/// The same without zeros at its end: what people wrote, not what was measured.
+pub(crate) fn trimmed(value: f64) -> String {
+    let text = number(value);
+    match text.contains('.') && !text.contains('e') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 fn digits(value: f64) -> usize {
     match value.abs() {
         v if v >= 99.95 => 0,

@@ -1,6 +1,6 @@
 //! Values against sizes: a chart for each protocol or kind of access, and one for each kind of ends where there are several.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::measurement::{EndKind, Metric, Status, Unit};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::{
     Source,
     family::{Family, Kind, Line, kind_word, names, styles},
     metric_word,
-    shown::{Scaled, bytes, scaled},
+    shown::{Scaled, bytes, scaled, trimmed},
 };
 use crate::{
     charts::{
@@ -61,11 +61,11 @@ fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<Size
             continue;
         }
         let group = groups.entry(line.group()).or_default();
-        if group.len() < MOST_LINES {
-            group.push((*line, points));
-        } else {
-            left_out += 1;
-        }
+        group.push((*line, points));
+    }
+    for lines in groups.values_mut() {
+        left_out += lines.len().saturating_sub(MOST_LINES);
+        fairly(lines);
     }
     let greatest = groups
         .values()
@@ -100,10 +100,31 @@ fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<Size
             most: greatest / unit.factor,
         };
         let keys = keys.collect();
-        charts.push(Chart { plot: chart.plot(size, number_text), keys });
+        charts.push(Chart { plot: chart.plot(size, trimmed), keys });
     }
     let folded = matches!(family.kind, Kind::Storage(..));
     (!charts.is_empty()).then_some(SizeCharts { title, folded, charts, left_out })
+}
+
+/// Keeps as many lines as fit, the first of each path or place before the second of any.
+fn fairly(lines: &mut Vec<(Line<'_>, Vec<LinePoint>)>) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, usize)> = lines
+        .iter()
+        .enumerate()
+        .map(|(place, (line, _))| {
+            let before = seen.entry(line.name()).or_default();
+            *before += 1;
+            (*before, place)
+        })
+        .collect();
+    ranked.sort_unstable();
+    let kept: BTreeSet<usize> = ranked.into_iter().take(MOST_LINES).map(|(_, place)| place).collect();
+    let mut place = 0;
+    lines.retain(|_| {
+        place += 1;
+        kept.contains(&(place - 1))
+    });
 }
 
 /// What is drawn: the main metric, but round trips a second where all tell them, as the published charts do.
@@ -162,13 +183,8 @@ fn size(size: f64) -> String {
     }
 }
 
-fn number_text(value: f64) -> String {
-    let text = super::shown::number(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
 /// A latency in nanoseconds beside an axis.
 pub(crate) fn latency(nanoseconds: f64) -> String {
     let scaled = scaled(Unit::Microseconds, nanoseconds / 1e3);
-    format!("{} {}", number_text(nanoseconds / 1e3 / scaled.factor), scaled.unit)
+    format!("{} {}", trimmed(nanoseconds / 1e3 / scaled.factor), scaled.unit)
 }

@@ -217,7 +217,7 @@ fn links(source: &Source<'_>) -> Vec<LinkRow> {
 
 fn rules(source: &Source<'_>) -> Vec<(&'static str, String)> {
     let (measurements, rules) = (source.measurements, &source.measurements.rules);
-    let half = (rules.half_width * 1e4).round() / 1e2;
+    let half = shown::trimmed(rules.half_width * 100.0);
     vec![
         ("started", one_line(&measurements.started)),
         ("took", duration(measurements.seconds)),
