@@ -31,7 +31,7 @@ depmod -b $root "$release"
 
 # Programs with the libraries that they load.
 for program in /usr/sbin/qemu-ga /usr/bin/netserver /usr/bin/netperf /usr/bin/iperf3 /usr/bin/cyclictest \
-    /usr/bin/hackbench; do
+    /usr/bin/hackbench /usr/bin/ip; do
     cp $program $root$program
     ldd $program | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p; s/^[[:space:]]*\(\/[^ ]*ld-linux[^ ]*\).*/\1/p' |
         while read -r library; do
@@ -40,6 +40,9 @@ for program in /usr/sbin/qemu-ga /usr/bin/netserver /usr/bin/netperf /usr/bin/ip
             [ -e $root"$library" ] || cp -L "$library" $root"$library"
         done
 done
+
+# iproute2's, which can do more than busybox'.
+ln -sf ../usr/bin/ip $root/bin/ip
 
 cp /penstock/in/guest-init $root/init
 cp /penstock/in/guest-inittab $root/etc/inittab
