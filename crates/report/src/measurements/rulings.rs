@@ -161,11 +161,7 @@ fn short(cell: &Cell) -> String {
 pub(crate) fn decisive(ruling: &Ruling) -> Option<&Claim> {
     let at_least = ruling.expectation.relation() == Relation::AtLeast;
     let order = |claim: &&Claim| {
-        let worst = claim
-            .seen
-            .as_ref()
-            .map_or(f64::INFINITY, |seen| if at_least { seen.low() } else { -seen.high() });
-        worst
+        claim.seen.as_ref().map_or(f64::INFINITY, |seen| if at_least { seen.low() } else { -seen.high() })
     };
     let alike = ruling.claims.iter().filter(|claim| claim.told == ruling.told);
     alike.min_by(|a, b| order(a).total_cmp(&order(b)))

@@ -41,6 +41,9 @@ struct Chart {
     keys: Vec<Key>,
 }
 
+/// A line and its points.
+type Drawn<'a> = (Line<'a>, Vec<LinePoint>);
+
 pub(crate) fn charts(source: &Source<'_>) -> Vec<SizeCharts> {
     let families = source.families.iter().enumerate();
     families
@@ -51,7 +54,7 @@ pub(crate) fn charts(source: &Source<'_>) -> Vec<SizeCharts> {
 
 fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<SizeCharts> {
     let metric = metric(source, family);
-    let mut groups: BTreeMap<(bool, [EndKind; 2]), Vec<(Line<'_>, Vec<LinePoint>)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, [EndKind; 2]), Vec<Drawn<'_>>> = BTreeMap::new();
     let mut left_out = 0;
     let plain = Scaled { factor: 1.0, unit: "" };
     for line in &family.lines {
@@ -107,7 +110,7 @@ fn of_family(source: &Source<'_>, family: &Family<'_>, at: usize) -> Option<Size
 }
 
 /// Keeps as many lines as fit, the first of each path or place before the second of any.
-fn fairly(lines: &mut Vec<(Line<'_>, Vec<LinePoint>)>) {
+fn fairly(lines: &mut Vec<Drawn<'_>>) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, usize)> = lines
         .iter()

@@ -121,7 +121,7 @@ impl Maker {
         let mut histogram = None;
         if latencies {
             withheld.push(Withheld { metric: Metric::P999, have: 5_900, need: 10_000 });
-            if self.cells.len() % self.counted_every == 0 {
+            if self.cells.len().is_multiple_of(self.counted_every) {
                 let median =
                     medians.iter().find(|(metric, _)| *metric == Metric::P50).map_or(50.0, |(_, m)| *m);
                 histogram = Some(self.counted(median));
@@ -465,14 +465,13 @@ pub fn measured_small() -> Evidence {
     });
     // Files stay small: a few latencies are enough.
     for cell in &mut maker.cells {
-        if let Status::Measured(measured) = &mut cell.status {
-            if let Some(counted) = &mut measured.histogram {
-                let mut few = Histogram::new();
-                for (low, _, count) in counted.buckets().step_by(9) {
-                    few.record(low, count).unwrap();
-                }
-                *counted = few;
+        let Status::Measured(measured) = &mut cell.status else { continue };
+        if let Some(counted) = &mut measured.histogram {
+            let mut few = Histogram::new();
+            for (low, _, count) in counted.buckets().step_by(9) {
+                few.record(low, count).unwrap();
             }
+            *counted = few;
         }
     }
     let mut evidence = super::small();
