@@ -54,7 +54,7 @@ pub enum Verb {
     /// Show what would change, why, and how it is undone
     Plan(Plan),
     /// Carry the plan out on this machine
-    Apply(Subject),
+    Apply(Apply),
     /// Re-read kernel and guests: one verdict per attribute
     Verify(Verify),
     /// Start guests, and the guests that they need
@@ -169,6 +169,28 @@ pub struct Plan {
     /// Plan for this inventory, as `scan --json` printed it, instead of this machine
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
+    /// What would be refused and may be done all the same
+    #[command(flatten)]
+    pub allowed: Allowed,
+}
+
+/// `apply`
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// The model
+    #[command(flatten)]
+    pub subject: Subject,
+    /// What would be refused and may be done all the same
+    #[command(flatten)]
+    pub allowed: Allowed,
+}
+
+/// Dangers that are allowed.
+#[derive(Debug, Args)]
+pub struct Allowed {
+    /// Do what is refused under this name (`default-route:eno1`) all the same; once for each name
+    #[arg(long = "allow", value_name = "NAME")]
+    pub names: Vec<String>,
 }
 
 /// `verify`
@@ -190,6 +212,9 @@ pub struct Guests {
     pub subject: Subject,
     /// Which guests; all of them when none is named
     pub guests: Vec<penstock_model::GuestName>,
+    /// What would be refused and may be done all the same
+    #[command(flatten)]
+    pub allowed: Allowed,
 }
 
 /// `console`

@@ -1,6 +1,6 @@
 //! This machine: its inventory, what can be carried out on it, and the places inside it, put together from the parts.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, env, path::PathBuf, process};
 
 use penstock_apply::{
     Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options, verify::placement,
@@ -9,7 +9,9 @@ use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestSta
 use penstock_host::{
     Place, Root,
     files::{self, Lock},
-    interface_of, interrupt, threads,
+    interface_of, interrupt,
+    scan::lifelines::{Started, lifelines, lifelines_here},
+    threads,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
 use penstock_plan::{
@@ -55,9 +57,15 @@ impl Machine {
     /// Everything found on it, with the guests that are defined there.
     pub fn inventory(&self) -> Result<Inventory, Failure> {
         if !self.root.is_system() {
-            return Ok(penstock_host::scan::scan(&self.root, None));
+            let mut inventory = penstock_host::scan::scan(&self.root, None);
+            inventory.lifelines = Some(lifelines(&self.root, None, &Started::default()));
+            return Ok(inventory);
         }
         let mut inventory = penstock_host::scan::scan_system();
+        inventory.lifelines = Some(lifelines_here(&Started {
+            ssh_connection: env::var("SSH_CONNECTION").ok(),
+            process: Some(process::id()),
+        }));
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         Ok(inventory)

@@ -6,6 +6,7 @@
 mod arguments;
 mod boards;
 mod commands;
+mod dangers;
 mod evidence;
 mod failure;
 mod generated_files;

@@ -206,3 +206,84 @@ fn a_model_without_paths_says_which_and_why() {
         run.stderr
     );
 }
+
+/// The machine of [`models::machine`] whose default route and SSH connection go over its first NIC.
+fn hanging_on_the_first_nic() -> serde_json::Value {
+    let mut inventory = serde_json::to_value(models::machine(2, 8)).unwrap();
+    let bdf = inventory.pointer("/pfs/0/bdf").unwrap().clone();
+    let paths = serde_json::json!([{"names": ["br0", "ens0"], "function": bdf}]);
+    inventory["lifelines"] = serde_json::json!({"found": [
+        {"kind": {"default_route": {"family": "IPv4", "table": 254}}, "paths": paths},
+        {"kind": {"ssh": {"peer": "203.0.113.7", "own": true}}, "paths": paths},
+    ]});
+    inventory
+}
+
+#[test]
+fn what_cuts_the_machine_off_is_refused_until_each_of_it_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "machine.json", hanging_on_the_first_nic().to_string());
+    write(directory.path(), "m.yaml", models::dealt_out(2, 8, 2));
+    let plan = |more: &[&str]| {
+        let arguments = [&["plan", "m.yaml", "--inventory", "machine.json"], more].concat();
+        penstock(directory.path(), &arguments)
+    };
+    let run = plan(&[]);
+    assert_eq!(run.status, 3, "{}", run.stderr);
+    for said in [
+        "default-route:ens0",
+        "ssh:ens0",
+        "203.0.113.7",
+        "below br0",
+        "--allow ssh:ens0",
+        "nothing was touched",
+    ] {
+        assert!(run.stderr.contains(said), "{said}: {}", run.stderr);
+    }
+    assert!(run.stdout.contains("danger: ssh:ens0 (step"), "the plan is shown all the same: {}", run.stdout);
+    // One allows one.
+    let run = plan(&["--allow", "ssh:ens0"]);
+    assert_eq!(run.status, 3, "{}", run.stderr);
+    assert!(!run.stderr.contains("--allow ssh:ens0"), "{}", run.stderr);
+    for all in ["all", "*", "default-route", "default-route:"] {
+        let run = plan(&["--allow", "ssh:ens0", "--allow", all]);
+        assert_eq!(run.status, 3, "{all}: {}", run.stderr);
+        assert!(run.stderr.contains("allows nothing"), "{all}: {}", run.stderr);
+    }
+    let run = plan(&["--allow", "ssh:ens0", "--allow", "default-route:ens0"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("allowed: ssh:ens0"), "{}", run.stderr);
+    let run = plan(&["--json"]);
+    assert_eq!(run.status, 3, "{}", run.stderr);
+    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let names: Vec<_> = told["dangers"].as_array().unwrap().iter().map(|danger| &danger["name"]).collect();
+    assert_eq!(names, ["default-route:ens0", "ssh:ens0"]);
+    assert!(told["steps"].is_array() && told["effects"]["vfs"].is_array(), "{told}");
+}
+
+#[test]
+fn an_inventory_without_lifelines_is_planned_with_a_word_on_it() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "machine.json", serde_json::to_vec(&models::machine(2, 8)).unwrap());
+    write(directory.path(), "m.yaml", models::dealt_out(2, 8, 2));
+    let run = penstock(directory.path(), &["plan", "m.yaml", "--inventory", "machine.json"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("cuts it off is not known"), "{}", run.stderr);
+}
+
+#[test]
+fn a_scan_tells_what_the_machine_hangs_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = penstock(directory.path(), &["scan", "--json"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let inventory: penstock_model::Inventory = serde_json::from_str(&run.stdout).unwrap();
+    let lifelines = inventory.lifelines.expect("somebody looked");
+    // Every machine has a root; where it is, is found or said to be unknown.
+    let root = penstock_model::inventory::LifelineSort::Root;
+    let found = lifelines.found.iter().any(|lifeline| lifeline.kind.sort() == root);
+    let in_memory = std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(" / / rw - tmpfs");
+    assert!(
+        found || in_memory || lifelines.unknown.iter().any(|unknown| unknown.sort == root),
+        "{lifelines:?}"
+    );
+}

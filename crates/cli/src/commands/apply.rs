@@ -13,8 +13,9 @@ use penstock_plan::{Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    arguments::Subject,
+    arguments::Apply,
     commands::plan,
+    dangers,
     failure::{Failure, Status, sources},
     machine::Machine,
     model_file,
@@ -75,8 +76,8 @@ impl From<&GuestFailure> for FailedGuest {
 }
 
 /// Plans against what is, and carries it out.
-pub fn run(arguments: &Subject, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(arguments, printer)?;
+pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_for(&file.model)?;
@@ -84,6 +85,8 @@ pub fn run(arguments: &Subject, settings: &Settings, printer: &mut Printer) -> R
     for note in &plan.notes {
         printer.warn(note);
     }
+    let found = dangers::find(&plan, &inventory, printer);
+    dangers::refuse(&found, &arguments.allowed.names, printer)?;
     carry_out(&machine, plan, Mode::Apply, printer)
 }
 

@@ -7,6 +7,7 @@ use penstock_plan::{Plan, PlanError};
 use crate::{
     arguments::Guests,
     commands::{apply, plan},
+    dangers,
     failure::{Failure, Status},
     machine::Machine,
     model_file,
@@ -40,5 +41,7 @@ fn run(
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;
     plan::judge_steps(&plan, &file, &inventory)?;
+    let found = dangers::find(&plan, &inventory, printer);
+    dangers::refuse(&found, &arguments.allowed.names, printer)?;
     apply::carry_out(&machine, plan, mode, printer)
 }

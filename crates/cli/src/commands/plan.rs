@@ -1,10 +1,11 @@
 //! `penstock plan MODEL`: what would change, why, and how it is undone.
 
 use penstock_model::Inventory;
-use penstock_plan::{Plan, PlanError, generate::GenerateError};
+use penstock_plan::{Danger, Effects, Plan, PlanError, effects, generate::GenerateError};
+use serde::Serialize;
 
 use crate::{
-    arguments,
+    arguments, dangers,
     failure::{Failure, Status},
     machine::Machine,
     model_file::{self, ModelFile},
@@ -12,7 +13,18 @@ use crate::{
     settings::Settings,
 };
 
-/// Prints the plan.
+/// A plan with what it would take away. `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    /// What is refused unless it is allowed.
+    dangers: Vec<Danger>,
+    /// The VFs that vanish, and the running guests that are concerned.
+    effects: Effects,
+}
+
+/// Prints the plan, and refuses it when what it takes away is not allowed.
 pub fn run(
     arguments: &arguments::Plan,
     settings: &Settings,
@@ -24,8 +36,21 @@ pub fn run(
         None => Machine::here(settings).inventory_for(&file.model)?,
     };
     let plan = make(&file, &inventory, printer)?;
-    printer.data(&plan, || plan.to_string())?;
+    let dangers = dangers::find(&plan, &inventory, printer);
+    let told = Told { plan: &plan, dangers, effects: effects(&plan, &inventory) };
+    printer.data(&told, || in_words(&told))?;
+    dangers::refuse(&told.dangers, &arguments.allowed.names, printer)?;
     Ok(Status::Holds)
+}
+
+/// The plan, whom it concerns, and its dangers; which VFs vanish is in its notes.
+fn in_words(told: &Told<'_>) -> String {
+    let mut text = told.plan.to_string();
+    for affected in &told.effects.guests {
+        text.push_str(&format!("guest {} is concerned: {}\n", affected.guest, affected.what.join("; ")));
+    }
+    text.push_str(&dangers::in_words(&told.dangers));
+    text
 }
 
 /// Makes a plan, has it judged by the checker, and explains what stands in its way.
