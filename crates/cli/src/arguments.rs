@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use penstock_apply::history::RunId;
 use penstock_model::{
     Mac, NicName,
     mac::ParseMacError,
@@ -61,6 +62,8 @@ pub enum Verb {
     Start(Guests),
     /// Stop guests; every VF comes back, reset
     Stop(Guests),
+    /// Take an earlier run back: the last that has left anything, or the one that is named
+    Undo(Undo),
     /// Show the guests of this machine
     Status,
     /// Show a guest's console, from before you looked, and write to it
@@ -212,6 +215,22 @@ pub struct Guests {
     pub subject: Subject,
     /// Which guests; all of them when none is named
     pub guests: Vec<penstock_model::GuestName>,
+    /// What would be refused and may be done all the same
+    #[command(flatten)]
+    pub allowed: Allowed,
+}
+
+/// `undo`
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// The run, by its number
+    pub run: Option<RunId>,
+    /// Take later runs that stand on it back too, newest first
+    #[arg(long, requires = "run")]
+    pub with_later: bool,
+    /// List the runs that changed this machine, and what is left of them
+    #[arg(long, conflicts_with_all = ["run", "with_later"])]
+    pub list: bool,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,

@@ -2,28 +2,23 @@
 
 use std::{collections::BTreeMap, env, path::PathBuf, process};
 
-use penstock_apply::{
-    Applied, ApplyError, FileJournal, GuestPlace, HostCarrier, Mode, Observer, Options, verify::placement,
-};
+use penstock_apply::{GuestPlace, verify::placement};
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
-    Place, Root,
-    files::{self, Lock},
-    interface_of, interrupt,
+    Place, Root, interface_of,
     scan::lifelines::{Started, lifelines, lifelines_here},
     threads,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
-use penstock_plan::{
-    Carry, Plan,
-    generate::{self, Seen},
-};
+use penstock_plan::generate::{self, Seen};
 
 use crate::{
-    failure::{Failure, OrFail, Status, sources},
+    failure::{Failure, Status, sources},
     generated_files,
     settings::Settings,
 };
+
+pub mod runs;
 
 /// A machine that Penstock runs on, or a recorded tree of one.
 pub struct Machine {
@@ -122,23 +117,6 @@ impl Machine {
         Containers::new(self.root.clone(), self.state.join("guests"))
     }
 
-    /// Carries a plan out, alone: a second Penstock is told that somebody else is at it.
-    pub fn carry_out(
-        &self,
-        plan: &Plan,
-        mode: Mode,
-        observer: &mut dyn Observer,
-    ) -> Result<Result<Applied, ApplyError>, Failure> {
-        let _alone = self.lock()?;
-        files::create_dir_all(&self.journal).or_fail(Status::Missing)?;
-        let mut journal = FileJournal::open(self.journal.join("journal")).or_fail(Status::Missing)?;
-        let (mut host, mut guests) =
-            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.guests());
-        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
-        let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
-        Ok(penstock_apply::run(plan, &mut carriers, &mut journal, observer, &options))
-    }
-
     /// Where each of the model's guests can be looked into.
     pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
         let guests = self.guests();
@@ -181,21 +159,6 @@ impl Machine {
     /// Where a run keeps how far it is.
     pub fn progress_file(&self) -> PathBuf {
         self.state.join("progress.json")
-    }
-
-    fn lock(&self) -> Result<Lock, Failure> {
-        let needs_root =
-            "changing a machine needs root; `penstock rehearse` needs neither root nor the hardware";
-        let created = files::create_dir_all(&self.state);
-        created.or_fail(Status::Missing).map_err(|failure| failure.hint(needs_root))?;
-        let path = self.state.join("lock");
-        let lock = Lock::try_exclusive(&path)
-            .or_fail(Status::Missing)
-            .map_err(|failure| failure.hint(needs_root))?;
-        lock.ok_or_else(|| {
-            let text = format!("another penstock is changing this machine: it holds {}", path.display());
-            Failure::new(Status::Refused, text).hint("wait for it to end, then try again")
-        })
     }
 }
 

@@ -155,6 +155,19 @@ fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
     guest.running && guest.functions.contains(&function)
 }
 
+/// Whether two plans are about one of the same NICs, guests or files: then the later stands on the earlier.
+pub fn shares(one: &Plan, other: &Plan) -> bool {
+    let of = |plan: &Plan| {
+        let mut things: BTreeSet<String> = plan.nics.values().map(Bdf::to_string).collect();
+        things.extend(plan.steps.iter().filter_map(|step| match &step.action {
+            Action::WriteFile { path, .. } | Action::RemoveFile { path } => Some(path.clone()),
+            action => action.guest().map(ToString::to_string),
+        }));
+        things
+    };
+    !of(one).is_disjoint(&of(other))
+}
+
 /// What a step without a way back took away that nobody can bring back; `None` for one that took nothing.
 fn lost_for_good(action: &Action) -> Option<&'static str> {
     match action {

@@ -17,8 +17,8 @@ use crate::{
     commands::plan,
     dangers,
     failure::{Failure, Status, sources},
-    machine::Machine,
-    model_file,
+    machine::{Machine, runs::Begun},
+    model_file::{self, ModelFile},
     printer::Printer,
     progress::Kept,
     settings::Settings,
@@ -87,12 +87,28 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
-    carry_out(&machine, plan, Mode::Apply, printer)
+    carry_out(&machine, plan, Mode::Apply, Some(&file), printer)
 }
 
 /// Carries a plan out and says how it went.
 pub fn carry_out(
     machine: &Machine,
+    plan: Plan,
+    mode: Mode,
+    model: Option<&ModelFile>,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let begun = machine.begin(&plan, mode, model, None)?;
+    for said in &begun.said {
+        printer.warn(said);
+    }
+    conduct(machine, begun, plan, mode, printer)
+}
+
+/// Carries out what was begun and says how it went.
+pub fn conduct(
+    machine: &Machine,
+    begun: Begun,
     plan: Plan,
     mode: Mode,
     printer: &mut Printer,
@@ -105,7 +121,7 @@ pub fn carry_out(
     let mut narrator =
         Narrator { printer, mode, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
     let mut kept = Kept::new(&mut narrator, &plan, mode, machine.progress_file());
-    let outcome = machine.carry_out(&plan, mode, &mut kept)?;
+    let outcome = machine.carry_out(begun, &plan, mode, &mut kept)?;
     drop(kept);
     let Narrator { reports: steps, undone, .. } = narrator;
     printer.done();

@@ -43,5 +43,5 @@ fn run(
     plan::judge_steps(&plan, &file, &inventory)?;
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
-    apply::carry_out(&machine, plan, mode, printer)
+    apply::carry_out(&machine, plan, mode, Some(&file), printer)
 }

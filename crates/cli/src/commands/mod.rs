@@ -14,6 +14,7 @@ mod report;
 mod scan;
 mod schema;
 mod status;
+mod undo;
 pub mod verify;
 
 use crate::{
@@ -34,6 +35,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Verify(arguments) => verify::run(&arguments, settings, printer),
         Verb::Start(arguments) => guests::start(&arguments, settings, printer),
         Verb::Stop(arguments) => guests::stop(&arguments, settings, printer),
+        Verb::Undo(arguments) => undo::run(&arguments, settings, printer),
         Verb::Status => status::run(settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Measure(arguments) => measure::run(&arguments, settings, printer),

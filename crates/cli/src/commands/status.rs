@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_apply::history::{KnownRun, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
@@ -23,6 +24,10 @@ struct Told {
     progress: Option<Progress>,
     /// What was being carried out when whoever did it died.
     died: Option<Progress>,
+    /// Runs that left the machine half-way.
+    half_way: Vec<RunId>,
+    /// Runs that wait to be confirmed.
+    open: Vec<RunId>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -56,7 +61,20 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         .into_iter()
         .map(|(name, status)| (name, Guest { status: Some(status), waits: Vec::new() }))
         .collect();
-    let mut told = Told { guests, progress, died };
+    let runs = machine.runs();
+    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    for error in damaged {
+        printer.warn(penstock_host::chain(&error));
+    }
+    let half_way = runs.half_way(&all).or_fail(Status::Missing)?;
+    let open = all.iter().filter(|run| run.is_open() && !run.is_running());
+    let mut told = Told {
+        guests,
+        progress,
+        died,
+        half_way: half_way.iter().map(|(run, _)| run.id()).collect(),
+        open: open.map(KnownRun::id).collect(),
+    };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
     }
@@ -85,6 +103,14 @@ fn in_words(told: &Told, now: u64) -> String {
              right.\n",
             died.doing, died.done, died.steps,
         );
+    }
+    for run in &told.half_way {
+        text += &format!(
+            "Run {run} left this machine half-way: `penstock undo` takes it back, `penstock apply` goes on.\n"
+        );
+    }
+    for run in &told.open {
+        text += &format!("Run {run} waits: `penstock confirm` keeps it, `penstock undo` takes it back.\n");
     }
     if told.guests.is_empty() {
         return text + "No guests are defined on this machine.";
@@ -175,7 +201,7 @@ mod tests {
 
     fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
         let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
-        Told { guests, progress: None, died: None }
+        Told { guests, progress: None, died: None, half_way: Vec::new(), open: Vec::new() }
     }
 
     fn link(since: Option<u64>, until: Option<u64>) -> Wait {
@@ -222,7 +248,7 @@ mod tests {
             at: Some((StepId(4), "guest rt-2: start".to_owned())),
             guests: BTreeMap::new(),
         };
-        let told = Told { guests: BTreeMap::new(), progress: None, died: Some(progress) };
+        let told = Told { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
         let text = in_words(&told, NOW);
         assert!(
             text.contains("A penstock that was applying died at step 4 (guest rt-2: start), with 3 of 9"),

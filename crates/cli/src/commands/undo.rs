@@ -1,0 +1,228 @@
+//! `penstock undo [RUN]`: takes an earlier run back.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use penstock_apply::{
+    Mode,
+    history::{
+        Decision, KnownRun, Phase, Purpose, RunId, Runs, Verdict, decision, recovery,
+        recovery::{Kept, Taken},
+        store::Deeds,
+        way_back,
+    },
+};
+use penstock_host::files::Lock;
+use serde::Serialize;
+
+use crate::{
+    arguments,
+    commands::apply,
+    dangers,
+    failure::{Failure, OrFail, Status},
+    machine::{Machine, runs::who},
+    printer::Printer,
+    progress,
+    settings::Settings,
+};
+
+/// A run in the list; `--json` prints it.
+#[derive(Serialize)]
+struct Listed {
+    run: RunId,
+    purpose: Purpose,
+    user: String,
+    command: Vec<String>,
+    /// In milliseconds since 1970.
+    since: u64,
+    running: bool,
+    phase: Phase,
+    /// How many of its steps may still be there.
+    standing: usize,
+    waits_for_confirmation: bool,
+}
+
+/// Takes a run back, or lists them.
+pub fn run(
+    arguments: &arguments::Undo,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let machine = Machine::here(settings);
+    if arguments.list {
+        return list(&machine.runs(), printer);
+    }
+    let alone = machine.lock()?;
+    let runs = machine.runs();
+    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    for error in damaged {
+        printer.warn(penstock_host::chain(&error));
+    }
+    let targets = choose(&runs, &all, arguments.run, arguments.with_later)?;
+    if targets.is_empty() {
+        printer.say("Nothing to undo: no run has left anything on this machine.");
+        return Ok(Status::Holds);
+    }
+    take_back(&machine, alone, &targets, Some(&arguments.allowed.names), printer)
+}
+
+/// Takes runs back, which are given oldest first. What would be unsafe is refused unless it is `allowed`; `None` allows all.
+pub fn take_back(
+    machine: &Machine,
+    alone: Lock,
+    targets: &[(KnownRun, Deeds)],
+    allowed: Option<&[String]>,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    for (run, deeds) in targets {
+        printer.doing(format!("Undoing run {}: {}", run.id(), run.record.who));
+        if deeds.state.phase == Phase::Interrupted {
+            printer.say(format!("Run {} was cut off; steps of which nobody knows are looked at.", run.id()));
+        }
+    }
+    let taken: Vec<Taken<'_>> = targets
+        .iter()
+        .map(|(run, deeds)| Taken { id: run.id(), plan: &deeds.plan, state: &deeds.state })
+        .collect();
+    let inventory = machine.inventory()?;
+    let way = way_back(&taken, &inventory);
+    if let Some(allowed) = allowed {
+        let found = dangers::find(&way.plan, &inventory, printer);
+        dangers::refuse(&found, allowed, printer)?;
+    }
+    for note in &way.plan.notes {
+        printer.warn(note);
+    }
+    for Kept { run, step, action, why } in &way.kept {
+        printer.warn(format!("run {run}, step {step} is not taken back ({action}): {why}"));
+    }
+    for (run, _) in targets.iter().filter(|(run, _)| run.is_open()) {
+        let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: progress::now() };
+        decision::decide(&run.directory, ours).or_fail(Status::Missing)?;
+    }
+    let known: Vec<KnownRun> = targets.iter().map(|(run, _)| run.clone()).collect();
+    let begun = machine.begin_undo(alone, &known, &way)?;
+    let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
+    // Once more from their journals: what matters is what stands of them now.
+    let runs = machine.runs();
+    for (run, _) in targets {
+        if runs.state(run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+            return Ok(Status::DoesNotHold);
+        }
+    }
+    Ok(status)
+}
+
+/// The runs to take back, oldest first: `wanted`, or the last of which anything stands, and those that it went on from.
+fn choose(
+    runs: &Runs,
+    all: &[KnownRun],
+    wanted: Option<RunId>,
+    with_later: bool,
+) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
+    let mut standing: Vec<(KnownRun, Deeds)> = Vec::new();
+    for run in all.iter().filter(|run| !matches!(run.record.purpose, Purpose::Undo(_))) {
+        if wanted.is_some_and(|wanted| run.id() < wanted) && !gone_on_from(all, wanted, run.id()) {
+            continue;
+        }
+        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        if deeds.state.phase != Phase::Nothing {
+            standing.push((run.clone(), deeds));
+        }
+    }
+    let first = match wanted {
+        None => match all.iter().rev().find(|run| leads_to_any(all, run.id(), &standing)) {
+            None => return Ok(Vec::new()),
+            Some(run) => run.id(),
+        },
+        Some(id) => {
+            let run = runs.find(id).or_fail(Status::BadInput)?;
+            if let Purpose::Undo(taken) = &run.record.purpose {
+                let text = format!("run {id} took run {} back", taken.first().copied().unwrap_or(id));
+                return Err(Failure::new(Status::BadInput, text).hint("apply the model again instead"));
+            }
+            id
+        }
+    };
+    let mut chosen: Vec<RunId> = vec![first];
+    let mut at = 0;
+    while let Some(id) = chosen.get(at).copied() {
+        at += 1;
+        let of = all.iter().find(|run| run.id() == id);
+        let earlier = of.into_iter().flat_map(|run| &run.record.supersedes);
+        let new: Vec<RunId> = earlier.filter(|id| !chosen.contains(id)).copied().collect();
+        chosen.extend(new);
+        let deeds = standing.iter().find(|(run, _)| run.id() == id).map(|(_, deeds)| deeds);
+        let later = standing.iter().filter(|(run, _)| run.id() > id && !chosen.contains(&run.id()));
+        let on_it =
+            later.filter(|(_, later)| deeds.is_some_and(|deeds| recovery::shares(&deeds.plan, &later.plan)));
+        let on_it: Vec<RunId> = on_it.map(|(run, _)| run.id()).collect();
+        if let (Some(later), false) = (on_it.first(), with_later) {
+            let text = format!("run {later} came after run {id} and changed the same NICs, guests or files");
+            return Err(Failure::new(Status::Refused, text)
+                .hint(format!("take both back, newest first: penstock undo {first} --with-later")));
+        }
+        chosen.extend(on_it);
+    }
+    standing.retain(|(run, _)| chosen.contains(&run.id()));
+    Ok(standing)
+}
+
+/// Whether the run `later` went on from the run `earlier`, directly or not.
+fn gone_on_from(all: &[KnownRun], later: Option<RunId>, earlier: RunId) -> bool {
+    let Some(run) = all.iter().find(|run| Some(run.id()) == later) else { return false };
+    let mut from = run.record.supersedes.iter().filter(|id| **id < run.id());
+    from.any(|id| *id == earlier || gone_on_from(all, Some(*id), earlier))
+}
+
+/// Whether taking the run `id` back takes any of `standing` back.
+fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> bool {
+    standing.iter().any(|(run, _)| run.id() == id || gone_on_from(all, Some(id), run.id()))
+}
+
+fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
+    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    for error in damaged {
+        printer.warn(penstock_host::chain(&error));
+    }
+    if let Some(path) = runs.journal_of_old() {
+        let path = path.display();
+        printer.warn(format!(
+            "{path} is of an earlier penstock, which kept too little to undo by: apply or stop instead"
+        ));
+    }
+    let listed = |run: &KnownRun| {
+        let state = runs.state(run).or_fail(Status::Missing)?;
+        Ok(Listed {
+            run: run.id(),
+            purpose: run.record.purpose.clone(),
+            user: run.record.who.user.clone(),
+            command: run.record.who.command.clone(),
+            since: run.record.who.since,
+            running: run.is_running(),
+            phase: state.phase,
+            standing: state.standing().count(),
+            waits_for_confirmation: run.is_open() && !run.is_running(),
+        })
+    };
+    let listed: Vec<Listed> = all.iter().map(listed).collect::<Result<_, Failure>>()?;
+    printer.data(&listed, || match &listed[..] {
+        [] => "No run has changed this machine.".to_owned(),
+        listed => listed.iter().map(line).collect(),
+    })?;
+    Ok(Status::Holds)
+}
+
+fn line(run: &Listed) -> String {
+    let when = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(run.since));
+    let state = match (run.running, run.waits_for_confirmation, &run.purpose, run.phase) {
+        (true, ..) => "goes on",
+        (_, true, ..) => "waits to be confirmed",
+        (_, _, Purpose::Undo(_), _) => "took back",
+        (.., Phase::Nothing) => "nothing of it is left",
+        (.., Phase::Applied) => "applied",
+        (.., Phase::AppliedInPart) => "applied in part",
+        (.., Phase::Interrupted) => "cut off",
+        (.., Phase::PartlyTakenBack) => "taken back in part",
+    };
+    format!("{:>4}  {when}  {:<22} {:<12} {}\n", run.run, state, run.user, run.command.join(" "))
+}

@@ -1,0 +1,200 @@
+//! Changing this machine: alone, with a run's own directory, and found again when it is cut off.
+
+use std::{collections::BTreeMap, env};
+
+use penstock_apply::{
+    Applied, ApplyError, HostCarrier, Journal, Mode, Observer, Options,
+    history::{
+        Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
+        UndoJournal, Verdict, Way, Who, decision,
+    },
+};
+use penstock_host::{
+    accounts, boot, chain,
+    files::{self, Lock},
+    interrupt,
+    running::Running,
+};
+use penstock_plan::{Carry, Plan};
+
+use super::Machine;
+use crate::{
+    failure::{Failure, OrFail, Status},
+    model_file::ModelFile,
+    progress,
+};
+
+/// A run that was begun: nobody else changes the machine while this is there.
+pub struct Begun {
+    _alone: Lock,
+    /// The run; `None` when there is nothing to do and nothing to go on from.
+    pub run: Option<KnownRun>,
+    journal: Box<dyn Journal>,
+    /// What an operator should know before it goes on.
+    pub said: Vec<String>,
+}
+
+/// This process, and who started it.
+pub fn who() -> Who {
+    let present = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let user = accounts::this_user();
+    let terminal = files::read_link("/proc/self/fd/0").ok().map(|path| path.display().to_string());
+    Who {
+        process: Running::this().unwrap_or(Running { id: std::process::id(), started: 0 }),
+        user: present("SUDO_USER").map_or(user.clone(), |caller| format!("{user} ({caller})")),
+        command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        since: progress::now(),
+        terminal: terminal.filter(|name| name.starts_with("/dev/pts/") || name.starts_with("/dev/tty")),
+        peer: present("SSH_CONNECTION").and_then(|text| text.split(' ').next().map(str::to_owned)),
+    }
+}
+
+impl Machine {
+    /// The runs that changed it.
+    pub fn runs(&self) -> Runs {
+        Runs::new(&self.journal, boot::id(&self.root))
+    }
+
+    /// Makes sure that nobody else changes it, for as long as the lock is kept. The kernel drops the lock of a process that
+    /// dies.
+    pub fn lock(&self) -> Result<Lock, Failure> {
+        let needs_root =
+            "changing a machine needs root; `penstock rehearse` needs neither root nor the hardware";
+        let created = files::create_dir_all(&self.state);
+        created.or_fail(Status::Missing).map_err(|failure| failure.hint(needs_root))?;
+        let path = self.state.join("lock");
+        let lock = Lock::try_exclusive(&path)
+            .or_fail(Status::Missing)
+            .map_err(|failure| failure.hint(needs_root))?;
+        if let Some(mut lock) = lock {
+            // It is only told to others: a full disk must not keep anybody from putting things right.
+            let _ = serde_json::to_string(&who()).map(|text| lock.note(&text));
+            return Ok(lock);
+        }
+        let holder = files::read(&path).ok().and_then(|text| serde_json::from_slice::<Who>(&text).ok());
+        let text = match holder.filter(|who| who.process.is_alive()) {
+            Some(who) => format!(
+                "another penstock is changing this machine: {who}, for {} s",
+                progress::now().saturating_sub(who.since) / 1000
+            ),
+            None => format!("another penstock is changing this machine: it holds {}", path.display()),
+        };
+        Err(Failure::new(Status::Refused, text)
+            .hint("wait for it to end, then try again; `penstock status` says how far it is"))
+    }
+
+    /// Begins a run of `plan`. Refused while an earlier one waits for confirmation.
+    pub fn begin(
+        &self,
+        plan: &Plan,
+        mode: Mode,
+        model: Option<&ModelFile>,
+        confirm: Option<Confirm>,
+    ) -> Result<Begun, Failure> {
+        let alone = self.lock()?;
+        let runs = self.runs();
+        let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+        let mut said: Vec<String> = damaged.iter().map(|error| chain(error)).collect();
+        for run in all.iter().filter(|run| run.is_open()) {
+            self.settle(&runs, run)?;
+        }
+        let half_way = runs.half_way(&all).or_fail(Status::Missing)?;
+        for (run, phase) in &half_way {
+            let what = match phase {
+                Phase::Interrupted => "was cut off",
+                _ => "was taken back in part",
+            };
+            said.push(format!(
+                "run {} of {} {what}: this run goes on from what is; `penstock undo` then takes both back",
+                run.id(),
+                run.record.who
+            ));
+        }
+        if plan.steps.is_empty() && half_way.is_empty() {
+            return Ok(Begun { _alone: alone, run: None, journal: Box::new(Vec::new()), said });
+        }
+        let purpose = if mode == Mode::TearDown { Purpose::Stop } else { Purpose::Apply };
+        let record = RunRecord {
+            model: model.map(|file| file.source.name.clone()),
+            confirm,
+            supersedes: half_way.iter().map(|(run, _)| run.id()).collect(),
+            ..record(purpose)
+        };
+        let run = runs.create(record, plan, model.map(|file| file.source.text.as_str()));
+        let run = run.or_fail(Status::Missing).map_err(not_recorded)?;
+        for id in runs.prune(&all).or_fail(Status::Missing)? {
+            said.push(format!(
+                "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
+            ));
+        }
+        let journal = Box::new(run.journal().or_fail(Status::Missing).map_err(not_recorded)?);
+        Ok(Begun { _alone: alone, run: Some(run), journal, said })
+    }
+
+    /// Begins to take `targets` back by `way`; the caller holds the lock.
+    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &Way) -> Result<Begun, Failure> {
+        let runs = self.runs();
+        let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
+        let run = runs.create(record(Purpose::Undo(ids)), &way.plan, None).or_fail(Status::Missing)?;
+        let own = run.journal().or_fail(Status::Missing)?;
+        let of = |run: &KnownRun| Ok::<_, StoreError>((run.id(), run.journal()?));
+        let journals: Result<BTreeMap<_, _>, _> = targets.iter().map(of).collect();
+        let journal = Box::new(UndoJournal::new(own, journals.or_fail(Status::Missing)?, way));
+        Ok(Begun { _alone: alone, run: Some(run), journal, said: Vec::new() })
+    }
+
+    /// Carries out what was begun, and keeps how it ended.
+    pub fn carry_out(
+        &self,
+        mut begun: Begun,
+        plan: &Plan,
+        mode: Mode,
+        observer: &mut dyn Observer,
+    ) -> Result<Result<Applied, ApplyError>, Failure> {
+        let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
+        let (mut host, mut guests) =
+            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.guests());
+        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
+        let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
+        let outcome = penstock_apply::run(plan, &mut carriers, &mut *begun.journal, observer, &options);
+        let ended = Outcome {
+            ended: progress::now(),
+            boottime: boot::elapsed().as_millis() as u64,
+            error: outcome.as_ref().err().map(|error| chain(error)),
+        };
+        // Its journal tells the same, only slower: a full disk does not make what was done undone.
+        let _ = run.end(&ended);
+        Ok(outcome)
+    }
+
+    /// Refuses to go on past a run that waits for confirmation.
+    fn settle(&self, runs: &Runs, run: &KnownRun) -> Result<(), Failure> {
+        if run.outcome.is_some() || !run.is_running() {
+            let nothing = runs.state(run).or_fail(Status::Missing)?.phase == Phase::Nothing;
+            if nothing {
+                let ours = Decision { verdict: Verdict::Failed, who: who(), at: progress::now() };
+                return decision::decide(&run.directory, ours).map(drop).or_fail(Status::Missing);
+            }
+        }
+        let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
+        Err(Failure::new(Status::Refused, text)
+            .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
+    }
+}
+
+fn record(purpose: Purpose) -> RunRecord {
+    RunRecord {
+        version: 0,
+        id: RunId(0),
+        purpose,
+        who: who(),
+        boot: None,
+        model: None,
+        confirm: None,
+        supersedes: Vec::new(),
+    }
+}
+
+fn not_recorded(failure: Failure) -> Failure {
+    failure.hint("nothing was changed, because it could not be recorded")
+}

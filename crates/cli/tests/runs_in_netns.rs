@@ -1,0 +1,252 @@
+//! Runs that changed a machine, as another process finds them: a veth pair in namespaces of its own stands for a PF's
+//! interface, and `ip` and the kernel's files are the witnesses.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+};
+
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
+use penstock_apply::{
+    Journal,
+    history::{KnownRun, Outcome, Purpose, RunId, RunRecord, Runs, Who},
+    journal::{Ending, Entry, JOURNAL_VERSION},
+};
+use penstock_host::{Command, Output, Root, boot, files::Lock, running::Running};
+use penstock_model::{Bdf, Mtu};
+use penstock_plan::{Action, Direction, Fact, Plan, Step, StepId};
+use penstock_testkit::{needs, trials::Trials};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
+const PF: &str = "0000:04:00.0";
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let checks: [(&str, fn(&Host)); 5] = [
+        ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
+        ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
+        ("after_a_reset_nothing_of_the_kernel_is_touched_in_netns", after_a_reset),
+        ("who_comes_second_is_told_who_is_at_it_in_netns", who_comes_second),
+        ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
+    ];
+    trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
+    trials.run()
+}
+
+/// A machine whose only PCI function has the interface `pf0`, and where Penstock keeps what it knows of it.
+struct Host {
+    directory: PathBuf,
+}
+
+fn alone(check: fn(&Host)) {
+    let work = move || {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        ip("link add pf0 type veth peer name peer");
+        fs::create_dir_all(at("real")).unwrap();
+        mount(Some("sysfs"), &at("real"), Some("sysfs"), MsFlags::MS_RDONLY, none).unwrap();
+        fs::create_dir_all(at("sys/class")).unwrap();
+        fs::create_dir_all(at(&format!("sys/bus/pci/devices/{PF}/net/pf0"))).unwrap();
+        symlink(at("real/class/net"), at("sys/class/net")).unwrap();
+        mount(Some(&at("sys")), "/sys", none, MsFlags::MS_BIND, none).unwrap();
+        check(&Host { directory: directory.path().to_owned() });
+        nix::mount::umount("/sys").unwrap();
+        nix::mount::umount(&at("real")).unwrap();
+    };
+    thread::spawn(work).join().unwrap();
+}
+
+fn ip(line: &str) {
+    Command::new("ip").args(line.split(' ')).succeed().expect(line);
+}
+
+fn who() -> Who {
+    // A process that is gone: no process has this number and started then.
+    let process = Running { id: 1, started: u64::MAX };
+    let command = vec!["penstock".to_owned(), "apply".to_owned()];
+    Who { process, user: "mara".to_owned(), command, since: 0, terminal: None, peer: None }
+}
+
+fn pf() -> Bdf {
+    PF.parse().unwrap()
+}
+
+fn mtu(bytes: u32) -> Action {
+    Action::SetMtu { function: pf(), mtu: Mtu::new(bytes).unwrap() }
+}
+
+fn link(direction: Direction) -> Action {
+    Action::SetLink { function: pf(), direction }
+}
+
+impl Host {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn runs(&self, boot: Option<String>) -> Runs {
+        Runs::new(self.path("kept"), boot)
+    }
+
+    /// What a run of these steps, each with its inverse, leaves on disk; of the last step nobody knows unless it `ended`.
+    fn left(&self, boot: Option<String>, steps: &[(Action, Action)], ended: bool) -> KnownRun {
+        let step = |(n, (action, inverse)): (u32, &(Action, Action))| Step {
+            id: StepId(n),
+            action: action.clone(),
+            reason: "a test".to_owned(),
+            needs: Vec::new(),
+            inverse: Some(inverse.clone()),
+            postcondition: Fact::after(action),
+            best_effort: false,
+            guest: None,
+        };
+        let nics = [("NET0".parse().unwrap(), pf())].into_iter().collect();
+        let plan = Plan { nics, steps: (1..).zip(steps).map(step).collect(), notes: Vec::new() };
+        let record = RunRecord {
+            version: 0,
+            id: RunId(0),
+            purpose: Purpose::Apply,
+            who: who(),
+            boot: None,
+            model: None,
+            confirm: None,
+            supersedes: Vec::new(),
+        };
+        let run = self.runs(boot).create(record, &plan, None).unwrap();
+        let mut entries = vec![Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() }];
+        entries.extend(plan.steps.iter().map(|step| Entry::Intent {
+            step: step.id,
+            action: step.action.clone(),
+            inverse: step.inverse.clone(),
+        }));
+        for step in &plan.steps {
+            entries.push(Entry::Begun { steps: vec![step.id] });
+            if ended || step.id.0 < plan.steps.len() as u32 {
+                entries.push(Entry::Outcome { step: step.id, outcome: Ending::Done, detail: None });
+            }
+        }
+        if ended {
+            entries.push(Entry::End { applied: true });
+            run.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
+        }
+        run.journal().unwrap().record(&entries, true).unwrap();
+        run
+    }
+
+    fn penstock(&self, line: &str) -> Output {
+        let command = Command::new(PROGRAM).args(line.split(' ')).env("NO_COLOR", "1");
+        let command = command.env("PENSTOCK_STATE", self.path("state"));
+        command.env("PENSTOCK_JOURNAL", self.path("kept")).run().unwrap()
+    }
+
+    /// Runs it, which must end with this status; gives all that it said.
+    fn says(&self, line: &str, status: i32) -> String {
+        let output = self.penstock(line);
+        let said = output.text() + &output.errors();
+        assert_eq!(output.status.code(), Some(status), "penstock {line}\n{said}");
+        said
+    }
+}
+
+fn here() -> Option<String> {
+    boot::id(&Root::system())
+}
+
+fn seen(attribute: &str) -> String {
+    let path = Path::new("/sys/class/net/pf0").join(attribute);
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+fn a_run_that_was_cut_off(host: &Host) {
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+    assert!(host.says("undo --list", 0).contains("No run has changed"));
+    let up = (link(Direction::Up), link(Direction::Down));
+    let run = host.left(here(), &[(mtu(9000), mtu(1500)), up], false);
+    // It was killed after the first step; whether the second came about only the machine can tell.
+    ip("link set pf0 mtu 9000");
+    assert!(host.says("status", 0).contains("Run 1 left this machine half-way"));
+    assert!(host.says("undo --list", 0).contains("cut off"));
+    let said = host.says("undo", 0);
+    assert!(said.contains("Run 1 was cut off"), "{said}");
+    assert_eq!((seen("mtu").as_str(), seen("flags").as_str()), ("1500", "0x1002"));
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+    assert!(!host.says("status", 0).contains("half-way"));
+    let said = host.says("undo --list", 0);
+    assert!(said.contains("nothing of it is left") && said.contains("took back"), "{said}");
+    // A journal that was cut off in the middle of a line is read as far as it goes.
+    let again = host.left(here(), &[(mtu(9000), mtu(1500))], false);
+    ip("link set pf0 mtu 9000");
+    let path = again.directory.join("journal");
+    let text = fs::read_to_string(&path).unwrap() + "{\"entry\":\"outc";
+    fs::write(&path, text).unwrap();
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+    assert_ne!(run.id(), again.id());
+}
+
+fn runs_are_taken_back_newest_first(host: &Host) {
+    host.left(here(), &[(mtu(4000), mtu(1500))], true);
+    host.left(here(), &[(mtu(9000), mtu(4000))], true);
+    ip("link set pf0 mtu 9000");
+    let said = host.says("undo 1", 3);
+    assert!(said.contains("run 2 came after run 1") && said.contains("--with-later"), "{said}");
+    assert_eq!(seen("mtu"), "9000");
+    host.says("undo 7", 2);
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "4000");
+    host.says("undo 3", 2);
+    host.left(here(), &[(mtu(5000), mtu(4000))], true);
+    ip("link set pf0 mtu 5000");
+    host.says("undo 1 --with-later", 0);
+    assert_eq!(seen("mtu"), "1500");
+}
+
+fn after_a_reset(host: &Host) {
+    let file = host.path("made");
+    let path = file.display().to_string();
+    let write = Action::WriteFile { path: path.clone(), text: "text".to_owned() };
+    let steps = [(mtu(9000), mtu(1500)), (write, Action::RemoveFile { path })];
+    host.left(Some("another".to_owned()), &steps, true);
+    fs::write(&file, "text").unwrap();
+    // Somebody's own, since the machine started.
+    ip("link set pf0 mtu 4000");
+    host.says("undo", 0);
+    assert!(!file.exists());
+    assert_eq!(seen("mtu"), "4000");
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
+
+fn who_comes_second(host: &Host) {
+    host.left(here(), &[(mtu(9000), mtu(1500))], true);
+    ip("link set pf0 mtu 9000");
+    fs::create_dir_all(host.path("state")).unwrap();
+    let mut lock = Lock::try_exclusive(host.path("state/lock")).unwrap().unwrap();
+    let process = Running::this().unwrap();
+    let first = Who { process, terminal: Some("/dev/pts/3".to_owned()), ..who() };
+    lock.note(&serde_json::to_string(&first).unwrap()).unwrap();
+    let said = host.says("undo", 3);
+    let expected = format!("`penstock apply` of mara (process {} on /dev/pts/3)", process.id);
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(seen("mtu"), "9000");
+    drop(lock);
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+}
+
+fn a_killed_holder(host: &Host) {
+    fs::create_dir_all(host.path("state")).unwrap();
+    let text = serde_json::to_string(&who()).unwrap();
+    fs::write(host.path("state/lock"), text).unwrap();
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
