@@ -1,7 +1,9 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `image`, `plan`, `rehearse`, `report`, `vfs`; all of them without any.
+//! Arguments after `--` choose among `image`, `measure`, `plan`, `rehearse`, `report`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
+
+mod overhead;
 
 use std::{
     env, fs,
@@ -47,6 +49,9 @@ fn main() {
     }
     if wanted("rehearse") {
         rows.extend(rehearse(directory.path()));
+    }
+    if wanted("measure") {
+        rows.extend(measure(directory.path()));
     }
     if wanted("vfs") {
         rows.push(vfs(directory.path()));
@@ -187,6 +192,50 @@ fn rehearse(directory: &Path) -> Vec<Row> {
     let row = |what, unit, target, samples| Row { what, unit, target, samples, parts: String::new() };
     rows.push(row("  a VM, from ready to run to running", "s", 1.0, resumed));
     rows.push(row("  peak memory of penstock on the board", "MB", 30.0, memory));
+    rows
+}
+
+/// The example's measurements on a board, quick and in full, and what Penstock costs a single netperf.
+fn measure(directory: &Path) -> Vec<Row> {
+    let model = example("containers.yaml");
+    let model = model.to_str().expect("a path in UTF-8");
+    let mut row = |what, extent: &str, target| {
+        let run = directory.join(extent);
+        let output = Command::new(binary::path().expect("the binary was built"))
+            .args(["rehearse", model, &format!("--measure={extent}"), "--output", extent])
+            .current_dir(directory)
+            .output()
+            .expect("the binary runs");
+        // 1: something had to be left out, which the row says.
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+        let evidence = evidence(&run);
+        let cells = evidence["measurements"]["cells"].as_array().cloned().unwrap_or_default();
+        let measured = cells.iter().filter(|cell| !cell["status"]["measured"].is_null()).count();
+        let seconds = phases(&run).iter().find(|(name, _)| name == "measure").map(|(_, seconds)| *seconds);
+        let parts = format!("{measured} of {} cells measured", cells.len());
+        Row { what, unit: "s", target, samples: seconds.into_iter().collect(), parts }
+    };
+    let mut rows = vec![
+        row("measure containers.yaml, quick", "quick", 120.0),
+        row("measure containers.yaml, full", "full", 720.0),
+    ];
+    let compared = overhead::compare();
+    let row = |what, target, samples, parts| Row { what, unit: "%", target, samples, parts };
+    let off = compared.ratios.iter().map(|ratio| (ratio - 1.0).abs() * 100.0).collect();
+    rows.push(row(
+        "  netperf through penstock, off from by hand",
+        2.0,
+        vec![(compared.ratio - 1.0).abs() * 100.0],
+        format!("ratio of medians {:.4} of {} pairs", compared.ratio, compared.ratios.len()),
+    ));
+    rows.push(row(
+        "  the same by hand twice, for comparison",
+        100.0,
+        vec![(compared.null - 1.0).abs() * 100.0],
+        String::new(),
+    ));
+    rows.push(row("  each pair of those", 100.0, off, String::new()));
     rows
 }
 

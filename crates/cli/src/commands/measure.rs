@@ -97,12 +97,12 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let phase = |name: &str, took| Phase { name: name.to_owned(), took };
     evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
     let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
-    let text = outcome::text(&measurements, &matrix);
+    let measured = outcome::text(&measurements, &matrix);
     evidence.measurements = Some(measurements);
     evidence.run.took = began.elapsed();
     evidence.run.exit = Some(status as u8);
     let kept = directory.keep(&evidence);
-    printer.data(&evidence, || text)?;
+    printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
     kept?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
     if interrupted {

@@ -6,7 +6,7 @@ use crate::{
     arguments::{Extent, Rehearse},
     boards::Boards,
     failure::{Failure, Status},
-    measuring::{Choice, remote::Measuring},
+    measuring::{Choice, outcome, remote::Measuring},
     model_file,
     printer::Printer,
     rehearsal::Rehearsal,
@@ -28,6 +28,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     let now = SystemTime::now();
     let directory = RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?;
     let choice = arguments.measure.map(|extent| Choice::new(extent == Extent::Quick, &arguments.tuning, now));
+    let matrix = choice.as_ref().map(|choice| choice.matrix(&file.model));
     let measuring = choice.map(|choice| Measuring::new(&file, choice, directory.path(), now)).transpose()?;
     let mut rehearsal = Rehearsal::new(&file, directory.id(), now);
     let outcome = rehearsal.perform(&boards, design, arguments.cold, measuring, printer);
@@ -48,7 +49,11 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     }
     outcome?;
     kept?;
-    printer.data(&evidence, || penstock_report::summary(&evidence))?;
+    printer.data(&evidence, || {
+        let measured = evidence.measurements.as_ref().zip(matrix.as_ref());
+        let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix));
+        format!("{}{}", penstock_report::summary(&evidence), measured.unwrap_or_default())
+    })?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
     Ok(status)
 }

@@ -5,10 +5,7 @@ use std::fmt::Write;
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::measurement::{Measurements, Status as CellStatus, Told};
 
-use crate::{
-    failure::Status,
-    live::{Live, time},
-};
+use crate::{failure::Status, live::Live};
 
 /// A terminal shows the table in this many columns.
 const WIDTH: usize = 110;
@@ -42,9 +39,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix) -> String {
             samples: summary.n,
         });
     }
-    let (measured, missing) = measurements.counts();
-    let mut text =
-        format!("{measured} of {} cells measured in {}\n", measured + missing, time(measurements.seconds));
+    let mut text = String::new();
     live.tables(WIDTH, usize::MAX).into_iter().for_each(|line| {
         let _ = writeln!(text, "{line}");
     });
@@ -57,7 +52,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix) -> String {
         }
     }
     for (why, cells) in reasons(measurements).into_iter().take(REASONS) {
-        let _ = writeln!(text, "missing: {cells} cells: {why}");
+        let _ = writeln!(text, "missing: {cells} {}: {why}", if cells == 1 { "cell" } else { "cells" });
     }
     text
 }
