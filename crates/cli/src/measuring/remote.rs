@@ -99,10 +99,17 @@ impl<'a> Measuring<'a> {
             Some(0 | 1) if heard.measurements.is_some() => Ok(()),
             _ => Err(refused("measure", &output)),
         });
+        let ended = ended.map_err(|failure| match failure.status {
+            // Whoever pressed Ctrl-C needs not be told of the command that it ended.
+            Status::Interrupted => Failure::explained(Status::Interrupted),
+            _ => failure,
+        });
         let Heard { records, measurements, mut notes, .. } = heard;
         let measurements = measurements.unwrap_or_else(|| {
-            let why = ended.as_ref().err().and_then(|failure| failure.error.as_ref());
-            notes.extend(why.map(|why| format!("the run did not get to its end: {why}")));
+            notes.extend(ended.as_ref().err().map(|failure| match &failure.error {
+                Some(why) => format!("the run did not get to its end: {why}"),
+                None => "the run did not get to its end: it was interrupted".to_owned(),
+            }));
             let outcome = Outcome { notes, ..Outcome::default() };
             let options = perform::options(&self.asked);
             run::conclude(&self.matrix, &options, &self.file.model.expect, &records, &outcome)
