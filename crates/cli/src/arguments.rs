@@ -261,7 +261,7 @@ pub struct Measure {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Only what shows every path and protocol: two message sizes of each stream, within 2 minutes
+    /// Only what shows every path: one message size of each protocol, within 2 minutes
     #[arg(long)]
     pub quick: bool,
     /// How it is measured
@@ -339,7 +339,7 @@ pub enum TimeLimit {
 /// How much is measured in a rehearsal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extent {
-    /// What shows every path and protocol.
+    /// What shows every path.
     Quick,
     /// All of it.
     Full,
@@ -394,7 +394,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 pub struct Rehearse {
     /// The model
     pub model: PathBuf,
-    /// Measure on the board too: what shows every path and protocol, or all of it
+    /// Measure on the board too: what shows every path, or all of it
     #[arg(
         long,
         value_name = "EXTENT",
