@@ -199,7 +199,7 @@ fn rehearse(directory: &Path) -> Vec<Row> {
 fn measure(directory: &Path) -> Vec<Row> {
     let model = example("containers.yaml");
     let model = model.to_str().expect("a path in UTF-8");
-    let mut row = |what, extent: &str, target| {
+    let row = |what, extent: &str, target| {
         let run = directory.join(extent);
         let output = Command::new(binary::path().expect("the binary was built"))
             .args(["rehearse", model, &format!("--measure={extent}"), "--output", extent])

@@ -236,7 +236,7 @@ fn peer(pair: &Pair, but_one_of: u64) -> thread::JoinHandle<u64> {
         let mut silent = 0;
         while let Ok((length, from)) = socket.recv_from(&mut bytes) {
             let request = Packet::read(&bytes[..length]).unwrap();
-            if request.number % but_one_of == 0 {
+            if request.number.is_multiple_of(but_one_of) {
                 silent += 1;
                 continue;
             }
