@@ -62,6 +62,11 @@ pub enum Verb {
     Start(Guests),
     /// Stop guests; every VF comes back, reset
     Stop(Guests),
+    /// Keep what `apply --confirm-within` did
+    Confirm(Confirm),
+    /// Take a run back unless it is confirmed
+    #[command(hide = true)]
+    Guard(Guard),
     /// Take an earlier run back: the last that has left anything, or the one that is named
     Undo(Undo),
     /// Show the guests of this machine
@@ -183,6 +188,9 @@ pub struct Apply {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
+    /// Take it all back unless `penstock confirm` comes within this time of the end: 60s, 5m
+    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
+    pub confirm_within: Option<Duration>,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
@@ -218,6 +226,28 @@ pub struct Guests {
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
+}
+
+fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time >= Duration::from_secs(1) => Ok(time),
+        Ok(_) => Err("nobody can confirm within less than a second".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `confirm`
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// The run, by its number; the last that waits when none is named
+    pub run: Option<RunId>,
+}
+
+/// `guard`
+#[derive(Debug, Args)]
+pub struct Guard {
+    /// The run
+    pub run: RunId,
 }
 
 /// `undo`

@@ -8,18 +8,21 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use penstock_apply::{
     Journal,
-    history::{KnownRun, Outcome, Purpose, RunId, RunRecord, Runs, Who},
+    history::{Confirm, KnownRun, Outcome, Purpose, RunId, RunRecord, Runs, Who},
     journal::{Ending, Entry, JOURNAL_VERSION},
 };
-use penstock_host::{Command, Output, Root, boot, files::Lock, running::Running};
+use penstock_host::{Command, Output, Root, boot, files::Lock, process::Background, running::Running};
 use penstock_model::{Bdf, Mtu};
 use penstock_plan::{Action, Direction, Fact, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
@@ -27,14 +30,20 @@ use penstock_testkit::{needs, trials::Trials};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 const PF: &str = "0000:04:00.0";
 
+type Check = fn(&Host);
+
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, fn(&Host)); 5] = [
+    let checks: [(&str, Check); 9] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
         ("after_a_reset_nothing_of_the_kernel_is_touched_in_netns", after_a_reset),
         ("who_comes_second_is_told_who_is_at_it_in_netns", who_comes_second),
+        ("what_nobody_confirms_is_taken_back_in_netns", nobody_confirms),
+        ("what_is_confirmed_in_time_stays_in_netns", confirmed_in_time),
+        ("a_run_whose_session_is_killed_is_taken_back_in_netns", a_killed_session),
+        ("a_run_whose_guard_was_killed_is_for_somebody_to_decide_in_netns", a_killed_guard),
         ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
@@ -46,7 +55,7 @@ struct Host {
     directory: PathBuf,
 }
 
-fn alone(check: fn(&Host)) {
+fn alone(check: Check) {
     let work = move || {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
         let none: Option<&str> = None;
@@ -97,6 +106,40 @@ impl Host {
 
     fn runs(&self, boot: Option<String>) -> Runs {
         Runs::new(self.path("kept"), boot)
+    }
+
+    /// As [`left`](Host::left), of a run by `process` that is to be confirmed within this time.
+    fn open(&self, process: Running, within: u64, ended: bool) -> KnownRun {
+        let run = self.left(here(), &[(mtu(9000), mtu(1500))], false);
+        let confirm = Some(Confirm { within, at_most: 60_000 });
+        let record = RunRecord { confirm, who: Who { process, ..who() }, ..run.record.clone() };
+        fs::write(run.directory.join("run.json"), serde_json::to_vec(&record).unwrap()).unwrap();
+        ip("link set pf0 mtu 9000");
+        if ended {
+            let boottime = boot::elapsed().as_millis() as u64;
+            run.end(&Outcome { ended: 1, boottime, error: None }).unwrap();
+        }
+        run
+    }
+
+    /// Starts the guard of run 1 in a session of its own, as `apply` does, and waits until it watches.
+    fn guard(&self) -> Running {
+        let log = fs::File::create(self.path("guard.log")).unwrap();
+        let command = Command::new(PROGRAM).args(["guard", "1"]).env("NO_COLOR", "1");
+        let command =
+            command.env("PENSTOCK_STATE", self.path("state")).env("PENSTOCK_JOURNAL", self.path("kept"));
+        let guard = command.start_session(log).unwrap();
+        let running = Running::of(guard.id()).unwrap();
+        // It is waited for, so that it does not stay as a zombie that seems to hold something.
+        let mut guard = Some(guard);
+        thread::spawn(move || {
+            while guard.as_mut().is_some_and(|guard| guard.ended().is_none()) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            guard.take().map(Background::leave)
+        });
+        until("the guard watches", || self.path("kept/runs/0001/guard.json").exists());
+        running
     }
 
     /// What a run of these steps, each with its inverse, leaves on disk; of the last step nobody knows unless it `ended`.
@@ -161,6 +204,79 @@ impl Host {
 
 fn here() -> Option<String> {
     boot::id(&Root::system())
+}
+
+/// Waits up to 20 s.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A process, and its whole session, that does nothing.
+fn session() -> (Background, Running) {
+    let sleeper = Command::new("sleep").arg("600").start_session(tempfile::tempfile().unwrap()).unwrap();
+    let running = Running::of(sleeper.id()).unwrap();
+    (sleeper, running)
+}
+
+fn nobody_confirms(host: &Host) {
+    host.open(who().process, 1500, true);
+    let began = Instant::now();
+    host.guard();
+    assert!(host.says("status", 0).contains("Run 1 waits"));
+    until("it is taken back", || seen("mtu") == "1500");
+    assert!(began.elapsed() > Duration::from_millis(1000));
+    until("its end is kept", || host.path("kept/runs/0002/outcome.json").exists());
+    assert!(host.says("confirm", 1).contains("too late"));
+    assert!(!host.says("status", 0).contains("Run 1"));
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
+
+fn confirmed_in_time(host: &Host) {
+    assert!(host.says("confirm", 1).contains("no run waits"));
+    host.open(who().process, 3000, true);
+    let guard = host.guard();
+    assert!(host.says("confirm", 0).contains("Run 1 is confirmed"));
+    until("the guard ends", || !guard.is_alive());
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(seen("mtu"), "9000");
+    assert!(host.says("confirm 1", 0).contains("was confirmed before"));
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+}
+
+fn a_killed_session(host: &Host) {
+    let (mut apply, process) = session();
+    host.open(process, 60_000, false);
+    let guard = host.guard();
+    assert!(host.says("confirm", 3).contains("has not come to its end"));
+    // All that the end of a session sends.
+    for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT] {
+        kill(Pid::from_raw(guard.id as i32), signal).unwrap();
+    }
+    thread::sleep(Duration::from_millis(300));
+    assert!(guard.is_alive());
+    assert_eq!(seen("mtu"), "9000");
+    kill(Pid::from_raw(process.id as i32), Signal::SIGHUP).unwrap();
+    until("it dies", || apply.ended().is_some());
+    until("it is taken back", || seen("mtu") == "1500");
+    until("the guard ends", || !guard.is_alive());
+    assert!(host.says("confirm", 1).contains("did not come to a good end"));
+}
+
+fn a_killed_guard(host: &Host) {
+    host.open(who().process, 500, true);
+    let guard = host.guard();
+    assert!(guard.kill(Duration::from_secs(5)));
+    thread::sleep(Duration::from_millis(700));
+    assert_eq!(seen("mtu"), "9000");
+    assert!(host.says("status", 0).contains("Run 1 waits"));
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+    assert!(host.says("confirm", 1).contains("was taken back by"));
 }
 
 fn seen(attribute: &str) -> String {

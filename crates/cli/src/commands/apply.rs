@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use penstock_apply::{
     ApplyError, Mode, Observer,
+    history::Confirm,
     journal::Ending,
     runner::{GuestFailure, NotUndone, StepReport},
 };
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::Apply,
-    commands::plan,
+    commands::{guard, plan},
     dangers,
     failure::{Failure, Status, sources},
     machine::{Machine, runs::Begun},
@@ -87,7 +88,16 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
-    carry_out(&machine, plan, Mode::Apply, Some(&file), printer)
+    let Some(within) = arguments.confirm_within else {
+        return carry_out(&machine, plan, Mode::Apply, Some(&file), printer);
+    };
+    let confirm = guard::terms(within, &plan);
+    let begun = begin(&machine, &plan, Mode::Apply, Some(&file), Some(confirm), printer)?;
+    let Some(run) = begun.run.clone() else { return conduct(&machine, begun, plan, Mode::Apply, printer) };
+    guard::start(&run, settings)?;
+    let status = conduct(&machine, begun, plan, Mode::Apply, printer);
+    guard::announce(&machine, &run, within, printer)?;
+    status
 }
 
 /// Carries a plan out and says how it went.
@@ -98,11 +108,23 @@ pub fn carry_out(
     model: Option<&ModelFile>,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let begun = machine.begin(&plan, mode, model, None)?;
+    let begun = begin(machine, &plan, mode, model, None, printer)?;
+    conduct(machine, begun, plan, mode, printer)
+}
+
+fn begin(
+    machine: &Machine,
+    plan: &Plan,
+    mode: Mode,
+    model: Option<&ModelFile>,
+    confirm: Option<Confirm>,
+    printer: &mut Printer,
+) -> Result<Begun, Failure> {
+    let begun = machine.begin(plan, mode, model, confirm)?;
     for said in &begun.said {
         printer.warn(said);
     }
-    conduct(machine, begun, plan, mode, printer)
+    Ok(begun)
 }
 
 /// Carries out what was begun and says how it went.

@@ -5,6 +5,7 @@ mod board;
 mod check;
 mod console;
 mod generate;
+mod guard;
 mod guests;
 mod inside;
 mod measure;
@@ -35,6 +36,8 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Verify(arguments) => verify::run(&arguments, settings, printer),
         Verb::Start(arguments) => guests::start(&arguments, settings, printer),
         Verb::Stop(arguments) => guests::stop(&arguments, settings, printer),
+        Verb::Confirm(arguments) => guard::confirm(&arguments, settings, printer),
+        Verb::Guard(arguments) => guard::run(&arguments, settings, printer),
         Verb::Undo(arguments) => undo::run(&arguments, settings, printer),
         Verb::Status => status::run(settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
