@@ -164,7 +164,7 @@ impl Matrix {
         self.cells.iter().position(|cell| cell.block == block && !cell.null)
     }
 
-    /// The cells that warm the machine up for all others, of those that are `wanted`: for each tool, protocol and path the
+    /// The cells that warm the machine up for all others, of those that are `wanted`: for each tool and path the
     /// first at the largest size; for storage for each target, place and mix.
     pub fn warm_ups(&self, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut largest: Vec<usize> = Vec::new();
@@ -250,7 +250,7 @@ fn akin(one: &Measurement, other: &Measurement) -> bool {
 fn warms(one: &Measurement, other: &Measurement) -> bool {
     let alike = match (&one.subject, &other.subject) {
         (Subject::Network(a), Subject::Network(b)) => {
-            (a.protocol, a.path) == (b.protocol, b.path) && (&a.client, &a.server) == (&b.client, &b.server)
+            a.path == b.path && (&a.client, &a.server) == (&b.client, &b.server)
         }
         (Subject::Storage(a), Subject::Storage(b)) => {
             (&a.target, &a.place, a.mix) == (&b.target, &b.place, b.mix)

@@ -111,7 +111,7 @@ pub struct Rules {
     pub minimum: u32,
     /// Samples of an arm after which it stops in any case; warm-up not counted.
     pub maximum: u32,
-    /// Samples that each tool takes of each path and protocol (storage: of each target, place and mix) before all others.
+    /// Samples that each tool takes of each path (storage: of each target, place and mix) before all others.
     /// They are recorded and marked in the cell of the largest size, and left out of every summary.
     pub warm_up: u32,
     /// Length of a sample in milliseconds.
