@@ -8,7 +8,7 @@ use penstock_apply::{
     journal::Ending,
     runner::{GuestFailure, NotUndone, StepReport},
 };
-use penstock_host::process;
+use penstock_host::{files::Lock, process};
 use penstock_model::GuestName;
 use penstock_plan::{Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,8 @@ impl From<&GuestFailure> for FailedGuest {
 pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
+    // Before anything is looked at: what another run changes meanwhile would not be in the plan.
+    let alone = machine.lock()?;
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_for(&file.model)?;
     let plan = plan::make(&file, &inventory, printer)?;
@@ -89,10 +91,10 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
     let Some(within) = arguments.confirm_within else {
-        return carry_out(&machine, plan, Mode::Apply, Some(&file), printer);
+        return carry_out(&machine, alone, plan, Mode::Apply, &file, printer);
     };
     let confirm = guard::terms(within, &plan);
-    let begun = begin(&machine, &plan, Mode::Apply, Some(&file), Some(confirm), printer)?;
+    let begun = begin(&machine, alone, &plan, Mode::Apply, &file, Some(confirm), printer)?;
     let Some(run) = begun.run.clone() else { return conduct(&machine, begun, plan, Mode::Apply, printer) };
     guard::start(&run, settings)?;
     let status = conduct(&machine, begun, plan, Mode::Apply, printer);
@@ -100,27 +102,29 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     status
 }
 
-/// Carries a plan out and says how it went.
+/// Carries a plan out, which was made while `alone` was held, and says how it went.
 pub fn carry_out(
     machine: &Machine,
+    alone: Lock,
     plan: Plan,
     mode: Mode,
-    model: Option<&ModelFile>,
+    model: &ModelFile,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let begun = begin(machine, &plan, mode, model, None, printer)?;
+    let begun = begin(machine, alone, &plan, mode, model, None, printer)?;
     conduct(machine, begun, plan, mode, printer)
 }
 
 fn begin(
     machine: &Machine,
+    alone: Lock,
     plan: &Plan,
     mode: Mode,
-    model: Option<&ModelFile>,
+    model: &ModelFile,
     confirm: Option<Confirm>,
     printer: &mut Printer,
 ) -> Result<Begun, Failure> {
-    let begun = machine.begin(plan, mode, model, confirm)?;
+    let begun = machine.begin(alone, plan, mode, model, confirm)?;
     for said in &begun.said {
         printer.warn(said);
     }

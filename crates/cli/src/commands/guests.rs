@@ -37,11 +37,12 @@ fn run(
 ) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
+    let alone = machine.lock()?;
     let inventory = machine.inventory()?;
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;
     plan::judge_steps(&plan, &file, &inventory)?;
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
-    apply::carry_out(&machine, plan, mode, Some(&file), printer)
+    apply::carry_out(&machine, alone, plan, mode, &file, printer)
 }

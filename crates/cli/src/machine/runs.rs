@@ -83,15 +83,15 @@ impl Machine {
             .hint("wait for it to end, then try again; `penstock status` says how far it is"))
     }
 
-    /// Begins a run of `plan`. Refused while an earlier one waits for confirmation.
+    /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
     pub fn begin(
         &self,
+        alone: Lock,
         plan: &Plan,
         mode: Mode,
-        model: Option<&ModelFile>,
+        model: &ModelFile,
         confirm: Option<Confirm>,
     ) -> Result<Begun, Failure> {
-        let alone = self.lock()?;
         let runs = self.runs();
         let (all, damaged) = runs.list().or_fail(Status::Missing)?;
         let mut said: Vec<String> = damaged.iter().map(|error| chain(error)).collect();
@@ -115,12 +115,12 @@ impl Machine {
         }
         let purpose = if mode == Mode::TearDown { Purpose::Stop } else { Purpose::Apply };
         let record = RunRecord {
-            model: model.map(|file| file.source.name.clone()),
+            model: Some(model.source.name.clone()),
             confirm,
             supersedes: half_way.iter().map(|(run, _)| run.id()).collect(),
             ..record(purpose)
         };
-        let run = runs.create(record, plan, model.map(|file| file.source.text.as_str()));
+        let run = runs.create(record, plan, Some(model.source.text.as_str()));
         let run = run.or_fail(Status::Missing).map_err(not_recorded)?;
         for id in runs.prune(&all).or_fail(Status::Missing)? {
             said.push(format!(
