@@ -177,7 +177,9 @@ impl Live {
     }
 
     fn counts(&self) -> String {
-        let mut text = format!("{} of {} cells done, {} samples", self.over, self.cells, self.taken);
+        // All cells go on side by side, and most end together: that none is done says nothing until one is.
+        let done = if self.over > 0 { format!(", {} done", self.over) } else { String::new() };
+        let mut text = format!("{} cells{done}, {} samples", self.cells, self.taken);
         if self.failed > 0 {
             text.push_str(&format!(", {} without a value", self.failed));
         }
