@@ -195,8 +195,9 @@ pub struct Comparison {
     pub metric: Metric,
     /// Median of `other` over median of `base`; `None` when there are too few samples, or a median is 0.
     pub ratio: Option<Estimate>,
-    /// The same of the base with itself, measured as two arms in the same interleaved run (A/A). An interval that does not
-    /// hold 1 says that the order of the samples alone makes a difference, and no ratio beside it can be trusted.
+    /// The ratio of one thing to itself: the base, or else a cell of the same tool, protocol and load, measured as two arms in
+    /// the same interleaved run (A/A). An interval that does not hold 1 says that the order of the samples alone makes a
+    /// difference, and no ratio beside it can be trusted.
     pub null: Option<Estimate>,
     /// Pairs of samples, one of each arm, taken one after the other.
     pub pairs: u32,

@@ -95,7 +95,7 @@ fn sentence(candidate: &Candidate<'_>) -> Option<String> {
     let ends = ends.map(|ends| format!("; {ends}")).unwrap_or_default();
     let doubt = match candidate.comparison.null_holds() {
         Some(false) => {
-            " But the base differs from itself in this run (its A/A interval does not hold 1), so do not trust it."
+            " But the same measured twice in this run differs from itself (the A/A interval does not hold 1), so do not trust it."
         }
         _ => "",
     };

@@ -63,7 +63,7 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     if view.doubtful > 0 {
         writeln!(
             to,
-            "**Warning:** in {} comparisons the base differs from itself (A/A, marked !). Do not trust what is beside it.\n",
+            "**Warning:** beside {} comparisons the same measured twice differs from itself (A/A, marked !). Do not trust them.\n",
             view.doubtful
         )?;
     }

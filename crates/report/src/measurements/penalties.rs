@@ -101,7 +101,7 @@ fn unloaded(line: Line<'_>) -> Line<'_> {
 fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTable {
     let (kind, metric, base, other) = key;
     let (mut rows, columns) = match other {
-        None => by_size(base, compared),
+        None => by_size(compared),
         Some(_) => by_load(compared),
     };
     let doubtful = compared.iter().any(|(.., comparison)| comparison.null_holds() == Some(false));
@@ -134,8 +134,8 @@ fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTabl
     }
 }
 
-/// A row for each line, a column for each size; the base against itself first.
-fn by_size(base: Line<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<String>) {
+/// A row for each line, a column for each size; what was measured twice first.
+fn by_size(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<String>) {
     let sizes: BTreeSet<u32> = compared.iter().map(|(_, size, _)| *size).collect();
     let lines: BTreeSet<Line<'_>> = compared.iter().map(|(line, ..)| *line).collect();
     let at: BTreeMap<(Line<'_>, u32), &Comparison> =
@@ -150,7 +150,7 @@ fn by_size(base: Line<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<Pe
     let mut rows = Vec::new();
     if compared.iter().any(|(.., comparison)| comparison.null.is_some()) {
         rows.push(PenaltyRow {
-            head: format!("{} against itself (A/A)", base.name()),
+            head: "the same measured twice (A/A)".to_owned(),
             detail: "0 must be inside".to_owned(),
             null: true,
             cells: sizes.iter().map(null).collect(),
@@ -170,7 +170,7 @@ fn by_size(base: Line<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<Pe
     (rows, sizes.into_iter().map(bytes).collect())
 }
 
-/// A row for each block size, with the base against itself beneath, a column for each depth and number of jobs.
+/// A row for each block size, with what was measured twice beneath, a column for each depth and number of jobs.
 fn by_load(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<String>) {
     let load = |line: Line<'_>| match line {
         Line::Storage { depth, jobs, .. } => (jobs, depth),
@@ -190,7 +190,7 @@ fn by_load(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<S
         rows.push(PenaltyRow { head: bytes(*size), detail: String::new(), null: false, cells: of(cell) });
         let nulls = of(null_cell);
         if nulls.iter().any(|cell| !cell.text.is_empty()) {
-            let (head, detail) = (String::new(), "base against itself (A/A)".to_owned());
+            let (head, detail) = (String::new(), "the same measured twice (A/A)".to_owned());
             rows.push(PenaltyRow { head, detail, null: true, cells: nulls });
         }
     }
