@@ -53,6 +53,9 @@ fn main() {
     if wanted("measure") {
         rows.extend(measure(directory.path()));
     }
+    if wanted("overhead") {
+        rows.extend(overhead());
+    }
     if wanted("vfs") {
         rows.push(vfs(directory.path()));
     }
@@ -195,7 +198,7 @@ fn rehearse(directory: &Path) -> Vec<Row> {
     rows
 }
 
-/// The example's measurements on a board, quick and in full, and what Penstock costs a single netperf.
+/// The example's measurements on a board, quick and in full.
 fn measure(directory: &Path) -> Vec<Row> {
     let model = example("containers.yaml");
     let model = model.to_str().expect("a path in UTF-8");
@@ -213,30 +216,40 @@ fn measure(directory: &Path) -> Vec<Row> {
         let cells = evidence["measurements"]["cells"].as_array().cloned().unwrap_or_default();
         let measured = cells.iter().filter(|cell| !cell["status"]["measured"].is_null()).count();
         let seconds = phases(&run).iter().find(|(name, _)| name == "measure").map(|(_, seconds)| *seconds);
-        let parts = format!("{measured} of {} cells measured", cells.len());
+        let has_interval = |cell: &&serde_json::Value| {
+            let summaries = cell["status"]["measured"]["summaries"].as_array().cloned().unwrap_or_default();
+            summaries.iter().any(|summary| !summary["interval"].is_null())
+        };
+        let intervals = cells.iter().filter(has_interval).count();
+        let parts = format!("{measured} of {} cells measured, {intervals} with an interval", cells.len());
         Row { what, unit: "s", target, samples: seconds.into_iter().collect(), parts }
     };
-    let mut rows = vec![
+    vec![
         row("measure containers.yaml, quick", "quick", 120.0),
         row("measure containers.yaml, full", "full", 720.0),
-    ];
+    ]
+}
+
+/// What Penstock costs a single netperf.
+fn overhead() -> Vec<Row> {
     let compared = overhead::compare();
     let row = |what, target, samples, parts| Row { what, unit: "%", target, samples, parts };
     let off = compared.ratios.iter().map(|ratio| (ratio - 1.0).abs() * 100.0).collect();
-    rows.push(row(
-        "  netperf through penstock, off from by hand",
-        2.0,
-        vec![(compared.ratio - 1.0).abs() * 100.0],
-        format!("ratio of medians {:.4} of {} pairs", compared.ratio, compared.ratios.len()),
-    ));
-    rows.push(row(
-        "  the same by hand twice, for comparison",
-        100.0,
-        vec![(compared.null - 1.0).abs() * 100.0],
-        String::new(),
-    ));
-    rows.push(row("  each pair of those", 100.0, off, String::new()));
-    rows
+    vec![
+        row(
+            "netperf through penstock, off from by hand",
+            2.0,
+            vec![(compared.ratio - 1.0).abs() * 100.0],
+            format!("ratio of medians {:.4} of {} pairs", compared.ratio, compared.ratios.len()),
+        ),
+        row(
+            "  the same by hand twice, for comparison",
+            100.0,
+            vec![(compared.null - 1.0).abs() * 100.0],
+            String::new(),
+        ),
+        row("  each pair of those", 100.0, off, String::new()),
+    ]
 }
 
 /// 200 VFs of one NIC, dealt out to four containers: from the board being up to all of them inside their guests.
