@@ -330,7 +330,7 @@ pub struct Tuning {
     /// Only the network, or only storage
     #[arg(long, value_name = "WHAT")]
     pub only: Option<Only>,
-    /// Only these paths: pf-pf, vf-vf-across, vf-vf-inside, guest-host, bridge
+    /// Only these paths: pf-pf, vf-vf-across, vf-vf-inside, guest-host, bridge, bridge-across
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',', value_parser = path)]
     pub paths: Vec<PathKind>,
     /// Only these protocols: udp-stream, tcp-stream, udp-rr, tcp-rr

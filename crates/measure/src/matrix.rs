@@ -125,7 +125,7 @@ impl Matrix {
     }
 
     /// Which cells are compared: base, other, and the second arm that tells how much the same differs from itself, if there
-    /// is one. The first of a block with all others, and each path with the bridge between the same guests. The second arm
+    /// is one. The first of a block with all others, and each path with the bridges between the same guests. The second arm
     /// is that of the same block, else one of the same tool, protocol and load; what it repeats is told by
     /// [`Matrix::repeated`].
     pub fn comparisons(&self) -> Vec<(usize, usize, Option<usize>)> {
@@ -143,12 +143,10 @@ impl Matrix {
             comparisons.extend(others.iter().map(|other| (*base, *other, null)));
             for bridge in others {
                 let Some(baseline) = network_of(&self.cells[*bridge].measurement) else { continue };
-                if baseline.path != PathKind::Bridge {
-                    continue;
-                }
                 let same = |position: &usize| {
-                    network_of(&self.cells[*position].measurement)
-                        .is_some_and(|n| n.path != PathKind::Bridge && places(n) == places(baseline))
+                    network_of(&self.cells[*position].measurement).is_some_and(|n| {
+                        baseline.path.is_baseline_of(n.path) && places(n) == places(baseline)
+                    })
                 };
                 // The first of the block too: what a path is to the bridge is asked of all in the same way.
                 let against = arms.iter().copied().filter(same);
@@ -288,8 +286,11 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     // the PFs, only at the largest of several. What the two other tools tell is held against netperf's, not against it.
     let worth = |(path, a, b): &Pair, tool: Tool, largest: bool| {
         let guests = BTreeSet::from([&a.place, &b.place]);
-        *path != PathKind::Bridge
-            || (tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest))
+        match path {
+            PathKind::Bridge => tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest),
+            PathKind::BridgeAcross => tool == Tool::Netperf,
+            _ => true,
+        }
     };
     let mut matrix = Matrix { cells: Vec::new(), absent };
     let mut block = 0;
@@ -452,13 +453,17 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
                 }
                 pairs
             }
+            PathKind::BridgeAcross => {
+                let across = found.iter().filter(|(path, ..): &&Pair| *path == PathKind::VfVfAcross);
+                across.filter_map(|(_, a, b)| bridged_across(model, a, b)).collect()
+            }
         };
         let any = !all.is_empty();
         let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
         let mut kinds: BTreeMap<[EndKind; 2], usize> = BTreeMap::new();
         let before = found.len();
-        // The bridge is there for every pair of guests that was chosen: each is the baseline of its own.
-        let most = if path == PathKind::Bridge { usize::MAX } else { most };
+        // A bridge is there for every pair of guests that was chosen: each is the baseline of its own.
+        let most = if path.is_bridge() { usize::MAX } else { most };
         for (a, b) in all.into_iter().filter(|(a, b)| a.place != b.place && same_vlan(model, a, b)) {
             // Starting a program through a VM's agent is slow: the client is at the other end.
             let (a, b) = if a.kind == EndKind::Vm && b.kind != EndKind::Vm { (b, a) } else { (a, b) };
@@ -503,8 +508,23 @@ fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model:
         }
         PathKind::GuestHost => "no PF is the host's, with a VF in a guest that commands can be run in",
         PathKind::Bridge => "no two containers have another path between them that a bridge could replace",
+        PathKind::BridgeAcross => {
+            "no container has a path between VFs over a cable from a NIC whose PF is the host's: that PF would be the bridge's \
+             uplink"
+        }
     };
     text.to_owned()
+}
+
+/// The same two guests with a veth in place of a container's VF, and that VF's PF, which must be the host's, as the uplink of
+/// a bridge: of the client, or else of the server.
+fn bridged_across(model: &Model, a: &End, b: &End) -> Option<(End, End)> {
+    let veth = |end: &End| {
+        let function = FunctionName { nic: end.function.as_ref()?.nic.clone(), vf: None };
+        let fits = end.kind == EndKind::Container && model.owner(&function).is_none();
+        fits.then(|| End { function: Some(function), ..end.clone() })
+    };
+    veth(a).map(|a| (a, b.clone())).or_else(|| Some((a.clone(), veth(b)?)))
 }
 
 /// A PF, where it is; `None` when nothing can be run there.

@@ -7,34 +7,37 @@
 mod addresses;
 mod bridge;
 mod command;
+mod crossing;
 mod ends;
 mod lease;
 mod proof;
+mod prove;
+mod scout;
 mod site;
 mod survey;
+mod tools;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddrV4,
-    sync::{Arc, atomic::Ordering},
+    sync::atomic::Ordering,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use penstock_host::{Command, Output, chain, interrupt};
 use penstock_model::{
-    Mac,
-    measurement::{End, EndKind, Link, Network, PathKind, Tool, ToolVersion},
+    measurement::{Network, Tool},
     verdict::Vantage,
 };
 
+pub use self::bridge::is_of_a_run;
 use self::{
-    bridge::Bridge,
+    bridge::Uplink,
+    crossing::Crossing,
     ends::{Pair, Post},
     lease::{Address, MARK, Server},
-    proof::Exchanged,
     site::Site,
-    survey::Survey,
 };
 use crate::{
     matrix::Planned,
@@ -88,6 +91,8 @@ struct Route {
     servers: BTreeMap<Tool, Serving>,
     /// Whose lease it needs besides its ends'.
     beside: Option<Vantage>,
+    /// What its bridge has to have while it is used.
+    uplink: Option<Uplink>,
 }
 
 /// A server of a pair.
@@ -101,14 +106,6 @@ struct Serving {
     at: SocketAddrV4,
 }
 
-/// Who runs this same program for a place.
-struct Runner {
-    /// The place itself, or the host.
-    site: Vantage,
-    /// The process whose network namespace it is run in.
-    namespace: Option<u32>,
-}
-
 impl NetworkTaker {
     /// Nothing is touched before [`Taker::prepare`].
     pub fn new(scene: &Scene, options: Options) -> NetworkTaker {
@@ -117,147 +114,18 @@ impl NetworkTaker {
         NetworkTaker { scene: scene.clone(), options, mark, sites: BTreeMap::new(), routes: BTreeMap::new() }
     }
 
-    /// Looks at every place of these pairs, at all of them at once.
-    fn look(&mut self, wanted: &[(Pair, BTreeSet<Tool>)]) {
-        let mut interfaces: BTreeMap<Vantage, (EndKind, BTreeSet<String>)> = BTreeMap::new();
-        for (pair, _) in wanted {
-            for end in pair.ends() {
-                let station = end.function.as_ref().and_then(|function| self.scene.station(function).ok());
-                let (_, names) = interfaces.entry(end.place.clone()).or_insert((end.kind, BTreeSet::new()));
-                names.extend(station.map(|station| station.interface.to_string()));
-            }
-        }
-        // It makes bridges, and runs this program for containers that do not have it.
-        if !wanted.is_empty() {
-            interfaces.entry(Vantage::Host).or_insert((EndKind::Host, BTreeSet::new()));
-        }
-        for (number, (vantage, (kind, _))) in interfaces.iter().enumerate() {
-            if let Ok(place) = self.scene.place(vantage) {
-                let site = Site::new(Arc::clone(place), *kind, format!("{}.{number}", self.mark));
-                self.sites.insert(vantage.clone(), site);
-            }
-        }
-        let (program, interfaces) = (&self.scene.program, &interfaces);
-        thread::scope(|scope| {
-            for (vantage, site) in &mut self.sites {
-                scope.spawn(move || site.look(&interfaces[vantage].1, program));
-            }
-        });
-    }
-
-    fn survey(&self, vantage: &Vantage) -> Result<&Survey, String> {
-        match self.sites.get(vantage) {
-            Some(site) => site.survey.as_ref().map_err(Clone::clone),
-            None => Err(self.scene.place(vantage).err().unwrap_or_else(|| format!("{vantage} is not there"))),
-        }
-    }
-
-    /// The links and the tools as they were found, and what the reader should know of them.
-    fn tell(&self, wanted: &[(Pair, BTreeSet<Tool>)], preparation: &mut Preparation) {
-        let mut uses: BTreeMap<&Vantage, BTreeSet<Tool>> = BTreeMap::new();
-        for (pair, tools) in wanted {
-            let mut speeds = Vec::new();
-            for end in pair.ends() {
-                uses.entry(&end.place).or_default().extend(tools);
-                let link = self.link(end);
-                speeds.extend(link.as_ref().and_then(|link| link.speed));
-                if let Some(link) = link.filter(|link| preparation.links.iter().all(|l| l.end != link.end)) {
-                    preparation.links.push(link);
-                }
-            }
-            if let [one, other] = speeds[..]
-                && one != other
-                && pair.path.has_wire()
-            {
-                let Pair { path, client, server } = pair;
-                preparation.notes.push(format!(
-                    "the links of {path} differ: {client} runs at {one} Mbit/s, {server} at {other} Mbit/s"
-                ));
-            }
-        }
-        for (vantage, tools) in uses {
-            let (Some(site), Ok(survey)) = (self.sites.get(vantage), self.survey(vantage)) else { continue };
-            for tool in tools {
-                let version = match tool {
-                    Tool::Netperf => survey.netperf.clone(),
-                    Tool::Iperf3 => survey.iperf3.clone(),
-                    Tool::Fio => None,
-                    Tool::Probe => {
-                        survey.programs.contains("penstock").then(|| env!("CARGO_PKG_VERSION").to_owned())
-                    }
-                };
-                preparation.tools.push(ToolVersion { tool, place: site.place.describe(), version });
-            }
-        }
-        let seconds = command::seconds(self.options.dwell);
-        let dwell = self.options.dwell;
-        if !wanted.is_empty() && dwell != Duration::from_secs(seconds) {
-            let dwell = dwell.as_secs_f64();
-            preparation
-                .notes
-                .push(format!("netperf and iperf3 count in whole seconds: {dwell} s became {seconds} s"));
-        }
-    }
-
-    fn link(&self, end: &End) -> Option<Link> {
-        let station = self.scene.station(end.function.as_ref()?).ok()?;
-        let seen = self.survey(&end.place).ok().and_then(|s| s.links.get(station.interface.as_str()));
-        let speed = seen.and_then(|state| state.speed).or(station.speed);
-        let carrier = seen.and_then(|state| state.carrier).or(station.carrier);
-        Some(Link { end: end.clone(), speed, carrier })
-    }
-
-    /// The interfaces of both ends.
-    fn interfaces(&mut self, pair: &Pair, bridges: usize) -> Result<[(String, Mac); 2], String> {
-        for end in pair.ends() {
-            let survey = self.survey(&end.place)?;
-            if !survey.programs.contains("ip") {
-                let place = self.sites[&end.place].place.describe();
-                return Err(format!("iproute2 is not installed {place}: its program ip sets the addresses"));
-            }
-        }
-        if pair.path == PathKind::Bridge {
-            return self.bridge(pair, bridges);
-        }
-        let interface = |end: &End| ends::interface(&self.scene, end, self.survey(&end.place)?);
-        Ok([interface(&pair.client)?, interface(&pair.server)?])
-    }
-
-    /// Makes a bridge between the two places.
-    fn bridge(&mut self, pair: &Pair, number: usize) -> Result<[(String, Mac); 2], String> {
-        let process = |end: &End| match self.scene.place(&end.place)?.namespace() {
-            Ok(Some(process)) => Ok(process),
-            Ok(None) => Err("an end of a bridge is on the host itself".to_owned()),
-            Err(error) => Err(chain(&error)),
-        };
-        let processes = [process(&pair.client)?, process(&pair.server)?];
-        self.survey(&Vantage::Host)?;
-        let host = self.sites.get_mut(&Vantage::Host).ok_or("the host is not there")?;
-        let bridge = Bridge::new(number, &self.mark, processes);
-        // Removed at the end also when it is only half made.
-        host.will_make(bridge.made());
-        let made = host
-            .run(&bridge.make())
-            .and_then(|output| output.succeeded().map_err(|e| last_words(&chain(&e))));
-        made.map_err(|why| {
-            format!("no bridge could be made between {} and {}: {why}", pair.client, pair.server)
-        })?;
-        Ok([0, 1].map(|side| (bridge.inside(side), bridge.mac(side))))
-    }
-
     /// Decides on addresses and servers of a pair, and has its places be lent them.
     fn route(
         &mut self,
         (pair, tools): (&Pair, &BTreeSet<Tool>),
         addresses: [std::net::Ipv4Addr; 2],
-        interfaces: [(String, Mac); 2],
+        Crossing { interfaces, uplink }: Crossing,
     ) -> Route {
-        let fresh = pair.path == PathKind::Bridge;
         let macs = [interfaces[0].1, interfaces[1].1];
         let post = |side: usize| {
             let end = pair.ends()[side];
             let (interface, mac) = interfaces[side].clone();
-            let (place, name) = (end.place.clone(), ends::called(&self.scene, end));
+            let (place, name) = (end.place.clone(), ends::called(&self.scene, pair, end));
             Post { place, name, interface, mac, address: addresses[side] }
         };
         let posts = [post(0), post(1)];
@@ -266,6 +134,7 @@ impl NetworkTaker {
                 &mut self.sites.get_mut(&posts[side].place).expect("its interface was seen").lease.addresses;
             let (interface, own) = (posts[side].interface.clone(), addresses[side]);
             let (peer, peer_mac) = (addresses[1 - side], macs[1 - side]);
+            let fresh = pair.is_veth(pair.ends()[side]);
             lent.push(Address { interface, fresh, own, peer, peer_mac });
             lent.len() - 1
         });
@@ -288,73 +157,8 @@ impl NetworkTaker {
             servers.insert(*tool, Serving { site: runner.site, position, at });
         }
         let helped = servers.values().any(|serving| serving.site != server.place);
-        let beside = (fresh || helped).then_some(Vantage::Host);
-        Route { client, server, addresses: positions, servers, beside }
-    }
-
-    /// Who runs this same program for a place.
-    fn runner(&self, vantage: &Vantage) -> Result<Runner, String> {
-        if self.survey(vantage)?.programs.contains("penstock") {
-            return Ok(Runner { site: vantage.clone(), namespace: None });
-        }
-        let place = &self.sites[vantage].place;
-        let missing =
-            format!("this program is not {}: put it there as {}", place.describe(), self.scene.program);
-        match place.namespace() {
-            Ok(Some(process)) if self.survey(&Vantage::Host)?.programs.contains("penstock") => {
-                Ok(Runner { site: Vantage::Host, namespace: Some(process) })
-            }
-            _ => Err(missing),
-        }
-    }
-
-    /// A command of this same program for a place, as its runner runs it.
-    fn own(
-        &self,
-        vantage: &Vantage,
-        build: impl FnOnce(&str) -> Command,
-    ) -> Result<(Runner, Command), String> {
-        let runner = self.runner(vantage)?;
-        let (site, program) = (&self.sites[vantage], &self.scene.program);
-        if runner.namespace.is_none() {
-            return Ok((runner, build(site.own_program(program))));
-        }
-        let host = self.scene.place(&Vantage::Host)?;
-        let (_, command) = probe::in_place(&*site.place, &**host, program, build)?;
-        Ok((runner, command))
-    }
-
-    /// The server of a tool, and who runs it.
-    fn server(&self, tool: Tool, vantage: &Vantage, at: SocketAddrV4) -> Result<(Runner, Command), String> {
-        if tool == Tool::Probe {
-            let seconds = u32::try_from(self.options.lease.as_secs()).unwrap_or(u32::MAX / 8);
-            let seconds = seconds.saturating_mul(4).saturating_add(3600);
-            let build = |program: &str| probe::server_command(program, (*at.ip()).into(), at.port(), seconds);
-            return self.own(vantage, build);
-        }
-        let command = command::server(tool, at).ok_or_else(|| format!("{tool} has no server"))?;
-        Ok((Runner { site: vantage.clone(), namespace: None }, command))
-    }
-
-    /// Why a tool cannot be used between two ends, if so.
-    fn lacks(&self, tool: Tool, pair: &Pair) -> Option<String> {
-        for (end, program) in pair.ends().into_iter().zip(command::programs(tool)) {
-            if tool == Tool::Probe {
-                if let Err(why) = self.runner(&end.place) {
-                    return Some(why);
-                }
-                continue;
-            }
-            let survey = match self.survey(&end.place) {
-                Ok(survey) => survey,
-                Err(why) => return Some(why),
-            };
-            if !survey.programs.contains(program) {
-                let place = self.sites[&end.place].place.describe();
-                return Some(format!("{program} is not installed {place}: install the package {tool} there"));
-            }
-        }
-        None
+        let beside = (pair.path.is_bridge() || helped).then_some(Vantage::Host);
+        Route { client, server, addresses: positions, servers, beside, uplink }
     }
 
     /// Lends every place what it is to have, all at once.
@@ -395,52 +199,6 @@ impl NetworkTaker {
         }
         let ([_, program], seconds) = (command::programs(tool), self.options.start.as_secs());
         Err(format!("{program} does not listen {place} at {at} after {seconds} s: try it there by hand"))
-    }
-
-    /// Proves that what goes from one end to the other crosses the two interfaces that are meant.
-    fn prove(&self, route: &Route) -> Result<(), String> {
-        self.lent(route)?;
-        let answering = [Tool::Netperf, Tool::Iperf3, Tool::Probe].into_iter().find_map(|tool| {
-            let at = self.listening(route, tool).ok()?;
-            let own = self.runner(&route.client.place).ok().filter(|runner| runner.namespace.is_none());
-            let own = own.map(|_| self.sites[&route.client.place].own_program(&self.scene.program));
-            command::exchange(tool, route.client.address, at, own)
-        });
-        // Without a server there is nothing to prove: each tool says for itself what it lacks.
-        let Some(exchange) = answering else { return Ok(()) };
-        let (client, server) = (&self.sites[&route.client.place], &self.sites[&route.server.place]);
-        let text = |output: Output| proof::read(&output.text());
-        let before = server.run(&proof::before(&route.server)).map(text)?.before;
-        let uncounted = || format!("the counters of {} could not be read", route.server.name);
-        let before = before.ok_or_else(uncounted)?;
-        let patience = self.options.patience;
-        let asked =
-            proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), patience);
-        let told = match client.place.run(&asked) {
-            Ok(output) => text(output),
-            Err(error) if site::timed_out(&error) => {
-                let _ = client.run(&client.lease.end_clients());
-                let (from, to) = (&route.client.name, &route.server.name);
-                let seconds = patience.as_secs();
-                return Err(format!(
-                    "{from} gets no answer from {to} within {seconds} s: the path may be down"
-                ));
-            }
-            Err(error) => return Err(chain(&error)),
-        };
-        let after = if told.failed.is_none() {
-            server
-                .run(&proof::after(&route.server, &exchange, before))
-                .map(text)?
-                .after
-                .ok_or_else(uncounted)?
-        } else {
-            before
-        };
-        let name = |post: &Post| (post.name.clone(), post.interface.clone());
-        let (from, to) = (name(&route.client), name(&route.server));
-        let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
-        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }.judge()
     }
 
     /// The command of a sample, and who runs it.
@@ -508,6 +266,38 @@ impl NetworkTaker {
         }
         self.lent(route)
     }
+
+    /// Takes a sample, a second time with a new server when the first fails.
+    fn sampled(
+        &mut self,
+        cell: &Planned,
+        network: &Network,
+        route: &Route,
+        dwell: Duration,
+    ) -> Result<RawOutput, String> {
+        let tool = cell.measurement.tool;
+        let allowed = Duration::from_secs(command::seconds(dwell)) + self.options.patience;
+        self.renew(route, allowed)?;
+        let mut sample = self.sample(tool, network, route, dwell)?;
+        let mut output = self.run(route, &sample, allowed)?;
+        if failed(tool, &output) && !interrupt::pending() {
+            // Its server may be gone, or hang: one that is started anew tells whether that was all.
+            self.distrust(route);
+            self.renew(route, allowed)?;
+            sample = self.sample(tool, network, route, dwell)?;
+            output = self.run(route, &sample, allowed)?;
+        }
+        if output.truncated {
+            return Err(format!("{tool} printed more than is kept"));
+        }
+        Ok(RawOutput {
+            place: self.sites[&sample.0].place.describe(),
+            command: sample.1.to_string(),
+            status: output.status.code(),
+            stdout: output.text(),
+            stderr: output.errors(),
+        })
+    }
 }
 
 impl Taker for NetworkTaker {
@@ -522,26 +312,29 @@ impl Taker for NetworkTaker {
         let mut failed: BTreeMap<Pair, String> = BTreeMap::new();
         let mut bridges = 0;
         for (pair, tools) in &wanted {
-            let interfaces = self.interfaces(pair, bridges);
-            bridges += usize::from(pair.path == PathKind::Bridge);
-            match interfaces.and_then(|interfaces| {
+            let crossing = self.crossing(pair, bridges);
+            bridges += usize::from(pair.path.is_bridge());
+            match crossing.and_then(|crossing| {
                 let full = "no addresses of 198.18.0.0/15 are free".to_owned();
-                Ok((interfaces, addresses.next().ok_or(full)?))
+                Ok((crossing, addresses.next().ok_or(full)?))
             }) {
-                Ok((interfaces, addresses)) => {
-                    let route = self.route((pair, tools), addresses, interfaces);
+                Ok((crossing, addresses)) => {
+                    let route = self.route((pair, tools), addresses, crossing);
                     self.routes.insert(pair.clone(), route);
                 }
                 Err(why) => drop(failed.insert(pair.clone(), why)),
             }
         }
         let unreached = self.grant();
-        for (pair, route) in &self.routes {
+        for (pair, route) in self.routes.clone() {
             let ends = [&route.client.place, &route.server.place];
             let unreached = ends.into_iter().chain(&route.beside).find_map(|place| unreached.get(place));
-            let proven = unreached.map_or_else(|| self.prove(route), |why| Err(why.clone()));
+            let proven = match unreached {
+                Some(why) => Err(why.clone()),
+                None => self.joined(&route, |taker| taker.prove(&route)),
+            };
             if let Err(why) = proven {
-                failed.insert(pair.clone(), why);
+                failed.insert(pair, why);
             }
         }
         for cell in cells {
@@ -562,28 +355,7 @@ impl Taker for NetworkTaker {
         let pair = Pair::of(network);
         let unprepared = || format!("{} was not made ready", cell.id);
         let route = self.routes.get(&pair).ok_or_else(unprepared)?.clone();
-        let tool = cell.measurement.tool;
-        let allowed = Duration::from_secs(command::seconds(dwell)) + self.options.patience;
-        self.renew(&route, allowed)?;
-        let mut sample = self.sample(tool, network, &route, dwell)?;
-        let mut output = self.run(&route, &sample, allowed)?;
-        if failed(tool, &output) && !interrupt::pending() {
-            // Its server may be gone, or hang: one that is started anew tells whether that was all.
-            self.distrust(&route);
-            self.renew(&route, allowed)?;
-            sample = self.sample(tool, network, &route, dwell)?;
-            output = self.run(&route, &sample, allowed)?;
-        }
-        if output.truncated {
-            return Err(format!("{tool} printed more than is kept"));
-        }
-        Ok(RawOutput {
-            place: self.sites[&sample.0].place.describe(),
-            command: sample.1.to_string(),
-            status: output.status.code(),
-            stdout: output.text(),
-            stderr: output.errors(),
-        })
+        self.joined(&route, |taker| taker.sampled(cell, network, &route, dwell))
     }
 
     fn finish(&mut self) -> Vec<String> {
@@ -614,12 +386,4 @@ impl Drop for NetworkTaker {
 /// Whether a tool says that it failed. iperf3 does so with the status of success (before its version 3.17).
 fn failed(tool: Tool, output: &Output) -> bool {
     !output.status.success() || (tool == Tool::Iperf3 && output.text().contains("\"error\":"))
-}
-
-/// The last line, which says why.
-fn last_words(text: &str) -> String {
-    // After it `ip -batch` only says which line of its input it was.
-    let says = |line: &&str| !line.is_empty() && !line.starts_with("Command failed -:");
-    let line = text.lines().map(str::trim).rfind(says).unwrap_or_default();
-    line.chars().filter(|c| !c.is_control()).take(300).collect()
 }

@@ -39,10 +39,12 @@ fn main() -> ExitCode {
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || lack("iperf3")));
     let no_netperf = missing.clone().or_else(|| trials.lacking("netperf", || lack("netserver")));
-    let iperf3: [(&str, fn()); 11] = [
+    let iperf3: [(&str, fn()); 13] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
         ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
+        ("a_bridge_has_its_uplink_while_it_is_used_in_netns", a_bridge_has_its_uplink),
+        ("an_uplink_in_use_is_left_alone_in_netns", an_uplink_in_use_is_left_alone),
         ("what_is_down_is_missing_with_the_reason_in_netns", what_is_down_is_missing),
         ("a_path_that_does_not_answer_is_missing_in_netns", a_path_that_does_not_answer_is_missing),
         ("a_missing_tool_hides_its_own_cells_alone_in_netns", a_missing_tool),
@@ -177,6 +179,28 @@ impl World {
         world
     }
 
+    /// Gives the host an interface on the switch that stands for the PF of NET1.
+    fn uplink(&mut self) {
+        let host = self.namespace(&HOST);
+        let link = format!(
+            "link add port9 type veth peer name up0 address {} netns {}\nlink set port9 master sw0 up\n",
+            mac(9),
+            host.id
+        );
+        self.switch.batch("ip", &link);
+        host.run("ip link set up0 up");
+        let station = Station {
+            interface: "up0".parse().unwrap(),
+            mac: mac(9),
+            mtu: Mtu::new(1400).unwrap(),
+            carrier: Some(true),
+            speed: None,
+            in_use: false,
+        };
+        self.scene.stations.insert("NET1".parse().unwrap(), Ok(station));
+        thread::sleep(Duration::from_millis(2500));
+    }
+
     fn namespace(&self, vantage: &Vantage) -> Arc<Namespace> {
         Arc::clone(self.places[vantage].namespace.lock().unwrap().as_ref().expect("it runs"))
     }
@@ -249,7 +273,11 @@ fn end(place: &str, function: &str) -> End {
 
 fn cell(tool: Tool, protocol: Protocol, direction: Direction, ends: (End, End)) -> Planned {
     let (client, server) = ends;
-    let path = if client.function.is_none() { PathKind::Bridge } else { PathKind::VfVfInside };
+    let path = match &client.function {
+        None => PathKind::Bridge,
+        Some(function) if function.vf.is_none() => PathKind::BridgeAcross,
+        Some(_) => PathKind::VfVfInside,
+    };
     let id = format!("{tool} {protocol} {direction:?} {client} {server}");
     let network = Network { protocol, path, client, server, size: 1024, direction, load: Load::Closed };
     let measurement = Measurement { tool, subject: Subject::Network(network) };
@@ -299,7 +327,11 @@ fn iperf3_measures_both_directions() {
 }
 
 fn counters(world: &World, place: &str, interface: &str) -> u64 {
-    let text = world.namespace(&guest(place)).run(&format!("ip -s -j link show dev {interface}"));
+    counters_in(&world.namespace(&guest(place)), interface)
+}
+
+fn counters_in(namespace: &Namespace, interface: &str) -> u64 {
+    let text = namespace.run(&format!("ip -s -j link show dev {interface}"));
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let stats = &json[0]["stats64"];
     stats["rx"]["bytes"].as_u64().unwrap() + stats["tx"]["bytes"].as_u64().unwrap()
@@ -350,6 +382,81 @@ fn a_bridge_is_made_and_removed() {
     assert!(missing[&cells[1].id].contains("File exists"), "{missing:?}");
     assert_eq!(taker.finish(), Vec::<String>::new());
     assert_eq!(world.state(), before);
+}
+
+fn a_bridge_has_its_uplink() {
+    let mut world = World::new();
+    world.uplink();
+    let host = world.namespace(&HOST);
+    let up0 = || host.run("ip -d link show dev up0");
+    let (state, link) = (world.state(), up0());
+    let on_host = End { place: HOST, kind: EndKind::Host, function: Some("NET1".parse().unwrap()) };
+    let cells = [
+        tcp((end("a", "NET1"), end("b", "NET0#3"))),
+        tcp((end("a", "NET0#0"), on_host)),
+        tcp((end("b", "NET1"), end("a", "NET0#0"))),
+        tcp((end("a", ""), end("b", ""))),
+    ];
+    let mut taker = world.taker();
+    let preparation = taker.prepare(&cells);
+    assert_eq!(preparation.missing, BTreeMap::new());
+    let links: Vec<String> = preparation.links.iter().map(|link| link.end.to_string()).collect();
+    assert_eq!(links, ["host:NET1", "b:NET0#3", "a:NET0#0"]);
+    assert_eq!(up0(), link, "it is an end of another path too, and no port between samples");
+    let count = || counters_in(&host, "up0");
+    for cell in &cells[..3] {
+        let before = count();
+        assert!(throughput(&mut taker, cell).expect(&cell.id) > 1e6, "{}", cell.id);
+        assert!(count() > before + 100_000, "{} crosses the uplink", cell.id);
+        assert_eq!(up0(), link);
+    }
+    let before = count();
+    assert!(throughput(&mut taker, &cells[3]).unwrap() > 1e6);
+    assert!(count() < before + 100_000, "the other bridge has no uplink");
+    let veth = world.namespace(&guest("a")).run("ip link show dev psin0a");
+    assert!(veth.contains("mtu 1400"), "as large as the uplink's: {veth}");
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!((world.state(), up0()), (state.clone(), link.clone()));
+
+    // Killed in the middle of a sample: the next run removes the bridge, and the uplink is free.
+    host.batch("ip", "link add psbr7 type bridge\nlink set psbr7 alias 'penstock measure 1-2' up\n");
+    host.run("ip link set up0 master psbr7");
+    assert!(up0().contains("psbr7"));
+    assert_eq!(taker.prepare(&cells[..1]).missing, BTreeMap::new());
+    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e6);
+    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!((world.state(), up0()), (state, link));
+}
+
+fn an_uplink_in_use_is_left_alone() {
+    let mut world = World::new();
+    world.uplink();
+    let host = world.namespace(&HOST);
+    let cells = [tcp((end("a", "NET1"), end("b", "NET0#3")))];
+    let why = |change: &str, back: &str| {
+        change.lines().for_each(|line| drop(host.run(line)));
+        let before = world.state();
+        let mut taker = world.taker();
+        let missing = taker.prepare(&cells).missing;
+        assert_eq!(taker.finish(), Vec::<String>::new());
+        assert_eq!(world.state(), before);
+        back.lines().for_each(|line| drop(host.run(line)));
+        missing.get(&cells[0].id).cloned().unwrap_or_else(|| panic!("{change}"))
+    };
+    let said = why("ip address add 10.8.0.1/24 dev up0", "ip address del 10.8.0.1/24 dev up0");
+    assert!(said.ends_with("up0 has addresses"), "{said}");
+    let said = why("ip route add 10.8.0.0/24 dev up0", "ip route del 10.8.0.0/24 dev up0");
+    assert!(said.ends_with("routes lead over up0"), "{said}");
+    let said = why("ip link add link up0 name mac5 type macvlan", "ip link del mac5");
+    assert!(said.ends_with("up0 is in use (upper_mac5)"), "{said}");
+    let said = why("ip link add br9 type bridge\nip link set up0 master br9", "ip link del br9");
+    assert!(said.contains("up0 is in use (upper_br9)"), "{said}");
+    let said = why("ip link set up0 down", "ip link set up0 up");
+    assert_eq!(said, "path is down: NET1 on the host is not up (ip link set up0 up)");
+    let station = world.scene.stations.get_mut(&"NET1".parse().unwrap()).unwrap();
+    station.as_mut().unwrap().in_use = true;
+    let said = world.taker().prepare(&cells).missing[&cells[0].id].clone();
+    assert!(said.starts_with("NET1 is in use on the host: up0 has addresses"), "{said}");
 }
 
 fn what_is_down_is_missing() {

@@ -44,6 +44,7 @@ fn a_two_port_machine_has_every_path() {
     let matrix = matrix::network(&model(TWO_PORTS), &Options::full());
     let expected = [
         "bridge a>b",
+        "bridge across a:NET0>b:NET1#1",
         "guest-host a:NET0#0>host:NET0",
         "guest-host host:NET0>rt:NET0#2",
         "pf-pf host:NET0>owner:NET1",
@@ -54,9 +55,9 @@ fn a_two_port_machine_has_every_path() {
     ];
     assert_eq!(ends(&matrix), expected.map(str::to_owned).into());
     assert_eq!(matrix.absent, []);
-    // 8 sizes of two streams, 2 of two request-responses, 8 ends each; iperf3 both ways and the probe open and closed,
-    // without the bridge; and one again for each tool, protocol and load.
-    assert_eq!(matrix.cells.len(), (2 * 8 + 2 * 2) * 8 + 4 * 7 + 7);
+    // 8 sizes of two streams, 2 of two request-responses, 9 ends each; iperf3 both ways and the probe open and closed,
+    // without the bridges; and one again for each tool, protocol and load.
+    assert_eq!(matrix.cells.len(), (2 * 8 + 2 * 2) * 9 + 4 * 7 + 7);
     let names: BTreeSet<&str> = matrix.cells.iter().map(|cell| cell.id.as_str()).collect();
     assert_eq!(names.len(), matrix.cells.len(), "names are unique");
     let bridged = matrix.comparisons().into_iter().filter(|(base, other, _)| {
@@ -64,6 +65,12 @@ fn a_two_port_machine_has_every_path() {
             && matrix.cells[*other].id.contains("udp stream vf-vf inside a:NET0#0>b:NET0#1")
     });
     assert_eq!(bridged.count(), 1, "row B7");
+    let uplinked = matrix.comparisons().into_iter().filter(|(base, other, _)| {
+        let [base, other] = [*base, *other].map(|position| matrix.cells[position].id.as_str());
+        assert!(!base.contains("bridge") || !other.contains("bridge"), "{base} {other}");
+        base.contains("tcp stream bridge across a:NET0>b:NET1#1 1024B") && other.contains("a:NET0#0>b:NET1#1")
+    });
+    assert_eq!(uplinked.count(), 1, "only what goes over the cable too");
     assert!(matrix.comparisons().iter().all(|(base, other, null)| {
         let [base, other, null] = [*base, *other, null.unwrap()].map(|position| &matrix.cells[position]);
         let akin = |cell: &matrix::Planned| match &cell.measurement.subject {
@@ -117,6 +124,7 @@ fn what_cannot_be_measured_says_why() {
     assert!(vlan[&PathKind::VfVfInside].contains("different VLANs"), "{vlan:?}");
     let rtos = why("nics: {NET0: {vfs: 1}}\nguests: {a: {kind: vm, inside: console, functions: [NET0#0]}}\n");
     assert!(rtos.contains_key(&PathKind::GuestHost), "{rtos:?}");
+    assert!(rtos[&PathKind::BridgeAcross].contains("PF is the host's"), "{rtos:?}");
 }
 
 #[test]
@@ -162,7 +170,7 @@ fn the_examples_fit_into_their_time() {
         }
     }
     let bridged = |text: &str| -> BTreeSet<String> {
-        ends(&arms(text, &Options::full())).into_iter().filter(|end| end.starts_with("bridge")).collect()
+        ends(&arms(text, &Options::full())).into_iter().filter(|end| end.starts_with("bridge ")).collect()
     };
     assert_eq!(bridged(CONTAINERS), ["bridge pf0>pf1", "bridge pf0>rt-2"].map(str::to_owned).into());
     assert_eq!(bridged(XEON_D), ["bridge pf0>pf1"].map(str::to_owned).into());
@@ -184,7 +192,7 @@ board: {cables: [[NET0, NET1]]}
     };
     assert_eq!(guests("vf-vf across "), ["a:NET0#0>c:NET1#0"]);
     assert_eq!(guests("vf-vf inside "), ["a:NET0#0>c:NET0#2"]);
-    assert_eq!(guests("bridge "), ["a>c"]);
+    assert_eq!(guests("bridge "), ["a>c", "across a:NET0>c:NET1#0"]);
 }
 
 #[test]

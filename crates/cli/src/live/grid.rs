@@ -101,10 +101,14 @@ fn network(matrix: &Matrix) -> Option<Grid> {
     };
     let bridge = |pair: &&Network| {
         let between = places(pair);
-        pairs.iter().position(|other| other.path == PathKind::Bridge && places(other) == between)
+        let bridges = |kind: PathKind| {
+            let same = |other: &&Network| other.path == kind && places(other) == between;
+            pairs.iter().position(|other| kind.is_baseline_of(pair.path) && same(other))
+        };
+        bridges(PathKind::BridgeAcross).or_else(|| bridges(PathKind::Bridge))
     };
     let base = |(row, pair): (usize, &&Network)| match bridge(pair) {
-        Some(bridge) if bridge != row => Some(bridge),
+        Some(bridge) => Some(bridge),
         _ if row != 0 => Some(0),
         _ => None,
     };

@@ -10,7 +10,10 @@ use std::{
 use indexmap::IndexMap;
 use penstock_apply::GuestPlace;
 use penstock_host::{Here, InterfaceReport, PciFunction, Place, Root, chain, files, interface_of};
-use penstock_measure::scene::{Scene, Station};
+use penstock_measure::{
+    network,
+    scene::{Scene, Station},
+};
 use penstock_model::{
     Bdf, FunctionName, GuestName, InterfaceAddress, Inventory, Model, Mtu, NicName, verdict::Vantage,
 };
@@ -148,7 +151,7 @@ fn station(
     let foreign = |address: &&InterfaceAddress| !is_link_local(address) && !given.contains(address);
     let in_use = interface.addresses.iter().any(|address| foreign(&address))
         || (home == Vantage::Host
-            && (has_master(root, interface.name.as_str()) || has_route(root, interface.name.as_str())));
+            && (is_part(root, interface.name.as_str()) || has_route(root, interface.name.as_str())));
     Ok(Station {
         mac: interface.mac,
         mtu: Mtu::new(interface.mtu).ok_or_else(|| format!("{function} has an MTU of {}", interface.mtu))?,
@@ -174,8 +177,18 @@ fn is_link_local(address: &InterfaceAddress) -> bool {
     }
 }
 
-fn has_master(root: &Root, interface: &str) -> bool {
-    files::read_link(root.path(format!("/sys/class/net/{interface}/master"))).is_ok()
+/// Whether it is a port of a bridge or bond, or has a VLAN or the like on it. A bridge of a run that was killed does not count:
+/// the next run removes it.
+fn is_part(root: &Root, interface: &str) -> bool {
+    let directory = format!("/sys/class/net/{interface}");
+    let above = files::list(root.path(&directory)).unwrap_or_default();
+    let mut above = above.iter().filter_map(|name| name.strip_prefix("upper_"));
+    above.any(|name| !left_over(root, name))
+}
+
+fn left_over(root: &Root, link: &str) -> bool {
+    let alias = files::read_to_string(root.path(format!("/sys/class/net/{link}/ifalias")));
+    alias.is_ok_and(|alias| network::is_of_a_run(alias.trim_end()))
 }
 
 /// Whether an IPv4 route leaves by the interface. Routes of IPv6 that matter have an address of their own beside them.

@@ -32,6 +32,16 @@ impl Pair {
     pub fn ends(&self) -> [&End; 2] {
         [&self.client, &self.server]
     }
+
+    /// Whether an end is a veth that is made for the run, and what is named is its bridge's uplink, if anything.
+    pub fn is_veth(&self, end: &End) -> bool {
+        let pf = || end.function.as_ref().is_none_or(|function| function.vf.is_none());
+        match self.path {
+            PathKind::Bridge => true,
+            PathKind::BridgeAcross => end.place != Vantage::Host && pf(),
+            _ => false,
+        }
+    }
 }
 
 /// The network measurement of a cell, if it is one.
@@ -79,7 +89,7 @@ pub struct Post {
 pub fn interface(scene: &Scene, end: &End, survey: &Survey) -> Result<(String, Mac), String> {
     let function = end.function.as_ref().ok_or_else(|| format!("{end} has no function"))?;
     let station = scene.station(function)?;
-    let (interface, name) = (station.interface.to_string(), called(scene, end));
+    let (interface, name) = (station.interface.to_string(), name_of(scene, end));
     let Some(state) = survey.links.get(&interface) else {
         return Err(format!("{name} is not there any more: there is no interface {interface}"));
     };
@@ -92,8 +102,13 @@ pub fn interface(scene: &Scene, end: &End, survey: &Survey) -> Result<(String, M
     Ok((interface, station.mac))
 }
 
-/// What people call an end.
-pub fn called(scene: &Scene, end: &End) -> String {
+/// What people call an end of a pair.
+pub fn called(scene: &Scene, pair: &Pair, end: &End) -> String {
+    let veth = End { function: None, ..end.clone() };
+    name_of(scene, if pair.is_veth(end) { &veth } else { end })
+}
+
+fn name_of(scene: &Scene, end: &End) -> String {
     let place = match (&end.place, scene.place(&end.place)) {
         (Vantage::Host, _) => "on the host".to_owned(),
         (_, Ok(place)) => place.describe(),

@@ -183,16 +183,40 @@ pub enum PathKind {
     GuestHost,
     /// veth and a bridge between the same two guests: what SR-IOV replaces.
     Bridge,
+    /// veth and a bridge with the host's PF as uplink, over the cable to a VF of another NIC: what SR-IOV replaces where a
+    /// guest talks to another machine.
+    BridgeAcross,
 }
 
 impl PathKind {
     /// All, in the order of the report.
-    pub const ALL: [PathKind; 5] =
-        [PathKind::PfPf, PathKind::VfVfAcross, PathKind::VfVfInside, PathKind::GuestHost, PathKind::Bridge];
+    pub const ALL: [PathKind; 6] = [
+        PathKind::PfPf,
+        PathKind::VfVfAcross,
+        PathKind::VfVfInside,
+        PathKind::GuestHost,
+        PathKind::Bridge,
+        PathKind::BridgeAcross,
+    ];
 
     /// Whether it leaves the machine's NICs, so that the link's speed is a limit.
     pub const fn has_wire(self) -> bool {
-        matches!(self, PathKind::PfPf | PathKind::VfVfAcross)
+        matches!(self, PathKind::PfPf | PathKind::VfVfAcross | PathKind::BridgeAcross)
+    }
+
+    /// Whether it is what SR-IOV replaces: a baseline for the other paths between the same two guests.
+    pub const fn is_bridge(self) -> bool {
+        matches!(self, PathKind::Bridge | PathKind::BridgeAcross)
+    }
+
+    /// Whether this bridge is the baseline of such a path between the same two guests. One over the cable is it for what
+    /// goes over the cable.
+    pub fn is_baseline_of(self, path: PathKind) -> bool {
+        match self {
+            PathKind::Bridge => !path.is_bridge(),
+            PathKind::BridgeAcross => path == PathKind::VfVfAcross,
+            _ => false,
+        }
     }
 }
 
@@ -204,6 +228,7 @@ impl fmt::Display for PathKind {
             PathKind::VfVfInside => "vf-vf inside",
             PathKind::GuestHost => "guest-host",
             PathKind::Bridge => "bridge",
+            PathKind::BridgeAcross => "bridge across",
         })
     }
 }
@@ -215,7 +240,8 @@ pub struct End {
     pub place: Vantage,
     /// What kind of place that is.
     pub kind: EndKind,
-    /// The function that carries the traffic; `None` for the veth of a bridge.
+    /// The function that carries the traffic; `None` for the veth of a bridge. The veth of a bridge with an uplink has that:
+    /// a PF of the host's.
     pub function: Option<FunctionName>,
 }
 

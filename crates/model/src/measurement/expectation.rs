@@ -3,7 +3,7 @@
 //! ```text
 //! line     = selector ( ">=" | "<=" ) bound
 //! bound    = factor "x" selector | number unit
-//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge
+//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across
 //!            udp | tcp | stream | rr | open | closed | sequential | random | read | write | mixed | host | guest
 //!            in GUEST | a size (1KiB) | a metric (throughput, p99, iops...)
 //! ```
@@ -380,7 +380,10 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
         match word.text {
             "pf-pf" => set!(path, PathKind::PfPf),
             "guest-host" => set!(path, PathKind::GuestHost),
-            "bridge" => set!(path, PathKind::Bridge),
+            "bridge" => match words.next_if(|next| next.text == "across") {
+                Some(_) => set!(path, PathKind::BridgeAcross),
+                None => set!(path, PathKind::Bridge),
+            },
             "vf-vf" => match words.next().map(|next| next.text) {
                 Some("across") => set!(path, PathKind::VfVfAcross),
                 Some("inside") => set!(path, PathKind::VfVfInside),

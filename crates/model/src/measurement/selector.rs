@@ -93,7 +93,7 @@ fn of_streams(metric: Metric) -> Option<bool> {
 pub(super) fn comparable(one: &Measurement, other: &Measurement, size: bool) -> bool {
     let alike = match (&one.subject, &other.subject) {
         (Subject::Network(a), Subject::Network(b)) => {
-            let path = a.path == PathKind::Bridge || b.path == PathKind::Bridge;
+            let path = a.path.is_bridge() || b.path.is_bridge();
             let places = |n: &Network| {
                 let mut places = [n.client.place.clone(), n.server.place.clone()];
                 places.sort();

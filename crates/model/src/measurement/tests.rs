@@ -164,6 +164,13 @@ fn the_bridge_is_compared_between_the_same_guests() {
     let mut bridge = network(PathKind::Bridge, Protocol::UdpStream, 128);
     let inside = network(PathKind::VfVfInside, Protocol::UdpStream, 128);
     assert!(line.pairs(&inside, &bridge));
+    let across = network(PathKind::BridgeAcross, Protocol::UdpStream, 128);
+    assert!(!line.pairs(&inside, &across), "another bridge");
+    let over = expectation("vf-vf across udp >= 1.5 x bridge across 128B");
+    assert!(over.pairs(&network(PathKind::VfVfAcross, Protocol::UdpStream, 128), &across));
+    assert!(!over.pairs(&network(PathKind::VfVfAcross, Protocol::UdpStream, 128), &bridge));
+    assert_eq!(expectation("bridge across >= 0.3 x bridge").left().path, Some(PathKind::BridgeAcross));
+    assert_eq!(PathKind::BridgeAcross.to_string(), "bridge across");
     let Subject::Network(ends) = &mut bridge.subject else { unreachable!() };
     ends.server.place = Vantage::Guest("c".parse().unwrap());
     assert!(!line.pairs(&inside, &bridge));

@@ -348,6 +348,7 @@ pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
                 PathKind::VfVfAcross => "across",
                 PathKind::PfPf | PathKind::GuestHost => "",
                 PathKind::Bridge => "bridge",
+                PathKind::BridgeAcross => "bridge across",
             };
             format!("{path} {}→{}", place_word(&client.place), place_word(&server.place))
                 .trim_start()

@@ -18,6 +18,7 @@ pub(crate) fn path_words(line: Line<'_>) -> String {
             (PathKind::VfVfInside, None) => "VF to VF inside one NIC".to_owned(),
             (PathKind::GuestHost, _) => "guest to host".to_owned(),
             (PathKind::Bridge, _) => "the bridge".to_owned(),
+            (PathKind::BridgeAcross, _) => "the bridge over the cable".to_owned(),
         },
         Line::Storage { place, .. } => super::family::place_word(place),
     }
@@ -57,11 +58,12 @@ pub(crate) fn findings(source: &Source<'_>) -> Vec<String> {
     // How near a comparison is to the question that SR-IOV answers: is a VF better than the bridge that it replaces?
     let rank = |candidate: &Candidate<'_>| match (path(candidate.base), path(candidate.other)) {
         (Some(PathKind::Bridge), Some(PathKind::VfVfInside)) => 0,
-        (Some(PathKind::Bridge), _) => 1,
-        (Some(PathKind::PfPf), Some(PathKind::VfVfInside)) => 2,
-        (Some(PathKind::PfPf), Some(PathKind::VfVfAcross)) => 3,
-        (Some(_), _) => 4,
-        (None, _) => 5,
+        (Some(PathKind::BridgeAcross), Some(PathKind::VfVfAcross)) => 1,
+        (Some(PathKind::Bridge), _) => 2,
+        (Some(PathKind::PfPf), Some(PathKind::VfVfInside)) => 3,
+        (Some(PathKind::PfPf), Some(PathKind::VfVfAcross)) => 4,
+        (Some(_), _) => 5,
+        (None, _) => 6,
     };
     let mut found = Vec::new();
     for metrics in [&[Metric::Throughput, Metric::Bandwidth, Metric::Iops][..], &[Metric::P50]] {

@@ -45,6 +45,7 @@ const WORDS: &[&str] = &[
     "vf-vf-inside",
     "guest-host",
     "bridge",
+    "bridge-across",
     "udp-stream",
     "tcp-stream",
     "udp-rr",

@@ -196,6 +196,10 @@ impl<'a> Reach<'a> {
                 self.inside(&self.containers) || self.across(&self.containers),
                 "it takes two containers that a path between VFs joins as well",
             ),
+            PathKind::BridgeAcross => (
+                self.bridged_across(),
+                "it takes a container with a VF of a NIC whose PF is the host's, and a VF of a joined NIC in another guest",
+            ),
         };
         (!found).then_some(why)
     }
@@ -206,6 +210,19 @@ impl<'a> Reach<'a> {
 
     fn inside(&self, guests: &HashMap<&NicName, BTreeSet<&GuestName>>) -> bool {
         guests.iter().any(|(nic, guests)| guests.len() > 1 && self.switches(nic))
+    }
+
+    /// Whether a container's VF, with its PF on the host, is joined to another guest's.
+    fn bridged_across(&self) -> bool {
+        let joined = |a: &NicName, b: &NicName| {
+            let cables = &self.model.board.cables;
+            a != b && (cables.is_empty() || cables.iter().any(|[x, y]| (x, y) == (a, b) || (y, x) == (a, b)))
+        };
+        let uplinks = self.containers.iter().filter(|(nic, _)| !self.pfs.contains_key(*nic));
+        uplinks.into_iter().any(|(uplink, containers)| {
+            let others = self.guests.iter().filter(|(nic, _)| joined(uplink, nic));
+            others.into_iter().any(|(_, guests)| containers.union(guests).count() > 1)
+        })
     }
 
     /// Whether two NICs that a cable may join have VFs in two different guests.

@@ -1,0 +1,145 @@
+//! What the traffic of a pair crosses: the interfaces of both ends, and the bridges that are made for it.
+
+use penstock_host::{Command, Output, chain};
+use penstock_model::{
+    FunctionName, Mac,
+    measurement::{End, EndKind, PathKind},
+    verdict::Vantage,
+};
+
+use super::{
+    NetworkTaker, Route,
+    bridge::{Bridge, Uplink},
+    ends::{self, Pair},
+};
+
+/// What the traffic of a pair crosses.
+#[derive(Clone, Debug)]
+pub(super) struct Crossing {
+    /// The interfaces of both ends, the client's first, with their MAC addresses.
+    pub interfaces: [(String, Mac); 2],
+    /// What a bridge has to have while it is used.
+    pub uplink: Option<Uplink>,
+}
+
+impl NetworkTaker {
+    /// What the traffic of a pair will cross; a bridge is made for it, of this number.
+    pub(super) fn crossing(&mut self, pair: &Pair, bridges: usize) -> Result<Crossing, String> {
+        for end in pair.ends() {
+            let survey = self.survey(&end.place)?;
+            if !survey.programs.contains("ip") {
+                let place = self.sites[&end.place].place.describe();
+                return Err(format!("iproute2 is not installed {place}: its program ip sets the addresses"));
+            }
+        }
+        match pair.path {
+            PathKind::Bridge => self.bridge(pair, bridges),
+            PathKind::BridgeAcross => self.bridge_across(pair, bridges),
+            _ => {
+                let interfaces = [self.interface(&pair.client)?, self.interface(&pair.server)?];
+                Ok(Crossing { interfaces, uplink: None })
+            }
+        }
+    }
+
+    fn interface(&self, end: &End) -> Result<(String, Mac), String> {
+        ends::interface(&self.scene, end, self.survey(&end.place)?)
+    }
+
+    /// A process in the network namespace of an end.
+    fn process(&self, end: &End) -> Result<u32, String> {
+        match self.scene.place(&end.place)?.namespace() {
+            Ok(Some(process)) => Ok(process),
+            Ok(None) => Err("an end of a bridge is on the host itself".to_owned()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
+    /// Makes a bridge between the two places.
+    fn bridge(&mut self, pair: &Pair, number: usize) -> Result<Crossing, String> {
+        let processes = [self.process(&pair.client)?, self.process(&pair.server)?];
+        let bridge = Bridge::between(number, &self.mark, processes);
+        self.make(&bridge, pair)?;
+        let interfaces = [0, 1].map(|side| (bridge.inside(side), bridge.mac(side)));
+        Ok(Crossing { interfaces, uplink: None })
+    }
+
+    /// Makes a bridge that will join a guest with the cable.
+    fn bridge_across(&mut self, pair: &Pair, number: usize) -> Result<Crossing, String> {
+        let near = usize::from(pair.is_veth(&pair.server));
+        let (veth, far) = (pair.ends()[near], pair.ends()[1 - near]);
+        let pf = veth.function.as_ref().ok_or_else(|| format!("the bridge of {veth} has no uplink"))?;
+        let far_end = self.interface(far)?;
+        let far_mtu = far.function.as_ref().and_then(|f| self.scene.station(f).ok()).map(|s| s.mtu);
+        let (interface, _) = self.interface(&on_host(pf))?;
+        let station = self.scene.station(pf)?;
+        if station.in_use {
+            return Err(format!(
+                "{pf} is in use on the host: {interface} has addresses or routes, or is part of something, and is not put \
+                 into a bridge"
+            ));
+        }
+        let mtu = far_mtu.map_or(station.mtu, |far| far.min(station.mtu));
+        let bridge = Bridge::uplinked(number, &self.mark, self.process(veth)?, &interface, mtu);
+        self.make(&bridge, pair)?;
+        let mut interfaces = [(bridge.inside(0), bridge.mac(0)), far_end];
+        if near == 1 {
+            interfaces.reverse();
+        }
+        Ok(Crossing { interfaces, uplink: bridge.uplink().cloned() })
+    }
+
+    fn make(&mut self, bridge: &Bridge, pair: &Pair) -> Result<(), String> {
+        self.survey(&Vantage::Host)?;
+        let host = self.sites.get_mut(&Vantage::Host).ok_or("the host is not there")?;
+        // Removed at the end also when it is only half made.
+        host.will_make(bridge.made());
+        self.on_host(&bridge.make()).map_err(|why| {
+            format!("no bridge could be made between {} and {}: {why}", pair.client, pair.server)
+        })
+    }
+
+    fn on_host(&self, command: &Command) -> Result<(), String> {
+        let host = self.sites.get(&Vantage::Host).ok_or("the host is not there")?;
+        host.run(command).and_then(succeeded)
+    }
+
+    /// Does something while the bridge of a pair has its uplink. When it cannot be given back it goes with the bridge, at
+    /// the end.
+    pub(super) fn joined<T>(
+        &mut self,
+        route: &Route,
+        what: impl FnOnce(&mut NetworkTaker) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let Some(uplink) = &route.uplink else { return what(self) };
+        let interface = &uplink.interface;
+        let joined = self.on_host(&uplink.join());
+        joined.map_err(|why| format!("{interface} could not be put into a bridge: {why}"))?;
+        let done = what(self);
+        let given_back = self.on_host(&uplink.leave());
+        let done = done?;
+        given_back.map_err(|why| format!("{interface} could not be taken out of a bridge: {why}"))?;
+        Ok(done)
+    }
+}
+
+/// The PF of the host's that a bridge has as uplink, as an end.
+pub(super) fn on_host(pf: &FunctionName) -> End {
+    End { place: Vantage::Host, kind: EndKind::Host, function: Some(pf.clone()) }
+}
+
+fn succeeded(output: Output) -> Result<(), String> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = last_words(&output.errors());
+    Err(if said.is_empty() { output.status.to_string() } else { said })
+}
+
+/// The last line, which says why.
+fn last_words(text: &str) -> String {
+    // After it `ip -batch` only says which line of its input it was.
+    let says = |line: &&str| !line.is_empty() && !line.starts_with("Command failed -:");
+    let line = text.lines().map(str::trim).rfind(says).unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(300).collect()
+}

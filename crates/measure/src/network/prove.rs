@@ -1,0 +1,69 @@
+//! The proof of a pair's path, from what both of its places say.
+
+use penstock_host::{Output, chain};
+use penstock_model::measurement::Tool;
+
+use super::{
+    NetworkTaker, Route, command,
+    ends::Post,
+    proof::{self, Exchanged},
+    site,
+};
+
+impl NetworkTaker {
+    /// Proves that what goes from one end to the other crosses the two interfaces that are meant.
+    pub(super) fn prove(&self, route: &Route) -> Result<(), String> {
+        self.lent(route)?;
+        let answering = [Tool::Netperf, Tool::Iperf3, Tool::Probe].into_iter().find_map(|tool| {
+            let at = self.listening(route, tool).ok()?;
+            let own = self.runner(&route.client.place).ok().filter(|runner| runner.namespace.is_none());
+            let own = own.map(|_| self.sites[&route.client.place].own_program(&self.scene.program));
+            command::exchange(tool, route.client.address, at, own)
+        });
+        let Some(exchange) = answering else {
+            // Without a server there is nothing to prove: each tool says for itself what it lacks.
+            if !route.servers.keys().any(|tool| self.listening(route, *tool).is_ok()) {
+                return Ok(());
+            }
+            let (from, to) = (&route.client.name, &route.server.name);
+            let place = self.sites[&route.client.place].place.describe();
+            return Err(format!(
+                "nothing can prove {place} that what goes from {from} to {to} crosses these two: install netperf or iperf3 at \
+                 both ends"
+            ));
+        };
+        let (client, server) = (&self.sites[&route.client.place], &self.sites[&route.server.place]);
+        let text = |output: Output| proof::read(&output.text());
+        let before = server.run(&proof::before(&route.server)).map(text)?.before;
+        let uncounted = || format!("the counters of {} could not be read", route.server.name);
+        let before = before.ok_or_else(uncounted)?;
+        let patience = self.options.patience;
+        let asked =
+            proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), patience);
+        let told = match client.place.run(&asked) {
+            Ok(output) => text(output),
+            Err(error) if site::timed_out(&error) => {
+                let _ = client.run(&client.lease.end_clients());
+                let (from, to) = (&route.client.name, &route.server.name);
+                let seconds = patience.as_secs();
+                return Err(format!(
+                    "{from} gets no answer from {to} within {seconds} s: the path may be down"
+                ));
+            }
+            Err(error) => return Err(chain(&error)),
+        };
+        let after = if told.failed.is_none() {
+            server
+                .run(&proof::after(&route.server, &exchange, before))
+                .map(text)?
+                .after
+                .ok_or_else(uncounted)?
+        } else {
+            before
+        };
+        let name = |post: &Post| (post.name.clone(), post.interface.clone());
+        let (from, to) = (name(&route.client), name(&route.server));
+        let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
+        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }.judge()
+    }
+}
