@@ -198,7 +198,12 @@ impl NetworkTaker {
             return Ok(*at);
         }
         let ([_, program], seconds) = (command::programs(tool), self.options.start.as_secs());
-        Err(format!("{program} does not listen {place} at {at} after {seconds} s: try it there by hand"))
+        let why = match self.sites[site].granted.said.get(position) {
+            Some(said) if said.is_empty() => "it ends at once, and does not say why".to_owned(),
+            Some(said) => format!("it says: {said}"),
+            None => format!("it did not within {seconds} s, try it there by hand"),
+        };
+        Err(format!("{program} does not listen {place} at {at}: {why}"))
     }
 
     /// The command of a sample, and who runs it.

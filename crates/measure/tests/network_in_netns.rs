@@ -518,11 +518,24 @@ fn a_missing_tool() {
     assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5);
     // A server that ends at once.
     drop(taker);
-    let broken = [("iperf3", "#!/bin/sh\n[ \"$1\" = --version ] && echo iperf 3.12\nexit 1\n")];
-    let _kept = world.programs(&guest("b"), &USUAL, &broken);
-    let mut taker = world.taker();
-    let why = taker.prepare(&cells[1..2]).missing[&cells[1].id].clone();
-    assert!(why.starts_with("iperf3 does not listen inside b at 198.18.0."), "{why}");
+    let broken = |says: &str, then: &str| {
+        let script =
+            format!("#!/bin/sh\n[ \"$1\" = --version ] && echo iperf 3.12 && exit\n{says}\n{then}\n");
+        let _kept = world.programs(&guest("b"), &USUAL, &[("iperf3", &script)]);
+        let started = Instant::now();
+        let options = Options { start: Duration::from_secs(9), ..Options::default() };
+        let mut taker = NetworkTaker::new(&world.scene, options);
+        let why = taker.prepare(&cells[1..2]).missing[&cells[1].id].clone();
+        assert!(why.starts_with("iperf3 does not listen inside b at 198.18.0."), "{why}");
+        assert_eq!(started.elapsed() < Duration::from_secs(6), then == "exit 1", "{:?}", started.elapsed());
+        why
+    };
+    let why = broken("echo 'iperf3: error - no * here' >&2", "exit 1");
+    assert!(why.ends_with(": it says: iperf3: error - no * here"), "{why}");
+    let why = broken(":", "exit 1");
+    assert!(why.ends_with("it ends at once, and does not say why"), "{why}");
+    let why = broken("echo hello", "exec sleep 60");
+    assert!(why.ends_with("it did not within 9 s, try it there by hand"), "{why}");
     // No ip at all.
     drop(taker);
     let kept: Vec<&str> = USUAL.into_iter().filter(|program| *program != "ip").collect();

@@ -79,6 +79,8 @@ pub struct Granted {
     pub failed: BTreeMap<usize, String>,
     /// Servers that listen, by position.
     pub listening: BTreeSet<usize>,
+    /// What those said that ended instead, by position.
+    pub said: BTreeMap<usize, String>,
 }
 
 impl Lease {
@@ -107,7 +109,7 @@ impl Lease {
         script.push_str("END\n");
         let _ = writeln!(
             script,
-            "s=$(command -v setsid)\n{MARK}={} $s sh -c {} penstock-measure </dev/null >/dev/null 2>&1 &",
+            "s=$(command -v setsid)\n{MARK}={} $s sh -c {} penstock-measure </dev/null >/dev/null 2>&1 &\nk=$!",
             quoted(&self.server_mark()),
             quoted(&self.keeper(lasting))
         );
@@ -171,18 +173,41 @@ impl Lease {
         let last = patience.as_secs().max(1);
         let mut script = format!(
             "now() {{ read -r up rest </proc/uptime; up=${{up%.*}}; }}\nnow; end=$((up+{last}))\n\
-             while :; do t=$(cat {tables}); all=1\n"
+             while :; do t=$(cat {tables}); n=0\n"
         );
         for pattern in &patterns {
-            let _ = writeln!(script, "case \"$t\" in *{}*) ;; *) all=0 ;; esac", quoted(pattern));
+            let _ = writeln!(script, "case \"$t\" in *{}*) n=$((n+1)) ;; esac", quoted(pattern));
         }
-        script.push_str("[ $all = 1 ] && break; now; [ $up -gt $end ] && break; sleep 0.1; done\n");
-        for (position, pattern) in patterns.iter().enumerate() {
-            let _ =
-                writeln!(script, "case \"$t\" in *{}*) echo listening {position} ;; esac", quoted(pattern));
+        let servers = patterns.len();
+        // The keeper's last child is its sleep, once all servers were started; one that ended is not waited for.
+        let _ = writeln!(
+            script,
+            "[ $n = {servers} ] && break; now; [ $up -gt $end ] && break; sleep 0.1\n\
+             c=; {{ read -r c </proc/$k/task/$k/children; }} 2>/dev/null; set -- $c; l=; for l; do :; done\n\
+             {{ read -r l </proc/$l/comm; }} 2>/dev/null\n\
+             [ \"$l\" = sleep ] && [ $(($# - 1)) -le $n ] && break; done"
+        );
+        for (position, (pattern, server)) in patterns.iter().zip(&self.servers).enumerate() {
+            let _ = writeln!(
+                script,
+                "case \"$t\" in *{}*) echo listening {position} ;; *)\n{} ;; esac",
+                quoted(pattern),
+                self.ask(position, server)
+            );
         }
         script.push_str("exit 0\n");
         script
+    }
+
+    /// Starts a server once more that does not listen, and prints what it says if it ends by itself.
+    fn ask(&self, position: usize, server: &Server) -> String {
+        format!(
+            "s=$({{ {MARK}={} {} </dev/null & p=$!; n=0; while [ $n -lt 20 ]; do sleep 0.1; kill -0 $p 2>/dev/null || exit 0; \
+             n=$((n+1)); done; kill -9 $p 2>/dev/null; echo; echo penstock hangs; }} 2>&1)\n\
+             set -f; case \"$s\" in *'penstock hangs') ;; *) echo said {position} $s ;; esac",
+            quoted(&self.server_mark()),
+            server.command
+        )
     }
 
     /// Reads what [`Lease::grant`] printed.
@@ -197,6 +222,11 @@ impl Lease {
                 }
             } else if let Some(position) = line.strip_prefix("listening ") {
                 granted.listening.extend(position.parse::<usize>());
+            } else if let Some((position, text)) =
+                line.strip_prefix("said ").map(|rest| rest.split_once(' ').unwrap_or((rest, "")))
+            {
+                let text = text.chars().filter(|c| !c.is_control()).take(200).collect();
+                granted.said.extend(position.parse::<usize>().map(|position| (position, text)));
             } else if !line.trim().is_empty() {
                 said = line.trim().chars().filter(|c| !c.is_control()).take(200).collect();
             }
@@ -293,7 +323,7 @@ mod tests {
             status: ExitStatus::from_raw(0),
             stdout:
                 b"Cannot find device \"eth9\"\nCommand failed -:5\nagain\nCommand failed -:6\nlistening 0\n\
-                      listening x\nCommand failed -:0\n\xff\n"
+                      listening x\nsaid 1 no such option\nsaid 2\nCommand failed -:0\n\xff\n"
                     .to_vec(),
             stderr: Vec::new(),
             truncated: false,
@@ -301,6 +331,7 @@ mod tests {
         let granted = Lease::read(&output);
         assert_eq!(granted.failed, [(1, "Cannot find device \"eth9\"".to_owned())].into());
         assert_eq!(granted.listening, [0].into());
+        assert_eq!(granted.said, [(1, "no such option".to_owned()), (2, String::new())].into());
     }
 
     #[test]
