@@ -131,7 +131,8 @@ fn what_is_measured_is_complete_and_goes_on() -> Outcome {
     let measurements = &evidence["measurements"];
     assert_eq!(measurements["emulated"], true);
     assert_eq!(measurements["seed"], 7);
-    let every = ["pf-pf", "vf-vf-across", "vf-vf-inside", "guest-host", "bridge"].map(str::to_owned);
+    let every =
+        ["pf-pf", "vf-vf-across", "vf-vf-inside", "guest-host", "bridge", "bridge-across"].map(str::to_owned);
     // Both PFs are the host's, whose kernel would hand the bytes over itself.
     let wanted: BTreeSet<String> = every.into_iter().filter(|path| path != "pf-pf").collect();
     assert_eq!(paths(&evidence), wanted, "{}", resumed.stdout);

@@ -537,7 +537,6 @@ fn a_missing_tool() {
     let why = broken("echo hello", "exec sleep 60");
     assert!(why.ends_with("it did not within 9 s, try it there by hand"), "{why}");
     // No ip at all.
-    drop(taker);
     let kept: Vec<&str> = USUAL.into_iter().filter(|program| *program != "ip").collect();
     let _kept = world.programs(&guest("b"), &kept, &[]);
     let why = world.taker().prepare(&cells[1..2]).missing[&cells[1].id].clone();

@@ -1,5 +1,7 @@
 //! The proof of a pair's path, from what both of its places say.
 
+use std::time::Duration;
+
 use penstock_host::{Output, chain};
 use penstock_model::measurement::Tool;
 
@@ -9,6 +11,18 @@ use super::{
     proof::{self, Exchanged},
     site,
 };
+
+/// How long an exchange through a bridge's uplink may take.
+const THROUGH_A_PF: Duration = Duration::from_secs(10);
+
+/// What else can be wrong where a bridge has an uplink.
+fn hint(route: &Route) -> String {
+    let Some(uplink) = &route.uplink else { return String::new() };
+    let interface = &uplink.interface;
+    format!(
+        ", or {interface} does not take in what is for the MAC addresses behind a bridge (the igb that QEMU emulates does not)"
+    )
+}
 
 impl NetworkTaker {
     /// Proves that what goes from one end to the other crosses the two interfaces that are meant.
@@ -37,7 +51,9 @@ impl NetworkTaker {
         let before = server.run(&proof::before(&route.server)).map(text)?.before;
         let uncounted = || format!("the counters of {} could not be read", route.server.name);
         let before = before.ok_or_else(uncounted)?;
-        let patience = self.options.patience;
+        // What is silent through an uplink is silent for good: its NIC hands nothing on.
+        let patience =
+            self.options.patience.min(route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF));
         let asked =
             proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), patience);
         let told = match client.place.run(&asked) {
@@ -47,7 +63,8 @@ impl NetworkTaker {
                 let (from, to) = (&route.client.name, &route.server.name);
                 let seconds = patience.as_secs();
                 return Err(format!(
-                    "{from} gets no answer from {to} within {seconds} s: the path may be down"
+                    "{from} gets no answer from {to} within {seconds} s: the path may be down{}",
+                    hint(route)
                 ));
             }
             Err(error) => return Err(chain(&error)),
@@ -64,6 +81,8 @@ impl NetworkTaker {
         let name = |post: &Post| (post.name.clone(), post.interface.clone());
         let (from, to) = (name(&route.client), name(&route.server));
         let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
-        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }.judge()
+        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }
+            .judge()
+            .map_err(|why| why + &hint(route))
     }
 }
