@@ -83,6 +83,6 @@ impl NetworkTaker {
         let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
         Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }
             .judge()
-            .map_err(|why| why + &hint(route))
+            .map_err(|why| if why.contains(" gets no answer ") { why + &hint(route) } else { why })
     }
 }
