@@ -495,6 +495,9 @@ fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
 
 fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
     let text = match path {
+        PathKind::PfPf if any => {
+            "both PFs of each pair are in one place: its kernel would hand the bytes over itself (give one of them to a container)"
+        }
         _ if any => {
             "both ends of each pair are in one place, or on different VLANs: its kernel would hand the bytes over itself"
         }
