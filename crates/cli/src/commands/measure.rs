@@ -7,7 +7,7 @@ use penstock_model::{Verdict, digest::sha256};
 use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
 
 use crate::{
-    arguments::Measure,
+    arguments::{Measure, Only},
     commands::verify::{self, Seen},
     evidence,
     failure::{Failure, Status},
@@ -35,7 +35,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     };
     let matrix = choice.matrix(&file.model);
     if matrix.cells.is_empty() {
-        return Err(nothing(&file, &matrix));
+        return Err(nothing(&file, &choice, &matrix));
     }
 
     let machine = Machine::here(settings);
@@ -46,6 +46,9 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
         true => Some("the board is emulated".to_owned()),
         false => scene::emulated(&inventory, &nics, machine.root()),
     };
+    if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
+        asked.of_such_a_machine(emulated.as_deref(), directory)?;
+    }
     let scene = scene::scene(&file.model, &nics, places, machine.root());
     if let Some(why) = scene::nobody_there(&scene) {
         let text = format!("there is nobody to measure between: {why}");
@@ -114,9 +117,11 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
 }
 
 /// Why there is no cell.
-fn nothing(file: &ModelFile, matrix: &Matrix) -> Failure {
-    let whys: Vec<String> =
-        matrix.absent.iter().map(|absent| format!("\n  {}: {}", absent.path, absent.why)).collect();
+fn nothing(file: &ModelFile, choice: &Choice, matrix: &Matrix) -> Failure {
+    let absent = matrix.absent.iter().map(|absent| format!("\n  {}: {}", absent.path, absent.why));
+    let storage =
+        (choice.only == Some(Only::Storage)).then(|| "\n  storage: it has no `measure: storage`".into());
+    let whys: Vec<String> = absent.chain(storage).collect();
     Failure::new(Status::Missing, format!("{} gives nothing to measure:{}", file.source.name, whys.concat()))
 }
 

@@ -156,6 +156,27 @@ impl Asked {
         }
         Ok(asked)
     }
+
+    /// Refuses to go on with the run, which is in `directory`, on the other kind of machine: `emulated` says why of this one
+    /// only ratios mean anything. A rehearsal's samples and those of the real machine in one median would be of neither.
+    pub fn of_such_a_machine(&self, emulated: Option<&str>, directory: &Path) -> Result<(), Failure> {
+        let directory = directory.display();
+        match (&self.emulated, emulated) {
+            (Some(_), Some(_)) | (None, None) => Ok(()),
+            (Some(why), None) => Err(Failure::new(
+                Status::Refused,
+                format!("the run in {directory} is not of this machine: {why}, and this one is real"),
+            )
+            .hint(
+                "measure this machine in a new run; if it is an emulated board too, say so with --emulated",
+            )),
+            (None, Some(why)) => Err(Failure::new(
+                Status::Refused,
+                format!("the run in {directory} is of a real machine, and this is none: {why}"),
+            )
+            .hint("measure it in a new run")),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -225,5 +246,11 @@ mod tests {
         assert_eq!(Asked::of(directory.path(), "aa").unwrap(), asked);
         let refused = Asked::of(directory.path(), "bb").unwrap_err();
         assert_eq!(refused.status, Status::Refused);
+
+        let here = |asked: &Asked, emulated| asked.of_such_a_machine(emulated, directory.path());
+        let rehearsed = Asked { emulated: Some("the board is emulated".into()), ..asked.clone() };
+        assert!(here(&asked, None).is_ok() && here(&rehearsed, Some("NET0 is a virtio device")).is_ok());
+        assert_eq!(here(&asked, Some("NET0 is a virtio device")).unwrap_err().status, Status::Refused);
+        assert_eq!(here(&rehearsed, None).unwrap_err().status, Status::Refused);
     }
 }
