@@ -19,7 +19,7 @@ mod tools;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddrV4,
+    net::{Ipv4Addr, SocketAddrV4},
     sync::atomic::Ordering,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -65,7 +65,7 @@ impl Default for Options {
         Options {
             dwell: Duration::from_secs(1),
             lease: Duration::from_secs(30 * 60),
-            patience: Duration::from_secs(30),
+            patience: Duration::from_secs(20),
             start: Duration::from_secs(10),
         }
     }
@@ -78,6 +78,9 @@ pub struct NetworkTaker {
     mark: String,
     sites: BTreeMap<Vantage, Site>,
     routes: BTreeMap<Pair, Route>,
+    /// Pairs whose last sample had no end, by the client's address: the next one waits for nothing before the path is seen to
+    /// answer.
+    silent: BTreeSet<Ipv4Addr>,
 }
 
 /// A pair of ends, ready.
@@ -111,14 +114,21 @@ impl NetworkTaker {
     pub fn new(scene: &Scene, options: Options) -> NetworkTaker {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = format!("{}-{}", std::process::id(), since.as_nanos());
-        NetworkTaker { scene: scene.clone(), options, mark, sites: BTreeMap::new(), routes: BTreeMap::new() }
+        NetworkTaker {
+            scene: scene.clone(),
+            options,
+            mark,
+            sites: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            silent: BTreeSet::new(),
+        }
     }
 
     /// Decides on addresses and servers of a pair, and has its places be lent them.
     fn route(
         &mut self,
         (pair, tools): (&Pair, &BTreeSet<Tool>),
-        addresses: [std::net::Ipv4Addr; 2],
+        addresses: [Ipv4Addr; 2],
         Crossing { interfaces, uplink }: Crossing,
     ) -> Route {
         let macs = [interfaces[0].1, interfaces[1].1];
@@ -247,6 +257,7 @@ impl NetworkTaker {
             let _ = site.run(&site.lease.end_clients());
             let (program, place) = (command.program().to_string_lossy(), site.place.describe());
             let (to, seconds) = (&route.server.name, allowed.as_secs());
+            self.silent.insert(route.client.address);
             format!("{program} {place} had no end within {seconds} s: {to} may have stopped answering")
         } else {
             chain(&error)
@@ -255,9 +266,11 @@ impl NetworkTaker {
         Err(why)
     }
 
-    /// Has the servers of a pair be started anew before the next sample: they may hang, or wait for a client that is gone.
+    /// Has both ends of a pair be lent all anew before the next sample: a server may hang, or wait for a client that is gone;
+    /// and a link that was down for a moment has forgotten the other end's MAC address, which nobody is to be asked for.
     fn distrust(&mut self, route: &Route) {
-        for site in route.servers.values().map(|serving| &serving.site) {
+        let ends = [&route.client.place, &route.server.place];
+        for site in ends.into_iter().chain(route.servers.values().map(|serving| &serving.site)) {
             self.sites.get_mut(site).map(Site::distrust);
         }
     }
@@ -283,6 +296,10 @@ impl NetworkTaker {
         let tool = cell.measurement.tool;
         let allowed = Duration::from_secs(command::seconds(dwell)) + self.options.patience;
         self.renew(route, allowed)?;
+        if self.silent.contains(&route.client.address) {
+            self.answers(tool, route).inspect_err(|_| self.distrust(route))?;
+            self.silent.remove(&route.client.address);
+        }
         let mut sample = self.sample(tool, network, route, dwell)?;
         let mut output = self.run(route, &sample, allowed)?;
         if failed(tool, &output) && !interrupt::pending() {
@@ -291,6 +308,9 @@ impl NetworkTaker {
             self.renew(route, allowed)?;
             sample = self.sample(tool, network, route, dwell)?;
             output = self.run(route, &sample, allowed)?;
+            if failed(tool, &output) {
+                self.distrust(route);
+            }
         }
         if output.truncated {
             return Err(format!("{tool} printed more than is kept"));

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || lack("iperf3")));
     let no_netperf = missing.clone().or_else(|| trials.lacking("netperf", || lack("netserver")));
-    let iperf3: [(&str, fn()); 13] = [
+    let iperf3: [(&str, fn()); 15] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
         ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
@@ -49,6 +49,8 @@ fn main() -> ExitCode {
         ("a_path_that_does_not_answer_is_missing_in_netns", a_path_that_does_not_answer_is_missing),
         ("a_missing_tool_hides_its_own_cells_alone_in_netns", a_missing_tool),
         ("a_server_that_died_is_started_again_in_netns", a_server_that_died),
+        ("a_link_that_was_down_is_used_again_in_netns", a_link_that_was_down),
+        ("a_path_that_falls_silent_costs_little_in_netns", a_path_that_falls_silent),
         ("a_guest_that_stops_ends_its_samples_alone_in_netns", a_guest_that_stops),
         ("an_interrupted_run_gives_all_back_in_netns", an_interrupted_run),
         ("an_unexpected_output_is_said_in_netns", an_unexpected_output),
@@ -556,6 +558,44 @@ fn a_server_that_died() {
     Command::new("sh").args(["-c", &stop]).succeed().expect("there is a server");
     let why = throughput(&mut taker, &cells[0]).unwrap_err();
     assert!(why.starts_with("iperf3 inside a had no end within 7 s"), "{why}");
+    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+}
+
+fn a_link_that_was_down() {
+    let world = World::new();
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends())];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    for (place, interface) in [("a", "eth1"), ("b", "eth1")] {
+        let inside = world.namespace(&guest(place));
+        inside.run(&format!("ip link set {interface} down"));
+        throughput(&mut taker, &cells[0]).unwrap_err();
+        inside.run(&format!("ip link set {interface} up"));
+        assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+        // With the link it forgot its neighbour; were that one asked for, any interface of the other guest would answer.
+        assert!(inside.run("ip neigh show nud permanent").contains("198.18."), "{place}");
+    }
+}
+
+fn a_path_that_falls_silent() {
+    let world = World::new();
+    let mut taker = world.taker();
+    let cells = [tcp(usual_ends())];
+    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let isolated = |how: &str| {
+        for port in ["port1", "port3"] {
+            world.switch.run(&format!("bridge link set dev {port} isolated {how}"));
+        }
+    };
+    isolated("on");
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(why.contains("had no end within 7 s"), "{why}");
+    // Once is enough: the next sample asks first whether anybody answers, and does not wait for long.
+    let began = Instant::now();
+    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    assert!(why.contains("gets no answer"), "{why}");
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    isolated("off");
     assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
 }
 

@@ -121,6 +121,15 @@ pub fn exchange(tool: Tool, from: Ipv4Addr, to: SocketAddrV4, own: Option<&str>)
     }
 }
 
+/// The shortest that a tool can do by TCP, which each of its tests begins with; the probe greets its server by itself.
+pub fn greeting(tool: Tool, from: Ipv4Addr, to: SocketAddrV4) -> Option<Command> {
+    match tool {
+        Tool::Netperf => exchange(tool, from, to, None).map(|exchange| exchange.command),
+        Tool::Iperf3 => Some(iperf3_to(from, to).args(["-l", "1K", "-n", "1K"])),
+        Tool::Probe | Tool::Fio => None,
+    }
+}
+
 /// The server at this end. It stays in the foreground, and listens at one address alone: nobody else is served.
 pub fn server(tool: Tool, at: SocketAddrV4) -> Option<Command> {
     let (address, port) = (at.ip().to_string(), at.port().to_string());

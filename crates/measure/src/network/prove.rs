@@ -8,6 +8,7 @@ use penstock_model::measurement::Tool;
 use super::{
     NetworkTaker, Route, command,
     ends::Post,
+    lease::MARK,
     proof::{self, Exchanged},
     site,
 };
@@ -25,6 +26,25 @@ fn hint(route: &Route) -> String {
 }
 
 impl NetworkTaker {
+    /// Asks the server of a tool whether it answers, for less long than a sample would wait.
+    pub(super) fn answers(&self, tool: Tool, route: &Route) -> Result<(), String> {
+        let at = self.listening(route, tool)?;
+        let Some(greeting) = command::greeting(tool, route.client.address, at) else { return Ok(()) };
+        let client = &self.sites[&route.client.place];
+        let patience = self.options.patience / 4;
+        let (from, to) = (&route.client.name, &route.server.name);
+        match client.place.run(&greeting.env(MARK, client.lease.client_mark()).deadline(patience)) {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(_) => Err(format!("{from} gets no answer from {to}: the path may be down")),
+            Err(error) if site::timed_out(&error) => {
+                let _ = client.run(&client.lease.end_clients());
+                let seconds = patience.as_secs_f64();
+                Err(format!("{from} gets no answer from {to} within {seconds} s: the path may be down"))
+            }
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
     /// Proves that what goes from one end to the other crosses the two interfaces that are meant.
     pub(super) fn prove(&self, route: &Route) -> Result<(), String> {
         self.lent(route)?;
