@@ -195,13 +195,16 @@ fn faults_are_said() -> Outcome {
     board.shell("mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; sleep 5").ended_with(0)?;
     board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
 
-    // A VF in use by somebody else.
+    // A VF in use by somebody else: refused, and with leave to try, the guest that is to have it fails alone.
     let taken = "modprobe vfio-pci; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); vf=${vf##*/}; \
                  echo vfio-pci >/sys/bus/pci/devices/$vf/driver_override; echo $vf >/sys/bus/pci/drivers_probe; \
                  group=$(readlink /sys/bus/pci/devices/$vf/iommu_group); \
                  (exec 3<>/dev/vfio/${group##*/}; exec sleep 1000) >/dev/null 2>&1 & sleep 1";
     board.shell(taken).ended_with(0)?;
-    let apply = board.inside(["penstock", "apply", board.model()]);
+    let refused = board.inside(["penstock", "apply", board.model()]);
+    refused.ended_with(3)?;
+    assert!(refused.stderr.contains("--allow vfs-in-use:NET0"), "{}", refused.stderr);
+    let apply = board.inside(["penstock", "apply", "--allow", "vfs-in-use:NET0", board.model()]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("agent") && apply.stderr.contains("sleep"), "{}", apply.stderr);
     let now = status(&board)?;
