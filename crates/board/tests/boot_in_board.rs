@@ -298,11 +298,16 @@ fn vm() -> Outcome {
     let started = Instant::now();
     // With the time that a machine with other work on both CPUs takes.
     let script = "
-        for _ in $(seq 500); do
+        for _ in $(seq 400); do
             if grep -q 'penstock-guest: ready' /run/one/console.log; then break; fi
             sleep 0.1
         done
         cat /run/one/console.log";
+    // Emulated virtualisation hangs about one VM in fifty before its first word; such a one is made anew, once, as `apply` does.
+    if !inside(&board, script)?.contains("penstock-guest:") {
+        let anew = "virsh -q destroy penstock-one; virsh -q create --paused /root/domain.xml; virsh -q resume penstock-one";
+        inside(&board, anew)?;
+    }
     let said = inside(&board, script)?;
     eprintln!("the VM was ready after {:.1} s", started.elapsed().as_secs_f32());
     let nic = |name: &str| -> Result<String, Failed> {
