@@ -247,7 +247,14 @@ impl Lease {
         script.push_str(&ip(self.forgetting().into_iter().chain(addresses)));
         self.remove_links(&mut script);
         if !self.addresses.is_empty() {
-            script.push_str("t=$(\"$ip\" -o -4 address show 2>/dev/null)\n");
+            // An interface whose other end's guest has just died is on its way out, and shows its address until it is gone.
+            let shown: Vec<String> = self.addresses.iter().map(|a| format!("*' {}/'*", a.own)).collect();
+            let _ = writeln!(
+                script,
+                "for try in 1 2 3 4 5 6 7 8 9 10; do t=$(\"$ip\" -o -4 address show 2>/dev/null); \
+                 case \"$t\" in {}) sleep 0.2 ;; *) break ;; esac; done",
+                shown.join("|")
+            );
         }
         for Address { own, .. } in &self.addresses {
             let _ = writeln!(script, "case \"$t\" in *' {own}/'*) echo 'the address {own}' ;; esac");
