@@ -147,9 +147,11 @@ impl Lease {
         script
     }
 
-    /// What `ip` is told so that the other ends are forgotten.
+    /// What `ip` is told so that the other ends are forgotten. Not `neigh del`: one that is forgotten already would end the
+    /// whole batch there, `-force` or not.
     fn forgetting(&self) -> Vec<String> {
-        self.addresses.iter().map(|a| format!("neigh del {} dev {}", a.peer, a.interface)).collect()
+        let forget = |a: &Address| format!("neigh flush to {} dev {} nud permanent", a.peer, a.interface);
+        self.addresses.iter().map(forget).collect()
     }
 
     /// Removes the links that were made for this run.
@@ -247,14 +249,7 @@ impl Lease {
         script.push_str(&ip(self.forgetting().into_iter().chain(addresses)));
         self.remove_links(&mut script);
         if !self.addresses.is_empty() {
-            // An interface whose other end's guest has just died is on its way out, and shows its address until it is gone.
-            let shown: Vec<String> = self.addresses.iter().map(|a| format!("*' {}/'*", a.own)).collect();
-            let _ = writeln!(
-                script,
-                "for try in 1 2 3 4 5 6 7 8 9 10; do t=$(\"$ip\" -o -4 address show 2>/dev/null); \
-                 case \"$t\" in {}) sleep 0.2 ;; *) break ;; esac; done",
-                shown.join("|")
-            );
+            script.push_str("t=$(\"$ip\" -o -4 address show 2>/dev/null)\n");
         }
         for Address { own, .. } in &self.addresses {
             let _ = writeln!(script, "case \"$t\" in *' {own}/'*) echo 'the address {own}' ;; esac");
