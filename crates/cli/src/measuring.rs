@@ -10,4 +10,4 @@ pub mod scene;
 pub mod watch;
 pub mod wire;
 
-pub use choice::{Asked, Choice};
+pub use choice::{Asked, Choice, ON_A_BOARD};

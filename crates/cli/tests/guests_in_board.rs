@@ -6,7 +6,7 @@ use std::{fs, path::Path, process::ExitCode, time::Instant};
 use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::Run,
-    board::KeptBoard,
+    board::{KeptBoard, own_name},
     needs,
     trials::{Outcome, Test, Trials},
 };
@@ -21,11 +21,6 @@ fn main() -> ExitCode {
     ];
     trials.add(&missing, tests);
     trials.run()
-}
-
-/// A board's name that no other run has.
-fn name(test: &str) -> String {
-    format!("{test}-{}", std::process::id())
 }
 
 /// The model that these tests share, for a board of this name.
@@ -71,7 +66,7 @@ fn apply_and_kill(board: &KeptBoard, victim: &str, moment: f64) -> Run {
 
 fn whatever_is_killed_no_vf_is_lost() -> Outcome {
     // One VM and one container: a second VM is made no other way, and takes as long again each time.
-    let name = name("kill");
+    let name = own_name("kill");
     let all = model(&name);
     let board = KeptBoard::up(&name, all.split("  rtos:\n").next().unwrap_or_default())?;
     let model = board.model();
@@ -132,7 +127,7 @@ fn status(board: &KeptBoard) -> Result<Value, Failed> {
 }
 
 fn faults_are_said() -> Outcome {
-    let name = name("faults");
+    let name = own_name("faults");
     let board = KeptBoard::up(&name, &model(&name))?;
     // A kernel that does not boot: said with the last lines of its console, the others run.
     let broken = model(&name).replace(

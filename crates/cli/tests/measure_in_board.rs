@@ -13,7 +13,7 @@ use std::{
 use libtest_mimic::Failed;
 use penstock_testkit::{
     binary,
-    board::KeptBoard,
+    board::{KeptBoard, own_name},
     needs,
     trials::{Outcome, Test, Trials},
 };
@@ -42,11 +42,6 @@ fn model(machine: &str) -> String {
          board:\n  cables: [[NET0, NET1]]\n  emulation: {{NET0: virtio}}\n\
          expect: [tcp stream vf-vf inside >= 0.0001 x bridge]\n"
     )
-}
-
-/// A name of this process's own: two boards of one name cannot be up at once.
-fn name(what: &str) -> String {
-    format!("measure-{what}-{}", std::process::id())
 }
 
 /// All that measuring could leave behind, as one text: addresses and interfaces everywhere, and the tools' processes.
@@ -90,7 +85,7 @@ fn paths(evidence: &Value) -> BTreeSet<String> {
 }
 
 fn what_is_measured_is_complete_and_goes_on() -> Outcome {
-    let name = name("paths");
+    let name = own_name("measure-paths");
     let board = KeptBoard::up(&name, &model(&name))?;
     let model = board.model();
     // Nobody is there yet.
@@ -165,7 +160,7 @@ fn what_is_measured_is_complete_and_goes_on() -> Outcome {
 /// A rehearsal that is ended while it measures keeps outside what was measured inside.
 fn samples_outlive_the_board() -> Outcome {
     let directory = tempfile::tempdir()?;
-    fs::write(directory.path().join("m.yaml"), model(&name("outside")))?;
+    fs::write(directory.path().join("m.yaml"), model(&own_name("measure-outside")))?;
     let words = [
         "rehearse",
         "m.yaml",

@@ -19,7 +19,7 @@ use nix::{
 };
 use penstock_apply::{
     Journal,
-    history::{Confirm, KnownRun, Outcome, Purpose, RunId, RunRecord, Runs, Who},
+    history::{Confirm, KnownRun, Outcome, Purpose, RunRecord, Runs, Who},
     journal::{Ending, Entry, JOURNAL_VERSION},
 };
 use penstock_host::{Command, Output, Root, boot, files::Lock, process::Background, running::Running};
@@ -156,16 +156,7 @@ impl Host {
         };
         let nics = [("NET0".parse().unwrap(), pf())].into_iter().collect();
         let plan = Plan { nics, steps: (1..).zip(steps).map(step).collect(), notes: Vec::new() };
-        let record = RunRecord {
-            version: 0,
-            id: RunId(0),
-            purpose: Purpose::Apply,
-            who: who(),
-            boot: None,
-            model: None,
-            confirm: None,
-            supersedes: Vec::new(),
-        };
+        let record = RunRecord::new(Purpose::Apply, who());
         let run = self.runs(boot).create(record, &plan, None).unwrap();
         let mut entries = vec![Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() }];
         entries.extend(plan.steps.iter().map(|step| Entry::Intent {

@@ -56,3 +56,14 @@ pub fn watched() -> &'static AtomicBool {
 pub fn acknowledge() -> bool {
     flag().swap(false, Ordering::Relaxed)
 }
+
+/// Does something that an interrupt must not end, such as giving back what was taken: one that is pending is put aside
+/// meanwhile, and is pending again afterwards.
+pub fn set_aside<T>(act: impl FnOnce() -> T) -> T {
+    let pending = acknowledge();
+    let done = act();
+    if pending {
+        flag().store(true, Ordering::Relaxed);
+    }
+    done
+}

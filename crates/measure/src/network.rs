@@ -20,7 +20,6 @@ mod tools;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddrV4},
-    sync::atomic::Ordering,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -385,20 +384,17 @@ impl Taker for NetworkTaker {
 
     fn finish(&mut self) -> Vec<String> {
         self.routes.clear();
-        // An interrupt ends commands; those that give things back are to run all the same.
-        let interrupted = interrupt::acknowledge();
         let mut sites = std::mem::take(&mut self.sites);
-        let complaints = thread::scope(|scope| {
-            let revoking: Vec<_> = sites.values_mut().map(|site| scope.spawn(|| site.revoke())).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, Vec<String>>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            revoking.into_iter().flat_map(join).collect()
-        });
-        if interrupted {
-            interrupt::watched().store(true, Ordering::Relaxed);
-        }
-        complaints
+        // An interrupt ends commands; those that give things back are to run all the same.
+        interrupt::set_aside(|| {
+            thread::scope(|scope| {
+                let revoking: Vec<_> = sites.values_mut().map(|site| scope.spawn(|| site.revoke())).collect();
+                let join = |thread: thread::ScopedJoinHandle<'_, Vec<String>>| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                revoking.into_iter().flat_map(join).collect()
+            })
+        })
     }
 }
 

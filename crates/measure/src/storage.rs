@@ -21,7 +21,7 @@ use std::{
 };
 
 use penstock_host::{
-    Command, Place, PlaceError, ProcessError, chain,
+    Command, Place, PlaceError, ProcessError, chain, interrupt,
     scratch::{Directory, Scratch},
 };
 use penstock_model::{
@@ -489,7 +489,7 @@ impl Taker for StorageTaker {
             let remove = Command::new("rm").args(["-f", "--", &file]).deadline(PATIENCE);
             // A VM that is gone took the file with it, or keeps it where nobody can reach it now.
             let outcome = self.scene.place(&vantage).and_then(|place| {
-                let output = place.run(&remove).map_err(|error| chain(&error))?;
+                let output = interrupt::set_aside(|| place.run(&remove)).map_err(|error| chain(&error))?;
                 output.succeeded().map(drop).map_err(|error| chain(&error))
             });
             complaints.extend(outcome.err().map(|why| format!("{file} was not removed {vantage}: {why}")));

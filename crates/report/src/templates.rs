@@ -6,7 +6,8 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 19] = [
+const TEMPLATES: [(&str, &str); 20] = [
+    ("head.html", include_str!("../templates/head.html")),
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
     ("verdict.html", include_str!("../templates/verdict.html")),

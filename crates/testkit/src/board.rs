@@ -6,6 +6,11 @@ use tempfile::TempDir;
 
 use crate::binary::{self, Run, run};
 
+/// A board's name that no other run of this test has: two boards of one name cannot be up at once.
+pub fn own_name(test: &str) -> String {
+    format!("{test}-{}", std::process::id())
+}
+
 /// A board that was booted for a model, with this binary and the model inside; dropped with this value.
 #[derive(Debug)]
 pub struct KeptBoard {

@@ -105,6 +105,23 @@ pub struct RunRecord {
     pub supersedes: Vec<RunId>,
 }
 
+impl RunRecord {
+    /// A run for `purpose`. Version, number and the kernel's run are given to it when it is kept
+    /// ([`Runs::create`](super::Runs::create)).
+    pub fn new(purpose: Purpose, who: Who) -> RunRecord {
+        RunRecord {
+            version: 0,
+            id: RunId(0),
+            purpose,
+            who,
+            boot: None,
+            model: None,
+            confirm: None,
+            supersedes: Vec::new(),
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {

@@ -1,7 +1,7 @@
 //! What Penstock costs the netperf that it runs: each sample is repeated by hand right after it, by the very command that
 //! Penstock's record of it gives, between the same addresses, to the same server, while Penstock itself is stopped.
 
-use penstock_testkit::board::KeptBoard;
+use penstock_testkit::board::{KeptBoard, own_name};
 use serde_json::Value;
 
 /// Samples of each kind.
@@ -28,7 +28,7 @@ fn model(machine: &str) -> String {
 /// Measures it on a board: Penstock is let run until its next record, stopped, the sample that it began is let end, and the
 /// command of the record is run by hand in the same container.
 pub fn compare() -> Compared {
-    let name = format!("overhead-{}", std::process::id());
+    let name = own_name("overhead");
     let board = KeptBoard::up(&name, &model(&name)).expect("the board comes up");
     let inside = |line: &str| {
         let run = board.shell(line);

@@ -12,7 +12,9 @@ use crate::{
     evidence,
     failure::{Failure, Status},
     machine::Machine,
-    measuring::{Asked, Choice, outcome, perform::perform, samples, scene, watch::Watch, wire::Line},
+    measuring::{
+        Asked, Choice, ON_A_BOARD, outcome, perform::perform, samples, scene, watch::Watch, wire::Line,
+    },
     model_file::{self, ModelFile},
     printer::Printer,
     run_directory::RunDirectory,
@@ -27,8 +29,11 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let began = Instant::now();
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let now = SystemTime::now();
-    let model = sha256(&file.source.text);
-    let earlier = arguments.resume.as_deref().map(|directory| Asked::of(directory, &model)).transpose()?;
+    let earlier = arguments
+        .resume
+        .as_deref()
+        .map(|directory| Asked::of(directory, &sha256(&file.source.text)))
+        .transpose()?;
     let choice = match &earlier {
         Some(asked) => asked.choice.clone(),
         None => Choice::new(arguments.quick, &arguments.tuning, now),
@@ -43,7 +48,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let looked = began.elapsed();
     let Seen { inventory, nics, places, verdicts } = seen;
     let emulated = match arguments.emulated {
-        true => Some("the board is emulated".to_owned()),
+        true => Some(ON_A_BOARD.to_owned()),
         false => scene::emulated(&inventory, &nics, machine.root()),
     };
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
@@ -59,13 +64,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     if let Some(why) = &emulated {
         printer.say(format!("Only ratios will mean anything: {why}"));
     }
-    let asked = earlier.unwrap_or_else(|| Asked {
-        penstock: env!("CARGO_PKG_VERSION").to_owned(),
-        model,
-        started: humantime::format_rfc3339_seconds(now).to_string(),
-        emulated,
-        choice,
-    });
+    let asked = earlier.unwrap_or_else(|| Asked::new(&file, choice, emulated, now));
     if arguments.events {
         Line::Verdicts(verdicts).tell();
         let mut observe = |event: &Event| Line::Event(event.clone()).tell();

@@ -118,7 +118,7 @@ impl Machine {
             model: Some(model.source.name.clone()),
             confirm,
             supersedes: half_way.iter().map(|(run, _)| run.id()).collect(),
-            ..record(purpose)
+            ..RunRecord::new(purpose, who())
         };
         let run = runs.create(record, plan, Some(model.source.text.as_str()));
         let run = run.or_fail(Status::Missing).map_err(not_recorded)?;
@@ -135,7 +135,9 @@ impl Machine {
     pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &Way) -> Result<Begun, Failure> {
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
-        let run = runs.create(record(Purpose::Undo(ids)), &way.plan, None).or_fail(Status::Missing)?;
+        let run = runs
+            .create(RunRecord::new(Purpose::Undo(ids), who()), &way.plan, None)
+            .or_fail(Status::Missing)?;
         let own = run.journal().or_fail(Status::Missing)?;
         let of = |run: &KnownRun| Ok::<_, StoreError>((run.id(), run.journal()?));
         let journals: Result<BTreeMap<_, _>, _> = targets.iter().map(of).collect();
@@ -179,19 +181,6 @@ impl Machine {
         let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
         Err(Failure::new(Status::Refused, text)
             .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
-    }
-}
-
-fn record(purpose: Purpose) -> RunRecord {
-    RunRecord {
-        version: 0,
-        id: RunId(0),
-        purpose,
-        who: who(),
-        boot: None,
-        model: None,
-        confirm: None,
-        supersedes: Vec::new(),
     }
 }
 

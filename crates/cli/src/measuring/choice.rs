@@ -9,6 +9,7 @@ use penstock_measure::{
 };
 use penstock_model::{
     Model,
+    digest::sha256,
     measurement::{PathKind, Protocol, Rules},
 };
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::{Only, TimeLimit, Tuning},
     failure::{Failure, OrFail, Status},
+    model_file::ModelFile,
 };
 
 /// A full run ends after this many seconds, whatever it has.
 const FULL: f64 = 720.0;
 /// A quick one after this many.
 const QUICK: f64 = 120.0;
+
+/// Why only ratios of a rehearsal mean anything.
+pub const ON_A_BOARD: &str = "the board is emulated";
 
 /// The file in a run directory that holds an [`Asked`].
 pub const ASKED: &str = "run.json";
@@ -56,6 +61,19 @@ pub struct Asked {
     pub emulated: Option<String>,
     /// What is measured.
     pub choice: Choice,
+}
+
+impl Asked {
+    /// A run of this model that begins at `now`.
+    pub fn new(file: &ModelFile, choice: Choice, emulated: Option<String>, now: SystemTime) -> Asked {
+        Asked {
+            penstock: env!("CARGO_PKG_VERSION").to_owned(),
+            model: sha256(&file.source.text),
+            started: humantime::format_rfc3339_seconds(now).to_string(),
+            emulated,
+            choice,
+        }
+    }
 }
 
 impl Choice {

@@ -14,9 +14,9 @@ use penstock_measure::{
     record::Record,
     run::{self, Outcome},
 };
-use penstock_model::{digest::sha256, measurement::Measurements};
+use penstock_model::measurement::Measurements;
 
-use super::{Asked, Choice, perform, samples, samples::Samples, watch::Watch, wire::Line};
+use super::{Asked, Choice, ON_A_BOARD, perform, samples, samples::Samples, watch::Watch, wire::Line};
 use crate::{
     boards::BINARY,
     failure::{Failure, OrFail, Status},
@@ -57,13 +57,7 @@ impl<'a> Measuring<'a> {
         now: SystemTime,
     ) -> Result<Measuring<'a>, Failure> {
         let matrix = choice.matrix(&file.model);
-        let asked = Asked {
-            penstock: env!("CARGO_PKG_VERSION").to_owned(),
-            model: sha256(&file.source.text),
-            started: humantime::format_rfc3339_seconds(now).to_string(),
-            emulated: Some("the board is emulated".to_owned()),
-            choice,
-        };
+        let asked = Asked::new(file, choice, Some(ON_A_BOARD.to_owned()), now);
         asked.keep(directory)?;
         Ok(Measuring { file, asked, matrix, directory: directory.to_owned() })
     }

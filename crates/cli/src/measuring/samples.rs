@@ -1,11 +1,11 @@
 //! The samples of a run as they were, in its directory: `samples.jsonl`, one JSON line a record, each on disk before the
 //! next sample is taken.
 
-use std::{fs::File, io::Write, path::Path};
+use std::{fs::File, path::Path};
 
 use penstock_host::files;
 use penstock_measure::{
-    journal::{self, Journal},
+    journal::{self, Journal, JsonLines},
     record::Record,
 };
 
@@ -15,7 +15,7 @@ use crate::failure::{Failure, OrFail, Status};
 pub const SAMPLES: &str = "samples.jsonl";
 
 /// The file that records are appended to.
-pub struct Samples(File);
+pub struct Samples(JsonLines<File>);
 
 /// The records of the run in `directory`, and its file to append to; made when there is none. A last line that was cut
 /// off, by a power cut or a full disk, is taken away.
@@ -32,20 +32,21 @@ pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
             files::write_atomic(&path, whole).or_fail(Status::Missing)?;
         }
     }
-    Ok((records, Samples(files::append(&path).or_fail(Status::Missing)?)))
+    Ok((records, Samples(JsonLines(files::append(&path).or_fail(Status::Missing)?))))
 }
 
 impl Journal for Samples {
     fn append(&mut self, record: &Record) -> Result<(), String> {
-        let mut line = serde_json::to_vec(record).map_err(|error| error.to_string())?;
-        line.push(b'\n');
-        let written = self.0.write_all(&line).and_then(|()| self.0.sync_data());
-        written.map_err(|error| format!("could not write {SAMPLES}: {error}"))
+        let written = self.0.append(record);
+        let kept = written.and_then(|()| self.0.0.sync_data().map_err(|error| error.to_string()));
+        kept.map_err(|error| format!("could not write {SAMPLES}: {error}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use penstock_measure::record::RecordOutcome;
 
     use super::*;
@@ -68,7 +69,7 @@ mod tests {
         let (records, mut samples) = open(directory.path()).unwrap();
         assert_eq!(records, []);
         samples.append(&record(0)).unwrap();
-        samples.0.write_all(b"{\"cell\": \"half").unwrap();
+        samples.0.0.write_all(b"{\"cell\": \"half").unwrap();
         let (records, mut samples) = open(directory.path()).unwrap();
         assert_eq!(records, [record(0)]);
         samples.append(&record(1)).unwrap();
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_said() {
-        let mut samples = Samples(files::append("/dev/full").unwrap());
+        let mut samples = Samples(JsonLines(files::append("/dev/full").unwrap()));
         let said = samples.append(&record(0)).unwrap_err();
         assert!(said.contains("samples.jsonl") && said.contains("space"), "{said}");
     }

@@ -1,7 +1,7 @@
 //! How many latencies are longer than so much (the complementary cumulative distribution), in powers of ten.
 
 use super::{
-    histogram::{Latencies, RIGHT},
+    histogram::{Latencies, RIGHT, described},
     plot::{BOTTOM, Mark, Plot, TOP},
     scale::{Scale, Spread},
 };
@@ -18,10 +18,7 @@ pub(crate) fn plot(
     let most = all.iter().map(|one| one.counted.total()).max().unwrap_or(1).max(10);
     // The longest of all stands at one of so many, on the frame's lower edge.
     let y = Scale::new(Spread::Decades, 0.8 / most as f64, 1.0, BOTTOM, TOP);
-    let about: Vec<String> = (all.iter())
-        .map(|one| format!("{}: {} latencies, the longest {}", one.name, one.counted.total(), one.longest))
-        .collect();
-    let mut plot = Plot::new(id, title, about.join("; "), RIGHT);
+    let mut plot = Plot::new(id, title, described(all), RIGHT);
     plot.x_axis(x_label, x, latency);
     plot.y_axis("part that takes longer".to_owned(), &y, part);
     for one in all {

@@ -46,6 +46,14 @@ pub(crate) fn axis<'a>(all: impl IntoIterator<Item = &'a Histogram>) -> Scale {
     }
 }
 
+/// What is drawn, in words.
+pub(super) fn described(all: &[Latencies<'_>]) -> String {
+    let one = |one: &Latencies<'_>| {
+        format!("{}: {} latencies, the longest {}", one.name, one.counted.total(), one.longest)
+    };
+    all.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
 /// The histograms over each other.
 pub(crate) fn plot(
     id: String,
@@ -59,10 +67,7 @@ pub(crate) fn plot(
     let most = columns.iter().flatten().copied().max().unwrap_or(1).max(10);
     // One latency alone must be seen: the axis begins below 1.
     let y = Scale::new(Spread::Decades, 0.7, most as f64 * 1.3, BOTTOM, TOP);
-    let about: Vec<String> = (all.iter())
-        .map(|one| format!("{}: {} latencies, the longest {}", one.name, one.counted.total(), one.longest))
-        .collect();
-    let mut plot = Plot::new(id, title, about.join("; "), RIGHT);
+    let mut plot = Plot::new(id, title, described(all), RIGHT);
     plot.x_axis(x_label, x, latency);
     plot.y_axis("latencies counted".to_owned(), &y, super::scale::counted);
     for (one, columns) in all.iter().zip(&columns) {

@@ -27,26 +27,13 @@ fn who() -> Who {
     }
 }
 
-fn record(purpose: Purpose) -> RunRecord {
-    RunRecord {
-        version: 0,
-        id: RunId(0),
-        purpose,
-        who: who(),
-        boot: None,
-        model: None,
-        confirm: None,
-        supersedes: Vec::new(),
-    }
-}
-
 fn runs(directory: &tempfile::TempDir, boot: &str) -> Runs {
     Runs::new(directory.path(), Some(boot.to_owned()))
 }
 
 /// A run with one step that was begun, ended or not.
 fn run(runs: &Runs, purpose: Purpose, supersedes: &[RunId], ended: bool) -> KnownRun {
-    let record = RunRecord { supersedes: supersedes.to_vec(), ..record(purpose) };
+    let record = RunRecord { supersedes: supersedes.to_vec(), ..RunRecord::new(purpose, who()) };
     let run = runs.create(record, &Plan::default(), Some("nics: {}\n")).unwrap();
     let action = Action::SetVfCount { pf: pf(0), count: 8 };
     let inverse = Some(Action::SetVfCount { pf: pf(0), count: 0 });
@@ -152,7 +139,10 @@ fn old_runs_are_forgotten_and_one_that_could_be_taken_back_is_named() {
     let now = runs(&directory, "now");
     // Two that stand, then many of an earlier boot.
     run(&now, Purpose::Apply, &[], true);
-    let open = RunRecord { confirm: Some(Confirm { within: 1, at_most: 1 }), ..record(Purpose::Apply) };
+    let open = RunRecord {
+        confirm: Some(Confirm { within: 1, at_most: 1 }),
+        ..RunRecord::new(Purpose::Apply, who())
+    };
     now.create(open, &Plan::default(), None).unwrap();
     let earlier = runs(&directory, "earlier");
     for _ in 2..KEPT + 5 {

@@ -1,0 +1,267 @@
+//! Namespaces that stand for two guests and a host, as places, with interfaces on one switch; and the cells that are measured
+//! between them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use penstock_host::{Command, InterfaceReport, Netlink, Output, Place, PlaceError, process};
+use penstock_measure::{
+    matrix::Planned,
+    network::{NetworkTaker, Options},
+    parse,
+    scene::{Scene, Station},
+    taker::Taker,
+};
+use penstock_model::{
+    Mac, Mtu,
+    measurement::{
+        Direction, End, EndKind, Load, Measurement, Metric, Network, PathKind, Protocol, Subject, Tool,
+    },
+    verdict::Vantage,
+};
+use penstock_testkit::namespace::Namespace;
+use tempfile::TempDir;
+
+/// A network namespace that stands for a guest, or for the host.
+pub struct Inside {
+    pub name: &'static str,
+    pub namespace: Mutex<Option<Arc<Namespace>>>,
+    /// `PATH` there.
+    pub programs: Mutex<Option<String>>,
+}
+
+impl Inside {
+    fn id(&self) -> Result<u32, PlaceError> {
+        let namespace = self.namespace.lock().unwrap();
+        let gone = || PlaceError::Gone { place: self.describe(), why: "it stopped".to_owned() };
+        namespace.as_ref().map(|namespace| namespace.id).ok_or_else(gone)
+    }
+}
+
+impl Place for Inside {
+    fn describe(&self) -> String {
+        if self.name == "host" { "host".to_owned() } else { format!("inside {}", self.name) }
+    }
+
+    fn run(&self, command: &Command) -> Result<Output, PlaceError> {
+        let mut entering = Command::new("nsenter")
+            .arg(format!("--net=/proc/{}/ns/net", self.id()?))
+            // A guest sees its own interfaces in /sys.
+            .args(["unshare", "--mount", "sh", "-c", "mount -t sysfs none /sys && exec \"$@\"", "sh"])
+            .arg(command.program())
+            .args(command.arguments())
+            .input(command.standard_input())
+            .deadline(command.time_allowed().expect("nothing runs for ever"));
+        for (name, value) in command.environment() {
+            entering = entering.env(name, value);
+        }
+        if let Some(path) = &*self.programs.lock().unwrap() {
+            entering = entering.env("PATH", path);
+        }
+        let output = entering.run();
+        self.id()?;
+        output.map_err(|source| PlaceError::Process { place: self.describe(), source })
+    }
+
+    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
+        unreachable!("nobody reads here")
+    }
+
+    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
+        let reports = Netlink::in_namespace_of(self.id()?).and_then(|mut netlink| netlink.interfaces());
+        reports.map_err(|source| PlaceError::Interfaces { place: self.describe(), source })
+    }
+
+    fn namespace(&self) -> Result<Option<u32>, PlaceError> {
+        self.id().map(Some)
+    }
+}
+
+/// Two guests and a host. Each guest has two functions on one switch, and each has its own address: NET0#0 (eth0) and
+/// NET0#1 (eth1) are a's, NET0#2 and NET0#3 b's.
+pub struct World {
+    pub switch: Arc<Namespace>,
+    pub places: BTreeMap<Vantage, Arc<Inside>>,
+    pub scene: Scene,
+}
+
+pub const HOST: Vantage = Vantage::Host;
+
+pub fn guest(name: &str) -> Vantage {
+    Vantage::Guest(name.parse().unwrap())
+}
+
+pub fn mac(number: u8) -> Mac {
+    Mac::new([2, 0, 0, 0, 0, number])
+}
+
+impl World {
+    pub fn new() -> World {
+        let switch = Arc::new(Namespace::new());
+        switch.batch("ip", "link add sw0 type bridge forward_delay 0\nlink set sw0 up\n");
+        let mut world = World { switch, places: BTreeMap::new(), scene: Scene::default() };
+        for (name, vantage) in [("host", HOST), ("a", guest("a")), ("b", guest("b"))] {
+            let namespace = Arc::new(Namespace::new());
+            namespace.run("ip link set lo up");
+            let (namespace, programs) = (Mutex::new(Some(namespace)), Mutex::default());
+            let place = Arc::new(Inside { name, namespace, programs });
+            world.scene.places.insert(vantage.clone(), Ok(Arc::clone(&place) as Arc<dyn Place>));
+            world.places.insert(vantage, place);
+        }
+        for number in 0..4 {
+            let owner = if number < 2 { "a" } else { "b" };
+            let (interface, port) = (format!("eth{}", number % 2), format!("port{number}"));
+            let inside = world.namespace(&guest(owner));
+            world.switch.batch(
+                "ip",
+                &format!(
+                    "link add {port} type veth peer name {interface} address {} netns {}\n\
+                     link set {port} master sw0 up\n",
+                    mac(number),
+                    inside.id
+                ),
+            );
+            let address = format!("10.9.0.{}/24", number + 1);
+            inside.batch("ip", &format!("address add {address} dev {interface}\nlink set {interface} up\n"));
+            let station = Station {
+                interface: interface.parse().unwrap(),
+                mac: mac(number),
+                mtu: Mtu::new(1500).unwrap(),
+                carrier: Some(true),
+                speed: None,
+                in_use: false,
+            };
+            world.scene.stations.insert(format!("NET0#{number}").parse().unwrap(), Ok(station));
+        }
+        // Until IPv6 has settled, so that it is no difference afterwards.
+        thread::sleep(Duration::from_millis(2500));
+        world
+    }
+
+    /// Gives the host an interface on the switch that stands for the PF of NET1.
+    pub fn uplink(&mut self) {
+        let host = self.namespace(&HOST);
+        let link = format!(
+            "link add port9 type veth peer name up0 address {} netns {}\nlink set port9 master sw0 up\n",
+            mac(9),
+            host.id
+        );
+        self.switch.batch("ip", &link);
+        host.run("ip link set up0 up");
+        let station = Station {
+            interface: "up0".parse().unwrap(),
+            mac: mac(9),
+            mtu: Mtu::new(1400).unwrap(),
+            carrier: Some(true),
+            speed: None,
+            in_use: false,
+        };
+        self.scene.stations.insert("NET1".parse().unwrap(), Ok(station));
+        thread::sleep(Duration::from_millis(2500));
+    }
+
+    pub fn namespace(&self, vantage: &Vantage) -> Arc<Namespace> {
+        Arc::clone(self.places[vantage].namespace.lock().unwrap().as_ref().expect("it runs"))
+    }
+
+    /// What is there: addresses, neighbours, links, processes of runs.
+    pub fn state(&self) -> String {
+        let mut state = String::new();
+        for (vantage, place) in &self.places {
+            if place.namespace.lock().unwrap().is_none() {
+                continue;
+            }
+            let namespace = self.namespace(vantage);
+            for what in ["address", "neigh", "route show table all", "link"] {
+                let text = namespace.run(&format!("ip {what}"));
+                // What was learnt of neighbours comes and goes.
+                let kept = |line: &&str| what != "neigh" || line.contains("PERMANENT");
+                state.extend(text.lines().filter(kept).map(|line| format!("{vantage} {line}\n")));
+            }
+        }
+        state + &marked().join("\n")
+    }
+
+    pub fn taker(&self) -> NetworkTaker {
+        let options =
+            Options { patience: Duration::from_secs(6), start: Duration::from_secs(4), ..Options::default() };
+        NetworkTaker::new(&self.scene, options)
+    }
+
+    /// Only these programs are there from now on, and those in `own`, which are scripts.
+    pub fn programs(&self, vantage: &Vantage, kept: &[&str], own: &[(&str, &str)]) -> TempDir {
+        let directory = TempDir::new().unwrap();
+        for program in kept {
+            let target = process::find(program).unwrap_or_else(|| panic!("{program} is here"));
+            std::os::unix::fs::symlink(target, directory.path().join(program)).unwrap();
+        }
+        for (program, script) in own {
+            let path = directory.path().join(program);
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = directory.path().to_str().unwrap().to_owned();
+        *self.places[vantage].programs.lock().unwrap() = Some(path);
+        directory
+    }
+}
+
+/// What a place needs besides the measuring programs.
+pub const USUAL: [&str; 14] = [
+    "ip", "sh", "cat", "head", "grep", "sleep", "setsid", "mount", "unshare", "nsenter", "kill", "true",
+    "echo", "printf",
+];
+
+/// Processes of runs.
+pub fn marked() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let of_run = |path: std::path::PathBuf| {
+        let environment = fs::read(path.join("environ")).ok()?;
+        let marked = environment.split(|byte| *byte == 0).any(|v| v.starts_with(b"PENSTOCK_MEASURE="));
+        marked.then(|| {
+            String::from_utf8_lossy(&fs::read(path.join("cmdline")).unwrap_or_default()).into_owned()
+        })
+    };
+    processes.filter_map(|process| of_run(process.path())).filter(|line| !line.is_empty()).collect()
+}
+
+pub fn end(place: &str, function: &str) -> End {
+    let function = (!function.is_empty()).then(|| function.parse().unwrap());
+    End { place: guest(place), kind: EndKind::Container, function }
+}
+
+pub fn cell(tool: Tool, protocol: Protocol, direction: Direction, ends: (End, End)) -> Planned {
+    let (client, server) = ends;
+    let path = match &client.function {
+        None => PathKind::Bridge,
+        Some(function) if function.vf.is_none() => PathKind::BridgeAcross,
+        Some(_) => PathKind::VfVfInside,
+    };
+    let id = format!("{tool} {protocol} {direction:?} {client} {server}");
+    let network = Network { protocol, path, client, server, size: 1024, direction, load: Load::Closed };
+    let measurement = Measurement { tool, subject: Subject::Network(network) };
+    Planned { id, measurement, block: 0, null: false }
+}
+
+pub fn tcp(ends: (End, End)) -> Planned {
+    cell(Tool::Iperf3, Protocol::TcpStream, Direction::Forward, ends)
+}
+
+pub fn usual_ends() -> (End, End) {
+    (end("a", "NET0#1"), end("b", "NET0#3"))
+}
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// The throughput that a sample tells.
+pub fn throughput(taker: &mut NetworkTaker, cell: &Planned) -> Result<f64, String> {
+    let raw = taker.take(cell, SECOND)?;
+    let reading = parse::read(&cell.measurement, &raw).map_err(|why| format!("{why}: {raw:?}"))?;
+    Ok(reading.values[&Metric::Throughput])
+}
