@@ -8,12 +8,12 @@ use std::{
     collections::BTreeMap,
     fs,
     process::ExitCode,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use network::{HOST, SECOND, USUAL, World, cell, end, guest, marked, tcp, throughput, usual_ends};
+use network::{HOST, SECOND, USUAL, World, cell, end, guest, tcp, throughput, usual_ends};
 use penstock_host::{Command, Place, interrupt, process};
 use penstock_measure::{
     matrix::Planned,
@@ -24,16 +24,18 @@ use penstock_measure::{
 use penstock_model::measurement::{Direction, End, EndKind, Protocol, Tool};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
+/// An interrupt reaches the whole process.
+static ALONE: RwLock<()> = RwLock::new(());
+
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
-    // An interrupt reaches the whole process.
-    trials.one_at_a_time();
+    trials.side_by_side(4);
     let lack =
         |program: &str| process::find(program).is_none().then(|| format!("{program} is not installed"));
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || lack("iperf3")));
     let no_netperf = missing.clone().or_else(|| trials.lacking("netperf", || lack("netserver")));
-    let iperf3: [(&str, fn()); 15] = [
+    let iperf3: [(&str, fn()); 14] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
         ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
@@ -46,16 +48,27 @@ fn main() -> ExitCode {
         ("a_link_that_was_down_is_used_again_in_netns", a_link_that_was_down),
         ("a_path_that_falls_silent_costs_little_in_netns", a_path_that_falls_silent),
         ("a_guest_that_stops_ends_its_samples_alone_in_netns", a_guest_that_stops),
-        ("an_interrupted_run_gives_all_back_in_netns", an_interrupted_run),
         ("an_unexpected_output_is_said_in_netns", an_unexpected_output),
         ("a_killed_run_leaves_nothing_for_long_in_netns", a_killed_run),
     ];
-    trials.add(&no_iperf3, iperf3);
+    let beside = |(name, test): (&'static str, fn())| {
+        let test = move || {
+            let _others = ALONE.read().unwrap_or_else(PoisonError::into_inner);
+            test();
+        };
+        (name, test)
+    };
+    trials.add(&no_iperf3, iperf3.map(beside));
+    let interrupted = || {
+        let _nobody = ALONE.write().unwrap_or_else(PoisonError::into_inner);
+        an_interrupted_run();
+    };
+    trials.add(&no_iperf3, [("an_interrupted_run_gives_all_back_in_netns", interrupted)]);
     let no_nft = no_iperf3.clone().or_else(|| trials.lacking("lost datagrams", || lack("nft")));
     let lossy: [(&str, fn()); 1] = [("lost_datagrams_are_missing_and_never_0_in_netns", lost_datagrams)];
-    trials.add(&no_nft, lossy);
+    trials.add(&no_nft, lossy.map(beside));
     let netperf: [(&str, fn()); 1] = [("netperf_measures_in_netns", netperf_measures)];
-    trials.add(&no_netperf, netperf);
+    trials.add(&no_netperf, netperf.map(beside));
     trials.run()
 }
 
@@ -306,8 +319,11 @@ fn a_server_that_died() {
     let mut taker = world.taker();
     let cells = [tcp(usual_ends())];
     assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
-    let kill = "pkill --full --exact iperf3.-4.-s.-B.198.18.0.2.-p.[0-9]+";
-    Command::new("sh").args(["-c", kill]).succeed().expect("there is a server");
+    let kill = format!(
+        "pkill --ns {} --nslist net --full --exact iperf3.-4.-s.-B.198.18.0.2.-p.[0-9]+",
+        world.namespace(&guest("b")).id
+    );
+    Command::new("sh").args(["-c", &kill]).succeed().expect("there is a server");
     assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
     // One that hangs is another matter: the sample ends in words, and the next one has a new server.
     let stop = kill.replace("pkill", "pkill --signal STOP");
@@ -389,7 +405,7 @@ fn a_guest_that_stops() {
     let after = world.namespace(&guest("a")).run("ip address");
     assert!(!after.contains("198.18.") && !after.contains("psin"), "{after}");
     assert_eq!(host.run("ip -br link").lines().count(), 1);
-    assert_eq!(marked(), Vec::<String>::new());
+    assert_eq!(world.marked(), Vec::<String>::new());
 }
 
 fn lost_datagrams() {

@@ -45,6 +45,11 @@ impl Trials {
         self.arguments.test_threads = Some(1);
     }
 
+    /// Runs this many tests side by side, unless the user says how many: for tests that wait more than they work.
+    pub fn side_by_side(&mut self, tests: usize) {
+        self.arguments.test_threads.get_or_insert(tests);
+    }
+
     /// Why tests of `what` cannot run here, if so, which is said. `None` when they are only listed: then nothing is
     /// looked at.
     pub fn lacking(&self, what: &str, look: impl FnOnce() -> Option<String>) -> Option<String> {

@@ -2,9 +2,10 @@
 //! between them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -128,7 +129,9 @@ impl World {
                 ),
             );
             let address = format!("10.9.0.{}/24", number + 1);
-            inside.batch("ip", &format!("address add {address} dev {interface}\nlink set {interface} up\n"));
+            // Without IPv6, which takes its time to settle and would be a difference afterwards.
+            let up = format!("link set {interface} addrgenmode none\nlink set {interface} up\n");
+            inside.batch("ip", &format!("{up}address add {address} dev {interface}\n"));
             let station = Station {
                 interface: interface.parse().unwrap(),
                 mac: mac(number),
@@ -139,8 +142,6 @@ impl World {
             };
             world.scene.stations.insert(format!("NET0#{number}").parse().unwrap(), Ok(station));
         }
-        // Until IPv6 has settled, so that it is no difference afterwards.
-        thread::sleep(Duration::from_millis(2500));
         world
     }
 
@@ -163,6 +164,7 @@ impl World {
             in_use: false,
         };
         self.scene.stations.insert("NET1".parse().unwrap(), Ok(station));
+        // Until IPv6 has settled, so that it is no difference afterwards.
         thread::sleep(Duration::from_millis(2500));
     }
 
@@ -185,7 +187,24 @@ impl World {
                 state.extend(text.lines().filter(kept).map(|line| format!("{vantage} {line}\n")));
             }
         }
-        state + &marked().join("\n")
+        state + &self.marked().join("\n")
+    }
+
+    /// Processes of runs in its namespaces.
+    pub fn marked(&self) -> Vec<String> {
+        let network = |process: &Path| fs::read_link(process.join("ns/net")).ok();
+        let namespace = |place: &Arc<Inside>| network(Path::new(&format!("/proc/{}", place.id().ok()?)));
+        let own: BTreeSet<PathBuf> = self.places.values().filter_map(namespace).collect();
+        let of_run = |process: PathBuf| {
+            let environment = fs::read(process.join("environ")).ok()?;
+            let marked = environment.split(|byte| *byte == 0).any(|v| v.starts_with(b"PENSTOCK_MEASURE="));
+            let here = marked && own.contains(&network(&process)?);
+            here.then(|| {
+                String::from_utf8_lossy(&fs::read(process.join("cmdline")).unwrap_or_default()).into_owned()
+            })
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.filter_map(|process| of_run(process.path())).filter(|line| !line.is_empty()).collect()
     }
 
     pub fn taker(&self) -> NetworkTaker {
@@ -217,19 +236,6 @@ pub const USUAL: [&str; 14] = [
     "ip", "sh", "cat", "head", "grep", "sleep", "setsid", "mount", "unshare", "nsenter", "kill", "true",
     "echo", "printf",
 ];
-
-/// Processes of runs.
-pub fn marked() -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let of_run = |path: std::path::PathBuf| {
-        let environment = fs::read(path.join("environ")).ok()?;
-        let marked = environment.split(|byte| *byte == 0).any(|v| v.starts_with(b"PENSTOCK_MEASURE="));
-        marked.then(|| {
-            String::from_utf8_lossy(&fs::read(path.join("cmdline")).unwrap_or_default()).into_owned()
-        })
-    };
-    processes.filter_map(|process| of_run(process.path())).filter(|line| !line.is_empty()).collect()
-}
 
 pub fn end(place: &str, function: &str) -> End {
     let function = (!function.is_empty()).then(|| function.parse().unwrap());
