@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build lint bench fuzz clean
+.PHONY: demo test build image lint bench fuzz clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -13,10 +13,14 @@ build:
 	@scripts/install-dependencies
 	PENSTOCK_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --release --locked --package penstock-cli
 
-# The optimised binary is what runs inside the boards that the tests boot.
-test: build lint
-	@scripts/install-dependencies test
+image: build
 	$(penstock) board image
+
+# The optimised binary is what runs inside the boards that the tests boot. Making the image waits for the network most of
+# the time.
+test: build
+	@scripts/install-dependencies test
+	@$(MAKE) --no-print-directory --jobs=2 image lint
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo test --workspace --locked --no-fail-fast
 
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.
@@ -27,8 +31,7 @@ lint:
 	cargo clippy --workspace --all-targets --locked -- -D warnings; \
 	else echo "skipped: clippy is not installed"; fi
 
-bench: build
-	$(penstock) board image
+bench: image
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
 
 # Each fuzz target for a minute; `make fuzz seconds=3600 targets=model` for longer.

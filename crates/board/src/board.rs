@@ -119,6 +119,14 @@ impl Board {
         }
     }
 
+    /// Finds out what a first board would find out, so that it starts at once: whether KVM works here.
+    ///
+    /// # Errors
+    /// When the image's QEMU cannot be run, or the cache cannot be written.
+    pub fn prepare(image: &Image, cache: &Cache, listener: Listener<'_>) -> Result<(), BoardError> {
+        accelerator::choose(cache, &Emulator::find(image)?, image, listener).map(drop)
+    }
+
     /// A board that stayed, by name.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;

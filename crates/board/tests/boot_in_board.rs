@@ -48,9 +48,12 @@ fn image() -> Result<Image, String> {
     Image::ensure(&Cache::at(user_cache()), &mut { told }).map_err(|error| error.to_string())
 }
 
-/// A cache of the test's own, but for the images.
+/// A cache of the test's own, but for the images and for whether KVM works here.
 fn cache(directory: &Path) -> Result<Cache, Failed> {
     std::os::unix::fs::symlink(user_cache().join("images"), directory.join("images"))?;
+    if let Ok(known) = files::read(Cache::at(user_cache()).accelerators()) {
+        files::write_atomic(Cache::at(directory).accelerators(), known)?;
+    }
     Ok(Cache::at(directory))
 }
 

@@ -46,6 +46,11 @@ impl Boards {
         Image::ensure(&self.cache, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
+    /// Finds out what a first board would, so that it starts at once.
+    pub fn prepare(&self, image: &Image, printer: &mut Printer) -> Result<(), Failure> {
+        Board::prepare(image, &self.cache, &mut |progress| show(printer, progress)).map_err(failed)
+    }
+
     /// A running board; one with a name can be left running.
     pub fn up(
         &self,

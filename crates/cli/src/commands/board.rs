@@ -20,6 +20,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
     match verb {
         Verb::Image => {
             let image = boards.image(printer)?;
+            boards.prepare(&image, printer)?;
             printer.done();
             let value = json!({"digest": image.digest(), "directory": image.directory()});
             printer.data(&value, || {
