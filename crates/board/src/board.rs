@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,7 +14,9 @@ use penstock_model::GuestName;
 use crate::{
     accelerator::{self, Accelerator, Choice},
     cache::Cache,
+    control::Control,
     design::Design,
+    disk::Lasting,
     emulator::Emulator,
     error::BoardError,
     image::Image,
@@ -35,13 +38,21 @@ pub struct UpOptions {
     pub name: Option<String>,
     /// How long a boot may take.
     pub patience: Duration,
+    /// Whether it has a disk or systemd. Such a board is booted each time: a saved one would not know its disk.
+    pub lasting: Lasting,
 }
 
 impl Default for UpOptions {
     fn default() -> UpOptions {
-        UpOptions { cold: false, save: true, name: None, patience: Duration::from_secs(180) }
+        UpOptions { cold: false, save: true, name: None, patience: PATIENCE, lasting: Lasting::default() }
     }
 }
+
+/// How long a boot may take where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often the console of a board that was reset is looked at.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a resume or a save may take before it is given up for a boot. QEMU needs longer than linear for many VFs:
 /// some 20 s for 200 on a busy machine.
@@ -175,6 +186,42 @@ impl Board {
         self.kept.end(&self.directory)
     }
 
+    /// Resets it as its reset button would, and waits until it is up again. What its kernel had not written to its disk is
+    /// lost. With `orderly` it is asked to reboot instead, and ends what runs in it first.
+    pub fn reset(&self, orderly: bool) -> Result<(), BoardError> {
+        if !self.kept.can_be_reset {
+            return Err(BoardError::NoDisk { name: self.kept.name.clone() });
+        }
+        let said = self.serial_log().len();
+        let deadline = Instant::now() + PATIENCE;
+        if orderly {
+            // It may be gone before it has answered.
+            let _ = self.remote(&Command::new("sh").args(["-c", REBOOT]).deadline(SSH_PATIENCE)).run();
+        } else {
+            let mut control = Control::connect(&machine::control_socket(&self.directory), deadline)?;
+            control.ask("reset the board", "system_reset", serde_json::Value::Null)?;
+        }
+        // Nobody at the other end of the kept connection will ever answer again.
+        self.shell.hang_up();
+        while !self.serial_log().get(said..).is_some_and(|since| since.contains(READY)) {
+            if interrupt::pending() {
+                return Err(BoardError::Interrupted { doing: "waiting for the board" });
+            }
+            if !self.kept.is_up() {
+                return Err(BoardError::EmulatorEnded { why: machine::last_lines(&self.directory) });
+            }
+            if Instant::now() > deadline {
+                let console = machine::last_lines(&self.directory);
+                return Err(BoardError::NotReady { after: PATIENCE, console });
+            }
+            thread::sleep(PAUSE);
+        }
+        // A connection that was made while it went down.
+        self.shell.hang_up();
+        let answered = self.remote(&set_clock()).succeed();
+        answered.map(drop).map_err(|error| BoardError::Unreachable { why: error.to_string() })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.kept.name
@@ -269,7 +316,7 @@ impl Up<'_> {
         listener: Listener<'_>,
     ) -> Result<Board, BoardError> {
         let saved = Saved::place(self.cache, self.design, self.image, self.emulator, self.choice.accelerator);
-        if !self.options.cold && saved.is_there() {
+        if !self.options.cold && self.options.lasting.is_usual() && saved.is_there() {
             listener(Progress::Phase("Resuming the saved board".to_owned()));
             let mut spent = timings.clone();
             match self.resume(&saved, &mut spent) {
@@ -295,9 +342,12 @@ impl Up<'_> {
     ) -> Result<Board, BoardError> {
         let mut making = self.directory()?;
         timed(timings, "keys", || Shell::make_keys(&making.directory))?;
+        self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
         timed(timings, "boot", || machine.await_sign(READY, self.options.patience))?;
-        if !self.design.can_be_saved() {
+        if !self.options.lasting.is_usual() {
+            // Nor would it be the same board the next time.
+        } else if !self.design.can_be_saved() {
             let why = "The board has an NVMe controller, which QEMU cannot save: it boots anew each time";
             listener(Progress::Note(why.to_owned()));
         } else if self.options.save && !saved.is_there() {
@@ -348,6 +398,7 @@ impl Up<'_> {
                 owner: Running::this(),
                 emulator: self.emulator.version().to_owned(),
                 choice: self.choice.clone(),
+                can_be_reset: self.options.lasting.disk,
             },
             directory,
             done: false,
@@ -366,6 +417,7 @@ impl Up<'_> {
             directory: &making.directory,
             stays: self.options.name.is_some(),
             resumes,
+            lasting: self.options.lasting,
         };
         let machine = run.start()?;
         making.kept.port = machine.port;
@@ -407,6 +459,9 @@ impl Up<'_> {
         Ok(board)
     }
 }
+
+/// What makes a board reboot by itself.
+const REBOOT: &str = "if [ -d /run/systemd/system ]; then systemctl reboot; else sync; busybox reboot -f; fi >/dev/null 2>&1 &";
 
 /// The command that sets a board's clock to this machine's.
 fn set_clock() -> Command {

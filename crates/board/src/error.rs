@@ -124,6 +124,12 @@ pub enum BoardError {
         /// The process.
         id: u32,
     },
+    /// A board of which nothing would be left after a reset.
+    #[error("the board {name:?} cannot be reset: it has no disk, and all that it was given would be gone")]
+    NoDisk {
+        /// The board.
+        name: String,
+    },
     /// An interrupt came.
     #[error("interrupted while {doing}")]
     Interrupted {
@@ -179,6 +185,7 @@ impl BoardError {
             BoardError::Emulator { .. } => {
                 "let Penstock make the board image, which brings one, or install a newer qemu-system-x86"
             }
+            BoardError::NoDisk { .. } => "bring it up with `penstock board up MODEL --keep-disk`",
             BoardError::Port { .. } => "end some program that listens on loopback ports, and try again",
             BoardError::NotReady { .. } => {
                 "try again when the machine has less to do; with board.cpus and board.memory the model can ask for a \

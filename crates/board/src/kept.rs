@@ -31,6 +31,9 @@ pub struct KeptBoard {
     pub emulator: String,
     /// What executes it, and why.
     pub choice: Choice,
+    /// Whether it can be reset: what it was furnished with outlives that.
+    #[serde(default)]
+    pub can_be_reset: bool,
 }
 
 impl fmt::Display for KeptBoard {

@@ -16,7 +16,14 @@ use penstock_host::{
     process::Background,
 };
 
-use crate::{accelerator::Accelerator, design::Design, emulator::Emulator, error::BoardError, image::Image};
+use crate::{
+    accelerator::Accelerator,
+    design::Design,
+    disk::{self, Lasting},
+    emulator::Emulator,
+    error::BoardError,
+    image::Image,
+};
 
 /// What the board's start script says when all is up.
 pub const READY: &str = "penstock: board ready";
@@ -43,6 +50,8 @@ pub struct Run<'a> {
     pub stays: bool,
     /// Whether it waits for a saved state instead of booting.
     pub resumes: bool,
+    /// Whether it has a disk or systemd; what it starts from then is in the directory.
+    pub lasting: Lasting,
 }
 
 /// A QEMU that runs.
@@ -87,13 +96,18 @@ impl Run<'_> {
     /// The whole command line.
     pub fn command(&self, port: u16) -> Command {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let initramfs = match self.lasting.is_usual() {
+            true => text(self.image.initramfs()),
+            false => disk::INITRAMFS.to_owned(),
+        };
+        let line = self.design.kernel_command_line() + &self.lasting.kernel_command_line();
         let mut command = self
             .emulator
             .command()
             .args(["-name", "penstock"])
             .args(["-accel", self.accelerator.argument(), "-cpu", "max"])
-            .args(["-kernel", &text(self.image.kernel()), "-initrd", &text(self.image.initramfs())])
-            .args(["-append", &self.design.kernel_command_line()])
+            .args(["-kernel", &text(self.image.kernel()), "-initrd", &initramfs])
+            .args(["-append", &line])
             .args(["-chardev", &serial()])
             .args(["-device", "isa-serial,id=console,chardev=console"])
             .args(["-blockdev", &root_disk(&self.image.root())])
@@ -103,6 +117,7 @@ impl Run<'_> {
             .args(["-fw_cfg", "name=opt/penstock/client-key,file=client-key.pub"])
             .args(["-qmp", &format!("unix:{CONTROL_SOCKET},server=on,wait=off")])
             .args(self.design.arguments())
+            .args(self.lasting.arguments())
             .current_dir(self.directory);
         if self.design.nvme_namespace.is_some() {
             command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
@@ -135,7 +150,7 @@ fn free_port() -> Result<u16, BoardError> {
 impl Machine {
     /// QEMU's control socket.
     pub fn control_socket(&self) -> PathBuf {
-        self.directory.join(CONTROL_SOCKET)
+        control_socket(&self.directory)
     }
 
     /// Waits until the console has said `sign`, or QEMU ended, or the deadline passed.
@@ -213,10 +228,20 @@ impl Machine {
     }
 
     fn last_lines(&self) -> String {
-        let text = self.serial_log();
-        let lines: Vec<&str> = text.trim_end().lines().collect();
-        lines[lines.len().saturating_sub(15)..].join("\n")
+        last_lines(&self.directory)
     }
+}
+
+/// The last lines of the console of the board in `directory`.
+pub fn last_lines(directory: &Path) -> String {
+    let text = serial_log(directory);
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// QEMU's control socket of the board in `directory`.
+pub fn control_socket(directory: &Path) -> PathBuf {
+    directory.join(CONTROL_SOCKET)
 }
 
 /// The console's text of the board in `directory`, without carriage returns; empty when it has said nothing.

@@ -98,6 +98,12 @@ impl Shell {
             .arg(format!("{account}@127.0.0.1"))
     }
 
+    /// Ends the kept connection; the next command makes a new one.
+    pub fn hang_up(&self) {
+        // Where there is none, there is none to end.
+        let _ = self.ssh().args(["-O", "exit"]).deadline(Duration::from_secs(10)).run();
+    }
+
     /// `command` as `ssh` runs it inside the board, with its input, environment, directory and deadline.
     pub fn remote(&self, command: &Command) -> Command {
         let mut line = String::new();

@@ -479,6 +479,20 @@ pub enum Board {
         /// Boot afresh instead of resuming a saved board
         #[arg(long)]
         cold: bool,
+        /// Give it a disk that keeps what it writes when it is reset; it is gone with the board
+        #[arg(long)]
+        keep_disk: bool,
+        /// Start systemd in it, as on a server; it takes longer to boot
+        #[arg(long)]
+        systemd: bool,
+    },
+    /// Reset a board that keeps its disk, as its reset button would, and wait until it is up again
+    Reset {
+        /// The board: the model's machine name
+        name: String,
+        /// Have it reboot by itself instead, which ends in order what runs in it
+        #[arg(long)]
+        orderly: bool,
     },
     /// Enter a kept board, or run a command there
     Ssh {

@@ -2,7 +2,7 @@
 
 use std::{env, path::Path};
 
-use penstock_board::{Board, Cache, Design, Image, Progress, UpOptions};
+use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, UpOptions};
 use penstock_host::{Command, Place};
 use penstock_model::Inventory;
 
@@ -58,9 +58,10 @@ impl Boards {
         image: &Image,
         name: Option<&str>,
         cold: bool,
+        lasting: Lasting,
         printer: &mut Printer,
     ) -> Result<Board, Failure> {
-        let options = UpOptions { cold, name: name.map(str::to_owned), ..UpOptions::default() };
+        let options = UpOptions { cold, lasting, name: name.map(str::to_owned), ..UpOptions::default() };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
             .map_err(failed)
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use penstock_board::{Board, Design};
+use penstock_board::{Board, Design, Lasting};
 use penstock_host::{Command, Output, Place};
 use penstock_model::Inventory;
 use penstock_plan::generate::MOST_BYTES;
@@ -73,7 +73,8 @@ impl<'a> Rehearsal<'a> {
         self.nics = design.nics.iter().map(|nic| format!("--nic={}={}", nic.name, nic.mac)).collect();
         let image = self.timed("image", |_| boards.image(printer))?;
         self.evidence.hashes.image = Some(image.digest().to_owned());
-        let mut board = self.timed("boot", |_| boards.up(design, &image, None, cold, printer))?;
+        let mut board =
+            self.timed("boot", |_| boards.up(design, &image, None, cold, Lasting::default(), printer))?;
         self.evidence.versions.qemu = Some(board.emulator_version().to_owned());
         let (name, why) = board.accelerator();
         self.evidence.versions.accelerator = Some(Accelerator { name: name.to_owned(), why: why.to_owned() });

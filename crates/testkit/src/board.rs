@@ -27,10 +27,20 @@ impl KeptBoard {
     ///
     /// What `penstock board up` said.
     pub fn up(name: &str, text: &str) -> Result<KeptBoard, String> {
+        KeptBoard::up_with(name, text, &[])
+    }
+
+    /// The same with more of the options of `penstock board up`: `--keep-disk` for a board that is to be
+    /// [reset](KeptBoard::reset), `--systemd` for one with systemd.
+    ///
+    /// # Errors
+    ///
+    /// What `penstock board up` said.
+    pub fn up_with(name: &str, text: &str, options: &[&str]) -> Result<KeptBoard, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let file = format!("{name}.yaml");
         fs::write(directory.path().join(&file), text).map_err(|error| error.to_string())?;
-        let up = run(directory.path(), ["board", "up", &file]);
+        let up = run(directory.path(), [&["board", "up", &file][..], options].concat());
         if up.status != 0 {
             return Err(format!("the board {name} did not come up: {}", up.stderr));
         }
@@ -57,6 +67,16 @@ impl KeptBoard {
     /// Runs a line of shell inside.
     pub fn shell(&self, line: &str) -> Run {
         self.inside(["sh", "-c", line])
+    }
+
+    /// Resets it as its reset button would, or with `--orderly` as it does itself, and waits until it is up again.
+    pub fn reset(&self, options: &[&str]) -> Run {
+        run(self.directory(), [&["board", "reset", &self.name][..], options].concat())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Puts a file into the board.

@@ -11,7 +11,7 @@ use crate::{
     printer::Printer,
     settings::Settings,
 };
-use penstock_board::Board;
+use penstock_board::{Board, Lasting};
 use penstock_host::terminal;
 
 /// Runs one of the verbs of `board`.
@@ -28,12 +28,14 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             })?;
             Ok(Status::Holds)
         }
-        Verb::Up { model, inventory, cold } => {
+        Verb::Up { model, inventory, cold, keep_disk, systemd } => {
+            let lasting = Lasting { disk: keep_disk, systemd };
             let file = model_file::read(&model, printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
             let design = boards.design(&file, inventory.as_ref())?;
             let image = boards.image(printer)?;
-            let mut board = boards.up(design, &image, Some(&file.model.machine), cold, printer)?;
+            let name = Some(file.model.machine.as_str());
+            let mut board = boards.up(design, &image, name, cold, lasting, printer)?;
             printer.doing("Copying penstock and the model into the board");
             let path = boards::furnish(&mut board, &file)?;
             board.detach();
@@ -41,6 +43,14 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let name = &file.model.machine;
             printer.say(format!("The board {name} is up. Enter it with `penstock board ssh {name}`; the model is {path} there."));
             printer.say(format!("Drop it with `penstock board down {name}`."));
+            Ok(Status::Holds)
+        }
+        Verb::Reset { name, orderly } => {
+            let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
+            printer.doing(format!("Resetting the board {name}"));
+            board.reset(orderly).map_err(boards::failed)?;
+            printer.done();
+            printer.say(format!("The board {name} is up again."));
             Ok(Status::Holds)
         }
         Verb::Ssh { name, command } => {

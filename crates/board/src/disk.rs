@@ -1,0 +1,131 @@
+//! Boards that are more like a server than others: with a disk of their own, which keeps what they write when they are reset,
+//! or with systemd as their first process.
+
+use std::{path::Path, time::Duration};
+
+use penstock_host::{Command, cpio::Archive, files, process};
+
+use crate::{error::BoardError, image::Image};
+
+/// How a board differs from the usual, which writes to memory and has a small init of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lasting {
+    /// What the board writes is on a disk of its own and still there when it is reset; it is gone with the board.
+    pub disk: bool,
+    /// Its first process is systemd, and connections over SSH are sessions of logind.
+    pub systemd: bool,
+}
+
+/// The disk's file in the board's directory. It takes only as much room as the board has written.
+const DISK: &str = "disk";
+const DISK_SIZE: &str = "4G";
+/// The first file system, with what makes such a board in a second archive: the kernel unpacks one over the other.
+pub const INITRAMFS: &str = "initramfs.cpio";
+
+const INIT: &str = include_str!("../start/init.sh");
+const SYSTEMD: [(&str, &str); 5] = [
+    ("start", include_str!("../start/systemd.sh")),
+    ("board.service", include_str!("../start/units/board.service")),
+    ("board-ssh.service", include_str!("../start/units/board-ssh.service")),
+    ("management.link", include_str!("../start/units/management.link")),
+    ("masked", include_str!("../start/units/masked")),
+];
+/// What a board without VMs needs not wait for.
+const VM_UNITS: &str = "libvirtd.service\nlibvirtd.socket\nvirtlogd.service\nvirtlockd.service\n";
+
+impl Lasting {
+    /// Whether it is a board like others.
+    pub fn is_usual(self) -> bool {
+        self == Lasting::default()
+    }
+
+    /// Puts what such a board starts from into its directory; `vms` says that it runs VMs.
+    pub fn furnish(self, directory: &Path, image: &Image, vms: bool) -> Result<(), BoardError> {
+        if self.is_usual() {
+            return Ok(());
+        }
+        let mut second = Archive::default();
+        second.file("init", 0o755, INIT.as_bytes());
+        second.directory("systemd");
+        for (name, text) in SYSTEMD {
+            let mut text = text.to_owned();
+            if name == "masked" && !vms {
+                text.push_str(VM_UNITS);
+            }
+            let mode = if name == "start" { 0o755 } else { 0o644 };
+            second.file(&format!("systemd/{name}"), mode, text.as_bytes());
+        }
+        let mut whole = files::read(image.initramfs())?;
+        whole.extend(second.finish());
+        files::write_atomic(directory.join(INITRAMFS), whole)?;
+        if self.disk {
+            make_disk(directory)?;
+        }
+        Ok(())
+    }
+
+    /// What is added to the kernel's command line. A kernel that panics stays where it is: it would start anew for ever.
+    pub fn kernel_command_line(self) -> String {
+        let words = [
+            (!self.is_usual(), " panic=0"),
+            (self.disk, " penstock.disk=1"),
+            (self.systemd, " penstock.init=systemd systemd.unit=multi-user.target"),
+        ];
+        words.iter().filter(|(wanted, _)| *wanted).map(|(_, words)| *words).collect()
+    }
+
+    /// What is added to QEMU's arguments.
+    pub fn arguments(self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if !self.is_usual() {
+            // Later than `-no-reboot`, which it takes back.
+            arguments.extend(["-action", "reboot=reset"]);
+        }
+        if self.disk {
+            arguments.extend(["-blockdev", "driver=file,node-name=kept,filename=disk"]);
+            // Where no other device of a board is, and known by its serial number.
+            arguments.extend([
+                "-device",
+                "virtio-blk-pci,id=kept,drive=kept,bus=pcie.0,addr=1.0,serial=penstock-kept",
+            ]);
+        }
+        arguments.into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn make_disk(directory: &Path) -> Result<(), BoardError> {
+    // Where ordinary users have it too.
+    let path = |name: &str| files::exists(name).then(|| name.into());
+    let program =
+        process::find("mke2fs").or_else(|| path("/usr/sbin/mke2fs")).or_else(|| path("/sbin/mke2fs"));
+    let missing =
+        BoardError::Missing { program: "mke2fs", purpose: "make a board's disk", package: "e2fsprogs" };
+    Command::new(program.ok_or(missing)?)
+        .args(["-q", "-F", "-t", "ext4", DISK, DISK_SIZE])
+        .current_dir(directory)
+        .deadline(Duration::from_secs(60))
+        .succeed()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usual_board_is_told_nothing_more() {
+        let usual = Lasting::default();
+        assert!(usual.arguments().is_empty() && usual.kernel_command_line().is_empty());
+    }
+
+    #[test]
+    fn a_board_that_keeps_its_disk_is_reset_instead_of_ended() {
+        let lasting = Lasting { disk: true, systemd: true };
+        let arguments = lasting.arguments().join(" ");
+        assert!(arguments.starts_with("-action reboot=reset"), "{arguments}");
+        assert!(arguments.contains("serial=penstock-kept"), "{arguments}");
+        assert!(INIT.contains("disk penstock-kept"), "the start script looks for that serial number");
+        let line = lasting.kernel_command_line();
+        assert_eq!(line, " panic=0 penstock.disk=1 penstock.init=systemd systemd.unit=multi-user.target");
+    }
+}
