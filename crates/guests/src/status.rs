@@ -1,7 +1,9 @@
 //! How a defined guest is.
 
+use std::collections::BTreeMap;
+
 use penstock_host::running::Running;
-use penstock_model::GuestKind;
+use penstock_model::{Bdf, GuestKind};
 use penstock_plan::action::GuestFunction;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,12 @@ impl Status {
             functions,
             last_words: if condition == Condition::Died { last_words() } else { Vec::new() },
         }
+    }
+
+    /// The drivers that go back to its functions when it is stopped.
+    pub(crate) fn home_drivers(&self) -> BTreeMap<Bdf, String> {
+        let home = |owned: &GuestFunction| Some((owned.function, owned.home_driver.clone()?));
+        self.functions.iter().filter_map(home).collect()
     }
 }
 

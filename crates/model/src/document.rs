@@ -68,6 +68,10 @@ pub(crate) struct NicDocument {
     #[serde(alias = "numVfs", alias = "virtual-function-count")]
     #[schemars(range(max = 16384))]
     pub vfs: Option<u16>,
+    /// Whether somebody else makes its VFs and sets their attributes: they are used and nothing of the NIC is changed.
+    /// Default: no. Also read as `externallyManaged`.
+    #[serde(alias = "externallyManaged")]
+    pub externally_managed: Option<bool>,
     /// Whether its functions reach each other inside the NIC (VEB) or not (VEPA). Default: left as the driver has it.
     pub loopback: Option<bool>,
     /// MTU of the PF. Default: left alone.

@@ -68,6 +68,9 @@ pub struct FoundGuest {
     pub suspended: bool,
     /// The functions that it owns while it runs: their interfaces are inside it and not among the host's.
     pub functions: Vec<Bdf>,
+    /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub home_drivers: BTreeMap<Bdf, String>,
 }
 
 /// The running kernel.
@@ -199,6 +202,14 @@ pub struct Vf {
     pub bdf: Bdf,
     /// What is known of it when it exists; `None` when it only could.
     pub present: Option<PresentVf>,
+}
+
+impl Vf {
+    /// The MAC address that its PF gave it; `None` when the PF gave none, or its driver does not say.
+    pub fn given_mac(&self) -> Option<Mac> {
+        let state = self.present.as_ref()?.attributes.as_ref()?;
+        (!state.mac.is_zero()).then_some(state.mac)
+    }
 }
 
 /// What is known of a VF that exists.

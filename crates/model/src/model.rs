@@ -34,8 +34,12 @@ pub struct Model {
 pub struct Nic {
     /// Which device it is.
     pub matching: NicMatch,
-    /// How many VFs it is to have. Default: one more than the highest index that a guest uses, else 0.
+    /// How many VFs it is to have; one that is managed from outside has at least so many. Default: one more than the highest
+    /// index that a guest uses, else 0.
     pub vfs: u16,
+    /// Whether somebody else makes its VFs and sets their attributes: they are used, and nothing of the NIC is changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub externally_managed: bool,
     /// Whether functions of this NIC reach each other inside it (VEB). `None`, the default: left as the driver has
     /// it, and reachability inside the NIC is not judged.
     pub loopback: Option<bool>,
@@ -89,6 +93,15 @@ pub enum Emulation {
     Igb,
     /// virtio-net composed with `sriov-pf`: up to 255 VFs, no VF attributes at the PF.
     Virtio,
+}
+
+impl Nic {
+    /// The MAC address that a VF of this NIC is to have: the one `given`, else the one derived from that of its `pf`. What
+    /// somebody else manages has none but a given one.
+    pub fn vf_mac(&self, given: Option<Mac>, pf: Option<Mac>, vf: VfIndex) -> Option<Mac> {
+        let derived = || pf.filter(|_| !self.externally_managed).map(|pf| Mac::derived(pf, vf));
+        given.or_else(derived)
+    }
 }
 
 impl Model {

@@ -137,6 +137,9 @@ pub struct GuestFunction {
     /// The most that the guest may receive through it, held by tc in Mbit/s.
     #[serde(default)]
     pub ingress_rate: Option<TxRate>,
+    /// The driver that goes back to it when the guest is stopped: that of a VF which somebody else made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_driver: Option<String>,
 }
 
 impl GuestFunction {
@@ -150,6 +153,7 @@ impl GuestFunction {
             mac: None,
             egress_rate: None,
             ingress_rate: None,
+            home_driver: None,
         }
     }
 }

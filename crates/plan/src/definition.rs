@@ -47,8 +47,24 @@ pub fn define(
                 mac: vf.map_or(function.settings.mac, |vf| vf.settings.mac),
                 egress_rate: function.egress_rate,
                 ingress_rate: function.ingress_rate,
+                home_driver: home_driver(planner.inventory, name, nic, *vf),
             })
             .collect(),
+    }
+}
+
+/// The driver that goes back to a VF which somebody else made: the one that it has before the guest gets it.
+fn home_driver(
+    inventory: &Inventory,
+    name: &GuestName,
+    nic: &WantedNic<'_>,
+    vf: Option<&WantedVf<'_>>,
+) -> Option<String> {
+    let vf = vf.filter(|_| nic.nic.externally_managed)?;
+    let known = inventory.guests.get(name);
+    match known.map(|found| (found.running, found.home_drivers.get(&vf.found.bdf))) {
+        Some((true, home)) | Some((false, home @ Some(_))) => home.cloned(),
+        _ => nic.present(vf)?.driver.clone(),
     }
 }
 

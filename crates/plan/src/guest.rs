@@ -9,7 +9,7 @@ use crate::{
     definition::define,
     draft::{Made, Sketch},
     drivers::VFIO,
-    fits, nic,
+    external, fits, nic,
     planner::{Planner, vf_list, vf_name},
     vfs,
     waits::Waits,
@@ -74,6 +74,7 @@ pub fn guest_steps<'a>(
 ) {
     let starting: Vec<Starting<'_, 'a>> =
         guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
+    external::usable(planner, &starting);
     fits::check(planner, &starting);
     let mut waits = Waits::new(planner, nics, &starting);
     for alike in starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()) {
@@ -258,6 +259,9 @@ fn macs_of_the_device(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
 
 /// Sets the MAC of the VF's own interface, where the PF's driver cannot.
 fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, name: &GuestName) {
+    if nic.nic.externally_managed {
+        return;
+    }
     let Some(driver) = nic.driver.filter(|driver| !driver.sets_vf_attributes) else { return };
     let who = vf_name(nic.name, vf.index);
     let Some(mac) = vf.settings.mac else {

@@ -12,6 +12,7 @@ mod definition;
 mod draft;
 pub mod drivers;
 pub mod error;
+mod external;
 pub mod fact;
 mod fits;
 pub mod generate;

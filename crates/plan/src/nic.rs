@@ -11,12 +11,16 @@ use crate::{
     Action, Direction,
     draft::{Made, Sketch},
     error::error,
+    external,
     planner::{Planner, vf_list, vf_name},
     wanted::WantedNic,
 };
 
 /// All steps of a NIC but its VFs' attributes.
 pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    if nic.nic.externally_managed {
+        return external::vfs_are_there(planner, nic);
+    }
     if nic.driver.is_some_and(|driver| driver.up_before_vfs) {
         interface_steps(planner, nic);
         vf_count(planner, nic);

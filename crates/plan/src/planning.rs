@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, generate, guest, nic, order, planner::Planner,
+    Action, Fact, Plan, PlanError, Step, StepId, external, generate, guest, nic, order, planner::Planner,
     stop::stop_steps, vfs,
 };
 
@@ -44,6 +44,10 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
     for nic in &nics {
         let used = starts(nic.owner.map(|(name, _)| name)) || nic.vfs.iter().any(|vf| starts(vf.owner));
         if !used {
+            continue;
+        }
+        if nic.nic.externally_managed {
+            external::vfs_are_there(&mut planner, nic);
             continue;
         }
         if nic.remakes() {

@@ -138,4 +138,14 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
         Made::Driver(function),
         format!("nothing of {name} is to reach the next owner of {who}"),
     ));
+    let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
+    if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
+        planner.draft.push(Sketch::new(
+            Action::SetDriver { function, driver: Some(driver.clone()) },
+            Some(Action::SetDriver { function, driver: None }),
+            needs(),
+            Made::Driver(function),
+            format!("{who} had it before {name}; {} is externally managed", nic.name),
+        ));
+    }
 }

@@ -22,6 +22,9 @@ pub fn attribute_steps(
     nic: &WantedNic<'_>,
     chosen: impl Fn(&WantedVf<'_>) -> bool,
 ) {
+    if nic.nic.externally_managed {
+        return;
+    }
     let vfs = nic.vfs.iter().filter(|vf| chosen(vf));
     if nic.driver.is_none_or(|driver| !driver.sets_vf_attributes) {
         unsupported(planner, nic, vfs);

@@ -30,7 +30,8 @@ pub struct WantedNic<'a> {
 pub struct WantedVf<'a> {
     pub index: VfIndex,
     pub found: &'a Vf,
-    /// All that is asked for; the MAC always is.
+    /// All that is asked for; the MAC always is, but of a VF that somebody else manages, whose MAC is the one that it was
+    /// given, as far as known.
     pub settings: VfSettings,
     /// Whether the MAC is derived rather than given.
     pub derived: bool,
@@ -45,7 +46,8 @@ impl WantedNic<'_> {
 
     /// Whether the number of VFs changes, so that all of them are new.
     pub fn remakes(&self) -> bool {
-        self.sriov().is_some_and(|sriov| sriov.num_vfs != self.nic.vfs)
+        let counts = |sriov: &Sriov| sriov.num_vfs != self.nic.vfs && !self.nic.externally_managed;
+        self.sriov().is_some_and(counts)
     }
 
     /// What is known of a VF that is left in being; `None` when it is made anew.
@@ -175,6 +177,12 @@ fn derive(
     place: impl Fn(Option<VfIndex>) -> Path,
     messages: &mut Vec<Diagnostic>,
 ) {
+    if nic.nic.externally_managed {
+        for vf in &mut nic.vfs {
+            vf.settings.mac = vf.settings.mac.or_else(|| vf.found.given_mac());
+        }
+        return;
+    }
     let Some(pf_mac) = nic.pf.permanent_mac.or(nic.nic.matching.mac) else {
         if !seen || nic.pf.interface.is_none() {
             return;

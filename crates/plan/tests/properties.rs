@@ -11,7 +11,7 @@ use penstock_plan::{
     plan, start, stop, undo,
 };
 use proptest::prelude::*;
-use support::{Dice, Size, machine};
+use support::{Dice, Size, handed_over, machine};
 
 const SMALL: Size = Size { nics: 3, vfs: 5, guests: 4 };
 
@@ -229,6 +229,49 @@ proptest! {
             }
             let starting = start(&model, &stopped, chosen).unwrap();
             prop_assert_eq!(check_steps(&model, &stopped, &starting), vec![], "{}", starting);
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_manages_is_used_and_comes_back(seed: u64) {
+        let (mut model, mut inventory) = machine(seed, &SMALL);
+        handed_over(&mut model, &mut inventory);
+        let made = plan(&model, &inventory).unwrap();
+        prop_assert_eq!(check(&model, &inventory, &made), vec![], "{}", made);
+        let after = simulate(&inventory, &made);
+        prop_assert_eq!(plan(&model, &after).unwrap().steps, vec![]);
+        let both = there_and_back(&made);
+        prop_assert_eq!(check_steps(&model, &inventory, &both), vec![], "{}", both);
+        prop_assert_eq!(lasting(&simulate(&inventory, &both), &made), lasting(&inventory, &made));
+        // A stop gives every VF back with the driver that it had.
+        let stopping = stop(&model, &after, &[]).unwrap();
+        prop_assert_eq!(check_steps(&model, &after, &stopping), vec![], "{}", stopping);
+        let stopped = simulate(&inventory, &one_after_the_other(&made, &stopping));
+        for (name, _) in model.nics.iter().filter(|(_, nic)| nic.externally_managed) {
+            let drivers = |inventory: &Inventory| -> Vec<Option<String>> {
+                let sriov = inventory.pf(made.nics[name]).unwrap().sriov.as_ref().unwrap();
+                sriov.vfs.iter().map(|vf| vf.present.as_ref().and_then(|present| present.driver.clone())).collect()
+            };
+            prop_assert_eq!(drivers(&stopped), drivers(&inventory), "{}{}", made, stopping);
+            // A step that changes the NIC itself is found, wherever it stands.
+            let pf = made.nics[name];
+            let damaged = damaged(&made, |plan| {
+                let mut step = penstock_plan::Step {
+                    id: StepId(plan.steps.len() as u32 + 1),
+                    action: Action::SetAutoprobe { pf, on: false },
+                    reason: String::new(),
+                    needs: vec![],
+                    inverse: None,
+                    postcondition: penstock_plan::Fact::Autoprobe { pf, on: false },
+                    best_effort: false,
+                    guest: None,
+                };
+                let sriov = inventory.pf(pf).unwrap().sriov.as_ref().unwrap();
+                step.inverse = Some(Action::SetAutoprobe { pf, on: sriov.autoprobe });
+                plan.steps.push(step);
+            });
+            let findings = check(&model, &inventory, &damaged);
+            prop_assert!(findings.iter().any(|finding| finding.message.contains("externally managed")));
         }
     }
 

@@ -160,7 +160,7 @@ fn nic(model: &Model, inventory: &Inventory, name: &NicName, bdf: Option<Bdf>, e
                 mac: settings
                     .mac
                     .or_else(|| found.and_then(|vf| vf.present.as_ref()).and_then(interface_mac))
-                    .or_else(|| mac.map(|pf| Mac::derived(pf, index))),
+                    .or_else(|| wanted.vf_mac(None, mac, index)),
             }
         })
         .collect();

@@ -245,7 +245,7 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
     let mut present = machine.inventory();
     let taken = present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf;
     let stranger =
-        penstock_model::inventory::FoundGuest { running: true, suspended: false, functions: vec![taken] };
+        penstock_model::inventory::FoundGuest { running: true, functions: vec![taken], ..Default::default() };
     present.guests.insert(guest("stranger"), stranger);
     let state = run.state(false);
     let way = way_back(&[Taken { id: RunId(1), plan: &run.plan, state: &state }], &present);

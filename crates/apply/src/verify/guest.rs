@@ -74,7 +74,7 @@ fn inside(scene: &Scene<'_>, guest: &GuestName, function: &Function, reached: bo
     let wanted_mac = match function.name.vf {
         Some(index) => {
             let wanted = scene.wanted_mac(&function.name.nic, index, function.settings.mac);
-            if wanted.is_none() {
+            if wanted.is_none() && !scene.model.nics[&function.name.nic].externally_managed {
                 let why = "the PF has no known MAC to derive it from".to_owned();
                 page.blind("mac", "the derived address", Blind::Unknown(why));
             }

@@ -74,10 +74,14 @@ fn count(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) {
             let seen = format!("sriov_numvfs says {}, and {links} exist", sriov.num_vfs);
             page.put("vfs", wanted, seen, Outcome::Fail);
         }
+        Ok(_) if scene.model.nics[name].externally_managed => {
+            let outcome = if sriov.num_vfs >= wanted { Outcome::Pass } else { Outcome::Fail };
+            page.put("vfs", format!("{wanted} or more"), sriov.num_vfs, outcome);
+        }
         Ok(_) => page.compare("vfs", wanted, Ok(sriov.num_vfs)),
         Err(blind) => page.blind("vfs", wanted, blind),
     }
-    if wanted > 0 {
+    if wanted > 0 && !scene.model.nics[name].externally_managed {
         page.compare("autoprobe", "off", Ok(on(sriov.autoprobe)));
     }
 }
@@ -92,7 +96,7 @@ fn physical(scene: &Scene<'_>, pf: &FunctionName, reached: bool, page: &mut Page
     }
     let needed = guest::Needed {
         mtu: nic.mtu,
-        up: nic.vfs > 0 || reached,
+        up: (nic.vfs > 0 && !nic.externally_managed) || reached,
         carrier: reached,
         addresses: &nic.addresses,
     };
@@ -151,12 +155,18 @@ fn mac(
     page: &mut Page<'_>,
 ) {
     let Some(index) = function.vf else { return };
+    let external = scene.model.nics[&function.nic].externally_managed;
     let Some(wanted) = scene.wanted_mac(&function.nic, index, settings.mac) else {
+        if external {
+            return;
+        }
         let why = "the PF has no known MAC to derive it from".to_owned();
         page.blind("mac", "the derived address", Blind::Unknown(why));
         return;
     };
     match state {
+        // Whoever manages the NIC may have left it to the VF's own interface, which is judged inside its guest.
+        Ok(state) if external && owned && state.mac.is_zero() => (),
         Ok(state) => page.compare("mac", wanted, Ok(state.mac)),
         Err(Blind::Unsupported(_)) if owned => (),
         Err(Blind::Unsupported(why)) => match scene.interface(function) {

@@ -287,7 +287,8 @@ impl<'a> Scene<'a> {
 
     /// The MAC address that a VF is to have: the one given, else the one derived.
     pub fn wanted_mac(&self, nic: &NicName, vf: penstock_model::VfIndex, given: Option<Mac>) -> Option<Mac> {
-        given.or_else(|| Some(Mac::derived(self.pf(nic)?.permanent_mac?, vf)))
+        let pf = self.pf(nic).and_then(|pf| pf.permanent_mac);
+        self.model.nics.get(nic)?.vf_mac(given, pf, vf)
     }
 }
 

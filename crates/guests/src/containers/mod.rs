@@ -82,6 +82,7 @@ impl Containers {
                 running: status.pid.is_some(),
                 suspended: false,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
+                home_drivers: status.home_drivers(),
             };
             (guest, found)
         });

@@ -100,6 +100,7 @@ impl Vms {
                 running: status.pid.is_some(),
                 suspended: status.condition == Condition::Suspended,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
+                home_drivers: status.home_drivers(),
             };
             (guest, found)
         });

@@ -60,7 +60,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         return;
     }
     for (name, nic) in &model.nics {
-        let Some(pf) = nic.matching.mac.filter(|mac| unusable(*mac).is_none()) else {
+        let derives = |mac: &Mac| unusable(*mac).is_none() && !nic.externally_managed;
+        let Some(pf) = nic.matching.mac.filter(derives) else {
             continue;
         };
         for index in (0..nic.vfs).map_while(VfIndex::new) {

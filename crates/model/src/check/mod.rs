@@ -4,6 +4,7 @@ mod address;
 mod board;
 mod cpus;
 mod device;
+mod external;
 mod function;
 mod generate;
 mod guest;
@@ -101,6 +102,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         Model { machine: machine.to_string(), nics, guests, measure, expect, board: build_board(board) };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
+    external::check(&mut subject);
     function::check(&mut subject);
     mac::check(&mut subject);
     address::check(&mut subject);
@@ -162,6 +164,7 @@ fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) 
     Nic {
         matching: document.matching,
         vfs: document.vfs.unwrap_or(highest.map_or(0, |index| index + 1)),
+        externally_managed: document.externally_managed.unwrap_or_default(),
         loopback: document.loopback,
         mtu: document.mtu,
         interface: document.interface,

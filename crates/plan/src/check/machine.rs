@@ -1,6 +1,6 @@
 //! A machine as far as a plan can change it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, GuestName, InterfaceName, Inventory, Mac, VfAttribute, VfIndex,
@@ -298,9 +298,11 @@ impl Machine {
             }
             self.users.insert(*function, guest.clone());
         }
-        self.inventory
-            .guests
-            .insert(guest.clone(), FoundGuest { running: true, suspended: false, functions });
+        let home_drivers = self.home_drivers(guest);
+        self.inventory.guests.insert(
+            guest.clone(),
+            FoundGuest { running: true, functions, home_drivers, ..FoundGuest::default() },
+        );
     }
 
     fn suspend(&mut self, guest: &GuestName, suspended: bool) {
@@ -329,7 +331,19 @@ impl Machine {
                 *slot = back;
             }
         }
-        self.inventory.guests.insert(guest.clone(), FoundGuest::default());
+        let home_drivers = self.home_drivers(guest);
+        self.inventory.guests.insert(guest.clone(), FoundGuest { home_drivers, ..FoundGuest::default() });
+    }
+
+    /// The drivers that go back to a guest's functions: as it was defined in this plan, else as it was found.
+    fn home_drivers(&self, guest: &GuestName) -> BTreeMap<Bdf, String> {
+        match self.definitions.get(guest) {
+            Some(definition) => {
+                let functions = definition.functions.iter();
+                functions.filter_map(|owned| Some((owned.function, owned.home_driver.clone()?))).collect()
+            }
+            None => self.guest(guest).map(|found| found.home_drivers.clone()).unwrap_or_default(),
+        }
     }
 }
 

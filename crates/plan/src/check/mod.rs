@@ -5,6 +5,7 @@
 
 mod causes;
 mod definition;
+mod external;
 mod machine;
 mod result;
 mod rules;
@@ -73,6 +74,7 @@ fn play(
     for (position, step) in plan.steps.iter().enumerate() {
         let mut messages = step::shape(position, step);
         messages.extend(rules.broken(&machine, step));
+        messages.extend(external::touched(&machine, model, plan, step));
         messages.extend(step::way_back(&machine, model, step));
         messages.extend(causes.forgotten(&machine, model, position, step));
         findings.extend(messages.into_iter().map(|message| Finding { step: Some(step.id), message }));

@@ -10,6 +10,7 @@ use penstock_model::{
 use super::{
     Finding,
     definition::defined,
+    external,
     machine::{Machine, has_attribute, reports_attributes},
     rules::{VFIO, bound_for_network},
 };
@@ -93,6 +94,10 @@ impl Judge<'_> {
         }
         let (count, autoprobe) =
             pf.sriov.as_ref().map_or((0, false), |sriov| (sriov.num_vfs, sriov.autoprobe));
+        if nic.externally_managed {
+            wrong.extend(external::changed(name, nic, before, pf));
+            return wrong;
+        }
         if count != nic.vfs {
             wrong.push(format!("{name} has {count} VFs, and is to have {}", nic.vfs));
         }
@@ -109,7 +114,7 @@ impl Judge<'_> {
     }
 
     fn interface(&self, name: &NicName, nic: &Nic, pf: &Pf) -> Vec<String> {
-        if self.was_used(pf.bdf) {
+        if self.was_used(pf.bdf) || nic.externally_managed {
             return Vec::new();
         }
         let own = FunctionName { nic: name.clone(), vf: None };
@@ -149,7 +154,9 @@ impl Judge<'_> {
 
     fn vfs(&self, name: &NicName, pf: &Pf) -> Vec<String> {
         let mut wrong = Vec::new();
-        let keeps = pf.driver.as_deref().is_some_and(reports_attributes) && !self.was_used(pf.bdf);
+        let external = self.model.nics[name].externally_managed;
+        let keeps =
+            pf.driver.as_deref().is_some_and(reports_attributes) && !self.was_used(pf.bdf) && !external;
         let before = self.inventory.pf(pf.bdf);
         let base = before.and_then(|pf| pf.permanent_mac).or(self.model.nics[name].matching.mac);
         for (index, settings) in self.model.vfs(name) {
@@ -164,7 +171,8 @@ impl Judge<'_> {
                 continue;
             }
             let mut settings = settings.clone();
-            settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
+            let derived = || base.filter(|_| !external).map(|base| Mac::derived(base, index));
+            settings.mac = settings.mac.or_else(derived);
             if let Some(guest) = owner {
                 let to_vm = self.model.guests[guest].kind == GuestKind::Vm;
                 let bound = match to_vm {
@@ -178,14 +186,14 @@ impl Judge<'_> {
                     ));
                 }
                 let inside = self.machine.taken(vf.bdf).map(|interface| interface.mac);
-                if !to_vm && settings.mac.is_some() && inside != settings.mac {
+                if !to_vm && settings.mac.is_some() && !external && inside != settings.mac {
                     wrong.push(format!("{guest} got {name}#{index} with another MAC than the model wants"));
                 }
             }
             // A VF that no guest owns is none of ours: it keeps the driver that it had.
             let kept = before
                 .and_then(|pf| pf.sriov.as_ref())
-                .filter(|sriov| sriov.num_vfs == self.model.nics[name].vfs);
+                .filter(|sriov| external || sriov.num_vfs == self.model.nics[name].vfs);
             let had = kept.and_then(|sriov| sriov.vfs.get(usize::from(index.get()))?.present.as_ref());
             if owner.is_none() && had.is_some_and(|had| had.driver != present.driver) {
                 wrong.push(format!("{name}#{index} belongs to no guest and does not keep its driver"));
@@ -275,8 +283,16 @@ impl Judge<'_> {
                 .nics
                 .get(&model.name.nic)
                 .and_then(|nic| nic.matching.mac));
-            let derived = || Some(Mac::derived(base?, model.name.vf?));
-            let same = got.function == *bdf
+            let outside = self.model.nics.get(&model.name.nic).is_some_and(|nic| nic.externally_managed);
+            let derived = || match outside {
+                true => external::given_mac(before?, *bdf),
+                false => Some(Mac::derived(base?, model.name.vf?)),
+            };
+            let home = before.filter(|_| outside).and_then(|pf| external::driver(pf, *bdf));
+            // One that was defined before may have had the function before.
+            let comes_home = self.inventory.guests.contains_key(name) || got.home_driver.as_deref() == home;
+            let same = comes_home
+                && got.function == *bdf
                 && got.interface == model.interface
                 && got.addresses == model.addresses
                 && got.mtu == model.mtu

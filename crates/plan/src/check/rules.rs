@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex};
+use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex, inventory::Pf};
 
 use super::{
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
@@ -220,7 +220,8 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
     let mut all = HashMap::new();
     for (name, nic) in &model.nics {
         let pf = plan.nics.get(name).and_then(|bdf| inventory.pf(*bdf));
-        let Some(pf) = pf.filter(|pf| pf.driver.as_deref().is_some_and(reports_attributes)) else {
+        let sets = |pf: &&Pf| pf.driver.as_deref().is_some_and(reports_attributes) && !nic.externally_managed;
+        let Some(pf) = pf.filter(sets) else {
             continue;
         };
         let base = pf.permanent_mac.or(nic.matching.mac);

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use minijinja::{Value, value::Serde};
 use penstock_model::{
     Bdf, Diagnostic, Diagnostics, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Mac,
-    Model, Nic, NicName, Path, VlanId, inventory::Pf,
+    Model, Nic, NicName, Path, VfIndex, VlanId, inventory::Pf,
 };
 use serde::Serialize;
 
@@ -46,7 +46,8 @@ impl Known {
             let mut lacking = (own.is_none() && owned.contains_key(name)).then(|| name.to_string());
             for (index, settings) in model.vfs(name) {
                 let function = FunctionName { nic: name.clone(), vf: Some(index) };
-                let mac = settings.mac.or_else(|| permanent.map(|pf| Mac::derived(pf, index)));
+                let mac =
+                    nic.vf_mac(settings.mac, permanent, index).or_else(|| given_outside(nic, pf?, index));
                 if mac.is_none() && lacking.is_none() {
                     lacking = Some(function.to_string());
                 }
@@ -65,6 +66,12 @@ impl Known {
     fn get(&self, function: &FunctionName) -> Place {
         self.places.get(function).copied().unwrap_or(Place { mac: None, bdf: None })
     }
+}
+
+/// The address that a VF was given by whoever manages its NIC.
+fn given_outside(nic: &Nic, pf: &Pf, index: VfIndex) -> Option<Mac> {
+    let vfs = &pf.sriov.as_ref().filter(|_| nic.externally_managed)?.vfs;
+    vfs.iter().find(|vf| vf.index == index)?.given_mac()
 }
 
 fn vf_address(pf: &Pf, index: u16) -> Option<Bdf> {

@@ -126,7 +126,7 @@ impl Machine {
         for (name, n) in USERS {
             if world.get(&format!("guest {name}")).is_some_and(|condition| condition == "running") {
                 let function = present.pfs[n].sriov.as_ref().unwrap().vfs[0].bdf;
-                let found = FoundGuest { running: true, suspended: false, functions: vec![function] };
+                let found = FoundGuest { running: true, functions: vec![function], ..FoundGuest::default() };
                 present.guests.insert(guest(name), found);
             }
         }

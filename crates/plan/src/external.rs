@@ -1,0 +1,82 @@
+//! NICs whose VFs somebody else makes: what has to be there before guests get them. Nothing of such a NIC is changed.
+
+use penstock_model::{Mac, Path};
+
+use crate::{
+    error::error,
+    guest::Starting,
+    planner::{Planner, vf_name},
+    wanted::{WantedNic, WantedVf},
+};
+
+/// Says so when there are fewer VFs than the model uses: nobody here makes them.
+pub fn vfs_are_there(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    let Some(sriov) = nic.sriov() else { return };
+    let (name, pf, wanted) = (nic.name, nic.pf.bdf, nic.nic.vfs);
+    if nic.vfs.iter().all(|vf| vf.found.present.is_some()) && sriov.num_vfs >= wanted {
+        return;
+    }
+    planner.messages.0.push(error(
+        Path::of(["nics", name.as_str(), "vfs"]),
+        format!(
+            "{name} is to have {wanted} VFs, and {pf} has {}; it is externally managed, so that penstock makes none",
+            sriov.num_vfs
+        ),
+        Some(format!(
+            "have whoever manages it make {wanted} (at the end, somebody writes that to /sys/bus/pci/devices/{pf}/sriov_numvfs); or remove `externally_managed`"
+        )),
+    ));
+}
+
+/// Says what stands in the way of guests that are to start with such VFs.
+pub fn usable(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
+    for guest in starting.iter().filter(|guest| !guest.suspended) {
+        for (nic, vf, function) in guest.vfs().filter(|(nic, ..)| nic.nic.externally_managed) {
+            up(planner, nic);
+            let Some(wanted) = function.settings.mac else { continue };
+            if let Some(seen) = seen_mac(nic, vf).filter(|seen| *seen != wanted) {
+                let position = guest.guest.functions.iter().position(|other| other.name == function.name);
+                let path = Path::of(["guests", guest.name.as_str(), "functions"]);
+                planner.messages.0.push(error(
+                    path.join(position.unwrap_or_default()).join("mac"),
+                    format!(
+                        "{} has the MAC {seen}, not {wanted}; {} is externally managed, so that penstock does not set it",
+                        vf_name(nic.name, vf.index),
+                        nic.name
+                    ),
+                    Some("have whoever manages the NIC set it, or leave `mac` out".to_owned()),
+                ));
+            }
+        }
+    }
+}
+
+/// A PF that is down keeps its VFs without a link, and some VF drivers from binding.
+fn up(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    if planner.user(nic.pf.bdf).is_some() {
+        return;
+    }
+    let (name, pf) = (nic.name, nic.pf.bdf);
+    match &nic.pf.interface {
+        Some(found) if found.up => {}
+        Some(found) => planner.lack(
+            format!("{name}'s interface {} is down, and its VFs need it up; it is externally managed, so that penstock leaves it down", found.name),
+            format!("have whoever manages it bring it up: ip link set {} up", found.name),
+        ),
+        None => planner.lack(
+            format!("{name} is {pf}, which has no network interface here, and its VFs need that up"),
+            "have whoever manages it bring its interface back".to_owned(),
+        ),
+    }
+}
+
+/// The MAC that a VF has, as far as it will keep it in a guest.
+fn seen_mac(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
+    let own = || {
+        let present = nic.present(vf)?;
+        let network = nic.driver.map(|driver| driver.vf_driver);
+        let stays = present.driver.as_deref() == network;
+        present.interface.as_ref().filter(|_| stays).map(|interface| interface.mac)
+    };
+    vf.found.given_mac().or_else(own)
+}
