@@ -97,6 +97,15 @@ impl Measurements {
         let measured = self.cells.iter().filter(|cell| cell.measured().is_some()).count();
         (measured, self.cells.len() - measured)
     }
+
+    /// Whether they are as was wanted: when the model expects something, whether all of that holds; else whether something was
+    /// measured and nothing is missing.
+    pub fn holds(&self) -> bool {
+        match self.rulings.as_slice() {
+            [] => matches!(self.counts(), (1.., 0)),
+            rulings => rulings.iter().all(|ruling| ruling.told == Told::Holds),
+        }
+    }
 }
 
 /// When measuring a cell stops: when the interval of its main metric is tight enough after at least `minimum` samples, or

@@ -229,16 +229,13 @@ pub enum ReadError {
 impl Evidence {
     /// Whether all that was asked for is so: the machine is as the model says, and measures up to it.
     ///
-    /// At least one verdict was given or one cell measured; every verdict [holds](Verdict::holds), every step of the plan went
-    /// through, every `expect:` line [holds](penstock_model::measurement::Told::Holds), no cell that was to be measured is
-    /// missing, and the exit status is not known to be another than 0.
+    /// At least one verdict was given or something was measured; every verdict [holds](Verdict::holds), every step of the plan
+    /// went through, what was measured [holds](Measurements::holds), and the exit status is not known to be another than 0.
     pub fn holds(&self) -> bool {
-        let measured = self.measurements.as_ref().map(Measurements::counts);
-        (!self.verdicts.is_empty() || measured.is_some_and(|(measured, _)| measured > 0))
+        (!self.verdicts.is_empty() || self.measurements.is_some())
             && self.verdicts.iter().all(Verdict::holds)
             && self.steps.iter().all(|step| step.outcome.holds())
-            && measured.is_none_or(|(_, missing)| missing == 0)
-            && self.told(Told::Holds) == self.rulings().len()
+            && self.measurements.as_ref().is_none_or(Measurements::holds)
             && self.run.exit.is_none_or(|status| status == 0)
     }
 

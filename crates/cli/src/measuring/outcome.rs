@@ -12,15 +12,9 @@ const WIDTH: usize = 110;
 /// No more reasons than this are listed.
 const REASONS: usize = 8;
 
-/// Whether it holds: when the model expects something, whether all of that holds; else whether something was measured and
-/// nothing is missing.
+/// The exit status that they come to.
 pub fn status(measurements: &Measurements) -> Status {
-    let (measured, missing) = measurements.counts();
-    let holds = match measurements.rulings.as_slice() {
-        [] => measured > 0 && missing == 0,
-        rulings => rulings.iter().all(|ruling| ruling.told == Told::Holds),
-    };
-    if holds { Status::Holds } else { Status::DoesNotHold }
+    if measurements.holds() { Status::Holds } else { Status::DoesNotHold }
 }
 
 /// The table of what is known best, each `expect:` line, and what is missing.

@@ -92,6 +92,16 @@ fn everything_goes_through_json_and_back() {
     assert!(json.contains(r#""p99.9":50.25"#), "{json}");
     assert!(json.contains(r#""missing":"the peer is gone""#), "{json}");
     assert_eq!(measurements.counts(), (1, 1));
+    assert!(!measurements.holds(), "its lines cannot be told");
+    let all_that_was_measured = measurements.cells[..1].to_vec();
+    let with = |cells: &[Cell], told: &[Told]| {
+        let ruling = |told: &Told| Ruling { told: *told, ..measurements.rulings[0].clone() };
+        let rulings = told.iter().map(ruling).collect();
+        Measurements { cells: cells.to_vec(), rulings, ..Measurements::default() }.holds()
+    };
+    assert!(with(&measurements.cells, &[Told::Holds]), "the lines decide, whatever else is missing");
+    assert!(!with(&all_that_was_measured, &[Told::Holds, Told::DoesNotHold]));
+    assert!(!with(&measurements.cells, &[]) && with(&all_that_was_measured, &[]) && !with(&[], &[]));
     assert_eq!(measurements.cell("one").unwrap().measured().unwrap().values(Metric::Throughput).count(), 1);
 }
 
