@@ -80,6 +80,14 @@ fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
     if let Some(sriov) = &pf.sriov {
         vfs(sriov, out);
     }
+    let functions = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).map(|vf| vf.bdf);
+    let chosen: Vec<String> = std::iter::once(pf.bdf)
+        .chain(functions)
+        .filter_map(|bdf| Some(format!("{bdf} {}", inventory.chosen_drivers.get(&bdf)?)))
+        .collect();
+    if !chosen.is_empty() {
+        wrapped(out, "    ", &format!("chosen with driverctl: {}", chosen.join(", ")));
+    }
 }
 
 /// Who else is in an IOMMU group: whoever gets one of them gets all.

@@ -18,6 +18,7 @@ use crate::{
     settings::Settings,
 };
 
+mod overrides;
 pub mod runs;
 
 /// A machine that Penstock runs on, or a recorded tree of one.
@@ -63,6 +64,7 @@ impl Machine {
         }));
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
+        self.find_own_overrides(&mut inventory);
         Ok(inventory)
     }
 

@@ -14,10 +14,11 @@ use crate::{
     Command, InterfaceReport, Root,
     files::{self, FileError},
     running::holders,
+    scan::overrides,
 };
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
-/// function when it is probed again; for every other driver it is cleared, since a forgotten one blocks all others.
+/// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
 
 /// How long the kernel may take to load a driver's module.
@@ -71,10 +72,14 @@ impl PciFunction {
     ///
     /// The driver is named to `driver_override` first: a VF whose PF has `sriov_drivers_autoprobe` off is bound to
     /// nothing else (`drivers/pci/pci-driver.c`, `pci_device_can_probe`). A driver that is not loaded is loaded.
+    ///
+    /// An override that somebody else has set stays where it names the driver that is bound, and wherever `driverctl` keeps
+    /// it for good.
     pub fn set_driver(&self, driver: Option<&str>) -> Result<(), PciError> {
         let bound = self.driver()?;
+        let before = self.driver_override()?;
         if driver.is_some() && bound.as_deref() == driver {
-            return self.settle_override(driver);
+            return self.settle_override(driver, before.as_deref());
         }
         if !self.exists() {
             return Err(PciError::Missing { function: self.bdf });
@@ -87,10 +92,10 @@ impl PciFunction {
             self.unbind(&bound)?;
         }
         match driver {
-            None => self.settle_override(None),
+            None => self.settle_override(None, before.as_deref()),
             Some(driver) => {
                 let outcome = self.bind(driver);
-                let settled = self.settle_override(outcome.is_ok().then_some(driver));
+                let settled = self.settle_override(outcome.is_ok().then_some(driver), before.as_deref());
                 outcome.and(settled)
             }
         }
@@ -173,14 +178,28 @@ impl PciFunction {
         }
     }
 
-    /// Clears `driver_override` unless `driver` wants it kept.
-    fn settle_override(&self, driver: Option<&str>) -> Result<(), PciError> {
-        let kept = driver.is_some_and(|driver| PASS_THROUGH.contains(&driver));
-        if kept || self.driver_override()?.is_none() {
+    /// Clears `driver_override` where it is ours, now that `driver` is bound; `before` is what it was when we came.
+    fn settle_override(&self, driver: Option<&str>, before: Option<&str>) -> Result<(), PciError> {
+        let Some(now) = self.driver_override()? else { return Ok(()) };
+        let passes = PASS_THROUGH.contains(&now.as_str());
+        let kept = match driver {
+            Some(driver) => (passes && now == driver) || (!passes && before == Some(driver)),
+            None => false,
+        };
+        if kept || self.chosen_driver().as_ref() == Some(&now) {
             return Ok(());
         }
         let attempt = format!("clear the driver override of {}", self.bdf);
         self.write(&attempt, "driver_override", "\n")
+    }
+
+    /// The driver that the operator has chosen for it for good with `driverctl`.
+    fn chosen_driver(&self) -> Option<String> {
+        let read = |name: String| {
+            files::read_to_string(self.root.path(format!("{}/{name}", overrides::DIRECTORY))).ok()
+        };
+        let text = read(format!("pci-{}", self.bdf)).or_else(|| read(self.bdf.to_string()))?;
+        Some(text.trim().to_owned())
     }
 
     /// VFs that the driver allows (`sriov_totalvfs`); `None` without SR-IOV.

@@ -247,10 +247,12 @@ fn a_driver_that_does_not_take_the_function_leaves_no_override() {
 }
 
 #[test]
-fn a_bound_driver_keeps_its_override_only_for_pass_through() {
-    for (driver, kept) in [("vfio-pci", true), ("igbvf", false)] {
+fn a_bound_driver_keeps_the_override_that_names_it() {
+    for (driver, set, kept) in
+        [("vfio-pci", "vfio-pci", true), ("igbvf", "igbvf", true), ("igbvf", "vfio-pci", false)]
+    {
         let tree = Tree::new();
-        tree.write(VF, "driver_override", driver);
+        tree.write(VF, "driver_override", set);
         tree.link(VF, "driver", &format!("../../drivers/{driver}"));
         tree.file(&format!("sys/bus/pci/drivers/{driver}/unbind"), "");
         let vf = tree.function(VF);
@@ -258,6 +260,21 @@ fn a_bound_driver_keeps_its_override_only_for_pass_through() {
         vf.set_driver(Some(driver)).unwrap();
         assert_eq!(tree.override_cleared(), !kept);
         assert_eq!(tree.read(&format!("sys/bus/pci/drivers/{driver}/unbind")), "", "it was left alone");
+    }
+}
+
+#[test]
+fn what_driverctl_keeps_is_not_cleared() {
+    for name in [format!("pci-{VF}"), VF.to_owned()] {
+        for (chosen, kept) in [("vfio-pci", true), ("igbvf", false)] {
+            let tree = Tree::new();
+            tree.file(&format!("etc/driverctl.d/{name}"), &format!("{chosen}\n"));
+            tree.write(VF, "driver_override", "vfio-pci");
+            tree.file("sys/bus/pci/drivers/vfio-pci/unbind", "");
+            tree.link(VF, "driver", "../../drivers/vfio-pci");
+            tree.function(VF).set_driver(None).unwrap();
+            assert_eq!(tree.override_cleared(), !kept, "{name} {chosen}");
+        }
     }
 }
 

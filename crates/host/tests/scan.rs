@@ -94,6 +94,30 @@ fn who_else_is_in_a_group_is_known_by_class_and_driver() {
 }
 
 #[test]
+fn drivers_that_were_chosen_with_driverctl_are_read() {
+    let tree = tempfile::tempdir().unwrap();
+    let directory = tree.path().join("etc/driverctl.d");
+    fs::create_dir_all(&directory).unwrap();
+    for (name, text) in [
+        ("pci-0000:02:10.0", "vfio-pci\n"),
+        ("0000:02:10.2", "none"),
+        ("pci-0000:02:10.4", ""),
+        ("pci-0000:02:10.6", "../../evil\n"),
+        ("pci-0000:02:11.0", "a\nb\n"),
+        ("vmbus-1-2-3", "uio_hv_generic\n"),
+        ("pci-nonsense", "vfio-pci\n"),
+    ] {
+        fs::write(directory.join(name), text).unwrap();
+    }
+    let inventory = scan(&Root::at(tree.path()), None);
+    let chosen: Vec<String> =
+        inventory.chosen_drivers.iter().map(|(bdf, driver)| format!("{bdf} {driver}")).collect();
+    assert_eq!(chosen, ["0000:02:10.0 vfio-pci", "0000:02:10.2 none"]);
+    let odd = inventory.unknown.iter().filter(|note| note.contains("driverctl.d")).count();
+    assert_eq!(odd, 2, "{:?}", inventory.unknown);
+}
+
+#[test]
 fn a_machine_without_pci_says_so() {
     let tree = tempfile::tempdir().unwrap();
     let inventory = scan(&Root::at(tree.path()), None);

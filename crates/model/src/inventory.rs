@@ -5,7 +5,7 @@
 
 mod lifelines;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::lifelines::{
     Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline,
@@ -44,6 +44,14 @@ pub struct Inventory {
     /// Members of IOMMU groups that are none of the functions above and no VFs, by PCI address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<Bdf, OtherFunction>,
+    /// The drivers that the operator has chosen for functions for good with `driverctl` (`/etc/driverctl.d`), by PCI address;
+    /// `none` for no driver at all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chosen_drivers: BTreeMap<Bdf, String>,
+    /// Functions whose `driver_override` an earlier run of ours set and did not come to clear. `scan` alone leaves it empty;
+    /// the binary fills it in.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub own_overrides: BTreeSet<Bdf>,
     /// Guests of ours that are defined here. `scan` alone leaves it empty; the binary fills it in.
     pub guests: BTreeMap<GuestName, FoundGuest>,
     /// The text of the files that the model's `generate` names, by absolute path; one that is not there is left out.

@@ -9,7 +9,7 @@ use crate::{
     definition::define,
     draft::{Made, Sketch},
     drivers::VFIO,
-    external, fits, nic,
+    external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
     vfs,
     waits::Waits,
@@ -223,6 +223,9 @@ fn bind(
         return;
     }
     let (name, who) = (guest.name, vf_name(nic.name, vf.index));
+    if !overrides::allow(planner, nic, vf, driver, name) {
+        return;
+    }
     if let Some(other) = &present {
         let why = format!("{name} uses {who} through {driver}, not {other}");
         vfs::unbind(planner, nic, vf, other, why);

@@ -19,6 +19,7 @@ pub mod generate;
 mod guest;
 mod nic;
 mod order;
+mod overrides;
 mod planner;
 mod planning;
 mod render;

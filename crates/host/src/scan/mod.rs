@@ -11,6 +11,7 @@ mod interfaces;
 mod kernel;
 pub mod lifelines;
 pub mod names;
+pub(crate) mod overrides;
 mod reader;
 mod sriov;
 
@@ -56,6 +57,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         pfs: functions::pfs(&functions, &mut reader, &mut interfaces),
         nvme: functions::nvme(&functions, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
+        chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()
     };
     inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);

@@ -49,7 +49,18 @@ impl<'a> Rules<'a> {
             Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
             Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
             Action::SetVfAttribute { pf, vf, .. } => attribute(machine, *pf, *vf),
-            Action::SetDriver { function, driver } => self.driver(machine, *function, driver.as_deref()),
+            Action::SetDriver { function, driver } => {
+                let mut broken = self.driver(machine, *function, driver.as_deref());
+                let chosen = machine.inventory.chosen_drivers.get(function);
+                let for_guest = self.wanted == Wanted::AsTheModelSays && step.guest.is_some();
+                if let (Some(chosen), Some(driver), true) = (chosen, driver, for_guest)
+                    && chosen != driver
+                {
+                    broken
+                        .push(format!("{function} is bound to {driver}, and driverctl has {chosen} for it"));
+                }
+                broken
+            }
             Action::ResetFunction { function } => reset(machine, *function),
             Action::SetSwitchMode { pf, .. } => on_host(machine, *pf),
             Action::DefineGuest(definition) => define(machine, definition),
