@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{Command, Place, files, interrupt, process::Background, running::Running};
+use penstock_host::{
+    Command, Place, files, interrupt,
+    process::{Background, quoted},
+    running::Running,
+};
 
 use penstock_model::GuestName;
 
@@ -24,7 +28,7 @@ use crate::{
     machine::{self, Machine, READY, Run},
     progress::{Listener, Progress},
     saved::{self, Saved},
-    shell::{self, Shell},
+    shell::Shell,
 };
 
 /// How a board is to be brought up.
@@ -260,7 +264,7 @@ impl Board {
         if words.is_empty() {
             return ssh;
         }
-        ssh.arg("--").arg(words.iter().map(|word| shell::quoted(word)).collect::<Vec<_>>().join(" "))
+        ssh.arg("--").arg(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// The command that attaches this terminal to the console of `guest`, as the account that may do nothing else.

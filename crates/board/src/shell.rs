@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{Command, files, process};
+use penstock_host::{Command, files, process, process::quoted};
 
 use crate::error::BoardError;
 
@@ -131,11 +131,6 @@ impl Shell {
             None => remote,
         }
     }
-}
-
-/// One word for a POSIX shell.
-pub fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

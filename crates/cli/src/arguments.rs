@@ -3,6 +3,7 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
+    num::NonZeroUsize,
     path::PathBuf,
     str::FromStr,
     time::Duration,
@@ -17,6 +18,8 @@ use penstock_model::{
     names::NameError,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::{model_file::Brought, remote::hosts::Host};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
@@ -41,6 +44,9 @@ pub struct Common {
     /// Say only what went wrong
     #[arg(long, short, global = true)]
     pub quiet: bool,
+    /// Work for the Penstock at the other end of standard input and output
+    #[arg(long, global = true, hide = true)]
+    pub attended: bool,
 }
 
 /// The verbs.
@@ -70,7 +76,7 @@ pub enum Verb {
     /// Take an earlier run back: the last that has left anything, or the one that is named
     Undo(Undo),
     /// Show the guests of this machine
-    Status,
+    Status(Machines),
     /// Show a guest's console, from before you looked, and write to it
     Console(Console),
     /// Measure every path between the model's functions, and what it costs against a bridge; storage too
@@ -89,6 +95,63 @@ pub enum Verb {
     Inside(Inside),
 }
 
+impl Verb {
+    /// The machines that it is for, where it can be for others than this one.
+    pub fn machines(&self) -> Option<&Machines> {
+        match self {
+            Verb::Scan(Scan { machines, .. })
+            | Verb::Check(Check { machines, .. })
+            | Verb::Plan(Plan { machines, .. })
+            | Verb::Apply(Apply { machines, .. })
+            | Verb::Verify(Verify { machines, .. })
+            | Verb::Start(Guests { machines, .. })
+            | Verb::Stop(Guests { machines, .. })
+            | Verb::Confirm(Confirm { machines, .. })
+            | Verb::Undo(Undo { machines, .. })
+            | Verb::Status(machines) => Some(machines),
+            _ => None,
+        }
+    }
+
+    /// The model that it is about.
+    pub fn subject(&mut self) -> Option<&mut Subject> {
+        match self {
+            Verb::Check(Check { subject, .. })
+            | Verb::Plan(Plan { subject, .. })
+            | Verb::Apply(Apply { subject, .. })
+            | Verb::Verify(Verify { subject, .. })
+            | Verb::Start(Guests { subject, .. })
+            | Verb::Stop(Guests { subject, .. }) => Some(subject),
+            _ => None,
+        }
+    }
+}
+
+/// Other machines, over the user's own OpenSSH.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Machines {
+    /// Do it on this machine instead, over SSH; several with commas, or once for each
+    #[arg(long = "host", value_name = "USER@MACHINE", value_delimiter = ',', help_heading = OTHERS)]
+    pub hosts: Vec<Host>,
+    /// And on the machines in this file: one a line, `#` begins a comment
+    #[arg(long, value_name = "FILE", help_heading = OTHERS)]
+    pub hosts_from: Option<PathBuf>,
+    /// Become root there with `sudo -n`
+    #[arg(long, help_heading = OTHERS)]
+    pub sudo: bool,
+    /// Be at no more of them at a time [default: 8]
+    #[arg(long, value_name = "N", help_heading = OTHERS)]
+    pub at_most: Option<NonZeroUsize>,
+    /// Begin with no further one when one has failed
+    #[arg(long, help_heading = OTHERS)]
+    pub stop_on_failure: bool,
+    /// Take this file for the configuration of `ssh`
+    #[arg(long, value_name = "FILE", help_heading = OTHERS)]
+    pub ssh_config: Option<PathBuf>,
+}
+
+const OTHERS: &str = "Other machines";
+
 /// The model, and where on this machine its NICs are.
 #[derive(Debug, Args)]
 pub struct Subject {
@@ -97,6 +160,9 @@ pub struct Subject {
     /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
     #[arg(long = "nic", value_name = "NAME=MAC")]
     pub nics: Vec<NicAt>,
+    /// What the Penstock that this one works for has brought along, in place of the file
+    #[arg(skip)]
+    pub brought: Option<Brought>,
 }
 
 /// A NIC of the model and the permanent MAC address of the PF that it is: `NET0=0c:c4:7a:9a:61:ea`.
@@ -132,6 +198,9 @@ pub struct Scan {
     /// Read a recorded tree instead of this machine: a directory that holds sys and proc
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `check`
@@ -146,6 +215,9 @@ pub struct Check {
     /// Also check it against this machine
     #[arg(long)]
     pub here: bool,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `generate`
@@ -180,6 +252,9 @@ pub struct Plan {
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `apply`
@@ -194,6 +269,9 @@ pub struct Apply {
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// Dangers that are allowed.
@@ -213,6 +291,9 @@ pub struct Verify {
     /// How long a link may take to come up, and a frame to arrive, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub patience: u64,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `start` and `stop`
@@ -226,6 +307,9 @@ pub struct Guests {
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 fn at_least_a_second(text: &str) -> Result<Duration, String> {
@@ -241,6 +325,9 @@ fn at_least_a_second(text: &str) -> Result<Duration, String> {
 pub struct Confirm {
     /// The run, by its number; the last that waits when none is named
     pub run: Option<RunId>,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `guard`
@@ -264,6 +351,9 @@ pub struct Undo {
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
+    /// Other machines
+    #[command(flatten)]
+    pub machines: Machines,
 }
 
 /// `console`

@@ -24,6 +24,22 @@ pub enum Status {
     Interrupted = 130,
 }
 
+impl Status {
+    /// The status that a command of ours ended with; `None` for a number that none ends with.
+    pub fn of(code: u8) -> Option<Status> {
+        let all = [
+            Status::Holds,
+            Status::DoesNotHold,
+            Status::BadInput,
+            Status::Refused,
+            Status::Missing,
+            Status::RolledBack,
+            Status::Interrupted,
+        ];
+        all.into_iter().find(|status| *status as u8 == code)
+    }
+}
+
 /// Why a command did not get to its end.
 #[derive(Debug)]
 pub struct Failure {

@@ -4,6 +4,7 @@
 //! [`commands`]; [`arguments`] is what the user typed, [`settings`] what that and the environment come to.
 
 mod arguments;
+mod attended;
 mod boards;
 mod commands;
 mod dangers;
@@ -19,6 +20,7 @@ mod model_file;
 mod printer;
 mod progress;
 mod rehearsal;
+mod remote;
 mod run_directory;
 mod settings;
 
@@ -31,6 +33,9 @@ use crate::{arguments::Arguments, failure::Status, printer::Printer, settings::S
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let settings = Settings::resolve(&arguments.common);
+    if arguments.common.attended {
+        return ExitCode::from(attended::run(arguments.verb, &settings) as u8);
+    }
     let mut printer = Printer::new(&settings);
     let outcome = penstock_host::interrupt::catch()
         .map_err(|error| failure::Failure::new(Status::Missing, error))

@@ -8,6 +8,7 @@ use penstock_model::{
     inventory::INVENTORY_VERSION,
 };
 use penstock_plan::generate::{self, GenerateError};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::{NicAt, Subject},
@@ -39,11 +40,67 @@ pub struct ModelFile {
 }
 
 /// A template of the user's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TemplateFile {
     /// Its path as the model has it: relative to the model's directory, or absolute.
     pub path: String,
     /// Its text.
     pub text: String,
+}
+
+/// A model with all that it refers to, as it travels to another machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Brought {
+    /// What the user calls it.
+    name: String,
+    /// Its text.
+    text: String,
+    /// Where its relative paths start from on the machine of the user.
+    directory: PathBuf,
+    /// The templates that it names.
+    templates: Vec<TemplateFile>,
+}
+
+impl Brought {
+    /// What goes along with a model. Refused when that would make files beside a model which is not there.
+    pub fn of(file: &ModelFile, printer: &mut Printer) -> Result<Brought, Failure> {
+        let written = parse(file.source.clone(), printer)?.model;
+        let mut messages = Vec::new();
+        for (guest, owner) in &written.guests {
+            for (position, wanted) in owner.generate.iter().enumerate() {
+                if !Path::new(&wanted.to).is_absolute() {
+                    let place = Place::of(["guests", guest.as_str(), "generate"]).join(position).join("to");
+                    let why =
+                        "this path is relative to the model's directory, which another machine does not have";
+                    messages
+                        .push(Diagnostic::error(place, why).with_hint("write an absolute path for --host"));
+                }
+            }
+        }
+        if !messages.is_empty() {
+            return Err(explain(&Diagnostics(messages), &file.source, printer));
+        }
+        Ok(Brought {
+            name: file.source.name.clone(),
+            text: file.source.text.clone(),
+            directory: file.directory.clone(),
+            templates: file.templates.clone(),
+        })
+    }
+
+    /// Checks it and puts it together again.
+    fn unpack(&self, printer: &mut Printer) -> Result<ModelFile, Failure> {
+        let mut file = parse(Source::new(&self.name, &self.text), printer)?;
+        file.directory = self.directory.clone();
+        let among = |path: &str| {
+            let known = self.templates.iter().find(|known| known.path == path);
+            known
+                .map(|known| known.text.clone())
+                .ok_or_else(|| format!("the template {path} was not brought"))
+        };
+        settle(&mut file, &among, printer)?;
+        Ok(file)
+    }
 }
 
 /// Reads and checks a model; prints what is wrong with it.
@@ -56,14 +113,19 @@ pub fn read(path: &Path, printer: &mut Printer) -> Result<ModelFile, Failure> {
     }
     let source = Source::from_bytes(&name, &bytes)
         .map_err(|found| explain(&found, &Source::new(&name, ""), printer))?;
-    let model = penstock_model::parse(&source).map_err(|found| explain(&found, &source, printer))?;
-    let mut file =
-        ModelFile { source, model, templates: Vec::new(), generated: Vec::new(), directory: PathBuf::new() };
+    let mut file = parse(source, printer)?;
     if file.model.guests.values().any(|guest| !guest.generate.is_empty()) {
-        file.directory = directory_of(path)?;
-        settle(&mut file, printer)?;
+        let directory = directory_of(path)?;
+        file.directory = directory.clone();
+        settle(&mut file, &|path| template(&directory, path), printer)?;
     }
     Ok(file)
+}
+
+/// What a model says, before anything that it refers to is read.
+fn parse(source: Source, printer: &mut Printer) -> Result<ModelFile, Failure> {
+    let model = penstock_model::parse(&source).map_err(|found| explain(&found, &source, printer))?;
+    Ok(ModelFile { source, model, templates: Vec::new(), generated: Vec::new(), directory: PathBuf::new() })
 }
 
 /// The directory that a model's relative paths start from.
@@ -78,8 +140,12 @@ fn directory_of(model: &Path) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// Makes the paths of `generate` absolute, and reads the templates.
-fn settle(file: &mut ModelFile, printer: &mut Printer) -> Result<(), Failure> {
+/// Makes the paths of `generate` absolute, and has each template read once.
+fn settle(
+    file: &mut ModelFile,
+    read: &dyn Fn(&str) -> Result<String, String>,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     let relative = |path: &String| !Path::new(path).is_absolute();
     file.generated = generate::paths(&file.model).into_iter().filter(relative).collect();
     let mut messages = Vec::new();
@@ -87,8 +153,14 @@ fn settle(file: &mut ModelFile, printer: &mut Printer) -> Result<(), Failure> {
         for (position, wanted) in owner.generate.iter_mut().enumerate() {
             if let Template::File { path, text } = &mut wanted.template {
                 let place = Place::of(["guests", guest.as_str(), "generate"]).join(position).join("template");
-                match template(&mut file.templates, &file.directory, path) {
-                    Ok(read) => *text = read,
+                let known = file.templates.iter().find(|known| known.path == *path);
+                match known.map_or_else(|| read(path), |known| Ok(known.text.clone())) {
+                    Ok(read) => {
+                        if known.is_none() {
+                            file.templates.push(TemplateFile { path: path.clone(), text: read.clone() });
+                        }
+                        *text = read;
+                    }
                     Err(why) => messages.push(
                         Diagnostic::error(place, why)
                             .with_hint("the path is relative to the model's directory, or absolute"),
@@ -102,20 +174,15 @@ fn settle(file: &mut ModelFile, printer: &mut Printer) -> Result<(), Failure> {
     if messages.is_empty() { Ok(()) } else { Err(explain(&Diagnostics(messages), &file.source, printer)) }
 }
 
-/// The text of a template, read once.
-fn template(known: &mut Vec<TemplateFile>, directory: &Path, path: &str) -> Result<String, String> {
-    if let Some(known) = known.iter().find(|known| known.path == path) {
-        return Ok(known.text.clone());
-    }
+/// The text of a template.
+fn template(directory: &Path, path: &str) -> Result<String, String> {
     let place = absolute(directory, path);
     let failed = |error: files::FileError| format!("the template {path} cannot be read: {}", error.source);
     let bytes = files::read_in_root("/", &place, TEMPLATE_LIMIT + 1).map_err(failed)?;
     if bytes.len() > TEMPLATE_LIMIT {
         return Err(format!("the template {path} is larger than {} KiB", TEMPLATE_LIMIT >> 10));
     }
-    let text = String::from_utf8(bytes).map_err(|_| format!("the template {path} is not UTF-8 text"))?;
-    known.push(TemplateFile { path: path.to_owned(), text: text.clone() });
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| format!("the template {path} is not UTF-8 text"))
 }
 
 /// `path` as seen from `directory`, whose path is text.
@@ -126,7 +193,10 @@ fn absolute(directory: &Path, path: &str) -> String {
 
 /// Reads and checks the model that a verb is about, with its NICs where the command line has them.
 pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFile, Failure> {
-    let mut file = read(&subject.model, printer)?;
+    let mut file = match &subject.brought {
+        Some(brought) => brought.unpack(printer)?,
+        None => read(&subject.model, printer)?,
+    };
     for NicAt { name, mac } in &subject.nics {
         let Some(nic) = file.model.nics.get_mut(name) else {
             let known: Vec<&str> = file.model.nics.keys().map(NicName::as_str).collect();
@@ -142,15 +212,13 @@ pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFil
 
 /// Prints diagnostics with their place in the file.
 pub fn explain(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
-    printer.done();
-    eprint!("{}", found.render(source, printer.color()));
+    printer.explained(found.render(source, printer.color()));
     Failure::explained(Status::BadInput)
 }
 
 /// Prints why files cannot be made, with the place in the model or in the template.
 pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Printer) -> Failure {
-    printer.done();
-    eprint!("{}", error.render(source, printer.color()));
+    printer.explained(error.render(source, printer.color()));
     Failure::explained(Status::BadInput)
 }
 

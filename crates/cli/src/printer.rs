@@ -12,23 +12,31 @@ use serde::Serialize;
 use crate::{
     failure::{Failure, Status, sources},
     live::Canvas,
+    remote::wire::{Said, Wire},
     settings::Settings,
 };
 
-/// Owns what a command prints. A progress bar on a terminal, plain lines elsewhere.
+/// Owns what a command prints. A progress bar on a terminal, plain lines elsewhere, and all of it as messages where another
+/// Penstock attends. Nobody listening any more ends nothing: what was begun comes to its end.
 pub struct Printer {
     json: bool,
     quiet: bool,
     color: bool,
     interactive: bool,
     bar: Option<ProgressBar>,
+    wire: Option<Wire>,
 }
 
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
         let Settings { json, quiet, color, interactive, .. } = *settings;
-        Printer { json, quiet, color, interactive, bar: None }
+        Printer { json, quiet, color, interactive, bar: None, wire: None }
+    }
+
+    /// A printer that hands everything to the Penstock on another machine.
+    pub fn over(wire: Wire, settings: &Settings) -> Printer {
+        Printer { color: false, interactive: false, wire: Some(wire), ..Printer::new(settings) }
     }
 
     /// Whether messages may be coloured.
@@ -48,6 +56,16 @@ impl Printer {
         if !out.ends_with('\n') {
             out.push('\n');
         }
+        self.text(out)
+    }
+
+    /// Data that is text already.
+    pub fn text(&mut self, out: String) -> Result<(), Failure> {
+        self.done();
+        if let Some(wire) = &self.wire {
+            wire.say(Said::Data(out));
+            return Ok(());
+        }
         match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::new(Status::Missing, error))
@@ -61,18 +79,35 @@ impl Printer {
         if self.quiet {
             return;
         }
-        match &self.bar {
-            Some(bar) => bar.println(line.as_ref()),
-            None => eprintln!("{}", line.as_ref()),
+        match &self.wire {
+            Some(wire) => wire.say(Said::Say(line.as_ref().to_owned())),
+            None => self.line(line.as_ref()),
         }
     }
 
     /// A warning.
     pub fn warn(&mut self, line: impl AsRef<str>) {
-        let line = format!("{} {}", self.paint("33;1", "warning:"), line.as_ref());
+        match &self.wire {
+            Some(wire) => wire.say(Said::Warn(line.as_ref().to_owned())),
+            None => self.line(&format!("{} {}", self.paint("33;1", "warning:"), line.as_ref())),
+        }
+    }
+
+    /// What was explained with its place in a file, over several lines.
+    pub fn explained(&mut self, text: impl Into<String>) {
+        self.done();
+        match &self.wire {
+            Some(wire) => wire.say(Said::Explained(text.into())),
+            None => self.line(text.into().trim_end_matches('\n')),
+        }
+    }
+
+    /// A line on standard error. A terminal that hung up, or a pipe that nobody reads, must not end what is going on: it may
+    /// be the way back.
+    fn line(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            None => drop(writeln!(io::stderr().lock(), "{line}")),
         }
     }
 
@@ -82,8 +117,12 @@ impl Printer {
         if self.quiet {
             return;
         }
+        if let Some(wire) = &self.wire {
+            wire.say(Said::Doing(what));
+            return;
+        }
         if !self.interactive {
-            eprintln!("{what}");
+            self.line(&what);
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
@@ -143,18 +182,26 @@ impl Printer {
 
     /// Why the command failed: the chain of causes, then what to do.
     pub fn failure(&mut self, failure: &Failure) {
+        let causes = failure.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
+        self.complain(&causes.collect::<Vec<_>>(), &failure.hints);
+    }
+
+    /// Why something failed: its causes, outermost first, then what to do.
+    pub fn complain(&mut self, causes: &[String], hints: &[String]) {
         self.done();
-        if let Some(error) = &failure.error {
-            let mut causes = sources(&**error);
-            if let Some(first) = causes.next() {
-                eprintln!("{} {first}", self.paint("31;1", "error:"));
-            }
-            for cause in causes {
-                eprintln!("  because {cause}");
-            }
+        if let Some(wire) = &self.wire {
+            wire.say(Said::Failure { causes: causes.to_vec(), hints: hints.to_vec() });
+            return;
         }
-        for hint in &failure.hints {
-            eprintln!("{} {hint}", self.paint("36;1", "help:"));
+        let mut causes = causes.iter();
+        if let Some(first) = causes.next() {
+            self.line(&format!("{} {first}", self.paint("31;1", "error:")));
+        }
+        for cause in causes {
+            self.line(&format!("  because {cause}"));
+        }
+        for hint in hints {
+            self.line(&format!("{} {hint}", self.paint("36;1", "help:")));
         }
     }
 

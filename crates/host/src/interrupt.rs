@@ -35,6 +35,11 @@ pub fn catch_quit() -> io::Result<()> {
     signal_hook::flag::register(SIGQUIT, flag().clone()).map(drop)
 }
 
+/// Notes an interrupt, as a signal would: for one that comes in another way.
+pub fn raise() {
+    flag().store(true, Ordering::Relaxed);
+}
+
 /// From now on no interrupt is ever pending: for a process that has to end what it does whoever hangs up. The signals must
 /// have been caught.
 pub fn ignore() {
@@ -63,7 +68,7 @@ pub fn set_aside<T>(act: impl FnOnce() -> T) -> T {
     let pending = acknowledge();
     let done = act();
     if pending {
-        flag().store(true, Ordering::Relaxed);
+        raise();
     }
     done
 }

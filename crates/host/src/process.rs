@@ -20,7 +20,7 @@ use std::{
 use nix::{
     sys::{
         prctl,
-        signal::{Signal, kill},
+        signal::{SigHandler, Signal, kill, signal},
     },
     unistd::Pid,
 };
@@ -29,8 +29,10 @@ use thiserror::Error;
 use crate::interrupt;
 
 mod stream;
+mod talk;
 
-pub use stream::LINE_LIMIT;
+pub use stream::{LINE_LIMIT, each_line};
+pub use talk::{Talk, Terminal};
 
 /// More output than this of one stream of one command is thrown away; see [`Output::truncated`].
 pub const OUTPUT_LIMIT: usize = 64 << 20;
@@ -224,11 +226,16 @@ impl Command {
     }
 
     fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
+        let mut command = self.compose_in_our_group(stdin, stdout, stderr);
+        // Its own process group: Ctrl-C reaches Penstock alone, which then ends its children in order.
+        command.process_group(0);
+        command
+    }
+
+    fn compose_in_our_group(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
         let mut command = process::Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         command.stdin(stdin).stdout(stdout).stderr(stderr);
-        // Its own process group: Ctrl-C reaches Penstock alone, which then ends its children in order.
-        command.process_group(0);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -259,6 +266,15 @@ fn lead_a_session(command: &mut process::Command) {
     // SAFETY: `setsid` is an async-signal-safe system call and allocates nothing between fork and exec.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
+    }
+}
+
+/// Has a child that stays in Penstock's process group not see the terminal's Ctrl-C: Penstock ends it in order.
+#[allow(unsafe_code)]
+fn deaf_to_interrupts(command: &mut process::Command) {
+    // SAFETY: `signal` is async-signal-safe (signal-safety(7)), and `SigIgn` is no handler that could run.
+    unsafe {
+        command.pre_exec(|| signal(Signal::SIGINT, SigHandler::SigIgn).map(drop).map_err(io::Error::from));
     }
 }
 
@@ -301,7 +317,7 @@ impl std::fmt::Display for Command {
             if plain(&word) {
                 write!(f, "{separator}{word}")?
             } else {
-                write!(f, "{separator}'{}'", word.replace('\'', r"'\''"))?
+                write!(f, "{separator}{}", quoted(&word))?
             }
         }
         Ok(())
@@ -437,6 +453,11 @@ impl Drop for Background {
             let _ = child.wait();
         }
     }
+}
+
+/// `word` as one word for a POSIX shell, whatever is in it.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Where `program` is on `PATH`, if it is there and executable.

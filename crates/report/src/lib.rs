@@ -18,7 +18,7 @@ mod measurements;
 mod origin;
 mod page;
 mod picture;
-mod printable;
+pub mod printable;
 mod reach;
 pub mod redact;
 mod seconds;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// `text` without terminal escape sequences (ECMA-48, 5.4) and without control characters but newline and tab;
 /// carriage returns at the end of lines go too.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| matches!(c, '\n' | '\t') || !is_hidden(c);
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
@@ -40,12 +40,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// The same on one line: newlines and tabs become blanks.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
 /// At most `most` characters of `text`; what is cut off is said with an ellipsis.
-pub(crate) fn clip(text: &str, most: usize) -> String {
+pub fn clip(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {

@@ -22,11 +22,15 @@ use crate::{
     arguments::Verb,
     failure::{Failure, Status},
     printer::Printer,
+    remote,
     settings::Settings,
 };
 
 /// Runs a verb to its exit status.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    if let Some(machines) = verb.machines().filter(|machines| machines.any()).cloned() {
+        return remote::run(verb, &machines, settings, printer);
+    }
     match verb {
         Verb::Scan(arguments) => scan::run(&arguments, settings, printer),
         Verb::Check(arguments) => check::run(&arguments, settings, printer),
@@ -39,7 +43,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Confirm(arguments) => guard::confirm(&arguments, settings, printer),
         Verb::Guard(arguments) => guard::run(&arguments, settings, printer),
         Verb::Undo(arguments) => undo::run(&arguments, settings, printer),
-        Verb::Status => status::run(settings, printer),
+        Verb::Status(_) => status::run(settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Measure(arguments) => measure::run(&arguments, settings, printer),
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),

@@ -104,23 +104,28 @@ impl Command {
     }
 }
 
-/// Hands on line by line; says whether one was cut. A last line without a newline counts.
 fn send_lines(stream: impl Read, to: &SyncSender<Vec<u8>>) -> bool {
+    each_line(stream, LINE_LIMIT, &mut |line| to.send(line).is_ok())
+}
+
+/// Hands on line by line, without newlines, until `next` wants no more; says whether one was longer than `limit` bytes and
+/// was cut there. A last line without a newline counts.
+pub fn each_line(stream: impl Read, limit: usize, next: &mut dyn FnMut(Vec<u8>) -> bool) -> bool {
     let mut stream = BufReader::new(stream);
     let mut cut = false;
     loop {
         let mut line = Vec::new();
-        match stream.by_ref().take(LINE_LIMIT as u64).read_until(b'\n', &mut line) {
+        match stream.by_ref().take(limit as u64).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return cut,
             Ok(_) => {}
         }
         if line.last() == Some(&b'\n') {
             line.pop();
-        } else if line.len() >= LINE_LIMIT {
+        } else if line.len() >= limit {
             cut = true;
             skip_line(&mut stream);
         }
-        if to.send(line).is_err() {
+        if !next(line) {
             return cut;
         }
     }

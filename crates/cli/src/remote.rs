@@ -1,0 +1,122 @@
+//! Other machines: the same program with the same verb there, over the user's own OpenSSH.
+//!
+//! [`session`] is one machine, [`fleet`] all of them, [`summary`] what came of them. [`bootstrap`] has Penstock run there,
+//! where [`attended`](crate::attended) listens; [`wire`] is what the two say to each other.
+
+use std::env;
+
+use penstock_host::interrupt;
+
+use crate::{
+    arguments::{Apply, Check, Machines, Plan, Scan, Verb},
+    failure::{Failure, OrFail, Status},
+    model_file::{self, Brought},
+    printer::Printer,
+    settings::Settings,
+};
+
+mod bootstrap;
+mod fleet;
+pub mod hosts;
+mod session;
+mod ssh;
+mod summary;
+mod trouble;
+pub mod wire;
+mod words;
+
+/// At so many machines at a time, where the command line does not say it.
+const AT_MOST: usize = 8;
+
+/// Runs a verb on other machines, to one exit status.
+pub fn run(
+    mut verb: Verb,
+    machines: &Machines,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let hosts = machines.named()?;
+    if let Some(option) = of_this_machine(&verb) {
+        let text = format!("{option} is about a file here, and --host about another machine");
+        return Err(Failure::new(Status::BadInput, text).hint("leave one of them out"));
+    }
+    // What is wrong in the model is said here, before anybody is logged in anywhere.
+    let brought = match verb.subject() {
+        Some(subject) => {
+            let file = model_file::read_subject(subject, printer)?;
+            Some(Box::new(Brought::of(&file, printer)?))
+        }
+        None => None,
+    };
+    let words = env::args_os().skip(1).map(|word| {
+        word.into_string()
+            .map_err(|word| format!("{word:?} is not UTF-8, and cannot be given to another machine"))
+    });
+    let mut words = words::for_there(words.collect::<Result<Vec<_>, _>>().or_fail(Status::BadInput)?);
+    if matches!(verb, Verb::Check(Check { here: false, .. })) {
+        let verb = words.iter().position(|word| word == "check").map_or(words.len(), |at| at + 1);
+        words.insert(verb, "--here".to_owned());
+    }
+    let (name, changes) = nature(&verb);
+    let job = session::Job {
+        words,
+        verb: name,
+        changes,
+        begin: wire::Asked::Begin(brought),
+        program: bootstrap::Program::this()?,
+        sudo: machines.sudo,
+        batch: hosts.len() > 1 || !settings.interactive,
+        config: machines.ssh_config.clone(),
+    };
+    let order = fleet::Order {
+        at_most: machines.at_most.map_or(AT_MOST, usize::from),
+        stop_on_failure: machines.stop_on_failure,
+        json: settings.json,
+    };
+    let outcomes = fleet::perform(&hosts, &job, order, printer);
+    interrupt::acknowledge();
+    if hosts.len() > 1 {
+        printer.data(&summary::json(&outcomes), || summary::table(&outcomes))?;
+    }
+    if let Verb::Apply(Apply { confirm_within: Some(_), .. }) = verb {
+        tell_how_to_confirm(&outcomes, machines.sudo, printer);
+    }
+    Ok(summary::worst(&outcomes))
+}
+
+/// An option that speaks of this machine's files.
+fn of_this_machine(verb: &Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Scan(Scan { root: Some(_), .. }) => Some("--root"),
+        Verb::Plan(Plan { inventory: Some(_), .. }) | Verb::Check(Check { inventory: Some(_), .. }) => {
+            Some("--inventory")
+        }
+        _ => None,
+    }
+}
+
+/// A verb's name, and whether it changes a machine.
+fn nature(verb: &Verb) -> (&'static str, bool) {
+    match verb {
+        Verb::Apply(_) => ("apply", true),
+        Verb::Start(_) => ("start", true),
+        Verb::Stop(_) => ("stop", true),
+        Verb::Undo(undo) => ("undo", !undo.list),
+        Verb::Confirm(_) => ("confirm", true),
+        Verb::Scan(_) => ("scan", false),
+        Verb::Check(_) => ("check", false),
+        Verb::Plan(_) => ("plan", false),
+        Verb::Verify(_) => ("verify", false),
+        _ => ("status", false),
+    }
+}
+
+fn tell_how_to_confirm(outcomes: &[summary::Outcome], sudo: bool, printer: &mut Printer) {
+    let waits =
+        |outcome: &&summary::Outcome| matches!(outcome.status(), Some(Status::Holds | Status::DoesNotHold));
+    let names: Vec<&str> = outcomes.iter().filter(waits).map(|outcome| outcome.host.as_str()).collect();
+    if !names.is_empty() {
+        let sudo = if sudo { " --sudo" } else { "" };
+        printer.say(format!("To keep it: penstock confirm --host {}{sudo}", names.join(",")));
+    }
+}

@@ -1,0 +1,176 @@
+//! What came of each machine, and of all of them.
+
+use penstock_report::printable::printable;
+use serde_json::{Map, Value, json};
+
+use super::{hosts::Host, session::Over};
+use crate::failure::Status;
+
+/// What came of one machine.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which.
+    pub host: Host,
+    /// How it ended; `None` when it was not begun.
+    pub over: Option<Over>,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What the Penstock there printed, in as many parts as it did.
+    pub data: Vec<String>,
+    /// Why it failed, whoever said it.
+    pub error: Vec<String>,
+}
+
+impl Outcome {
+    /// The exit status.
+    pub fn status(&self) -> Option<Status> {
+        self.over.as_ref().map(|over| over.status)
+    }
+
+    /// The same in a few words.
+    fn what(&self) -> &'static str {
+        let Some(over) = &self.over else { return "not begun" };
+        over.what.unwrap_or(match over.status {
+            Status::Holds => "holds",
+            Status::DoesNotHold => "does not hold",
+            Status::BadInput => "bad usage or model",
+            Status::Refused => "refused as unsafe",
+            Status::Missing => "something is missing",
+            Status::RolledBack => "failed, taken back",
+            Status::Interrupted => "interrupted",
+        })
+    }
+}
+
+/// How bad a status is for somebody who looks after many machines: first what leaves it open how a machine is, then what
+/// was tried and failed, then what is half there, then what was not begun.
+fn badness(status: Status) -> usize {
+    let order = [
+        Status::Holds,
+        Status::BadInput,
+        Status::Refused,
+        Status::DoesNotHold,
+        Status::RolledBack,
+        Status::Missing,
+        Status::Interrupted,
+    ];
+    order.iter().position(|one| *one == status).unwrap_or(order.len())
+}
+
+/// The one exit status of all of them: the worst.
+pub fn worst(outcomes: &[Outcome]) -> Status {
+    outcomes.iter().filter_map(Outcome::status).max_by_key(|status| badness(*status)).unwrap_or(Status::Holds)
+}
+
+/// A line for each machine.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let longest = outcomes.iter().map(|outcome| outcome.host.as_str().len()).max().unwrap_or(0).max(4);
+    let mut text = format!("{:<longest$}  {:<20}  exit  seconds\n", "host", "outcome");
+    for outcome in outcomes {
+        let exit = outcome.status().map_or("-".to_owned(), |status| (status as u8).to_string());
+        text += &format!(
+            "{:<longest$}  {:<20}  {exit:>4}  {:>7.1}\n",
+            outcome.host,
+            outcome.what(),
+            outcome.seconds
+        );
+    }
+    text
+}
+
+/// An object with one entry for each machine.
+pub fn json(outcomes: &[Outcome]) -> Value {
+    let entry = |outcome: &Outcome| {
+        let mut data: Vec<Value> =
+            outcome.data.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let data = if data.len() > 1 { Value::Array(data) } else { data.pop().unwrap_or(Value::Null) };
+        let exit = outcome.status().map(|status| status as u8);
+        let entry = json!({
+            "outcome": outcome.what(),
+            "exit": exit,
+            "seconds": outcome.seconds,
+            "error": outcome.error,
+            "data": data,
+        });
+        (outcome.host.to_string(), entry)
+    };
+    Value::Object(outcomes.iter().map(entry).collect::<Map<_, _>>())
+}
+
+/// Text from a machine, as it is printed here. JSON stays what it is: no control character can stand in it but as white
+/// space, or inside a text, where it can be written otherwise.
+pub fn shown(text: &str, is_json: bool) -> Result<String, String> {
+    if !is_json {
+        return Ok(printable(text).into_owned());
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
+    let escape = |c: char| match c {
+        '\n' | '\r' | '\t' => c.to_string(),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    Ok(text.chars().map(escape).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::trouble::Trouble;
+
+    fn outcome(host: &str, status: Option<Status>) -> Outcome {
+        let over = status.map(|status| Over { status, what: None, trouble: None });
+        Outcome { host: host.parse().unwrap(), over, seconds: 1.25, data: Vec::new(), error: Vec::new() }
+    }
+
+    #[test]
+    fn the_worst_status_is_that_of_all() {
+        let of = |all: &[Status]| worst(&all.iter().map(|one| outcome("a", Some(*one))).collect::<Vec<_>>());
+        assert_eq!(of(&[Status::Holds, Status::Holds]), Status::Holds);
+        assert_eq!(of(&[Status::Refused, Status::DoesNotHold, Status::BadInput]), Status::DoesNotHold);
+        assert_eq!(of(&[Status::RolledBack, Status::Missing, Status::DoesNotHold]), Status::Missing);
+        assert_eq!(of(&[Status::RolledBack, Status::Refused]), Status::RolledBack);
+        assert_eq!(of(&[Status::Missing, Status::Interrupted]), Status::Interrupted);
+        assert_eq!(worst(&[outcome("a", None), outcome("b", Some(Status::Refused))]), Status::Refused);
+    }
+
+    #[test]
+    fn each_machine_has_a_line() {
+        let mut lost = outcome("root@node-10", Some(Status::Missing));
+        lost.over.as_mut().unwrap().what = Some("lost");
+        let text = table(&[outcome("a", Some(Status::Holds)), lost, outcome("c", None)]);
+        assert_eq!(
+            text,
+            "host          outcome               exit  seconds\n\
+             a             holds                    0      1.2\n\
+             root@node-10  lost                     4      1.2\n\
+             c             not begun                -      1.2\n"
+        );
+    }
+
+    #[test]
+    fn each_machine_has_an_entry() {
+        let mut good = outcome("a", Some(Status::Holds));
+        good.data = vec!["{\"n\": 1}".to_owned()];
+        let mut bad = outcome("b", Some(Status::Missing));
+        bad.over.as_mut().unwrap().trouble = Some(Trouble::new("no"));
+        bad.error = vec!["no".to_owned()];
+        let value = json(&[good, bad]);
+        assert_eq!(
+            value["a"],
+            json!({"outcome": "holds", "exit": 0, "seconds": 1.25, "error": [], "data": {"n": 1}})
+        );
+        assert_eq!(value["b"]["error"], json!(["no"]));
+        assert_eq!(value["b"]["data"], Value::Null);
+    }
+
+    #[test]
+    fn nothing_that_a_machine_prints_moves_a_terminal() {
+        assert_eq!(shown("a\u{1b}[31mb\n\tc", false).unwrap(), "ab\n\tc");
+        assert_eq!(
+            shown("{\"a\":\n\"x\u{9b}31m\u{7f}\"}", true).unwrap(),
+            "{\"a\":\n\"x\\u009b31m\\u007f\"}"
+        );
+        assert!(shown("{\"a\": \"\u{1b}[31m\"}", true).is_err(), "that is no JSON");
+        assert!(shown("oops", true).is_err());
+    }
+}
