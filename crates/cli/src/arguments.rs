@@ -195,6 +195,9 @@ impl fmt::Display for NicAt {
 /// `scan`
 #[derive(Debug, Args)]
 pub struct Scan {
+    /// Write what is there as a model, of which a plan changes nothing here
+    #[arg(long)]
+    pub as_model: bool,
     /// Read a recorded tree instead of this machine: a directory that holds sys and proc
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,

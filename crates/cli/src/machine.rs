@@ -18,6 +18,7 @@ use crate::{
     settings::Settings,
 };
 
+mod others;
 mod overrides;
 pub mod runs;
 

@@ -287,3 +287,32 @@ fn a_scan_tells_what_the_machine_hangs_on() {
         "{lifelines:?}"
     );
 }
+
+#[test]
+fn every_recorded_machine_is_read_into_a_model_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for name in penstock_testkit::sysfs::machines() {
+        let tree = penstock_testkit::sysfs::machine(&name);
+        let root = tree.path().to_str().unwrap();
+        let scanned = penstock(at, &["scan", "--root", root, "--json"]);
+        write(at, "inventory.json", &scanned.stdout);
+        let read = penstock(at, &["scan", "--root", root, "--as-model"]);
+        let inventory: serde_json::Value = serde_json::from_str(&scanned.stdout).unwrap();
+        if inventory["pfs"].as_array().is_none_or(Vec::is_empty) {
+            assert_eq!((read.status, read.stdout.as_str()), (4, ""), "{name}");
+            assert!(read.stderr.contains("no NIC"), "{}", read.stderr);
+            continue;
+        }
+        assert_eq!(read.status, 0, "{name}: {}", read.stderr);
+        write(at, "m.yaml", &read.stdout);
+        let check = penstock(at, &["check", "m.yaml", "--inventory", "inventory.json"]);
+        assert_eq!(check.status, 0, "{name}: {}\n{}", read.stdout, check.stderr);
+        let plan = penstock(at, &["plan", "m.yaml", "--inventory", "inventory.json"]);
+        assert_eq!(plan.status, 0, "{name}: {}", plan.stderr);
+        assert!(plan.stdout.contains("nothing to do"), "{name}: {}", plan.stdout);
+        let json = penstock(at, &["scan", "--root", root, "--as-model", "--json"]);
+        let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(value["model"].as_str(), Some(read.stdout.as_str()), "{name}");
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 
 use penstock_host::{Place, Root};
 use penstock_model::{GuestName, inventory::FoundGuest};
-use penstock_plan::{Action, Carry, CarryError, Fact};
+use penstock_plan::{Action, Carry, CarryError, Fact, action::GuestDefinition};
 
 use crate::{
     containers::Containers,
@@ -65,6 +65,15 @@ impl Guests {
         let mut all = self.containers.found()?;
         all.extend(self.vms.found()?);
         Ok(all)
+    }
+
+    /// How the guests that are defined here are defined; one whose definition cannot be read is left out.
+    pub fn definitions(&self) -> BTreeMap<GuestName, GuestDefinition> {
+        let names = self.state.guests().unwrap_or_default();
+        names
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.state.definition(&name).ok()??)))
+            .collect()
     }
 
     /// How each defined guest is. Fails as [`found`](Guests::found) does.

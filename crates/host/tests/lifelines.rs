@@ -396,13 +396,13 @@ fn who_holds_a_function_through_vfio_is_known_by_name() {
     let tree = planted(
         "/sys/bus/pci/drivers/vfio-pci/0000:01:10.0 -> ../../../../devices/0000:01:10.0\n\
          /sys/bus/pci/devices/0000:01:10.0/iommu_group -> ../../../../kernel/iommu_groups/31\n\
-         /proc/77/comm = qemu-system-x86\n/proc/77/fd/\n/proc/78/comm = bash\n/proc/78/fd/\n",
+         /proc/77/comm = qemu-system-x86\n/proc/77/cmdline = qemu-system-x86_64\x00-name\x00guest=win11,debug-threads=on\x00-S\n/proc/77/fd/\n/proc/78/comm = bash\n/proc/78/fd/\n",
     );
     symlink("/dev/vfio/31", tree.path().join("proc/77/fd/12")).unwrap();
     symlink("/dev/null", tree.path().join("proc/78/fd/0")).unwrap();
     let found = of(&tree, &Started::default());
     let holders: Vec<_> = found.holders.iter().map(|(bdf, names)| format!("{bdf} {names:?}")).collect();
-    assert_eq!(holders, [r#"0000:01:10.0 ["qemu-system-x86 (process 77)"]"#]);
+    assert_eq!(holders, [r#"0000:01:10.0 ["qemu-system-x86 (process 77, VM win11)"]"#]);
 }
 
 #[test]

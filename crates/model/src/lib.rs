@@ -36,7 +36,8 @@ pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, So
 pub use document::schema;
 pub use function::FunctionName;
 pub use guest::{
-    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, Root, Template, Vm,
+    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, READY_WITHIN, Root,
+    Template, Vm,
 };
 pub use inventory::Inventory;
 pub use mac::Mac;

@@ -16,24 +16,38 @@ pub struct PfDriver {
     /// Whether it implements `ndo_bridge_setlink`, that is VEB and VEPA. Some of these report no mode before VFs
     /// exist.
     pub sets_switch_mode: bool,
+    /// Whether its VFs' frames with a foreign source MAC are dropped until it is told otherwise.
+    pub spoofchk_at_first: bool,
     /// Whether it makes VFs only while the PF's interface is up.
     pub up_before_vfs: bool,
 }
 
 const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bool) -> PfDriver {
-    PfDriver { name, vf_driver, sets_vf_attributes: true, sets_switch_mode, up_before_vfs: false }
+    PfDriver {
+        name,
+        vf_driver,
+        sets_vf_attributes: true,
+        sets_switch_mode,
+        spoofchk_at_first: false,
+        up_before_vfs: false,
+    }
+}
+
+/// One whose driver turns anti-spoofing on for each new VF.
+const fn checked(driver: PfDriver) -> PfDriver {
+    PfDriver { spoofchk_at_first: true, ..driver }
 }
 
 /// Each row follows the `net_device_ops` and the PCI id tables of the files named beside it (Linux 6.12).
 const KNOWN: [PfDriver; 9] = [
     // drivers/net/ethernet/intel/igb/igb_main.c, igbvf/netdev.c
-    usual("igb", "igbvf", false),
+    checked(usual("igb", "igbvf", false)),
     // drivers/net/ethernet/intel/ixgbe/ixgbe_main.c (ixgbe_ndo_bridge_getlink is silent without VFs), ixgbevf/ixgbevf_main.c
-    usual("ixgbe", "ixgbevf", true),
+    checked(usual("ixgbe", "ixgbevf", true)),
     // drivers/net/ethernet/intel/i40e/i40e_main.c, iavf/iavf_main.c
-    usual("i40e", "iavf", true),
+    checked(usual("i40e", "iavf", true)),
     // drivers/net/ethernet/intel/ice/ice_main.c, iavf/iavf_main.c
-    usual("ice", "iavf", true),
+    checked(usual("ice", "iavf", true)),
     // drivers/net/ethernet/mellanox/mlx4/main.c, en_netdev.c
     usual("mlx4_core", "mlx4_core", false),
     // drivers/net/ethernet/mellanox/mlx5/core/main.c, en_main.c

@@ -5,6 +5,7 @@
 //! module judges a finished plan without knowing how it was made; the [`danger`] module says what it would take away.
 
 pub mod action;
+pub mod adopt;
 pub mod carry;
 pub mod check;
 pub mod danger;

@@ -1,6 +1,8 @@
-//! `penstock scan`: the inventory of this machine.
+//! `penstock scan`: the inventory of this machine, or a model of it.
 
 use penstock_host::Root;
+use penstock_plan::adopt::{Sight, adopt};
+use serde_json::json;
 
 use crate::{
     arguments::Scan,
@@ -11,10 +13,27 @@ use crate::{
     settings::Settings,
 };
 
-/// Prints the inventory. What could not be read is told on standard error as well.
+/// Prints the inventory, or a model of what is there. What could not be read is told on standard error as well.
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let root = arguments.root.as_ref().map_or_else(Root::system, Root::at);
-    let inventory = Machine::at(root, settings).inventory()?;
-    printer.data(&inventory, || inventory_table::table(&inventory))?;
+    let machine = Machine::at(root, settings);
+    let inventory = machine.inventory()?;
+    if !arguments.as_model {
+        printer.data(&inventory, || inventory_table::table(&inventory))?;
+        return Ok(Status::Holds);
+    }
+    let (host, strangers, definitions) =
+        (machine.host_name(), machine.strangers(&inventory), machine.definitions());
+    let sight = Sight {
+        host: host.as_deref(),
+        inventory: &inventory,
+        definitions: &definitions,
+        strangers: &strangers,
+    };
+    let Some(model) = adopt(sight) else {
+        let text = "this machine has no NIC that a model could name";
+        return Err(Failure::new(Status::Missing, text).hint("`penstock scan` lists what there is"));
+    };
+    printer.data(&json!({ "model": model }), || model.clone())?;
     Ok(Status::Holds)
 }

@@ -290,7 +290,8 @@ fn holders(reader: &mut Reader<'_>) -> BTreeMap<Bdf, Vec<String>> {
         let open: BTreeSet<String> = session::open_files(id, reader).into_iter().collect();
         for function in open.iter().filter_map(|path| groups.get(path)).flatten() {
             let name = session::name_of(id, reader).unwrap_or_default();
-            holders.entry(*function).or_default().push(format!("{name} (process {id})"));
+            let vm = session::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
+            holders.entry(*function).or_default().push(format!("{name} (process {id}{vm})"));
         }
     }
     holders

@@ -6,6 +6,7 @@
 
 pub mod capability;
 mod cpus;
+pub mod elsewhere;
 mod functions;
 mod interfaces;
 mod kernel;

@@ -263,3 +263,13 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Vec<u32> {
 pub(super) fn name_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
     reader.text(&format!("/proc/{process}/comm"))
 }
+
+/// The VM that a QEMU runs, as libvirt and others call it (`-name guest=NAME,...`).
+pub(super) fn vm_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
+    let line = reader.bytes(&format!("/proc/{process}/cmdline"), 4096)?;
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split('\0');
+    words.find(|word| *word == "-name")?;
+    let name = words.next()?.split(',').find_map(|part| part.strip_prefix("guest="))?;
+    Some(name.chars().filter(|c| !c.is_control()).take(80).collect())
+}

@@ -1,0 +1,167 @@
+//! A live machine read into a model of it: a file whose plan, on that machine, is empty.
+//!
+//! Each NIC and each guest is written in the most telling form of which that holds: the file so far is read and planned
+//! with it, and what would change something is written otherwise, or as a comment that says so.
+
+mod text;
+mod words;
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use penstock_model::{
+    Bdf, FunctionName, GuestName, Inventory, NicMatch, NicName, Source, VfIndex, VfSettings, inventory::Pf,
+};
+
+use crate::{Plan, action::GuestDefinition, drivers, plan};
+
+/// A machine as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// What it is called.
+    pub host: Option<&'a str>,
+    /// What was found on it.
+    pub inventory: &'a Inventory,
+    /// How the guests of ours are defined.
+    pub definitions: &'a BTreeMap<GuestName, GuestDefinition>,
+    /// Who else has a function, in words.
+    pub strangers: &'a BTreeMap<Bdf, Vec<String>>,
+}
+
+/// How much of a NIC a model says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// All that can be set.
+    Whole,
+    /// The same without the addresses of its interface, which the model's other parts do not go with.
+    WithoutAddresses,
+    /// Which VFs there are; what was set stays somebody else's.
+    External,
+}
+
+/// A NIC of the model.
+struct Adopted<'a> {
+    name: NicName,
+    pf: &'a Pf,
+    form: Form,
+    /// What the model of the whole NIC would change.
+    instead: Vec<String>,
+    /// What all of its VFs have that is no default.
+    defaults: VfSettings,
+}
+
+/// The model so far.
+struct Draft<'a> {
+    sight: Sight<'a>,
+    nics: Vec<Adopted<'a>>,
+    guests: Vec<&'a GuestName>,
+}
+
+/// A model of the machine, as text with comments on what it does not say. `None`: it has no NIC that a model could name.
+pub fn adopt(sight: Sight<'_>) -> Option<String> {
+    let mut draft = Draft { sight, nics: Vec::new(), guests: Vec::new() };
+    let mut left_out: Vec<(Bdf, String)> = Vec::new();
+    let all = || sight.inventory.pfs.iter();
+    let some_can = all().any(|pf| pf.sriov.is_some());
+    for pf in all().filter(|pf| pf.sriov.is_some() == some_can) {
+        let Ok(name) = format!("NET{}", draft.nics.len()).parse() else { continue };
+        draft.nics.push(Adopted {
+            name,
+            pf,
+            form: Form::Whole,
+            instead: Vec::new(),
+            defaults: text::in_common(pf),
+        });
+        let Err(instead) = draft.holds() else { continue };
+        let adopted = draft.nics.last_mut()?;
+        (adopted.form, adopted.instead) = (Form::WithoutAddresses, instead);
+        if draft.holds().is_ok() {
+            continue;
+        }
+        draft.nics.last_mut()?.form = Form::External;
+        if let Err(why) = draft.holds() {
+            left_out.push((pf.bdf, why.join("; ")));
+            draft.nics.pop();
+        }
+    }
+    if draft.nics.is_empty() {
+        return None;
+    }
+    let mut apart: Vec<(&GuestName, String)> = Vec::new();
+    for (name, found) in &sight.inventory.guests {
+        if !found.running || found.suspended {
+            apart.push((name, "it does not run, and a model's guests do".to_owned()));
+            continue;
+        }
+        draft.guests.push(name);
+        if let Err(why) = draft.holds() {
+            draft.guests.pop();
+            apart.push((name, why.join("; ")));
+        }
+    }
+    let mut out = words::head(&sight);
+    out.push_str(&draft.text());
+    words::tail(&draft, &left_out, &apart, &mut out);
+    Some(out)
+}
+
+impl Draft<'_> {
+    /// Whether the model says what is so and nothing else; what it would change, or why it is none, if not.
+    fn holds(&self) -> Result<(), Vec<String>> {
+        let source = Source::new("machine.yaml", self.text());
+        let model = penstock_model::parse(&source)
+            .map_err(|found| found.0.iter().map(|message| message.message.clone()).collect::<Vec<_>>())?;
+        let made = plan(&model, self.sight.inventory).map_err(|error| vec![words::no_plan(&error)])?;
+        if made.steps.is_empty() { Ok(()) } else { Err(steps(&made)) }
+    }
+
+    /// The model without its head and what stands behind it.
+    fn text(&self) -> String {
+        let mut out = String::new();
+        if let Some(host) = self.sight.host.filter(|host| text::is_word(host)) {
+            let _ = writeln!(out, "machine: {}", text::quoted(host));
+        }
+        out.push_str("nics:\n");
+        for adopted in &self.nics {
+            words::above(adopted, &self.sight, &mut out);
+            text::nic(adopted, self.matching(adopted.pf), &mut out);
+        }
+        if !self.guests.is_empty() {
+            out.push_str("guests:\n");
+        }
+        for name in &self.guests {
+            text::guest(self, name, &mut out);
+        }
+        out
+    }
+
+    /// By what a PF is known: its permanent address, where that is known and no other has it.
+    fn matching(&self, pf: &Pf) -> NicMatch {
+        let others = self.sight.inventory.pfs.iter().filter(|other| other.bdf != pf.bdf);
+        let alone = !others.clone().any(|other| other.permanent_mac == pf.permanent_mac);
+        let mac = pf.permanent_mac.filter(|mac| !mac.is_zero() && !mac.is_multicast());
+        NicMatch { mac, bdf: (mac.is_none() || !alone).then_some(pf.bdf), driver: None }
+    }
+
+    /// A function as the model names it.
+    fn name_of(&self, function: Bdf) -> Option<(&Adopted<'_>, FunctionName)> {
+        self.nics.iter().find_map(|adopted| {
+            let name = |vf: Option<VfIndex>| FunctionName { nic: adopted.name.clone(), vf };
+            if adopted.pf.bdf == function {
+                return Some((adopted, name(None)));
+            }
+            let vfs = &adopted.pf.sriov.as_ref()?.vfs;
+            let vf = vfs.iter().find(|vf| vf.bdf == function)?;
+            Some((adopted, name(Some(vf.index))))
+        })
+    }
+}
+
+/// What a plan would do.
+fn steps(made: &Plan) -> Vec<String> {
+    made.steps.iter().map(|step| step.action.to_string()).collect()
+}
+
+/// Whether the driver of a PF drops frames with a foreign source MAC unless it is told otherwise.
+fn checks_by_default(pf: &Pf) -> bool {
+    pf.driver.as_deref().and_then(drivers::known).is_some_and(|driver| driver.spoofchk_at_first)
+}

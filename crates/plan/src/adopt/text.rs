@@ -1,0 +1,344 @@
+//! The lines of an adopted model.
+
+use std::fmt::Write;
+
+use penstock_model::{
+    Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, LinkState, Mac, Mtu, NicMatch, READY_WITHIN,
+    VfSettings, Vm,
+    inventory::{Pf, SwitchMode, VfState},
+};
+
+use super::{Adopted, Draft, Form, checks_by_default};
+use crate::{
+    action::{GuestDefinition, GuestFunction},
+    drivers::VFIO,
+};
+
+/// Text between double quotes (YAML 1.2.2, section 7.3.1): whatever it holds, it is read as it was.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' => out.push(c),
+            c => {
+                let _ = match u32::from(c) {
+                    code @ ..=0xffff => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Whether a machine may be called so.
+pub fn is_word(text: &str) -> bool {
+    text.parse::<GuestName>().is_ok()
+}
+
+fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// A mapping on one line.
+#[derive(Default)]
+struct Mapping(Vec<String>);
+
+impl Mapping {
+    fn put(&mut self, key: &str, value: impl ToString) {
+        self.0.push(format!("{key}: {}", value.to_string()));
+    }
+
+    fn maybe(&mut self, key: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.put(key, value);
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("{{{}}}", self.0.join(", "))
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+/// A NIC.
+pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
+    let pf = adopted.pf;
+    let mut known = Mapping::default();
+    known.maybe("mac", matching.mac.map(|mac| quoted(&mac.to_string())));
+    known.maybe("bdf", matching.bdf.map(|bdf| quoted(&bdf.to_string())));
+    let _ = writeln!(out, "  {}:\n    match: {}", adopted.name, known.line());
+    let count = pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs);
+    if adopted.form == Form::External {
+        out.push_str("    externally_managed: true\n");
+    }
+    let usable = pf.driver.as_deref().is_some_and(|driver| crate::drivers::known(driver).is_some());
+    let _ = writeln!(out, "    vfs: {}", if usable { count } else { 0 });
+    if adopted.form == Form::External {
+        return;
+    }
+    match pf.switch_mode {
+        SwitchMode::Veb => out.push_str("    loopback: on\n"),
+        SwitchMode::Vepa => out.push_str("    loopback: off\n"),
+        SwitchMode::Switchdev | SwitchMode::Unreported => {}
+    }
+    if let Some(found) = &pf.interface {
+        let _ = writeln!(out, "    interface: {}", quoted(found.name.as_str()));
+        if let Some(mtu) = Mtu::new(found.mtu) {
+            let _ = writeln!(out, "    mtu: {mtu}");
+        }
+        let kept = found.addresses.iter().filter(|address| !is_link_local(address.ip()));
+        let addresses: Vec<String> = kept.map(|address| quoted(&address.to_string())).collect();
+        if !addresses.is_empty() && adopted.form == Form::Whole {
+            let _ = writeln!(out, "    addresses: {}", list(addresses.into_iter()));
+        }
+    }
+    let defaults = settings(&adopted.defaults);
+    if !defaults.0.is_empty() {
+        let _ = writeln!(out, "    defaults: {}", defaults.line());
+    }
+}
+
+fn is_link_local(address: std::net::IpAddr) -> bool {
+    matches!(address, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// Attributes of VFs as a model writes them.
+pub fn written(wanted: &VfSettings) -> Vec<String> {
+    settings(wanted).0
+}
+
+fn settings(wanted: &VfSettings) -> Mapping {
+    let mut all = Mapping::default();
+    all.maybe("mac", wanted.mac.map(|mac| quoted(&mac.to_string())));
+    all.maybe("vlan", wanted.vlan);
+    all.maybe("qos", wanted.qos);
+    all.maybe("vlan_proto", wanted.vlan_proto);
+    all.maybe("spoofchk", wanted.spoofchk.map(switch));
+    all.maybe("trust", wanted.trust.map(switch));
+    all.maybe("min_tx_rate", wanted.min_tx_rate.map(|rate| rate.0));
+    all.maybe("max_tx_rate", wanted.max_tx_rate.map(|rate| rate.0));
+    all.maybe("link_state", wanted.link_state);
+    all
+}
+
+/// What a VF has that its PF's driver did not give it by itself.
+pub fn not_default(pf: &Pf, state: &VfState) -> VfSettings {
+    let tagged = state.vlan.get() != 0;
+    let limited = state.min_tx_rate.0 != 0 || state.max_tx_rate.0 != 0;
+    VfSettings {
+        mac: None,
+        vlan: tagged.then_some(state.vlan),
+        qos: (tagged && state.qos.get() != 0).then_some(state.qos),
+        vlan_proto: (tagged && state.vlan_proto != Default::default()).then_some(state.vlan_proto),
+        spoofchk: state.spoofchk.filter(|on| *on != checks_by_default(pf)),
+        trust: state.trust.filter(|on| *on),
+        min_tx_rate: (limited && state.min_tx_rate.0 != 0).then_some(state.min_tx_rate),
+        max_tx_rate: limited.then_some(state.max_tx_rate),
+        link_state: state.link_state.filter(|link| *link != LinkState::Auto),
+    }
+}
+
+/// What all VFs of a PF have that is no default.
+pub fn in_common(pf: &Pf) -> VfSettings {
+    let states = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).filter_map(|vf| vf.present.as_ref());
+    let mut all = states.map(|present| present.attributes.as_ref().map(|state| not_default(pf, state)));
+    let Some(Some(mut common)) = all.next() else { return VfSettings::default() };
+    for other in all {
+        let Some(other) = other else { return VfSettings::default() };
+        common = without(&common, &other, true);
+    }
+    // A tag's parts and the two rates travel together.
+    if common.vlan.is_none() {
+        (common.qos, common.vlan_proto) = (None, None);
+    }
+    common
+}
+
+/// Those of `one` that `other` has too (`alike`), or has not.
+fn without(one: &VfSettings, other: &VfSettings, alike: bool) -> VfSettings {
+    fn pick<T: PartialEq + Copy>(one: Option<T>, other: Option<T>, alike: bool) -> Option<T> {
+        one.filter(|_| (one == other) == alike)
+    }
+    VfSettings {
+        mac: pick(one.mac, other.mac, alike),
+        vlan: pick(one.vlan, other.vlan, alike),
+        qos: pick(one.qos, other.qos, alike),
+        vlan_proto: pick(one.vlan_proto, other.vlan_proto, alike),
+        spoofchk: pick(one.spoofchk, other.spoofchk, alike),
+        trust: pick(one.trust, other.trust, alike),
+        min_tx_rate: pick(one.min_tx_rate, other.min_tx_rate, alike),
+        max_tx_rate: pick(one.max_tx_rate, other.max_tx_rate, alike),
+        link_state: pick(one.link_state, other.link_state, alike),
+    }
+}
+
+/// A guest of ours that runs.
+pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
+    let definition = draft.sight.definitions.get(name);
+    let found = &draft.sight.inventory.guests[name];
+    let by_vfio = || found.functions.iter().any(|function| driver(draft, *function) == Some(VFIO));
+    let is_vm = definition.map_or_else(by_vfio, |definition| definition.vm.is_some());
+    let _ = writeln!(out, "  {name}:\n    kind: {}", if is_vm { "vm" } else { "container" });
+    if let Some(definition) = definition {
+        of_definition(definition, out);
+    }
+    out.push_str("    functions:\n");
+    let mut any = false;
+    for (position, function) in found.functions.iter().enumerate() {
+        let owned = definition
+            .and_then(|definition| definition.functions.iter().find(|owned| owned.function == *function));
+        let Some((adopted, named)) = draft.name_of(*function) else { continue };
+        any = true;
+        let mut entry = Mapping::default();
+        let key = if named.vf.is_some() { "vf" } else { "pf" };
+        entry.put(key, quoted(&named.to_string()));
+        let vf = named.vf.and_then(|index| {
+            let vfs = &adopted.pf.sriov.as_ref()?.vfs;
+            vfs.iter().find(|vf| vf.index == index)
+        });
+        let state = vf.and_then(|vf| vf.present.as_ref()?.attributes.as_ref());
+        if adopted.form != Form::External {
+            let mut own = state.map(|state| not_default(adopted.pf, state)).unwrap_or_default();
+            let (vlan, max) = (own.vlan, own.max_tx_rate);
+            own = without(&own, &adopted.defaults, false);
+            // Half of a tag or of a pair of rates would reset the other half.
+            if own.qos.is_some() || own.vlan_proto.is_some() {
+                own.vlan = vlan;
+            }
+            if own.min_tx_rate.is_some() {
+                own.max_tx_rate = max;
+            }
+            let given = vf.and_then(|vf| vf.given_mac()).or(owned.and_then(|owned| owned.mac));
+            let derived = named.vf.zip(adopted.pf.permanent_mac).map(|(vf, pf)| Mac::derived(pf, vf));
+            own.mac = given.filter(|mac| derived.is_some_and(|derived| derived != *mac));
+            entry.0.extend(written(&own));
+        } else {
+            entry.maybe("mac", vf.and_then(|vf| vf.given_mac()).map(|mac| quoted(&mac.to_string())));
+        }
+        entry.0.extend(owned.map(|owned| inside(owned, position)).unwrap_or_default().0);
+        let _ = writeln!(out, "      - {}", entry.line());
+    }
+    if !any {
+        out.truncate(out.len() - "    functions:\n".len());
+    }
+}
+
+fn driver<'d>(draft: &'d Draft<'_>, function: penstock_model::Bdf) -> Option<&'d str> {
+    let vfs =
+        draft.sight.inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
+    vfs.filter(|vf| vf.bdf == function).find_map(|vf| vf.present.as_ref()?.driver.as_deref())
+}
+
+/// How a function is inside its guest.
+fn inside(owned: &GuestFunction, position: usize) -> Mapping {
+    let mut all = Mapping::default();
+    if owned.interface.as_str() != format!("eth{position}") {
+        all.put("interface", quoted(owned.interface.as_str()));
+    }
+    if !owned.addresses.is_empty() {
+        all.put("addresses", list(owned.addresses.iter().map(|address| quoted(&address.to_string()))));
+    }
+    all.maybe("mtu", owned.mtu);
+    all.maybe("egress_rate", owned.egress_rate.map(|rate| rate.0));
+    all.maybe("ingress_rate", owned.ingress_rate.map(|rate| rate.0));
+    all
+}
+
+fn of_definition(definition: &GuestDefinition, out: &mut String) {
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(out, "    {key}: {value}");
+    };
+    if let Some(cpus) = definition.cpus {
+        line("cpus", cpus.to_string());
+    }
+    if let Some(memory) = definition.memory {
+        line("memory", quoted(&ByteSize(memory).to_string()));
+    }
+    if let Some(pin) = definition.pin.as_ref().filter(|pin| !pin.0.is_empty()) {
+        line("pin", quoted(&pin.to_string()));
+    }
+    if let Some(root) = &definition.root {
+        line("root", quoted(root));
+    }
+    if !definition.init.is_empty() {
+        line("init", list(definition.init.iter().map(|word| quoted(word))));
+    }
+    let devices = definition.devices.iter().map(|device| {
+        let mut entry = Mapping::default();
+        entry.put("path", quoted(&device.path));
+        entry.put("inside", quoted(&device.inside));
+        entry.put("write", switch(device.write));
+        entry.line()
+    });
+    if !definition.devices.is_empty() {
+        line("devices", list(devices));
+    }
+    if let Some(vm) = &definition.vm {
+        of_vm(vm, &mut line);
+    }
+}
+
+fn of_vm(vm: &Vm, line: &mut impl FnMut(&str, String)) {
+    match &vm.boot {
+        Boot::Builtin => {}
+        Boot::Kernel { kernel, initramfs } => {
+            let mut entry = Mapping::default();
+            entry.put("kernel", quoted(kernel));
+            entry.maybe("initramfs", initramfs.as_deref().map(quoted));
+            line("boot", entry.line());
+        }
+        Boot::Disk { path, format } => {
+            let mut entry = Mapping::default();
+            entry.put("disk", quoted(path));
+            let qcow2 = *format == DiskFormat::Qcow2;
+            entry.maybe("format", qcow2.then_some("qcow2"));
+            line("boot", entry.line());
+        }
+    }
+    if let Some(more) = &vm.command_line {
+        line("command_line", quoted(more));
+    }
+    if vm.firmware == Firmware::Uefi {
+        line("firmware", "uefi".to_owned());
+    }
+    if vm.locked_memory {
+        line("locked_memory", "on".to_owned());
+    }
+    if let Some(size) = vm.huge_pages {
+        line("huge_pages", quoted(&size.to_string()));
+    }
+    match vm.inside {
+        Inside::Agent => {}
+        Inside::Console => line("inside", "console".to_owned()),
+        Inside::None => line("inside", "none".to_owned()),
+    }
+    if vm.ready_within != READY_WITHIN {
+        line("ready_within", vm.ready_within.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{Source, parse};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What is quoted here is what the model's own reader reads, whatever it is.
+        #[test]
+        fn what_is_quoted_is_read_as_it_was(text: String) {
+            let model = format!("nics: {{NET0: }}\nguests: {{a: {{init: [sh, {}]}}}}\n", quoted(&text));
+            let model = parse(&Source::new("m.yaml", model));
+            prop_assert_eq!(&model.unwrap().guests["a"].init[1], &text);
+        }
+    }
+}
