@@ -13,6 +13,7 @@ use std::{
 
 use penstock_host::{
     InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
+    managers::{self, ManagerError},
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
@@ -254,6 +255,13 @@ impl Carry for HostCarrier {
         let until = Instant::now() + deadline;
         self.vfs.clear();
         match action {
+            Action::LeaveAlone { manager, pf, functions } => {
+                managers::leave_alone(&self.root, *manager, *pf, functions).map_err(|error| match error {
+                    // The file is there: whoever reads it later does as it says.
+                    ManagerError::NotRead { .. } => CarryError::Unsupported(chain(&error)),
+                    ManagerError::File { .. } => failed(&format!("{action} was not done"), error),
+                })
+            }
             Action::SetAutoprobe { pf, on } => self
                 .function(*pf)
                 .set_autoprobe(*on)

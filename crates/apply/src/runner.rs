@@ -307,7 +307,8 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
 /// exist cannot be bound, and a guest that does not start has nothing to verify.
 fn is_setting(action: &Action) -> bool {
     match action {
-        Action::SetAutoprobe { .. }
+        Action::LeaveAlone { .. }
+        | Action::SetAutoprobe { .. }
         | Action::SetVfAttribute { .. }
         | Action::SetMac { .. }
         | Action::SetMtu { .. }

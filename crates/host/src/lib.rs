@@ -11,6 +11,7 @@
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
+//! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
 //! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
@@ -28,6 +29,7 @@ pub mod frames;
 pub mod here;
 pub mod interface;
 pub mod interrupt;
+pub mod managers;
 pub mod namespace;
 pub mod netlink;
 pub mod pci;

@@ -5,7 +5,10 @@
 
 mod lifelines;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 pub use self::lifelines::{
     Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline,
@@ -48,6 +51,10 @@ pub struct Inventory {
     /// `none` for no driver at all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chosen_drivers: BTreeMap<Bdf, String>,
+    /// Who configures this machine's network interfaces by itself and runs, and which functions it was told to leave alone: by
+    /// the PF of their NIC.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub managers: BTreeMap<Manager, BTreeMap<Bdf, BTreeSet<Bdf>>>,
     /// Functions whose `driver_override` an earlier run of ours set and did not come to clear. `scan` alone leaves it empty;
     /// the binary fills it in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -64,6 +71,30 @@ pub struct Inventory {
     pub lifelines: Option<Lifelines>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
+}
+
+/// A program that configures network interfaces as they appear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manager {
+    /// systemd-networkd.
+    Networkd,
+    /// NetworkManager.
+    NetworkManager,
+}
+
+impl Manager {
+    /// All that are known.
+    pub const ALL: [Manager; 2] = [Manager::Networkd, Manager::NetworkManager];
+}
+
+impl fmt::Display for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Manager::Networkd => "systemd-networkd",
+            Manager::NetworkManager => "NetworkManager",
+        })
+    }
 }
 
 /// A guest that is defined on the machine.

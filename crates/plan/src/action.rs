@@ -1,10 +1,11 @@
 //! What a step does to a machine.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, TxRate, VfAttribute, VfIndex,
-    Vm, inventory::SwitchMode,
+    Vm,
+    inventory::{Manager, SwitchMode},
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 #[allow(missing_docs)]
 #[allow(clippy::large_enum_variant, reason = "a plan has one definition a guest, and they are few")]
 pub enum Action {
+    /// Have a manager of network interfaces leave these functions of a PF alone, itself or VFs, and no others of it.
+    LeaveAlone { manager: Manager, pf: Bdf, functions: BTreeSet<Bdf> },
     /// Write `sriov_drivers_autoprobe` of the PF.
     SetAutoprobe { pf: Bdf, on: bool },
     /// Write `sriov_numvfs` of the PF. Linux only takes 0 to N and N to 0 (`drivers/pci/pci-sysfs.c`).
@@ -175,10 +178,26 @@ impl Action {
     }
 }
 
+/// Functions in few words: the first ones, and how many more.
+pub(crate) fn listed(functions: &BTreeSet<Bdf>) -> String {
+    const NAMED: usize = 3;
+    let named: Vec<String> = functions.iter().take(NAMED).map(Bdf::to_string).collect();
+    match functions.len() {
+        ..=NAMED => named.join(", "),
+        all => format!("{} and {} more", named.join(", "), all - NAMED),
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = |set: &bool| if *set { "on" } else { "off" };
         match self {
+            Action::LeaveAlone { manager, pf, functions } if functions.is_empty() => {
+                write!(f, "{manager}: leave nothing of {pf} alone any more")
+            }
+            Action::LeaveAlone { manager, functions, .. } => {
+                write!(f, "{manager}: leave {} alone", listed(functions))
+            }
             Action::SetAutoprobe { pf, on: set } => write!(f, "{pf}: driver autoprobe {}", on(set)),
             Action::SetVfCount { pf, count } => {
                 write!(f, "{pf}: {count} VF{}", if *count == 1 { "" } else { "s" })

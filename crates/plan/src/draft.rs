@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use penstock_model::{Bdf, GuestName};
+use penstock_model::{Bdf, GuestName, inventory::Manager};
 
 use crate::{Action, Fact, Step, StepId};
 
 /// Something that steps establish and later ones may need.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Made {
+    /// A manager of interfaces leaves functions of a PF alone.
+    LeftAlone(Manager, Bdf),
     /// Driver autoprobe of a PF is off.
     Autoprobe(Bdf),
     /// A PF has its VFs.

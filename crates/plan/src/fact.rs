@@ -1,19 +1,22 @@
 //! What can be true of a machine: the postconditions of steps.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
-    Bdf, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex, inventory::SwitchMode,
+    Bdf, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
+    inventory::{Manager, SwitchMode},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Direction};
+use crate::{Action, Direction, action::listed};
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Fact {
+    /// The manager was told to leave these functions of the PF alone, and no others of it.
+    LeftAlone { manager: Manager, pf: Bdf, functions: BTreeSet<Bdf> },
     /// `sriov_drivers_autoprobe` is so.
     Autoprobe { pf: Bdf, on: bool },
     /// `sriov_numvfs` is so, and that many `virtfnN` exist.
@@ -58,6 +61,7 @@ impl Fact {
     /// What is true after `action`.
     pub fn after(action: &Action) -> Fact {
         match action.clone() {
+            Action::LeaveAlone { manager, pf, functions } => Fact::LeftAlone { manager, pf, functions },
             Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
             Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
             Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
@@ -101,6 +105,12 @@ impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = |set: &bool| if *set { "" } else { "not " };
         match self {
+            Fact::LeftAlone { manager, pf, functions } if functions.is_empty() => {
+                write!(f, "{manager} is told nothing of {pf}")
+            }
+            Fact::LeftAlone { manager, functions, .. } => {
+                write!(f, "{manager} is told to leave {} alone", listed(functions))
+            }
             Fact::Autoprobe { pf, on } => {
                 write!(f, "driver autoprobe of {pf} is {}", if *on { "on" } else { "off" })
             }

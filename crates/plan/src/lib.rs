@@ -18,6 +18,7 @@ pub mod fact;
 mod fits;
 pub mod generate;
 mod guest;
+mod managers;
 mod nic;
 mod order;
 mod overrides;

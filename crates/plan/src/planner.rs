@@ -1,12 +1,12 @@
 //! What all parts of planning share: the machine as it is, joined with the model, and the steps so far.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
 };
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, Diagnostics, GuestName, Inventory, Model, NicName, VfIndex};
+use penstock_model::{Bdf, Diagnostics, GuestName, Inventory, Model, NicName, VfIndex, inventory::Manager};
 
 use crate::{
     Plan, PlanError,
@@ -25,6 +25,8 @@ pub struct Planner<'a> {
     pub running: HashMap<Bdf, &'a GuestName>,
     /// VFs that lost their driver in this plan.
     pub unbound: HashSet<Bdf>,
+    /// What managers of interfaces leave alone at this point of the plan, of each PF.
+    pub told: HashMap<(Manager, Bdf), BTreeSet<Bdf>>,
     pub draft: Draft,
     pub notes: Vec<String>,
     pub messages: Diagnostics,
@@ -46,12 +48,17 @@ impl<'a> Planner<'a> {
             .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
             .collect();
         let nics = wanted(model, inventory, &resolved, &running).map_err(PlanError::Model)?;
+        let told = inventory.managers.iter().flat_map(|(manager, told)| {
+            told.iter().map(|(pf, functions)| ((*manager, *pf), functions.clone()))
+        });
+        let told = told.collect();
         let planner = Planner {
             model,
             inventory,
             resolved,
             running,
             unbound: HashSet::new(),
+            told,
             draft: Draft::default(),
             notes: Vec::new(),
             messages: Diagnostics::default(),

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, external, generate, guest, nic, order, planner::Planner,
-    stop::stop_steps, vfs,
+    Action, Fact, Plan, PlanError, Step, StepId, external, generate, guest, managers, nic, order,
+    planner::Planner, stop::stop_steps, vfs,
 };
 
 /// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
@@ -17,6 +17,7 @@ use crate::{
 /// [`PlanError`]; nothing is decided later.
 pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let (mut planner, nics) = Planner::new(model, inventory)?;
+    nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
     generate::file_steps(&mut planner)?;
@@ -46,6 +47,7 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
         if !used {
             continue;
         }
+        managers::tell(&mut planner, nic, |guest| starting.contains(guest));
         if nic.nic.externally_managed {
             external::vfs_are_there(&mut planner, nic);
             continue;

@@ -7,7 +7,7 @@ use crate::{
     definition::define,
     draft::{Made, Sketch},
     guest::place,
-    nic,
+    managers, nic,
     planner::{Planner, vf_name},
     wanted::WantedNic,
 };
@@ -48,7 +48,10 @@ pub fn stop_steps(
     } else {
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
-    for function in owned(planner, nics, guest, found.running.then_some(&found.functions[..])) {
+    let returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
+    let addresses = returned.iter().map(|owned| owned.bdf).collect();
+    managers::take_back(planner, nics, &addresses, name);
+    for function in returned {
         give_back(planner, nics, name, &function);
     }
     let functions: Vec<_> =

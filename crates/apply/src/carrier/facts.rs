@@ -1,6 +1,6 @@
 //! Reads back what a step was to make true.
 
-use penstock_host::files;
+use penstock_host::{files, managers};
 use penstock_model::{Bdf, InterfaceAddress, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{CarryError, Direction, Fact};
 
@@ -14,6 +14,10 @@ type Seen = Result<(), String>;
 
 pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError> {
     match fact {
+        Fact::LeftAlone { manager, pf, functions } => {
+            let told = managers::told(&carrier.root, *manager, *pf);
+            Ok(same(told.as_ref() == Some(functions), || "its file says otherwise".to_owned()))
+        }
         Fact::Autoprobe { pf, on } => {
             let at = format!("could not read driver autoprobe of {pf}");
             let seen = carrier.function(*pf).autoprobe().map_err(|error| from_pci(&at, error))?;

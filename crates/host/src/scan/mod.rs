@@ -16,12 +16,14 @@ pub(crate) mod overrides;
 mod reader;
 mod sriov;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use penstock_model::{
-    Inventory, VfIndex,
-    inventory::{INVENTORY_VERSION, SwitchMode, VfState},
+    Bdf, Inventory, VfIndex,
+    inventory::{INVENTORY_VERSION, Manager, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Netlink, Root, chain};
+use crate::{InterfaceReport, Netlink, Root, chain, managers};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -64,8 +66,24 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);
     name_functions(&mut inventory, &mut reader);
     interfaces.note_others(&mut reader);
+    for manager in Manager::ALL.into_iter().filter(|manager| managers::runs(root, *manager)) {
+        inventory.managers.insert(manager, told(root, manager, &mut reader));
+    }
     inventory.unknown = reader.into_notes();
     inventory
+}
+
+/// What a manager was told to leave alone, by PF. A file that somebody has changed counts as none.
+fn told(root: &Root, manager: Manager, reader: &mut Reader<'_>) -> BTreeMap<Bdf, BTreeSet<Bdf>> {
+    let mut all = BTreeMap::new();
+    for pf in managers::known(root, manager) {
+        match managers::told(root, manager, pf) {
+            Some(functions) if functions.is_empty() => {}
+            Some(functions) => drop(all.insert(pf, functions)),
+            None => reader.note(format!("what {manager} was told of {pf} has been changed by somebody")),
+        }
+    }
+    all
 }
 
 /// The inventory of the machine that Penstock runs on.

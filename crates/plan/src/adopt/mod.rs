@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, NicMatch, NicName, Source, VfIndex, VfSettings, inventory::Pf,
 };
 
-use crate::{Plan, action::GuestDefinition, drivers, plan};
+use crate::{Action, Plan, Step, action::GuestDefinition, drivers, plan};
 
 /// A machine as far as it is known.
 #[derive(Clone, Copy, Debug)]
@@ -98,20 +98,22 @@ pub fn adopt(sight: Sight<'_>) -> Option<String> {
             apart.push((name, why.join("; ")));
         }
     }
-    let mut out = words::head(&sight);
+    let mut out = words::head(&sight, &draft.holds().unwrap_or_default());
     out.push_str(&draft.text());
     words::tail(&draft, &left_out, &apart, &mut out);
     Some(out)
 }
 
 impl Draft<'_> {
-    /// Whether the model says what is so and nothing else; what it would change, or why it is none, if not.
-    fn holds(&self) -> Result<(), Vec<String>> {
+    /// Whether the model says what is so and nothing else; what it would change, or why it is none, if not. What the
+    /// managers of interfaces would have to be told depends on all guests, and is given by itself.
+    fn holds(&self) -> Result<Vec<String>, Vec<String>> {
         let source = Source::new("machine.yaml", self.text());
         let model = penstock_model::parse(&source)
             .map_err(|found| found.0.iter().map(|message| message.message.clone()).collect::<Vec<_>>())?;
         let made = plan(&model, self.sight.inventory).map_err(|error| vec![words::no_plan(&error)])?;
-        if made.steps.is_empty() { Ok(()) } else { Err(steps(&made)) }
+        let (said, more) = steps(&made);
+        if more.is_empty() { Ok(said) } else { Err(more) }
     }
 
     /// The model without its head and what stands behind it.
@@ -156,9 +158,12 @@ impl Draft<'_> {
     }
 }
 
-/// What a plan would do.
-fn steps(made: &Plan) -> Vec<String> {
-    made.steps.iter().map(|step| step.action.to_string()).collect()
+/// What a plan would say to managers of interfaces, and what it would do besides.
+fn steps(made: &Plan) -> (Vec<String>, Vec<String>) {
+    let (said, more): (Vec<_>, Vec<_>) =
+        made.steps.iter().partition(|step| matches!(step.action, Action::LeaveAlone { .. }));
+    let words = |steps: Vec<&Step>| steps.into_iter().map(|step| step.action.to_string()).collect();
+    (words(said), words(more))
 }
 
 /// Whether the driver of a PF drops frames with a foreign source MAC unless it is told otherwise.

@@ -25,7 +25,7 @@ fn comment(out: &mut String, indent: &str, text: &str) {
 }
 
 /// What stands above the model.
-pub fn head(sight: &Sight<'_>) -> String {
+pub fn head(sight: &Sight<'_>, said: &[String]) -> String {
     let mut out = String::new();
     let host = sight.host.map(|host| format!(" {host}")).unwrap_or_default();
     let kernel = &sight.inventory.kernel.release;
@@ -36,6 +36,9 @@ pub fn head(sight: &Sight<'_>) -> String {
             "The machine{host} (Linux {kernel}) as penstock found it. A plan of this file changes nothing there."
         ),
     );
+    if !said.is_empty() {
+        comment(&mut out, "", &format!("But for what others are told: {}", said.join("; ")));
+    }
     out
 }
 

@@ -181,6 +181,13 @@ impl Machine {
     /// Does what it can of `action`; what is impossible changes nothing, and the rules have said so.
     pub fn act(&mut self, action: &Action) {
         match action {
+            Action::LeaveAlone { manager, pf, functions } => {
+                let told = self.inventory.managers.entry(*manager).or_default();
+                match functions.is_empty() {
+                    true => drop(told.remove(pf)),
+                    false => drop(told.insert(*pf, functions.clone())),
+                }
+            }
             Action::SetAutoprobe { pf, on } => {
                 if let Some(sriov) = self.sriov_slot(*pf) {
                     sriov.autoprobe = *on;

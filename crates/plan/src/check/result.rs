@@ -1,6 +1,6 @@
 //! Whether the machine is at the end what the model says.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
@@ -52,6 +52,7 @@ pub fn judge(
         messages.extend(judge.guest(name, guest));
     }
     messages.extend(judge.files());
+    messages.extend(judge.managers());
     findings.extend(messages.into_iter().map(|message| Finding { step: None, message }));
 }
 
@@ -239,6 +240,23 @@ impl Judge<'_> {
             }
             None if self.ran(name) => {}
             None => wrong.push(format!("guest {name} was not defined")),
+        }
+        wrong
+    }
+
+    /// Whether those who configure interfaces were told of all functions of guests, and of no others.
+    fn managers(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (manager, told) in &self.machine.inventory.managers {
+            for (name, pf) in &self.plan.nics {
+                let owned = self.owners.keys().filter(|function| function.nic == *name);
+                let wanted: BTreeSet<Bdf> = owned.filter_map(|function| self.address(function)).collect();
+                if told.get(pf).cloned().unwrap_or_default() != wanted {
+                    wrong.push(format!(
+                        "{manager} is not told to leave the guests' functions of {name} alone"
+                    ));
+                }
+            }
         }
         wrong
     }

@@ -53,6 +53,9 @@ impl<'a> Rules<'a> {
                 let mut broken = self.driver(machine, *function, driver.as_deref());
                 let chosen = machine.inventory.chosen_drivers.get(function);
                 let for_guest = self.wanted == Wanted::AsTheModelSays && step.guest.is_some();
+                if for_guest && driver.is_some() {
+                    broken.extend(untold(machine, *function));
+                }
                 if let (Some(chosen), Some(driver), true) = (chosen, driver, for_guest)
                     && chosen != driver
                 {
@@ -244,6 +247,16 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
         }
     }
     all
+}
+
+/// The managers of interfaces that would take a function for theirs.
+fn untold(machine: &Machine, function: Bdf) -> Vec<String> {
+    let Some(pf) = machine.pf(function).map(|pf| pf.bdf) else { return Vec::new() };
+    let knows = |told: &std::collections::BTreeMap<Bdf, std::collections::BTreeSet<Bdf>>| {
+        told.get(&pf).is_some_and(|functions| functions.contains(&function))
+    };
+    let managers = machine.inventory.managers.iter().filter(|(_, told)| !knows(told));
+    managers.map(|(manager, _)| format!("{manager} was not told to leave {function} alone")).collect()
 }
 
 fn no_sriov(machine: &Machine, pf: Bdf) -> Vec<String> {

@@ -27,6 +27,10 @@ pub fn shape(position: usize, step: &Step) -> Vec<String> {
 /// Whether `action` by itself makes `fact` true.
 fn implied(action: &Action, fact: &Fact) -> bool {
     match (action, fact) {
+        (
+            Action::LeaveAlone { manager, pf, functions },
+            Fact::LeftAlone { manager: who, pf: at, functions: told },
+        ) => (manager, pf, functions) == (who, at, told),
         (Action::SetAutoprobe { pf, on }, Fact::Autoprobe { pf: at, on: is }) => pf == at && on == is,
         (Action::SetVfCount { pf, count }, Fact::VfCount { pf: at, count: is }) => pf == at && count == is,
         (
@@ -114,6 +118,11 @@ pub fn is_vm(machine: &Machine, model: &Model, guest: &GuestName) -> bool {
 fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
     use WayBack::{May, Must};
     match action {
+        Action::LeaveAlone { manager, pf, .. } => {
+            let told = machine.inventory.managers.get(manager).and_then(|told| told.get(pf));
+            let functions = told.cloned().unwrap_or_default();
+            Must(Action::LeaveAlone { manager: *manager, pf: *pf, functions })
+        }
         Action::SetAutoprobe { pf, .. } => match machine.sriov(*pf) {
             Some(sriov) => Must(Action::SetAutoprobe { pf: *pf, on: sriov.autoprobe }),
             None => WayBack::None,

@@ -163,7 +163,8 @@ impl<'a> Played<'a> {
             Action::SetMac { function, .. } => harm(*function, How::Attribute),
             Action::RemoveAddress { function, address } => harm(*function, How::Loses(*address)),
             // Nothing of these touches what a function carries.
-            Action::SetAutoprobe { .. }
+            Action::LeaveAlone { .. }
+            | Action::SetAutoprobe { .. }
             | Action::SetLink { direction: Direction::Up, .. }
             | Action::AddAddress { .. }
             | Action::DefineGuest(_)

@@ -7,7 +7,7 @@ use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, Function, FunctionName, Guest, GuestKind, GuestName, Inside, Inventory,
     LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings,
     VlanId,
-    inventory::{Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
+    inventory::{Interface, Manager, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
 /// SplitMix64: a whole machine out of one number, so that a failing one is named by it.
@@ -194,6 +194,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         };
         inventory.pfs.push(pf);
         model.nics.insert(name, nic);
+    }
+    if dice.once_in(2) {
+        inventory.managers = Manager::ALL.into_iter().map(|manager| (manager, Default::default())).collect();
     }
     let names: Vec<GuestName> = (0..size.guests).map(|index| format!("g{index}").parse().unwrap()).collect();
     for name in &names {

@@ -1,0 +1,243 @@
+//! Programs that configure network interfaces as they appear, and how each is told to leave some alone.
+//!
+//! Each NIC has one file for each manager, below `/run`: it is gone after a reboot, as what it is about.
+//!
+//! - systemd-networkd takes the first `.network` file, by name, that matches an interface (systemd.network(5)); ours says
+//!   `Unmanaged=yes`. It reads them when it is told (`networkctl reload`), and then configures anew only what matches a file
+//!   that has changed.
+//! - NetworkManager leaves alone what udev marks with `NM_UNMANAGED` (NetworkManager(8)). udev looks at its rules when an
+//!   interface appears, also one that comes back from a guest.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use penstock_model::{Bdf, inventory::Manager};
+use thiserror::Error;
+
+use crate::{
+    Command, ProcessError, Root,
+    files::{self, FileError},
+};
+
+/// How long a manager may take to read its files.
+const READING: Duration = Duration::from_secs(20);
+
+/// The line by which a file of ours is read back.
+const MARK: &str = "# functions:";
+
+/// Why a manager was not told.
+#[derive(Debug, Error)]
+pub enum ManagerError {
+    /// The file was not written or removed.
+    #[error("{manager} was not told to leave functions of {pf} alone")]
+    File {
+        /// Who.
+        manager: Manager,
+        /// The functions' PF.
+        pf: Bdf,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// The file is there, and the manager did not read it.
+    #[error("{manager} did not read anew what it is to leave alone")]
+    NotRead {
+        /// Who.
+        manager: Manager,
+        /// Why.
+        #[source]
+        source: ProcessError,
+    },
+}
+
+/// The directory of a manager's files, and how ours start and end there.
+fn place(manager: Manager) -> (&'static str, &'static str, &'static str) {
+    match manager {
+        // Before all that an operator would write, also netplan's 10-netplan-....
+        Manager::Networkd => ("/run/systemd/network", "00-00-penstock-", ".network"),
+        // Behind NetworkManager's own, 85-nm-unmanaged.rules.
+        Manager::NetworkManager => ("/run/udev/rules.d", "86-penstock-", ".rules"),
+    }
+}
+
+fn path(manager: Manager, pf: Bdf) -> String {
+    let (directory, start, end) = place(manager);
+    // A colon is no letter of a unit's name.
+    format!("{directory}/{start}{}{end}", pf.to_string().replace(':', "-"))
+}
+
+fn text(manager: Manager, functions: &BTreeSet<Bdf>) -> String {
+    let list = |before: &str, between: &str| -> String {
+        let all: Vec<String> = functions.iter().map(|function| format!("{before}{function}")).collect();
+        all.join(between)
+    };
+    let head = format!(
+        "# Written by penstock, whose guests have these functions; gone after a reboot.\n{MARK} {}\n",
+        list("", " ")
+    );
+    match manager {
+        // ID_PATH ends with the function's address; on some machines something comes before (`platform-...-pci-`).
+        Manager::Networkd => {
+            format!("{head}[Match]\nPath={}\n\n[Link]\nUnmanaged=yes\n", list("*pci-", " "))
+        }
+        Manager::NetworkManager => format!(
+            "{head}SUBSYSTEM==\"net\", ACTION!=\"remove\", SUBSYSTEMS==\"pci\", KERNELS==\"{}\", ENV{{NM_UNMANAGED}}=\"1\"\n",
+            list("", "|")
+        ),
+    }
+}
+
+/// Tells a manager to leave these functions of a PF alone, and no others of it: itself and its VFs.
+pub fn leave_alone(
+    root: &Root,
+    manager: Manager,
+    pf: Bdf,
+    functions: &BTreeSet<Bdf>,
+) -> Result<(), ManagerError> {
+    let path = root.path(path(manager, pf));
+    let written = if functions.is_empty() {
+        files::remove_file(&path)
+    } else {
+        let made = path.parent().map_or(Ok(()), files::create_dir_all);
+        made.and_then(|()| files::write_atomic(&path, text(manager, functions)))
+    };
+    written.map_err(|source| ManagerError::File { manager, pf, source })?;
+    if !root.is_system() {
+        return Ok(());
+    }
+    let reading = match manager {
+        Manager::Networkd => Command::new("networkctl").arg("reload"),
+        Manager::NetworkManager => Command::new("udevadm").args(["control", "--reload"]),
+    };
+    match reading.deadline(READING).succeed() {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ManagerError::NotRead { manager, source }),
+    }
+}
+
+/// What a manager was told of a PF; `None` when the file that is there is none of ours.
+pub fn told(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
+    let path = root.path(path(manager, pf));
+    let Ok((bytes, false)) = files::read_at_most(&path, 1 << 20) else {
+        return (!files::exists(&path)).then(BTreeSet::new);
+    };
+    let found = String::from_utf8(bytes).ok()?;
+    let line = found.lines().find_map(|line| line.strip_prefix(MARK))?;
+    let functions = line.split_whitespace().map(str::parse).collect::<Result<BTreeSet<Bdf>, _>>().ok()?;
+    (text(manager, &functions) == found).then_some(functions)
+}
+
+/// The PF that one of a manager's files is about, by the file's name.
+fn pf_of(manager: Manager, name: &str) -> Option<Bdf> {
+    let (_, start, end) = place(manager);
+    let pf = name.strip_prefix(start)?.strip_suffix(end)?;
+    let mut parts = pf.splitn(3, '-');
+    let (domain, bus, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    format!("{domain}:{bus}:{rest}").parse().ok()
+}
+
+/// The PFs of which a manager was told something.
+pub fn known(root: &Root, manager: Manager) -> BTreeSet<Bdf> {
+    let (directory, ..) = place(manager);
+    let names = files::list(root.path(directory)).unwrap_or_default();
+    names.iter().filter_map(|name| pf_of(manager, name)).collect()
+}
+
+/// Whether a manager runs and sees this machine's interfaces rather than a container's.
+pub fn runs(root: &Root, manager: Manager) -> bool {
+    // What the kernel keeps of a program's name: 15 bytes.
+    let (state, name) = match manager {
+        Manager::Networkd => ("/run/systemd/netif", "systemd-network"),
+        Manager::NetworkManager => ("/run/NetworkManager", "NetworkManager"),
+    };
+    // Either makes it when it starts: where it is not there, nobody need be looked for.
+    if !files::exists(root.path(state)) {
+        return false;
+    }
+    let namespace = |id: &str| files::read_link(root.path(format!("/proc/{id}/ns/net"))).ok();
+    let own = namespace("self");
+    let processes = files::list(root.path("/proc")).unwrap_or_default();
+    processes.iter().filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).any(|id| {
+        let comm = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
+        // Who may not see the namespace takes it for ours.
+        comm.trim_end() == name
+            && namespace(id).is_none_or(|seen| own.as_ref().is_none_or(|own| *own == seen))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn functions(list: &[&str]) -> BTreeSet<Bdf> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// What each manager reads, to the byte: networkd's own reader is met on a board, NetworkManager has none there.
+    #[test]
+    fn what_a_manager_is_told() {
+        let two = functions(&["0000:04:10.0", "0000:04:10.2"]);
+        assert_eq!(
+            text(Manager::NetworkManager, &two).lines().last(),
+            Some(
+                r#"SUBSYSTEM=="net", ACTION!="remove", SUBSYSTEMS=="pci", KERNELS=="0000:04:10.0|0000:04:10.2", ENV{NM_UNMANAGED}="1""#
+            )
+        );
+        assert!(
+            text(Manager::Networkd, &two)
+                .ends_with("[Match]\nPath=*pci-0000:04:10.0 *pci-0000:04:10.2\n\n[Link]\nUnmanaged=yes\n")
+        );
+    }
+
+    #[test]
+    fn what_was_told_is_read_back_and_taken_away() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let pf: Bdf = "0000:04:00.0".parse().unwrap();
+        for manager in Manager::ALL {
+            assert_eq!(told(&root, manager, pf), Some(BTreeSet::new()));
+            for list in [&["0000:04:10.0", "0000:04:10.2"][..], &["0000:04:00.0"], &[]] {
+                leave_alone(&root, manager, pf, &functions(list)).unwrap();
+                assert_eq!(told(&root, manager, pf), Some(functions(list)));
+                assert_eq!(
+                    known(&root, manager),
+                    if list.is_empty() { BTreeSet::new() } else { [pf].into() }
+                );
+            }
+            // Gone already is success; what somebody has changed is no longer ours.
+            leave_alone(&root, manager, pf, &BTreeSet::new()).unwrap();
+            leave_alone(&root, manager, pf, &functions(&["0000:04:10.0"])).unwrap();
+            let file = root.path(path(manager, pf));
+            let changed = files::read_to_string(&file).unwrap().replace("10.0", "10.4");
+            files::write_atomic(&file, changed.replacen("10.4", "10.6", 1)).unwrap();
+            assert_eq!(told(&root, manager, pf), None);
+        }
+    }
+
+    #[test]
+    fn a_manager_runs_whose_process_is_there() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let file = |path: &str, text: &str| {
+            let path = tree.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        file("proc/7/comm", "systemd-network\n");
+        file("proc/8/comm", "NetworkManager\n");
+        assert!(!runs(&root, Manager::Networkd), "nothing in /run");
+        file("run/systemd/netif/state", "");
+        assert!(runs(&root, Manager::Networkd) && !runs(&root, Manager::NetworkManager));
+        file("run/NetworkManager/x", "");
+        assert!(runs(&root, Manager::NetworkManager));
+        // In another network namespace it is a container's.
+        for (id, number) in [("self", 1), ("8", 2), ("7", 1)] {
+            std::fs::create_dir_all(tree.path().join(format!("proc/{id}/ns"))).unwrap();
+            std::os::unix::fs::symlink(
+                format!("net:[{number}]"),
+                tree.path().join(format!("proc/{id}/ns/net")),
+            )
+            .unwrap();
+        }
+        assert!(runs(&root, Manager::Networkd) && !runs(&root, Manager::NetworkManager));
+    }
+}
