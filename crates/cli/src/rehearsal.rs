@@ -8,7 +8,7 @@ use std::{
 
 use penstock_board::{Board, Design, Lasting};
 use penstock_host::{Command, Output, Place};
-use penstock_model::Inventory;
+use penstock_model::{Inventory, Mac, Model, NicName};
 use penstock_plan::generate::MOST_BYTES;
 use penstock_report::{
     Evidence,
@@ -40,6 +40,8 @@ pub struct Rehearsal<'a> {
     started: Instant,
     /// Where the model's NICs are on the board, as arguments of the verbs there.
     nics: Vec<String>,
+    /// What stands for whoever makes the VFs of NICs that the model does not manage: a line of shell for each.
+    outside: Vec<String>,
     /// Whether `apply` and `verify` both ran to their ends.
     complete: bool,
     /// What was brought out of the board, by its path in the run directory.
@@ -55,6 +57,7 @@ impl<'a> Rehearsal<'a> {
             evidence,
             started: Instant::now(),
             nics: Vec::new(),
+            outside: Vec::new(),
             complete: false,
             files: BTreeMap::new(),
         }
@@ -71,6 +74,10 @@ impl<'a> Rehearsal<'a> {
     ) -> Result<(), Failure> {
         // The model's `match` speaks of the real machine; here a NIC is the PF that was made for it.
         self.nics = design.nics.iter().map(|nic| format!("--nic={}={}", nic.name, nic.mac)).collect();
+        let model = &self.file.model;
+        let external = |name: &NicName| model.nics.get(name).is_some_and(|nic| nic.externally_managed);
+        let external = design.nics.iter().filter(|nic| external(&nic.name));
+        self.outside = external.map(|nic| make_vfs(model, &nic.name, nic.mac)).collect();
         let image = self.timed("image", |_| boards.image(printer))?;
         self.evidence.hashes.image = Some(image.digest().to_owned());
         let mut board =
@@ -96,6 +103,11 @@ impl<'a> Rehearsal<'a> {
         printer.doing("Copying penstock and the model into the board");
         self.evidence.hashes.binary = Some(evidence::binary()?);
         let model = self.timed("copy", |_| boards::furnish(board, self.file))?;
+
+        for line in &self.outside {
+            let made = board.run(&Command::new("sh").args(["-c", line]).deadline(PATIENCE));
+            made.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
+        }
 
         printer.doing("Scanning the board");
         let inventory: Inventory = self.timed("scan", |_| told(ask(board, &["scan", "--json"], &[])?))?;
@@ -186,6 +198,21 @@ impl<'a> Rehearsal<'a> {
         self.evidence.phases.push(Phase { name: name.to_owned(), took: started.elapsed() });
         outcome
     }
+}
+
+/// Makes the VFs of a NIC that somebody else manages on a real machine, with the MAC addresses that the model knows.
+fn make_vfs(model: &Model, name: &NicName, mac: Mac) -> String {
+    let vfs = model.nics[name].vfs;
+    let macs: String = model
+        .vfs(name)
+        .filter_map(|(index, settings)| Some((index, settings.mac?)))
+        .map(|(index, mac)| format!("ip link set $i vf {index} mac {mac}; "))
+        .collect();
+    format!(
+        "for d in /sys/class/net/*; do i=${{d##*/}}; [ \"$(cat $d/address)\" = {mac} ] || continue; \
+         p=$(readlink -f $d/device); [ -e $p/sriov_numvfs ] || p=${{p%/*}}; [ -e $p/sriov_numvfs ] || continue; \
+         ip link set $i up; echo {vfs} > $p/sriov_numvfs; {macs}done; true"
+    )
 }
 
 /// Runs one of our own verbs inside the board.

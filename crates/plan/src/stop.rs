@@ -49,10 +49,14 @@ pub fn stop_steps(
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
     let returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
+    for function in &returned {
+        give_back(planner, nics, name, function);
+    }
+    // While they have no driver nobody can take them, and when they have one again everybody may.
     let addresses = returned.iter().map(|owned| owned.bdf).collect();
     managers::take_back(planner, nics, &addresses, name);
-    for function in returned {
-        give_back(planner, nics, name, &function);
+    for function in &returned {
+        bind_home(planner, nics, name, function);
     }
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
@@ -141,12 +145,19 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
         Made::Driver(function),
         format!("nothing of {name} is to reach the next owner of {who}"),
     ));
+}
+
+/// Gives a VF that somebody else made the driver back that it had.
+fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName, owned: &Owned) {
+    let function = owned.bdf;
+    let (Some(nic), Some(index)) = (owned.nic.map(|index| &nics[index]), owned.vf) else { return };
+    let who = vf_name(nic.name, index);
     let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
     if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
         planner.draft.push(Sketch::new(
             Action::SetDriver { function, driver: Some(driver.clone()) },
             Some(Action::SetDriver { function, driver: None }),
-            needs(),
+            vec![Made::Running(name.clone()), Made::Driver(function)],
             Made::Driver(function),
             format!("{who} had it before {name}; {} is externally managed", nic.name),
         ));
