@@ -81,6 +81,8 @@ impl Design {
     /// `match` picks there. Without one, the address is that of `match`, or one derived from the NIC's name; the
     /// number of VFs is what the model wants.
     ///
+    /// A NIC whose `match` names a slot by its number is in that slot.
+    ///
     /// An igb stands for a NIC of up to 7 wanted VFs, because its embedded switch and VF attributes are real; a
     /// composed virtio NIC beyond, or where the model says so. virtio's functions share a hub, which floods.
     pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<CompositionError>> {
@@ -143,6 +145,10 @@ impl Design {
             "none",
             "-machine",
             "q35,kernel-irqchip=split",
+            // Hot-plug by the ports themselves, whose slots the kernel then names by their numbers; ACPI gives every bus a
+            // slot 0, of which no name is stable.
+            "-global",
+            "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
             "-smp",
         ]
         .map(String::from)
@@ -176,29 +182,22 @@ fn pick<'a>(
     inventory: &'a Inventory,
     errors: &mut Vec<CompositionError>,
 ) -> Vec<Option<&'a Pf>> {
-    let exact = |nic: &Nic| nic.matching.mac.is_some() || nic.matching.bdf.is_some();
     let mut picked: Vec<Option<&Pf>> = vec![None; model.nics.len()];
     for round in [true, false] {
         for (position, (name, nic)) in model.nics.iter().enumerate() {
-            if exact(nic) != round {
+            if nic.matching.is_exact() != round {
                 continue;
             }
             let wanted = &nic.matching;
             let free = |pf: &&Pf| !picked.iter().flatten().any(|taken| taken.bdf == pf.bdf);
             let fits = |pf: &&Pf| {
-                wanted.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
-                    && wanted.bdf.is_none_or(|bdf| pf.bdf == bdf)
-                    && (wanted.driver.as_ref()).is_none_or(|driver| pf.driver.as_ref() == Some(driver))
+                wanted.holds_for(pf, false)
                     && pf.sriov.as_ref().is_some_and(|sriov| sriov.total_vfs >= nic.vfs)
             };
             let found = inventory.pfs.iter().filter(free).find(fits);
             if found.is_none() {
-                let mut what = vec![format!("with {} VFs", nic.vfs)];
-                what.extend(wanted.mac.map(|mac| format!("with the MAC address {mac}")));
-                what.extend(wanted.bdf.map(|bdf| format!("at {bdf}")));
-                what.extend(
-                    (wanted.driver.as_ref()).map(|driver| format!("of the driver {driver} that is free")),
-                );
+                let mut what = vec![format!("that is free with {} VFs", nic.vfs)];
+                what.extend(wanted.words());
                 errors.push(CompositionError::NoSuchPf { nic: name.clone(), what: what.join(", ") });
             }
             picked[position] = found;
@@ -298,9 +297,10 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     management.mac = Some(MANAGEMENT_MAC);
     devices.push(management);
 
-    for (position, nic) in (0u16..).zip(&nics) {
+    let slots = slots(model, &nics);
+    for ((position, nic), slot) in (0u16..).zip(&nics).zip(&slots) {
         let port = format!("port{position}");
-        devices.push(root_port(&port, position));
+        devices.push(root_port(&port, position, *slot));
         match nic.emulation {
             Emulation::Igb => {
                 let netdev = format!("{}-uplink", nic.name);
@@ -315,17 +315,42 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     }
     if let Some(vfs) = model.board.nvme_vfs {
         let position = u16::try_from(nics.len()).unwrap_or(u16::MAX);
-        nvme(vfs, position, devices);
+        nvme(vfs, position, free_slot(&slots), devices);
         design.nvme_namespace = Some(1 << 30);
     }
     design.nics = nics;
     design
 }
 
-fn root_port(id: &str, position: u16) -> Device {
+/// A port's Physical Slot Number has 13 bits (PCI Express Base Specification, 7.5.3.9).
+const LAST_SLOT: u16 = 0x1fff;
+
+/// The slot of each NIC: the one that its `match` names where that is a slot's number, else the first that is free.
+fn slots(model: &Model, nics: &[BoardNic]) -> Vec<u16> {
+    let named = |nic: &BoardNic| {
+        let slot = model.nics.get(&nic.name)?.matching.slot.as_ref()?;
+        slot.as_str().parse().ok().filter(|number| (1..=LAST_SLOT).contains(number))
+    };
+    let mut taken: Vec<u16> = nics.iter().filter_map(named).collect();
+    let mut slots = Vec::new();
+    for nic in nics {
+        // The ports of one card are in one slot, which a board has no cards for: the second gets another.
+        let slot = named(nic).filter(|slot| !slots.contains(slot)).unwrap_or_else(|| free_slot(&taken));
+        taken.push(slot);
+        slots.push(slot);
+    }
+    slots
+}
+
+fn free_slot(taken: &[u16]) -> u16 {
+    (1..=LAST_SLOT).find(|slot| !taken.contains(slot)).unwrap_or(LAST_SLOT)
+}
+
+fn root_port(id: &str, position: u16, slot: u16) -> Device {
     Device::new(id, DeviceKind::RootPort)
         .at(ROOT_BUS, FIRST_PORT + position)
         .with("chassis", position + 1)
+        .with("slot", slot)
         .with("multifunction", "on")
 }
 
@@ -373,9 +398,9 @@ fn compose(
 
 /// An NVMe controller with `vfs` VFs, and the flexible queues and vectors that they are given at run time
 /// (QEMU, `docs/system/devices/nvme.rst`).
-fn nvme(vfs: u16, position: u16, devices: &mut Vec<Device>) {
+fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
     let port = format!("port{position}");
-    devices.push(root_port(&port, position));
+    devices.push(root_port(&port, position, slot));
     devices.push(Device::new("nvme-subsystem", DeviceKind::NvmeSubsystem));
     let (queues, vectors) = (2 * vfs, vfs);
     let mut controller = Device::new("nvme", DeviceKind::Nvme)

@@ -68,7 +68,7 @@ fn the_cpus_follow_the_vfs_and_the_inventory_gives_macs() {
     let model = model("nics: {N: {vfs: 7, match: {driver: ixgbe}}}");
     let mut inventory = penstock_model::Inventory::default();
     let missing = Design::from_model(&model, Some(&inventory)).unwrap_err();
-    assert!(missing[0].to_string().contains("no PF with 7 VFs, of the driver ixgbe"), "{}", missing[0]);
+    assert!(missing[0].to_string().contains("no PF that is free with 7 VFs, driver ixgbe"), "{}", missing[0]);
     let pf = r#"{"bdf":"0000:04:00.0","identity":{"ids":{"vendor":32902,"device":5549,"subsystem_vendor":0,
         "subsystem":0},"vendor_name":null,"device_name":null},"driver":"ixgbe","interface":null,
         "permanent_mac":"0c:c4:7a:9a:61:ea","numa_node":null,"iommu_group":null,"switch_mode":"unreported",

@@ -67,6 +67,7 @@ fn nics(inventory: &Inventory, out: &mut String) {
 
 fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
     wrapped(out, "    ", &what(&pf.identity));
+    place(&pf.identity, out);
     if let Some(interface) = &pf.interface {
         if pf.permanent_mac.is_some_and(|mac| mac != interface.mac) {
             wrapped(out, "    ", &format!("present MAC {}", interface.mac));
@@ -197,6 +198,7 @@ fn nvme(inventory: &Inventory, out: &mut String) {
 
 fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut String) {
     wrapped(out, "    ", &what(&controller.identity));
+    place(&controller.identity, out);
     group(inventory, controller.bdf, controller.iommu_group, out);
     if let Some(sriov) = &controller.sriov {
         vfs(sriov, out);
@@ -281,6 +283,20 @@ fn what(identity: &PciIdentity) -> String {
     let mut text: String = names.into_iter().flatten().map(|name| plain(name) + " ").collect();
     let _ = write!(text, "[{:04x}:{:04x}]", identity.ids.vendor, identity.ids.device);
     text
+}
+
+/// What a model may know a function by, beside its MAC address.
+fn place(identity: &PciIdentity, out: &mut String) {
+    let parts = [
+        identity.slot.as_ref().map(|slot| format!("slot {slot}")),
+        identity.label.as_ref().map(|label| format!("label {label}")),
+        identity.onboard.map(|number| format!("onboard{number}")),
+        identity.serial.map(|serial| format!("serial {serial}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if !parts.is_empty() {
+        wrapped(out, "    ", &plain(&parts.join(", ")));
+    }
 }
 
 fn link(interface: &Interface) -> String {

@@ -17,8 +17,8 @@ pub use self::lifelines::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, TxRate, VfIndex,
-    VlanId, VlanProtocol, VlanQos, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, SerialNumber,
+    SlotName, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -173,6 +173,27 @@ pub struct PciIdentity {
     pub vendor_name: Option<String>,
     /// Device's name from the PCI id database, where that is installed.
     pub device_name: Option<String>,
+    /// Its serial number; `None` for a device that has none, and for who may not read it (it takes root).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<SerialNumber>,
+    /// The slot that it is in, itself or on a card behind bridges of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<SlotName>,
+    /// What firmware calls it (`label`: ACPI `_DSM` function 7, else SMBIOS type 41).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<SlotName>,
+    /// Firmware's number of a device on the main board (`acpi_index`, else SMBIOS' `index`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub onboard: Option<u32>,
+}
+
+impl PciIdentity {
+    /// Whether `place` is where it is: its slot, its label, or `onboardN` with its number.
+    pub fn is_in(&self, place: &SlotName) -> bool {
+        self.slot.as_ref() == Some(place)
+            || self.label.as_ref() == Some(place)
+            || self.onboard.is_some_and(|number| place.as_str() == format!("onboard{number}"))
+    }
 }
 
 /// An Ethernet physical function.

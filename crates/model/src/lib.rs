@@ -43,9 +43,9 @@ pub use inventory::Inventory;
 pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
 pub use model::{Board, Emulation, Model, Nic, NicMatch};
-pub use names::{GuestName, InterfaceName, MachineName, NicName};
+pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{parse, parse_with_warnings};
-pub use pci::{Bdf, RoutingId};
+pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use verdict::{Outcome, Verdict};
 pub use vf::{

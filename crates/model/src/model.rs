@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, VfIndex, VfSettings, measurement::Expectation,
+    Mtu, NicName, SerialNumber, SlotName, VfIndex, VfSettings, inventory::Pf, measurement::Expectation,
 };
 
 /// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
@@ -62,10 +62,51 @@ pub struct Nic {
 pub struct NicMatch {
     /// The PF's permanent MAC address. Survives renumbering; prefer it.
     pub mac: Option<Mac>,
-    /// The PF's PCI address.
+    /// The card's serial number, which all its ports share. Survives renumbering, and another slot.
+    pub serial: Option<SerialNumber>,
+    /// The slot that the card is in, or firmware's label of a device on the main board. Survives renumbering, and
+    /// another card in that slot.
+    pub slot: Option<SlotName>,
+    /// Which port of a card with several: its PCI function number, 0 to 7.
+    #[schemars(range(max = 7))]
+    pub port: Option<u8>,
+    /// The PF's PCI address. Changes when the machine is renumbered.
     pub bdf: Option<Bdf>,
     /// The PF's driver.
     pub driver: Option<String>,
+}
+
+impl NicMatch {
+    /// Whether it says which PF is meant, so that nothing is to be chosen.
+    pub fn is_exact(&self) -> bool {
+        self.mac.is_some() || self.serial.is_some() || self.slot.is_some() || self.bdf.is_some()
+    }
+
+    /// Whether all that is given holds of `pf`. `known`: it is known by other means to be the NIC's, which has to do for a
+    /// MAC address that cannot be read.
+    pub fn holds_for(&self, pf: &Pf, known: bool) -> bool {
+        let NicMatch { mac, serial, slot, port, bdf, driver } = self;
+        mac.is_none_or(|mac| pf.permanent_mac.map_or(known, |seen| seen == mac))
+            && serial.is_none_or(|serial| pf.identity.serial == Some(serial))
+            && slot.as_ref().is_none_or(|slot| pf.identity.is_in(slot))
+            && port.is_none_or(|port| pf.bdf.function() == port)
+            && bdf.is_none_or(|bdf| pf.bdf == bdf)
+            && driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver))
+    }
+
+    /// All that is given, in words.
+    pub fn words(&self) -> Vec<String> {
+        let NicMatch { mac, serial, slot, port, bdf, driver } = self;
+        let parts = [
+            mac.map(|mac| format!("MAC {mac}")),
+            serial.map(|serial| format!("serial number {serial}")),
+            slot.as_ref().map(|slot| format!("slot {slot}")),
+            port.map(|port| format!("port {port}")),
+            bdf.map(|bdf| format!("PCI address {bdf}")),
+            driver.as_ref().map(|driver| format!("driver {driver}")),
+        ];
+        parts.into_iter().flatten().collect()
+    }
 }
 
 /// What only a rehearsal needs; all of it has defaults.

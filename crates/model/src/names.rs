@@ -135,3 +135,19 @@ name! {
         }
     }
 }
+name! {
+    /// What firmware calls the place of a device: a slot by its number or name, as `/sys/bus/pci/slots` has it
+    /// (`drivers/pci/slot.c`), or an onboard device by its label (`drivers/pci/pci-label.c`). At most 64 bytes without control
+    /// characters and without white space at its ends.
+    SlotName, "slot", "3", |text| {
+        if text.is_empty() {
+            Some("it is empty")
+        } else if text.len() > 64 {
+            Some("it is longer than 64 bytes")
+        } else if text.contains(char::is_control) || text.trim() != text {
+            Some("control characters, and white space at its ends, are not allowed")
+        } else {
+            None
+        }
+    }
+}

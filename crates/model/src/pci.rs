@@ -118,6 +118,55 @@ crate::names::text_serde!(
     "0000:04:00.1"
 );
 
+/// A device's serial number: the EUI-64 of the Device Serial Number extended capability (PCI Express Base Specification,
+/// 7.9.3). All functions of a device have the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SerialNumber(pub u64);
+
+impl fmt::Display for SerialNumber {
+    /// As `lspci` prints it: eight bytes in hexadecimal, the highest first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.to_be_bytes().map(|byte| format!("{byte:02x}"));
+        f.pad(&bytes.join("-"))
+    }
+}
+
+impl fmt::Debug for SerialNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text that is no serial number.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no serial number like 00-1b-21-ff-ff-8a-3c-44")]
+pub struct ParseSerialNumberError(String);
+
+impl FromStr for SerialNumber {
+    type Err = ParseSerialNumberError;
+
+    /// Reads eight bytes in hexadecimal, joined by `-` or `:` or by nothing.
+    fn from_str(text: &str) -> Result<SerialNumber, ParseSerialNumberError> {
+        let fail = || ParseSerialNumberError(text.to_owned());
+        let joint = if text.contains('-') { "-" } else { ":" };
+        let digits: String = match text.split(joint).collect::<Vec<_>>()[..] {
+            [all] if all.len() == 16 => all.to_owned(),
+            ref bytes if bytes.len() == 8 && bytes.iter().all(|byte| byte.len() == 2) => bytes.concat(),
+            _ => return Err(fail()),
+        };
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(fail());
+        }
+        u64::from_str_radix(&digits, 16).map(SerialNumber).map_err(|_| fail())
+    }
+}
+
+crate::names::text_serde!(
+    SerialNumber,
+    "A PCI device serial number: eight bytes in hexadecimal, the highest first.",
+    "00-1b-21-ff-ff-8a-3c-44"
+);
+
 /// The four numbers by which the PCI configuration header names a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PciIds {
@@ -152,6 +201,22 @@ mod tests {
     fn past_the_last_bus_there_is_no_vf() {
         let pf: Bdf = "ff:00.0".parse().unwrap();
         assert_eq!(pf.of_vf(0x80, 2, 64), None);
+    }
+
+    #[test]
+    fn a_serial_number_is_read_as_it_is_written_anywhere() {
+        let wanted = SerialNumber(0x001b_21ff_ff8a_3c44);
+        for text in ["00-1b-21-ff-ff-8a-3c-44", "00:1B:21:FF:FF:8A:3C:44", "001b21ffff8a3c44"] {
+            assert_eq!(text.parse(), Ok(wanted), "{text}");
+        }
+        assert_eq!(wanted.to_string(), "00-1b-21-ff-ff-8a-3c-44");
+        for text in
+            ["", "-", "00-1b-21-ff-ff-8a-3c", "00-1b-21-ff-ff-8a-3c-4", "0-01b-21-ff-ff-8a-3c-44", "MT2021X1"]
+        {
+            assert!(text.parse::<SerialNumber>().is_err(), "{text:?}");
+        }
+        assert!("+01b21ffff8a3c44".parse::<SerialNumber>().is_err());
+        assert!("00-1b-21-ff-ff-8a-3c-é".parse::<SerialNumber>().is_err());
     }
 
     #[test]

@@ -9,14 +9,14 @@ use penstock_model::{
 
 use crate::error::error;
 
-/// Finds the PF of each NIC: first of those that name a MAC or a PCI address, then of those that name a driver, then
-/// of the rest. The latter two take, in the file's order, the first PF by PCI address that has room for their VFs and
+/// Finds the PF of each NIC: first of those that name a MAC, a serial number, a slot or a PCI address, then of those that
+/// name a driver or a port, then of the rest. The latter two take, in the file's order, the first PF by PCI address that has room for their VFs and
 /// that is not taken; if that would leave a NIC without a PF although there is a way to give each one, that way is
 /// taken.
 ///
 /// # Errors
 ///
-/// A NIC that matches nothing, or two PFs by MAC; two NICs that match one PF; a PF without SR-IOV or without room for
+/// A NIC that matches nothing, or names two PFs; two NICs that match one PF; a PF without SR-IOV or without room for
 /// the VFs. Paths are `nics.NAME.match`, `nics.NAME.vfs` and `guests.NAME.functions.N`.
 pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName, Bdf>, Diagnostics> {
     let mut pfs: Vec<&Pf> = inventory.pfs.iter().collect();
@@ -26,9 +26,9 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
     let mut owners: HashMap<Bdf, &NicName> = HashMap::new();
     let inside = inside_guests(model, inventory);
     let matches =
-        |name: &NicName, nic: &Nic, pf: &Pf| matches(&nic.matching, pf, inside.get(&pf.bdf) == Some(&name));
+        |name: &NicName, nic: &Nic, pf: &Pf| nic.matching.holds_for(pf, inside.get(&pf.bdf) == Some(&name));
 
-    let exact = |nic: &Nic| nic.matching.mac.is_some() || nic.matching.bdf.is_some();
+    let exact = |nic: &Nic| nic.matching.is_exact();
     for (name, nic) in model.nics.iter().filter(|(_, nic)| exact(nic)) {
         let found = pfs.iter().copied().filter(|pf| matches(name, nic, pf)).collect();
         match exactly(name, nic, found, &pfs).and_then(|pf| has_room(model, name, nic, pf).map(|()| pf)) {
@@ -48,7 +48,7 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
     // Those that leave a choice are matched by augmenting paths (Kuhn), so that file order and address order decide
     // where they can, and no NIC goes without where they cannot. A driver is more exact than nothing.
     let mut open: Vec<(&NicName, &Nic)> = model.nics.iter().filter(|(_, nic)| !exact(nic)).collect();
-    open.sort_by_key(|(_, nic)| Reverse(nic.matching.driver.is_some()));
+    open.sort_by_key(|(_, nic)| Reverse((nic.matching.driver.is_some(), nic.matching.port.is_some())));
     let candidates: Vec<Vec<Bdf>> = open
         .iter()
         .map(|(name, nic)| {
@@ -102,7 +102,7 @@ fn augment(
     false
 }
 
-/// The one PF that a NIC with a MAC or a PCI address names.
+/// The one PF that a NIC names.
 fn exactly<'a>(
     name: &NicName,
     nic: &Nic,
@@ -113,18 +113,24 @@ fn exactly<'a>(
         [pf] => Ok(pf),
         [] => Err(vec![error(
             at(name, "match"),
-            format!("no PF of this machine has {}", words(&nic.matching)),
+            format!("no PF of this machine has {}", nic.matching.words().join(" and ")),
             Some(nearest(&nic.matching, pfs)),
         )]),
         _ => Err(vec![error(
-            at(name, "match").join("mac"),
+            at(name, "match"),
             format!(
                 "{} PFs have {}: {}",
                 found.len(),
-                words(&nic.matching),
+                nic.matching.words().join(" and "),
                 found.iter().map(|pf| describe(pf)).collect::<Vec<_>>().join(", ")
             ),
-            Some("match by bdf as well".to_owned()),
+            Some(
+                match nic.matching.mac {
+                    Some(_) => "match by slot as well, or by bdf",
+                    None => "say which port of the card: `port: 0`, or match by mac",
+                }
+                .to_owned(),
+            ),
         )]),
     }
 }
@@ -175,10 +181,10 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
 
 /// Why a NIC that leaves a choice got no PF.
 fn nothing_left(name: &NicName, nic: &Nic, pfs: &[&Pf], owners: &HashMap<Bdf, &NicName>) -> Diagnostic {
-    let alike: Vec<&Pf> = pfs.iter().copied().filter(|pf| matches(&nic.matching, pf, false)).collect();
-    let what = match &nic.matching.driver {
-        Some(driver) => format!("PF with driver {driver}"),
-        None => "PF".to_owned(),
+    let alike: Vec<&Pf> = pfs.iter().copied().filter(|pf| nic.matching.holds_for(pf, false)).collect();
+    let what = match nic.matching.words()[..] {
+        [] => "PF".to_owned(),
+        ref words => format!("PF with {}", words.join(" and ")),
     };
     let vfs = count(nic.vfs);
     let message = if alike.is_empty() {
@@ -219,14 +225,6 @@ fn inside_guests<'a>(model: &'a Model, inventory: &Inventory) -> HashMap<Bdf, &'
     inside
 }
 
-/// Whether all that is given holds; for the MAC of a PF that has none to read, whether it is `known` to be the one.
-fn matches(matching: &NicMatch, pf: &Pf, known: bool) -> bool {
-    let NicMatch { mac, bdf, driver } = matching;
-    mac.is_none_or(|mac| pf.permanent_mac.map_or(known, |seen| seen == mac))
-        && bdf.is_none_or(|bdf| pf.bdf == bdf)
-        && driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver))
-}
-
 /// How many VFs a PF can have: what its driver allows, as far as there are PCI addresses for them.
 fn room(pf: &Pf) -> u16 {
     pf.sriov
@@ -242,22 +240,22 @@ fn at(nic: &NicName, key: &str) -> Path {
     Path::of(["nics", nic.as_str(), key])
 }
 
-fn words(matching: &NicMatch) -> String {
-    let parts: Vec<String> = [
-        matching.mac.map(|mac| format!("MAC {mac}")),
-        matching.bdf.map(|bdf| format!("PCI address {bdf}")),
-        matching.driver.as_ref().map(|driver| format!("driver {driver}")),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    parts.join(" and ")
-}
-
 fn describe(pf: &Pf) -> String {
     let driver = pf.driver.as_deref().unwrap_or("none");
     let mac = pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac: Mac| mac.to_string());
     format!("{} (MAC {mac}, driver {driver})", pf.bdf)
+}
+
+/// What else tells a PF from others, as a match by it would be written.
+fn place(pf: &Pf) -> String {
+    let identity = &pf.identity;
+    let parts = [
+        identity.serial.map(|serial| format!("serial {serial}")),
+        identity.slot.as_ref().map(|slot| format!("slot {slot}")),
+        identity.label.as_ref().map(|label| format!("slot {label}")),
+        identity.onboard.map(|number| format!("slot onboard{number}")),
+    ];
+    parts.into_iter().flatten().map(|part| format!(", {part}")).collect()
 }
 
 /// The PFs that are there, the most similar first.
@@ -267,18 +265,31 @@ fn nearest(matching: &NicMatch, pfs: &[&Pf]) -> String {
             wanted.map_or(0, |wanted| strsim::levenshtein(&wanted, &seen.unwrap_or_default()))
         };
         apart(matching.mac.map(|mac| mac.to_string()), pf.permanent_mac.map(|mac| mac.to_string()))
+            + apart(
+                matching.serial.map(|serial| serial.to_string()),
+                pf.identity.serial.map(|serial| serial.to_string()),
+            )
+            + matching.slot.as_ref().map_or(0, |slot| usize::from(!pf.identity.is_in(slot)))
             + apart(matching.bdf.map(|bdf| bdf.to_string()), Some(pf.bdf.to_string()))
             + apart(matching.driver.clone(), pf.driver.clone())
     };
     let mut near = pfs.to_vec();
     near.sort_by_key(distance);
+    let elsewhere = matching.serial.is_some() || matching.slot.is_some();
     let listed: Vec<String> = near
         .iter()
-        .map(|pf| match room(pf) {
-            0 => format!("{} without SR-IOV", describe(pf)),
-            most => format!("{} with room for {most} VFs", describe(pf)),
+        .map(|pf| {
+            let place = if elsewhere { place(pf) } else { String::new() };
+            match room(pf) {
+                0 => format!("{}{place} without SR-IOV", describe(pf)),
+                most => format!("{}{place} with room for {most} VFs", describe(pf)),
+            }
         })
         .collect();
+    if matching.serial.is_some() && !pfs.is_empty() && pfs.iter().all(|pf| pf.identity.serial.is_none()) {
+        let listed = listed.join("; ");
+        return format!("no PF here tells a serial number; root alone can read them. The PFs here: {listed}");
+    }
     if listed.is_empty() {
         "`penstock scan` lists the PFs of a machine; this one has none".to_owned()
     } else {

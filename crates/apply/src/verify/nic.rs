@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_model::{
-    FunctionName, LinkState, NicName, Outcome, TxRate, VfIndex, VfSettings, VlanProtocol,
+    FunctionName, LinkState, NicName, Outcome, SlotName, TxRate, VfIndex, VfSettings, VlanProtocol,
     inventory::VfState,
     verdict::{Subject, Vantage},
 };
@@ -36,24 +36,33 @@ pub fn judge(scene: &Scene<'_>, name: &NicName, reached: &BTreeSet<&FunctionName
 /// Whether the NIC's PF is there and is the one that the model means.
 fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
     let matching = &scene.model.nics[name].matching;
-    let parts = [
-        matching.mac.map(|mac| format!("MAC {mac}")),
-        matching.bdf.map(|bdf| format!("address {bdf}")),
-        matching.driver.as_ref().map(|driver| format!("driver {driver}")),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let parts = matching.words();
     let wanted = if parts.is_empty() { "a PF".to_owned() } else { format!("a PF with {}", parts.join(", ")) };
     let Some(pf) = scene.pf(name) else {
         page.put("match", wanted, "there is no such PF", Outcome::Fail);
         return false;
     };
-    let seen = format!(
+    let mut seen = format!(
         "{} with MAC {}, driver {}",
         pf.bdf,
         pf.permanent_mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string()),
         pf.driver.as_deref().unwrap_or("none")
     );
+    let identity = &pf.identity;
+    if let (Some(_), Some(serial)) = (matching.serial, identity.serial) {
+        seen += &format!(", serial number {serial}");
+    }
+    let onboard = identity.onboard.map(|number| format!("onboard{number}"));
+    let places =
+        [identity.slot.as_ref(), identity.label.as_ref()].into_iter().flatten().map(SlotName::as_str);
+    let places: Vec<&str> = places.chain(onboard.as_deref()).collect();
+    if matching.slot.is_some() && !places.is_empty() {
+        seen += &format!(", slot {}", places.join(" or "));
+    }
     let alike = matching.mac.is_none_or(|mac| pf.permanent_mac == Some(mac))
+        && (matching.serial.is_none() || identity.serial == matching.serial)
+        && matching.slot.as_ref().is_none_or(|slot| places.contains(&slot.as_str()))
+        && matching.port.is_none_or(|port| pf.bdf.function() == port)
         && matching.bdf.is_none_or(|bdf| pf.bdf == bdf)
         && matching.driver.as_ref().is_none_or(|driver| pf.driver.as_ref() == Some(driver));
     page.put("match", wanted, seen, if alike { Outcome::Pass } else { Outcome::Fail });

@@ -1,15 +1,18 @@
-//! The SR-IOV extended capability, read out of a function's configuration space.
+//! The SR-IOV and serial number extended capabilities, read out of a function's configuration space.
 
 use std::collections::BTreeSet;
 
+use penstock_model::SerialNumber;
 use thiserror::Error;
 
 /// Where the list of extended capabilities starts (PCI Express Base Specification, 7.6).
 const EXTENDED: usize = 0x100;
 /// The length of an Express function's configuration space.
 pub const CONFIG_SPACE: usize = 4096;
-/// The SR-IOV capability's id (7.9.3; `PCI_EXT_CAP_ID_SRIOV`).
+/// The SR-IOV capability's id (9.3.3; `PCI_EXT_CAP_ID_SRIOV`).
 const SRIOV_ID: u16 = 0x0010;
+/// The Device Serial Number capability's id (7.9.3; `PCI_EXT_CAP_ID_DSN`).
+const SERIAL_ID: u16 = 0x0003;
 
 /// The registers of an SR-IOV capability that say which VFs there can be (PCI Express Base Specification, 9.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,34 +48,52 @@ pub enum CapabilityError {
 
 /// The SR-IOV capability in a function's configuration space; `Ok(None)` when it has none.
 pub fn sriov(config: &[u8]) -> Result<Option<SriovCapability>, CapabilityError> {
+    let Some(at) = find(config, SRIOV_ID)? else { return Ok(None) };
+    Ok(Some(SriovCapability {
+        total_vfs: word(config, at + 0x0e)?,
+        num_vfs: word(config, at + 0x10)?,
+        first_vf_offset: word(config, at + 0x14)?,
+        vf_stride: word(config, at + 0x16)?,
+        vf_device: word(config, at + 0x1a)?,
+    }))
+}
+
+/// The device's serial number in a function's configuration space; `Ok(None)` when it has none, or nothing but zeros or
+/// ones, which a card has whose memory was never written.
+pub fn serial(config: &[u8]) -> Result<Option<SerialNumber>, CapabilityError> {
+    let Some(at) = find(config, SERIAL_ID)? else { return Ok(None) };
+    // The lower double word comes first (7.9.3.2).
+    let words = [at + 10, at + 8, at + 6, at + 4].map(|at| word(config, at));
+    let mut number = 0;
+    for word in words {
+        number = number << 16 | u64::from(word?);
+    }
+    Ok(Some(SerialNumber(number)).filter(|_| number != 0 && number != u64::MAX))
+}
+
+fn word(config: &[u8], at: usize) -> Result<u16, CapabilityError> {
+    let bytes = config.get(at..at + 2).ok_or(CapabilityError::Truncated(config.len()))?;
+    Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+/// Where the extended capability `wanted` begins.
+fn find(config: &[u8], wanted: u16) -> Result<Option<usize>, CapabilityError> {
     if !config.is_empty() && config.iter().all(|byte| *byte == 0xff) {
         return Err(CapabilityError::NoAnswer);
     }
-    let word = |at: usize| -> Result<u16, CapabilityError> {
-        config
-            .get(at..at + 2)
-            .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
-            .ok_or(CapabilityError::Truncated(config.len()))
-    };
     let mut seen = BTreeSet::new();
     let mut at = EXTENDED;
     loop {
         if !seen.insert(at) {
             return Err(CapabilityError::Loop(at));
         }
-        let (id, high) = (word(at)?, word(at + 2)?);
+        let (id, high) = (word(config, at)?, word(config, at + 2)?);
         // An empty list is a header of zeros; ones are what a function without the extended part reads as.
         if (id, high) == (0, 0) || (id, high) == (0xffff, 0xffff) {
             return Ok(None);
         }
-        if id == SRIOV_ID {
-            return Ok(Some(SriovCapability {
-                total_vfs: word(at + 0x0e)?,
-                num_vfs: word(at + 0x10)?,
-                first_vf_offset: word(at + 0x14)?,
-                vf_stride: word(at + 0x16)?,
-                vf_device: word(at + 0x1a)?,
-            }));
+        if id == wanted {
+            return Ok(Some(at));
         }
         // The lowest two bits of the pointer are reserved and to be masked off.
         at = usize::from(high >> 4) & !3;
@@ -114,6 +135,17 @@ mod tests {
     }
 
     #[test]
+    fn a_serial_number_is_read_as_lspci_reads_it() {
+        let mut config = space(&[(0x100, 0x1401_0001), (0x140, 0x0001_0003)]);
+        // As `lspci` shows it: "Device Serial Number 00-1b-21-ff-ff-8a-3c-44".
+        config[0x144..0x14c].copy_from_slice(&[0x44, 0x3c, 0x8a, 0xff, 0xff, 0x21, 0x1b, 0x00]);
+        assert_eq!(serial(&config).unwrap().unwrap().to_string(), "00-1b-21-ff-ff-8a-3c-44");
+        config[0x144..0x14c].fill(0xff);
+        assert_eq!(serial(&config), Ok(None));
+        assert_eq!(serial(&config[..0x148]), Err(CapabilityError::Truncated(0x148)));
+    }
+
+    #[test]
     fn a_list_that_bites_its_tail_is_left() {
         let config = space(&[(0x100, 0x1401_0001), (0x140, 0x1001_0003)]);
         assert_eq!(sriov(&config), Err(CapabilityError::Loop(0x100)));
@@ -138,7 +170,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_come_to_an_end(config in proptest::collection::vec(any::<u8>(), 0..=CONFIG_SPACE)) {
-            let _ = sriov(&config);
+            let _ = (sriov(&config), serial(&config));
         }
 
         /// Headers that point anywhere, so that long walks and loops are met, which random bytes rarely make.

@@ -8,7 +8,13 @@ use penstock_model::{
     pci::PciIds,
 };
 
-use super::{interfaces::Interfaces, reader::Reader, sriov};
+use super::{
+    capability::{self, CONFIG_SPACE},
+    interfaces::Interfaces,
+    places::Slots,
+    reader::Reader,
+    sriov,
+};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 const IOMMU_GROUPS: &str = "/sys/kernel/iommu_groups";
@@ -30,6 +36,11 @@ impl Function {
     /// The directory of the function at `bdf`.
     pub fn directory_of(bdf: Bdf) -> String {
         format!("{DEVICES}/{bdf}")
+    }
+
+    /// Its configuration space, as much of it as can be read.
+    fn config(&self, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+        reader.bytes(&self.attribute("config"), CONFIG_SPACE)
     }
 
     /// One of its attributes.
@@ -70,16 +81,18 @@ pub(super) fn find(reader: &mut Reader<'_>) -> Vec<Function> {
 /// The Ethernet ones.
 pub(super) fn pfs(
     functions: &[Function],
+    slots: &Slots,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
 ) -> Vec<Pf> {
     let ethernet = functions.iter().filter(|function| function.class >> 8 == ETHERNET);
-    ethernet.map(|function| pf(function, reader, interfaces)).collect()
+    ethernet.map(|function| pf(function, slots, reader, interfaces)).collect()
 }
 
-fn pf(function: &Function, reader: &mut Reader<'_>, interfaces: &mut Interfaces<'_>) -> Pf {
+fn pf(function: &Function, slots: &Slots, reader: &mut Reader<'_>, interfaces: &mut Interfaces<'_>) -> Pf {
+    let config = function.config(reader);
     let report = interfaces.of(&function.directory, function.bdf, reader);
-    let mut sriov = sriov::sriov(function, reader, Some(interfaces));
+    let mut sriov = sriov::sriov(function, config.as_deref(), reader, Some(interfaces));
     let mut switch_mode = SwitchMode::default();
     if let Some(report) = &report {
         switch_mode = interfaces.switch_mode(report, function.bdf, reader);
@@ -92,7 +105,7 @@ fn pf(function: &Function, reader: &mut Reader<'_>, interfaces: &mut Interfaces<
         .and_then(|report| report.permanent_mac.or(Some(report.interface.mac)).filter(|mac| !mac.is_zero()));
     Pf {
         bdf: function.bdf,
-        identity: identity(function, reader),
+        identity: identity(function, config.as_deref(), slots, reader),
         driver: reader.link_name(&function.attribute("driver")),
         interface: report.map(|report| report.interface),
         permanent_mac: permanent,
@@ -104,7 +117,7 @@ fn pf(function: &Function, reader: &mut Reader<'_>, interfaces: &mut Interfaces<
 }
 
 /// The NVMe controllers among them.
-pub(super) fn nvme(functions: &[Function], reader: &mut Reader<'_>) -> Vec<NvmeController> {
+pub(super) fn nvme(functions: &[Function], slots: &Slots, reader: &mut Reader<'_>) -> Vec<NvmeController> {
     let controllers = functions.iter().filter(|function| function.class == NVME);
     controllers
         .map(|function| {
@@ -115,32 +128,42 @@ pub(super) fn nvme(functions: &[Function], reader: &mut Reader<'_>) -> Vec<NvmeC
                 reader.text(&format!("{named}/{name}/{attribute}")).filter(|text| !text.is_empty())
             };
             let (model, serial) = (text("model"), text("serial"));
+            let config = function.config(reader);
             NvmeController {
                 bdf: function.bdf,
-                identity: identity(function, reader),
+                identity: identity(function, config.as_deref(), slots, reader),
                 driver: reader.link_name(&function.attribute("driver")),
                 name,
                 model,
                 serial,
                 numa_node: numa_node(function, reader),
                 iommu_group: iommu_group(&function.directory, reader),
-                sriov: sriov::sriov(function, reader, None),
+                sriov: sriov::sriov(function, config.as_deref(), reader, None),
             }
         })
         .collect()
 }
 
-fn identity(function: &Function, reader: &mut Reader<'_>) -> PciIdentity {
+fn identity(
+    function: &Function,
+    config: Option<&[u8]>,
+    slots: &Slots,
+    reader: &mut Reader<'_>,
+) -> PciIdentity {
     let mut id = |name| reader.hexadecimal_id(&function.attribute(name), true);
-    PciIdentity {
+    let mut identity = PciIdentity {
         ids: PciIds {
             vendor: id("vendor").unwrap_or_default(),
             device: id("device").unwrap_or_default(),
             subsystem_vendor: id("subsystem_vendor").unwrap_or_default(),
             subsystem: id("subsystem_device").unwrap_or_default(),
         },
+        // What is wrong with the list of capabilities is said where SR-IOV is looked for in it.
+        serial: config.and_then(|config| capability::serial(config).ok().flatten()),
         ..PciIdentity::default()
-    }
+    };
+    slots.fill(function, &mut identity, reader);
+    identity
 }
 
 /// The NUMA node; the kernel writes -1 where firmware names none, and has no such file without `CONFIG_NUMA`.

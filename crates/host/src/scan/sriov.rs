@@ -8,20 +8,20 @@ use penstock_model::{
 };
 
 use super::{
-    capability::{self, CONFIG_SPACE, CapabilityError, SriovCapability},
+    capability::{self, CapabilityError, SriovCapability},
     functions::{Function, iommu_group},
     interfaces::Interfaces,
     reader::Reader,
 };
 
-/// The SR-IOV capability of `function`; `interfaces` is given where VFs may have network interfaces.
+/// The SR-IOV capability of `function`, whose configuration space is `config`; `interfaces` is given where VFs may have network interfaces.
 pub(super) fn sriov(
     function: &Function,
+    config: Option<&[u8]>,
     reader: &mut Reader<'_>,
     interfaces: Option<&mut Interfaces<'_>>,
 ) -> Option<Sriov> {
-    let config = reader.bytes(&function.attribute("config"), CONFIG_SPACE);
-    let capability = config.as_deref().map_or(Ok(None), capability::sriov);
+    let capability = config.map_or(Ok(None), capability::sriov);
     if !reader.exists(&function.attribute("sriov_totalvfs")) {
         without_attributes(function, &capability, reader);
         return None;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, hash::Hash};
 
 use super::Subject;
 use crate::{
-    NicName, VfIndex,
+    NicMatch, NicName, VfIndex,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     vf::VfSettings,
@@ -67,6 +67,15 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                     .with_hint("`penstock scan` shows each PF's driver"),
             );
         }
+        if let Some(port) = nic.matching.port.filter(|port| *port > 7) {
+            messages.push(
+                Diagnostic::error(
+                    path.join("match").join("port"),
+                    format!("a card has the ports 0 to 7, and this is {port}"),
+                )
+                .with_hint("it is the last digit of the PF's PCI address"),
+            );
+        }
         check_best_effort(&nic.best_effort, &path, messages);
         check_defaults(&nic.vf_defaults, &path.join("defaults"), messages);
     }
@@ -81,6 +90,18 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         nics().filter_map(|(name, nic)| Some((name, nic.matching.bdf?))),
         &["match", "bdf"],
         "match the same device: both have the PCI address",
+        messages,
+    );
+    same(
+        nics().filter(|(_, nic)| nic.matching.serial.is_some() || nic.matching.slot.is_some()).filter_map(
+            |(name, nic)| match nic.matching {
+                // Of these two it was said above.
+                NicMatch { mac: Some(_), .. } | NicMatch { bdf: Some(_), .. } => None,
+                ref matching => Some((name, matching.words().join(", "))),
+            },
+        ),
+        &["match"],
+        "match the same device: both have",
         messages,
     );
     same(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
+    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName, SlotName,
     inventory::{Pf, SwitchMode},
 };
 
@@ -89,6 +89,19 @@ impl Judge<'_> {
             && wanted != mac
         {
             wrong.push(format!("{name} was found with MAC {mac}, but it matches {wanted}"));
+        }
+        if wanted.serial.is_some() && wanted.serial != before.identity.serial {
+            wrong.push(format!("{name} was found with another serial number than it matches"));
+        }
+        if let Some(slot) = &wanted.slot {
+            let onboard = before.identity.onboard.map(|number| format!("onboard{number}"));
+            let places = [&before.identity.slot, &before.identity.label].into_iter().flatten();
+            if !places.map(SlotName::as_str).chain(onboard.as_deref()).any(|place| place == slot.as_str()) {
+                wrong.push(format!("{name} was not found in the slot {slot}, which it matches"));
+            }
+        }
+        if wanted.port.is_some_and(|port| port != before.bdf.function()) {
+            wrong.push(format!("{name} was found at another port than it matches"));
         }
         if wanted.driver.is_some() && wanted.driver != before.driver {
             wrong.push(format!("{name} was found with another driver than it matches"));
