@@ -99,9 +99,13 @@ impl HostCarrier {
 
     /// The function's interface, which has to be there.
     fn interface(&mut self, function: Bdf) -> Result<Found, CarryError> {
-        self.find(function)?.ok_or_else(|| CarryError::Failed {
+        let found = self.find(function)?;
+        found.ok_or_else(|| CarryError::Failed {
             attempt: format!("{function} cannot be changed"),
-            source: "it has no network interface on the host".into(),
+            source: match self.function(function).exists() {
+                true => "it has no network interface on the host".into(),
+                false => "it is no longer there: it was unplugged, or its PF's driver let it go".into(),
+            },
         })
     }
 
@@ -339,6 +343,10 @@ impl Carry for HostCarrier {
             }
             None => one_by_one(self, actions, deadline),
         }
+    }
+
+    fn is_gone(&mut self, action: &Action) -> bool {
+        action.function().is_some_and(|function| !self.function(function).exists())
     }
 
     fn observes(&self, fact: &Fact) -> bool {

@@ -184,7 +184,7 @@ pub fn run(
                 return Err(run.failed(&plan.steps[next], error.into(), &begun));
             }
         }
-        if options.mode == Mode::Undo && run.already(&plan.steps[next].postcondition) {
+        if options.mode == Mode::Undo && run.passes_over(&plan.steps[next]) {
             applied.steps.push(run.pass_over(&plan.steps[next]));
             next += 1;
             continue;
@@ -236,6 +236,9 @@ pub fn run(
         }
     }
 
+    if let (Mode::Apply, Some((step, lost))) = (options.mode, run.lost_since(plan, &begun)) {
+        return Err(run.failed(step, lost, &begun));
+    }
     let end = Entry::End { applied: failures.is_empty() && losses.failures.is_empty() };
     // Everything that the plan wants is so and was read back; a full disk does not unmake that.
     let _ = run.journal.record(&[end], true);
@@ -426,7 +429,7 @@ impl Run<'_, '_> {
                     Err(error) => Err(StepError::Carry(error)),
                 };
                 let outcome = match outcome {
-                    Err(_) if self.options.mode != Mode::Apply && self.already(&step.postcondition) => Ok(()),
+                    Err(_) if self.options.mode != Mode::Apply && self.passes_over(step) => Ok(()),
                     outcome => outcome,
                 };
                 stopped |= self.options.mode == Mode::Apply
@@ -478,7 +481,7 @@ impl Run<'_, '_> {
             return batch;
         }
         // The first was looked at before.
-        let already = batch.iter().skip(1).position(|step| self.already(&step.postcondition));
+        let already = batch.iter().skip(1).position(|step| self.passes_over(step));
         &batch[..already.map_or(batch.len(), |at| at + 1)]
     }
 
@@ -489,6 +492,36 @@ impl Run<'_, '_> {
         let _ = self.journal.record(&[entry], false);
         self.observer.finished(step, &report);
         report
+    }
+
+    /// A step that made VFs which are not there any more, although it was seen that they were: a driver that is reloaded while
+    /// other steps are carried out takes them along, with all that was set of them.
+    fn lost_since<'s>(&mut self, plan: &Plan, begun: &[&'s Step]) -> Option<(&'s Step, StepError)> {
+        let makes = |step: &Step| match step.action {
+            Action::SetVfCount { pf, .. } => Some(pf),
+            _ => None,
+        };
+        for step in begun {
+            let Some(pf) = makes(step) else { continue };
+            if plan.steps.iter().any(|later| later.id > step.id && makes(later) == Some(pf)) {
+                continue;
+            }
+            if let Some(Ok(Err(seen))) = self.look(&step.postcondition) {
+                return Some((step, StepError::Lost { fact: step.postcondition.to_string(), seen }));
+            }
+        }
+        None
+    }
+
+    /// Whether a step that gives something back needs not be carried out.
+    fn passes_over(&mut self, step: &Step) -> bool {
+        self.already(&step.postcondition) || self.is_gone(&step.action)
+    }
+
+    /// Whether what an action is done to has left the machine.
+    fn is_gone(&mut self, action: &Action) -> bool {
+        let carrier = self.carriers.iter_mut().find(|carrier| carrier.carries(action));
+        carrier.is_some_and(|carrier| carrier.is_gone(action))
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

@@ -404,7 +404,12 @@ impl PciFunction {
     }
 
     fn write(&self, attempt: &str, name: &str, value: &str) -> Result<(), PciError> {
-        write_to(attempt, &self.directory().join(name), value)
+        match write_to(attempt, &self.directory().join(name), value) {
+            Err(PciError::Unsupported { .. }) if !self.exists() => {
+                Err(PciError::Missing { function: self.bdf })
+            }
+            outcome => outcome,
+        }
     }
 }
 

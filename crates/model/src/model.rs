@@ -63,11 +63,14 @@ pub struct NicMatch {
     /// The PF's permanent MAC address. Survives renumbering; prefer it.
     pub mac: Option<Mac>,
     /// The card's serial number, which all its ports share. Survives renumbering, and another slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<SerialNumber>,
     /// The slot that the card is in, or firmware's label of a device on the main board. Survives renumbering, and
     /// another card in that slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<SlotName>,
     /// Which port of a card with several: its PCI function number, 0 to 7.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 7))]
     pub port: Option<u8>,
     /// The PF's PCI address. Changes when the machine is renumbered.

@@ -162,6 +162,35 @@ impl GuestFunction {
 }
 
 impl Action {
+    /// The function of the host that it is done to; `None` for what is done to a guest or a file.
+    pub fn function(&self) -> Option<Bdf> {
+        match self {
+            Action::SetAutoprobe { pf, .. }
+            | Action::SetVfCount { pf, .. }
+            | Action::SetVfAttribute { pf, .. }
+            | Action::SetSwitchMode { pf, .. }
+            | Action::AwaitLink { pf, .. } => Some(*pf),
+            Action::SetDriver { function, .. }
+            | Action::SetMac { function, .. }
+            | Action::Rename { function, .. }
+            | Action::SetMtu { function, .. }
+            | Action::SetLink { function, .. }
+            | Action::AddAddress { function, .. }
+            | Action::RemoveAddress { function, .. }
+            | Action::ResetFunction { function } => Some(*function),
+            Action::WriteFile { .. }
+            | Action::RemoveFile { .. }
+            | Action::DefineGuest(_)
+            | Action::UndefineGuest { .. }
+            | Action::StartGuest { .. }
+            | Action::CreateGuest { .. }
+            | Action::ResumeGuest { .. }
+            | Action::SuspendGuest { .. }
+            | Action::AwaitGuest { .. }
+            | Action::StopGuest { .. } => None,
+        }
+    }
+
     /// The guest that it is done to; `None` for what is done to the host.
     pub fn guest(&self) -> Option<&GuestName> {
         match self {

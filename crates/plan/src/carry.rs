@@ -22,6 +22,12 @@ pub trait Carry {
         one_by_one(self, actions, deadline)
     }
 
+    /// Whether what the action is done to has left the machine, so that taking something back there is done already: a NIC
+    /// that was unplugged has taken its settings along.
+    fn is_gone(&mut self, _action: &Action) -> bool {
+        false
+    }
+
     /// Whether this carrier can look this kind of fact up.
     fn observes(&self, fact: &Fact) -> bool;
 

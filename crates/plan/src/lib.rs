@@ -39,5 +39,5 @@ pub use danger::{Danger, Effects, dangers, effects};
 pub use error::{PlanError, Refusal};
 pub use fact::Fact;
 pub use planning::{plan, start, stop, undo};
-pub use resolve::resolve;
+pub use resolve::{resolve, resolve_what_is_there};
 pub use step::{Plan, Step, StepId};

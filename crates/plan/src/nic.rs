@@ -89,14 +89,19 @@ fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
     for vf in nic.sriov().into_iter().flat_map(|sriov| &sriov.vfs) {
         if let Some(guest) = planner.user(vf.bdf) {
             used = true;
-            planner.refuse(
-                format!(
-                    "the number of VFs of {} would change, which destroys {}, while guest {guest} runs with it",
-                    nic.name,
-                    vf_name(nic.name, vf.index)
+            let vf_name = vf_name(nic.name, vf.index);
+            let text = match vf.present {
+                Some(_) => format!(
+                    "the number of VFs of {} would change, which destroys {vf_name}, while guest {guest} runs with it",
+                    nic.name
                 ),
-                format!("stop it first: penstock stop {guest}"),
-            );
+                None => format!(
+                    "guest {guest} runs, but {vf_name} is gone: the driver of {} was reloaded, or somebody removed its \
+                     VFs; a VF that is made anew does not come back into a guest that runs",
+                    nic.name
+                ),
+            };
+            planner.refuse(text, format!("stop it first: penstock stop {guest}"));
         }
     }
     used

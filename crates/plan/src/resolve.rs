@@ -19,6 +19,15 @@ use crate::error::error;
 /// A NIC that matches nothing, or names two PFs; two NICs that match one PF; a PF without SR-IOV or without room for
 /// the VFs. Paths are `nics.NAME.match`, `nics.NAME.vfs` and `guests.NAME.functions.N`.
 pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName, Bdf>, Diagnostics> {
+    match resolve_what_is_there(model, inventory) {
+        (nics, Diagnostics(messages)) if messages.is_empty() => Ok(nics),
+        (_, messages) => Err(messages),
+    }
+}
+
+/// As [`resolve`], for who looks at a machine that may have lost a NIC: the PFs of those that were found, and what is wrong
+/// with the others.
+pub fn resolve_what_is_there(model: &Model, inventory: &Inventory) -> (IndexMap<NicName, Bdf>, Diagnostics) {
     let mut pfs: Vec<&Pf> = inventory.pfs.iter().collect();
     // A PF without SR-IOV is somebody's ordinary NIC: the last to be taken when the model does not say which.
     pfs.sort_by_key(|pf| (pf.sriov.is_none(), pf.bdf));
@@ -66,17 +75,14 @@ pub fn resolve(model: &Model, inventory: &Inventory) -> Result<IndexMap<NicName,
         messages.push(nothing_left(name, nic, &pfs, &owners));
     }
 
-    if messages.is_empty() {
-        let by_name: HashMap<&NicName, Bdf> = owners.into_iter().map(|(bdf, name)| (name, bdf)).collect();
-        Ok(model.nics.keys().map(|name| (name.clone(), by_name[name])).collect())
-    } else {
-        let position = |message: &Diagnostic| {
-            let nic = message.path.0.get(1).map(String::as_str).unwrap_or_default();
-            model.nics.get_index_of(nic).unwrap_or(usize::MAX)
-        };
-        messages.sort_by_key(position);
-        Err(Diagnostics(messages))
-    }
+    let position = |message: &Diagnostic| {
+        let nic = message.path.0.get(1).map(String::as_str).unwrap_or_default();
+        model.nics.get_index_of(nic).unwrap_or(usize::MAX)
+    };
+    messages.sort_by_key(position);
+    let by_name: HashMap<&NicName, Bdf> = owners.into_iter().map(|(bdf, name)| (name, bdf)).collect();
+    let found = model.nics.keys().filter_map(|name| Some((name.clone(), *by_name.get(name)?))).collect();
+    (found, Diagnostics(messages))
 }
 
 /// Finds a PF for `nic`, moving those that took theirs earlier to another one if need be.
@@ -117,7 +123,10 @@ fn exactly<'a>(
             Some(nearest(&nic.matching, pfs)),
         )]),
         _ => Err(vec![error(
-            at(name, "match"),
+            match nic.matching.mac {
+                Some(_) => at(name, "match").join("mac"),
+                None => at(name, "match"),
+            },
             format!(
                 "{} PFs have {}: {}",
                 found.len(),

@@ -26,6 +26,17 @@ pub enum StepError {
         /// How long it was waited for.
         after: Duration,
     },
+    /// It was seen to be so, and at the end of the run it no longer was.
+    #[error(
+        "at first it was so that {fact}, and now it is not: {seen}; was a driver reloaded, or does somebody else change \
+         this machine?"
+    )]
+    Lost {
+        /// The postcondition.
+        fact: String,
+        /// What is so instead.
+        seen: String,
+    },
     /// The journal could not be kept, so nothing was written.
     #[error("it was not begun, because it could not be recorded")]
     Journal(#[from] JournalError),

@@ -14,6 +14,8 @@ struct World {
     /// What the next carries do instead of working, by how many carries came before.
     trouble: BTreeMap<usize, Trouble>,
     carried: usize,
+    /// Whether the device has left.
+    unplugged: bool,
     /// Set by the world after so many carries.
     cancel_after: Option<(usize, &'static AtomicBool)>,
 }
@@ -28,6 +30,10 @@ enum Trouble {
     Lies,
     /// The driver cannot.
     Unsupported,
+    /// Works, and the PF's driver is reloaded right after: its VFs are gone.
+    Reloads,
+    /// Fails since the device is gone, with all that it held.
+    Unplugged,
 }
 
 fn set(action: &Action) -> (String, String) {
@@ -73,14 +79,27 @@ impl Carry for World {
             Some(Trouble::Unsupported) => return Err(CarryError::Unsupported("EOPNOTSUPP".to_owned())),
             None | Some(Trouble::FailsHalfWay) => drop(self.state.insert(key, value)),
             Some(Trouble::Fails) => (),
+            Some(Trouble::Reloads) => {
+                self.state.insert(key, value);
+                self.state.retain(|key, _| !key.starts_with("mac"));
+                self.state.entry("vfs 0000:04:00.0".to_owned()).and_modify(|count| *count = "0".to_owned());
+            }
+            Some(Trouble::Unplugged) => {
+                self.state.clear();
+                self.unplugged = true;
+            }
         }
         match trouble {
-            None => Ok(()),
+            None | Some(Trouble::Reloads) => Ok(()),
             Some(_) => Err(CarryError::Failed {
                 attempt: format!("could not do {action}"),
                 source: Box::new(io::Error::other("no luck")),
             }),
         }
+    }
+
+    fn is_gone(&mut self, _: &Action) -> bool {
+        self.unplugged
     }
 
     fn observes(&self, fact: &Fact) -> bool {
@@ -190,6 +209,49 @@ fn whichever_step_fails_and_however_the_machine_is_as_before() {
             assert_eq!(world.state, before().state, "step {}", k + 1);
             assert_eq!(journal.last(), Some(&Entry::End { applied: false }));
         }
+    }
+}
+
+#[test]
+fn whenever_a_driver_is_reloaded_half_is_never_called_done() {
+    for k in 1..6 {
+        let mut world = before();
+        world.trouble.insert(k, Trouble::Reloads);
+        let (outcome, _) = go(&mut world, &quick());
+        let Err(ApplyError::RolledBack { source, not_undone, .. }) = outcome else {
+            panic!("{k}: {outcome:?}");
+        };
+        assert_eq!(not_undone, []);
+        // The VFs that are gone have no addresses.
+        let without_vfs = |mut state: BTreeMap<String, String>| {
+            state.retain(|key, _| !key.starts_with("mac"));
+            state
+        };
+        assert_eq!(without_vfs(world.state), without_vfs(before().state), "{k}");
+        if k > 3 {
+            // Every step was seen to be so by then.
+            assert!(source.to_string().contains("was a driver reloaded"), "{source}");
+        }
+    }
+}
+
+#[test]
+fn what_was_unplugged_is_passed_over_on_the_way_back() {
+    for k in 0..6 {
+        let mut world = before();
+        world.trouble.insert(k, Trouble::Unplugged);
+        let (outcome, _) = go(&mut world, &quick());
+        let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else {
+            panic!("{k}: {outcome:?}");
+        };
+        // Two MACs are one batch: the second carry has taken the first one along.
+        let failed = if k == 3 { 3 } else { k as u32 + 1 };
+        assert_eq!((step, not_undone), (StepId(failed), vec![]));
+        assert_eq!(world.carried, k + 1, "nothing is written to what is gone");
+
+        let undo = Options { mode: Mode::Undo, ..quick() };
+        let (outcome, _) = go(&mut world, &undo);
+        assert!(outcome.unwrap().steps.iter().all(|step| step.outcome == Ending::Done));
     }
 }
 

@@ -69,13 +69,19 @@ impl Run<'_, '_> {
             .iter_mut()
             .find(|carrier| carrier.carries(inverse))
             .ok_or_else(|| "nothing here can carry it out".to_owned())?;
+        if carrier.is_gone(inverse) {
+            return Ok(());
+        }
         if let Err(error) = carrier.carry(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
-            return if self.already(&fact) { Ok(()) } else { Err(chain(&error)) };
+            return if self.already(&fact) || self.is_gone(inverse) { Ok(()) } else { Err(chain(&error)) };
         }
         if !self.carriers.iter().any(|carrier| carrier.observes(&fact)) {
             return Ok(());
         }
-        self.prove(&fact, deadline.saturating_sub(began.elapsed()), None).map_err(|error| chain(&error))
+        match self.prove(&fact, deadline.saturating_sub(began.elapsed()), None) {
+            Err(_) if self.is_gone(inverse) => Ok(()),
+            outcome => outcome.map_err(|error| chain(&error)),
+        }
     }
 }

@@ -31,7 +31,14 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     let patience = Duration::from_millis(arguments.patience);
-    let Seen { verdicts, .. } = look(&file, &machine, patience, printer)?;
+    printer.doing("Looking at this machine");
+    let inventory = machine.inventory()?;
+    let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
+    if !lost.0.is_empty() {
+        // One that is not there does not keep the others from being looked at.
+        drop(model_file::explain(&lost, &file.source, printer));
+    }
+    let Seen { verdicts, .. } = compare(&file, &machine, inventory, nics, patience, printer)?;
     printer.done();
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
@@ -51,7 +58,7 @@ pub struct Seen {
     pub verdicts: Vec<Verdict>,
 }
 
-/// Looks at everything that the model asks for.
+/// Looks at everything that the model asks for, on a machine that has all of its NICs.
 pub fn look(
     file: &ModelFile,
     machine: &Machine,
@@ -62,6 +69,18 @@ pub fn look(
     let inventory = machine.inventory()?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
         .map_err(|found| model_file::explain(&found, &file.source, printer))?;
+    compare(file, machine, inventory, nics, patience, printer)
+}
+
+/// Looks at everything that the model asks for, its NICs being `nics`.
+fn compare(
+    file: &ModelFile,
+    machine: &Machine,
+    inventory: Inventory,
+    nics: IndexMap<NicName, Bdf>,
+    patience: Duration,
+    printer: &mut Printer,
+) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);

@@ -13,7 +13,7 @@ use super::{
     interfaces::Interfaces,
     places::Slots,
     reader::Reader,
-    sriov,
+    sriov::{self, Room},
 };
 
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -82,17 +82,24 @@ pub(super) fn find(reader: &mut Reader<'_>) -> Vec<Function> {
 pub(super) fn pfs(
     functions: &[Function],
     slots: &Slots,
+    room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
 ) -> Vec<Pf> {
     let ethernet = functions.iter().filter(|function| function.class >> 8 == ETHERNET);
-    ethernet.map(|function| pf(function, slots, reader, interfaces)).collect()
+    ethernet.map(|function| pf(function, slots, room, reader, interfaces)).collect()
 }
 
-fn pf(function: &Function, slots: &Slots, reader: &mut Reader<'_>, interfaces: &mut Interfaces<'_>) -> Pf {
+fn pf(
+    function: &Function,
+    slots: &Slots,
+    room: &mut Room,
+    reader: &mut Reader<'_>,
+    interfaces: &mut Interfaces<'_>,
+) -> Pf {
     let config = function.config(reader);
     let report = interfaces.of(&function.directory, function.bdf, reader);
-    let mut sriov = sriov::sriov(function, config.as_deref(), reader, Some(interfaces));
+    let mut sriov = sriov::sriov(function, config.as_deref(), room, reader, Some(interfaces));
     let mut switch_mode = SwitchMode::default();
     if let Some(report) = &report {
         switch_mode = interfaces.switch_mode(report, function.bdf, reader);
@@ -117,7 +124,12 @@ fn pf(function: &Function, slots: &Slots, reader: &mut Reader<'_>, interfaces: &
 }
 
 /// The NVMe controllers among them.
-pub(super) fn nvme(functions: &[Function], slots: &Slots, reader: &mut Reader<'_>) -> Vec<NvmeController> {
+pub(super) fn nvme(
+    functions: &[Function],
+    slots: &Slots,
+    room: &mut Room,
+    reader: &mut Reader<'_>,
+) -> Vec<NvmeController> {
     let controllers = functions.iter().filter(|function| function.class == NVME);
     controllers
         .map(|function| {
@@ -138,7 +150,7 @@ pub(super) fn nvme(functions: &[Function], slots: &Slots, reader: &mut Reader<'_
                 serial,
                 numa_node: numa_node(function, reader),
                 iommu_group: iommu_group(&function.directory, reader),
-                sriov: sriov::sriov(function, config.as_deref(), reader, None),
+                sriov: sriov::sriov(function, config.as_deref(), room, reader, None),
             }
         })
         .collect()

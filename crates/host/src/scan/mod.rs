@@ -53,14 +53,15 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     let mut interfaces = Interfaces::new(links, &mut reader);
     let functions = functions::find(&mut reader);
     let slots = places::Slots::read(&mut reader);
+    let mut room = sriov::Room::default();
     let mut inventory = Inventory {
         version: INVENTORY_VERSION,
         kernel: kernel::kernel(&mut reader),
         cpus: cpus::cpus(&mut reader),
         huge_pages: kernel::huge_pages(&mut reader),
         memory: kernel::memory(&mut reader),
-        pfs: functions::pfs(&functions, &slots, &mut reader, &mut interfaces),
-        nvme: functions::nvme(&functions, &slots, &mut reader),
+        pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces),
+        nvme: functions::nvme(&functions, &slots, &mut room, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
         chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()

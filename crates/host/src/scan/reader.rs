@@ -14,21 +14,29 @@ const ATTRIBUTE: usize = 4096;
 const LARGE: usize = 16 << 20;
 /// A directory with more entries than this is no directory of a kernel's.
 const ENTRIES: usize = 100_000;
+/// Nobody reads more notes than this; the rest is counted.
+const NOTES: usize = 1000;
 
 /// Reads below a root and writes down what went wrong, each thing once.
 pub(super) struct Reader<'a> {
     root: &'a Root,
     notes: Vec<String>,
     noted: HashSet<String>,
+    /// Notes beyond [`NOTES`].
+    more: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(root: &'a Root) -> Reader<'a> {
-        Reader { root, notes: Vec::new(), noted: HashSet::new() }
+        Reader { root, notes: Vec::new(), noted: HashSet::new(), more: 0 }
     }
 
     /// Writes down one thing that is not known, unless it was written down before.
     pub fn note(&mut self, text: impl AsRef<str>) {
+        if self.notes.len() >= NOTES {
+            self.more += 1;
+            return;
+        }
         let text: String = text.as_ref().chars().map(printable).collect();
         if self.noted.insert(text.clone()) {
             self.notes.push(text);
@@ -36,13 +44,17 @@ impl<'a> Reader<'a> {
     }
 
     /// What was written down, in the order in which it was met.
-    pub fn into_notes(self) -> Vec<String> {
-        self.notes
+    pub fn into_notes(mut self) -> Vec<String> {
+        self.take_notes()
     }
 
     /// What was written down since the last time, which is then forgotten.
     pub fn take_notes(&mut self) -> Vec<String> {
         self.noted.clear();
+        if self.more > 0 {
+            self.notes.push(format!("{} more could not be made sense of", self.more));
+            self.more = 0;
+        }
         std::mem::take(&mut self.notes)
     }
 
@@ -241,7 +253,7 @@ impl<'a> Reader<'a> {
         let name =
             target.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(char::is_control));
         if name.is_none() {
-            self.note(format!("{path} points to {target:?}, which is no name"));
+            self.note(format!("{path} points to {}, which is no name", quoted(&target.to_string_lossy())));
         }
         name.map(str::to_owned)
     }

@@ -14,10 +14,21 @@ use super::{
     reader::Reader,
 };
 
+/// For how many VFs that do not exist there is room in an inventory. All functions of a PCI domain are 65536 at most, and a
+/// machine with more than a few domains has them for other things.
+pub(super) struct Room(u32);
+
+impl Default for Room {
+    fn default() -> Room {
+        Room(1 << 17)
+    }
+}
+
 /// The SR-IOV capability of `function`, whose configuration space is `config`; `interfaces` is given where VFs may have network interfaces.
 pub(super) fn sriov(
     function: &Function,
     config: Option<&[u8]>,
+    room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: Option<&mut Interfaces<'_>>,
 ) -> Option<Sriov> {
@@ -55,7 +66,7 @@ pub(super) fn sriov(
         vf_device: vf_device.unwrap_or_default(),
         vfs: Vec::new(),
     };
-    sriov.vfs = vfs(function, &sriov, links, reader, interfaces);
+    sriov.vfs = vfs(function, &sriov, links, room, reader, interfaces);
     Some(sriov)
 }
 
@@ -190,6 +201,7 @@ fn vfs(
     function: &Function,
     sriov: &Sriov,
     links: BTreeMap<u16, Bdf>,
+    room: &mut Room,
     reader: &mut Reader<'_>,
     mut interfaces: Option<&mut Interfaces<'_>>,
 ) -> Vec<Vf> {
@@ -209,7 +221,7 @@ fn vfs(
             sriov.total_vfs
         ));
     }
-    let mut without_address = 0;
+    let (mut without_address, mut without_room) = (0, 0);
     for number in 0..sriov.total_vfs {
         let Some(index) = VfIndex::new(number) else {
             reader.note(format!(
@@ -237,6 +249,13 @@ fn vfs(
             without_address += 1;
             continue;
         };
+        if linked.is_none() {
+            let Some(left) = room.0.checked_sub(1) else {
+                without_room += 1;
+                continue;
+            };
+            room.0 = left;
+        }
         let present =
             linked.and_then(|bdf| present(function, number, bdf, reader, interfaces.as_deref_mut()));
         vfs.push(Vf { index, bdf, present });
@@ -245,6 +264,12 @@ fn vfs(
         reader.note(format!(
             "{without_address} of the {} VFs of {} would lie past the last bus of its domain and cannot exist",
             sriov.total_vfs, function.bdf
+        ));
+    }
+    if without_room > 0 {
+        reader.note(format!(
+            "{without_room} VFs that {} could have were left out: with those of other PFs they are more than PCI has room for",
+            function.bdf
         ));
     }
     note_bridge(function, &vfs, reader);

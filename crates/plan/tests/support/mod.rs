@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, Function, FunctionName, Guest, GuestKind, GuestName, Inside, Inventory,
-    LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, TxRate, VfIndex, VfSettings,
-    VlanId,
+    LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, SerialNumber, TxRate, VfIndex,
+    VfSettings, VlanId,
     inventory::{Interface, Manager, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -67,7 +67,7 @@ fn state(dice: &mut Dice) -> VfState {
         mac: if dice.once_in(2) {
             Mac::new([0; 6])
         } else {
-            Mac::new([6, 5, 4, 3, 2, dice.below(256) as u8])
+            Mac::new([6, 5, 4, dice.below(256) as u8, dice.below(256) as u8, dice.below(256) as u8])
         },
         vlan: VlanId::new(dice.below(3) as u16).unwrap(),
         qos: Default::default(),
@@ -167,7 +167,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
     inventory.iommu_groups.insert(0, vec![]);
     let mut functions = Vec::new();
     for index in 0..size.nics {
-        let pf = pf(dice, index, size.vfs);
+        let mut pf = pf(dice, index, size.vfs);
+        pf.identity.serial = dice.some(2, SerialNumber(index as u64 / 2 + 1));
+        pf.identity.slot = dice.some(2, format!("{}", index / 2 + 1).parse().unwrap());
         let name: NicName = format!("NET{index}").parse().unwrap();
         let vfs = if dice.once_in(3) { size.vfs } else { dice.below(u64::from(size.vfs) + 1) as u16 };
         let owned_pf = dice.once_in(3);
@@ -176,6 +178,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         let nic = Nic {
             matching: NicMatch {
                 mac: dice.some(2, pf.permanent_mac.unwrap()),
+                serial: pf.identity.serial.filter(|_| dice.once_in(2)),
+                slot: pf.identity.slot.clone().filter(|_| dice.once_in(2)),
+                port: dice.some(2, pf.bdf.function()),
                 bdf: Some(pf.bdf),
                 driver: dice.some(2, pf.driver.clone().unwrap()),
             },

@@ -1,0 +1,258 @@
+//! The same machine, whatever a NIC more, a NIC less or a driver that is reloaded make of its addresses and names. What is so
+//! is read by a shell from sysfs and by `ip`, not by a scan.
+#![allow(clippy::disallowed_methods)]
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use libtest_mimic::Failed;
+use penstock_testkit::{
+    board::{KeptBoard, own_name},
+    needs,
+    trials::{Outcome, Test, Trials},
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("boards", needs::board);
+    let tests: [(&str, Test); 2] = [
+        ("a_nic_more_changes_nothing_in_board", a_nic_more_changes_nothing),
+        ("nics_that_go_away_are_told_in_board", nics_that_go_away_are_told),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+/// Known by a MAC address and by a slot, with a VF each in a guest.
+const MODEL: &str = r#"machine: one
+nics:
+  BY_MAC: {match: {mac: "02:70:73:00:00:01"}, vfs: 2}
+  BY_SLOT: {match: {slot: 7}, vfs: 2}
+guests:
+  a: {functions: [BY_MAC#0, BY_SLOT#1]}
+"#;
+
+/// A board for [`MODEL`], with `more` NICs in front.
+fn board(name: &str, more: &str) -> Result<KeptBoard, String> {
+    let nics = r#"  X: {match: {mac: "02:70:73:00:00:01"}, vfs: 2}
+  Y: {match: {mac: "02:70:73:00:00:02", slot: 7}, vfs: 2}
+"#;
+    KeptBoard::up(name, &format!("machine: {name}\nnics:\n{more}{nics}"))
+}
+
+/// What of a PF must stay, by its MAC address, and what may not: the addresses of its VFs, and its own place.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    vf_macs: Vec<String>,
+    place: [String; 3],
+}
+
+fn pfs(board: &KeptBoard) -> Result<BTreeMap<String, Seen>, Failed> {
+    let script = r#"
+        for device in /sys/bus/pci/devices/*/sriov_totalvfs; do
+            device=${device%/*}
+            [ -e "$device/net" ] || continue
+            name=$(ls "$device/net")
+            group=$(readlink "$device/iommu_group")
+            echo "$(cat "$device/net/$name/address") ${device##*/} $name ${group##*/}" \
+                $(ip link show dev "$name" | sed -n 's/^ *vf [0-9]* *link.ether \([^ ]*\) .*/\1/p')
+        done
+    "#;
+    let seen = board.shell(script);
+    seen.ended_with(0)?;
+    let lines = seen.stdout.lines().map(|line| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let mut word = || words.next().unwrap_or_default();
+        let (mac, place) = (word(), [word(), word(), word()]);
+        (mac, Seen { vf_macs: words.collect(), place })
+    });
+    Ok(lines.collect())
+}
+
+fn a_nic_more_changes_nothing() -> Outcome {
+    let (before, runs) = {
+        let board = board(&own_name("identity"), "")?;
+        board.write("/root/one.yaml", MODEL).ended_with(0)?;
+        board.inside(["penstock", "apply", "/root/one.yaml"]).ended_with(0)?;
+        board.inside(["penstock", "verify", "/root/one.yaml"]).ended_with(0)?;
+        what_holds_is_not_written(&board)?;
+        let runs = board.shell("tar -C /var/lib -c penstock | base64 -w0");
+        runs.ended_with(0)?;
+        (pfs(&board)?, runs.stdout)
+    };
+    let board = board(&own_name("renumbered"), "  FIRST: {match: {mac: \"02:70:73:00:00:99\"}, vfs: 1}\n")?;
+    board.write("/root/runs", &runs).ended_with(0)?;
+    board.write("/root/one.yaml", MODEL).ended_with(0)?;
+    board.shell("mkdir -p /var/lib && base64 -d /root/runs | tar -C /var/lib -x").ended_with(0)?;
+    // The run was made under other addresses, and all that it did went with the boot.
+    let undo = board.inside(["penstock", "undo"]);
+    undo.ended_with(0)?;
+    assert!(!undo.stderr.contains("steps done"), "{}", undo.stderr);
+    let fresh = pfs(&board)?;
+    assert!(fresh.values().all(|seen| seen.vf_macs.is_empty()), "{fresh:?}");
+
+    board.inside(["penstock", "apply", "/root/one.yaml"]).ended_with(0)?;
+    board.inside(["penstock", "verify", "/root/one.yaml"]).ended_with(0)?;
+    let after = pfs(&board)?;
+    for mac in ["02:70:73:00:00:01", "02:70:73:00:00:02"] {
+        let (before, after) = (&before[mac], &after[mac]);
+        assert_eq!(before.vf_macs.len(), 2, "{before:?}");
+        assert_eq!(before.vf_macs, after.vf_macs, "{mac}");
+        assert_ne!(before.place[0], after.place[0], "{mac} has another PCI address");
+        assert_ne!(before.place[2], after.place[2], "{mac} is in another IOMMU group");
+    }
+    assert!(
+        ["02:70:73:00:00:01", "02:70:73:00:00:02"]
+            .iter()
+            .any(|mac| before[*mac].place[1] != after[*mac].place[1]),
+        "{before:?} {after:?}"
+    );
+    assert_eq!(after["02:70:73:00:00:99"].vf_macs, Vec::<String>::new(), "the new NIC is left alone");
+    Ok(())
+}
+
+/// A second `apply`, under the kernel's own eyes: what is opened for writing, made, removed or renamed, and which requests
+/// over netlink change something.
+fn what_holds_is_not_written(board: &KeptBoard) -> Outcome {
+    let script = r#"
+        set -e
+        find /var/lib/penstock -newermt '1 second' >/dev/null
+        before=$(find /var/lib/penstock | sort)
+        mount -t tracefs none /sys/kernel/tracing
+        cd /sys/kernel/tracing
+        echo 'p:opened do_sys_openat2 path=+0($arg2):ustring flags=+0($arg3):x64' >kprobe_events
+        echo 'p:rtnetlink rtnetlink_rcv_msg type=+4($arg2):u16' >>kprobe_events
+        echo 'p:generic genl_rcv_msg command=+16($arg2):u8' >>kprobe_events
+        echo 'p:made do_mkdirat' >>kprobe_events
+        echo 'p:unlinked do_unlinkat' >>kprobe_events
+        echo 'p:removed do_rmdir' >>kprobe_events
+        echo 'p:renamed do_renameat2' >>kprobe_events
+        echo 'p:linked do_linkat' >>kprobe_events
+        echo 'p:device dev_ioctl command=$arg2:x32' >>kprobe_events
+        echo 'p:stored sysfs_kf_write' >>kprobe_events
+        echo 1 >events/kprobes/enable
+        status=0; penstock apply "$1" 2>/root/again.log || status=$?
+        echo "canary" >/root/canary
+        echo 0 >events/kprobes/enable
+        [ "$status" = 0 ]
+        [ "$before" = "$(find /var/lib/penstock | sort)" ]
+        cat trace
+    "#;
+    board.write("/root/watch", script).ended_with(0)?;
+    let watched = board.inside(["sh", "/root/watch", "/root/one.yaml"]);
+    watched.ended_with(0)?;
+    let lines: Vec<&str> = watched.stdout.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(lines.iter().any(|line| line.contains("/root/canary")), "the watcher sees writes");
+    let of_penstock: Vec<&str> =
+        lines.into_iter().filter(|line| line.trim_start().starts_with("penstock-")).collect();
+    assert!(of_penstock.len() > 50, "the watcher sees penstock: {of_penstock:?}");
+    let field = |line: &str, name: &str| {
+        let at = line.find(&format!(" {name}="))? + name.len() + 2;
+        Some(line[at..].split(' ').next()?.trim_matches('"').to_owned())
+    };
+    let changes = |line: &&str| {
+        if line.contains(" opened: ") {
+            let flags = field(line, "flags").unwrap_or_default();
+            let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
+            // The lock is a file of this boot's, which says who is at it.
+            let lock = field(line, "path").is_some_and(|path| path == "/run/penstock/lock");
+            return flags & 0o3 != 0 && !lock;
+        }
+        if line.contains(" rtnetlink: ") {
+            // Types come in fours, of which the third asks (`include/uapi/linux/rtnetlink.h`).
+            let kind = field(line, "type").and_then(|text| text.parse::<u16>().ok());
+            return kind.is_none_or(|kind| kind % 4 != 2);
+        }
+        true
+    };
+    let changed: Vec<&str> = of_penstock.into_iter().filter(changes).collect();
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
+    let said = board.shell("cat /root/again.log; penstock plan /root/one.yaml --json");
+    assert!(said.stdout.contains("Nothing to do"), "{}", said.stdout);
+    Ok(())
+}
+
+/// Everything that a run may change of the PFs, as one text.
+fn host(board: &KeptBoard) -> Result<String, Failed> {
+    let script = r#"
+        for pf in /sys/bus/pci/devices/*/sriov_numvfs; do
+            pf=${pf%/*}; driver=$(readlink "$pf/driver")
+            echo "${pf##*/} $(cat "$pf/sriov_numvfs") $(cat "$pf/sriov_drivers_autoprobe") ${driver##*/}"
+            for net in "$pf"/net/*; do [ -e "$net" ] && echo "$(cat "$net/address") $(cat "$net/flags")"; done
+        done
+        ls /run/penstock/guests 2>/dev/null
+        true
+    "#;
+    let seen = board.shell(script);
+    seen.ended_with(0)?;
+    Ok(seen.stdout)
+}
+
+/// The PCI address of the PF with this MAC address.
+fn address(board: &KeptBoard, mac: &str) -> Result<String, Failed> {
+    let found = pfs(board)?.remove(mac).ok_or_else(|| format!("there is no {mac}"))?;
+    Ok(found.place[0].clone())
+}
+
+fn nics_that_go_away_are_told() -> Outcome {
+    let name = own_name("unplug");
+    let board = board(&name, "")?;
+    let two = MODEL
+        .replace("functions: [BY_MAC#0, BY_SLOT#1]", "functions: [BY_MAC#0]}\n  b: {functions: [BY_SLOT#1]");
+    board.write("/root/two.yaml", &two).ended_with(0)?;
+    let apply = ["penstock", "apply", "/root/two.yaml"];
+    let before = host(&board)?;
+
+    // The driver is reloaded as soon as the VFs of a PF are there: a failure that takes all back, whatever came of it.
+    let (first, second) = (address(&board, "02:70:73:00:00:01")?, address(&board, "02:70:73:00:00:02")?);
+    let while_applying = |what: &str| {
+        board.shell(&format!(
+            "(while [ ! -e /sys/bus/pci/devices/{second}/virtfn1 ]; do sleep 0.02; done; {what}) & \
+             timeout 120 penstock apply /root/two.yaml; status=$?; wait; exit $status"
+        ))
+    };
+    let reloaded = while_applying("modprobe -r igb; modprobe igb");
+    assert!([1, 5].contains(&reloaded.status), "{}: {}", reloaded.status, reloaded.stderr);
+    board.inside(["penstock", "verify", "/root/two.yaml"]).ended_with(1)?;
+    board.inside(apply).ended_with(0)?;
+    board.inside(["penstock", "verify", "/root/two.yaml"]).ended_with(0)?;
+    while board.inside(["penstock", "undo"]).stderr.contains("Undoing") {}
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&host(&board)?), sorted(&before));
+
+    // A NIC is unplugged while a guest has its VF: the other guest goes on, and what is gone is passed over.
+    board.inside(apply).ended_with(0)?;
+    board.shell(&format!("echo 1 >/sys/bus/pci/devices/{first}/remove")).ended_with(0)?;
+    let lost = board.inside(["penstock", "verify", "/root/two.yaml", "--json"]);
+    lost.ended_with(1)?;
+    assert!(lost.stderr.contains("no PF of this machine has MAC 02:70:73:00:00:01"), "{}", lost.stderr);
+    let verified: Value = serde_json::from_str(&lost.stdout)?;
+    let failed = |of: &str| {
+        let verdicts = verified["verdicts"].as_array().into_iter().flatten();
+        verdicts
+            .filter(|verdict| verdict["outcome"] != "pass" && verdict["subject"].to_string().contains(of))
+            .count()
+    };
+    assert!(failed("BY_MAC") > 0 && failed("BY_SLOT") == 0, "{}", lost.stdout);
+    let again = board.inside(apply);
+    again.ended_with(2)?;
+    assert!(again.stderr.contains("no PF of this machine has MAC"), "{}", again.stderr);
+    let undo = board.inside(["penstock", "undo"]);
+    undo.ended_with(0)?;
+    assert!(!undo.stderr.contains("not supported"), "{}", undo.stderr);
+    board.shell("echo 1 >/sys/bus/pci/rescan; sleep 1").ended_with(0)?;
+    assert_eq!(sorted(&host(&board)?), sorted(&before));
+
+    // And while it is being set up.
+    let unplugged = while_applying(&format!("echo 1 >/sys/bus/pci/devices/{first}/remove"));
+    assert!([1, 5].contains(&unplugged.status), "{}: {}", unplugged.status, unplugged.stderr);
+    assert!(unplugged.stderr.contains(&first), "{}", unplugged.stderr);
+    while board.inside(["penstock", "undo"]).stderr.contains("Undoing") {}
+    board.shell("echo 1 >/sys/bus/pci/rescan; sleep 1").ended_with(0)?;
+    assert_eq!(sorted(&host(&board)?), sorted(&before));
+    Ok(())
+}
