@@ -141,7 +141,7 @@ impl Draft<'_> {
         let others = self.sight.inventory.pfs.iter().filter(|other| other.bdf != pf.bdf);
         let alone = !others.clone().any(|other| other.permanent_mac == pf.permanent_mac);
         let mac = pf.permanent_mac.filter(|mac| !mac.is_zero() && !mac.is_multicast());
-        NicMatch { mac, bdf: (mac.is_none() || !alone).then_some(pf.bdf), driver: None }
+        NicMatch { mac, bdf: (mac.is_none() || !alone).then_some(pf.bdf), ..NicMatch::default() }
     }
 
     /// A function as the model names it.
