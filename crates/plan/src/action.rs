@@ -178,7 +178,9 @@ impl Action {
             | Action::AddAddress { function, .. }
             | Action::RemoveAddress { function, .. }
             | Action::ResetFunction { function } => Some(*function),
-            Action::WriteFile { .. }
+            // What a manager of interfaces is told is kept beside the function, and stays when that is gone.
+            Action::LeaveAlone { .. }
+            | Action::WriteFile { .. }
             | Action::RemoveFile { .. }
             | Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
