@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     error::Error,
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +18,7 @@ use penstock_host::{
 use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_one};
 
+mod boot;
 mod facts;
 
 /// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
@@ -167,13 +167,20 @@ impl HostCarrier {
         let Some(driver) = driver.filter(|driver| !WITHOUT_INTERFACE.contains(driver)) else {
             return Ok(());
         };
+        let began = Instant::now();
+        let root = self.root.clone();
+        let settled = |index| wait_for_udev(&root, index, deadline.min(began + UDEV));
         // Nearly always it is there by now: the probe has made it.
-        if self.find(function)?.is_some() {
+        if let Some(found) = self.find(function)? {
+            settled(found.index);
             return Ok(());
         }
-        let began = Instant::now();
         match wait_for_interface(&mut self.netlink, &self.root, function, deadline) {
-            Ok(_) => Ok(()),
+            // Who comes next, a guest that gets it for one, knows it by its name.
+            Ok(report) => {
+                settled(report.index);
+                Ok(())
+            }
             Err(NetlinkError::TimedOut { .. }) => Err(CarryError::TimedOut {
                 attempt: format!("{function} was bound to {driver} and should have a network interface"),
                 after: began.elapsed(),
@@ -307,13 +314,15 @@ impl Carry for HostCarrier {
             },
             Action::AwaitLink { pf, within } => self.await_link(*pf, *within),
             Action::WriteFile { path, text } => {
-                let made = Path::new(path).parent().map_or(Ok(()), files::create_dir_all);
-                made.and_then(|()| files::write_atomic(path, text))
+                let place = self.root.path(path);
+                let made = place.parent().map_or(Ok(()), files::create_dir_all);
+                made.and_then(|()| files::write_durable(&place, text))
                     .map_err(|error| failed(&format!("{path} was not written"), error))
             }
-            Action::RemoveFile { path } => {
-                files::remove_file(path).map_err(|error| failed(&format!("{path} was not removed"), error))
-            }
+            Action::RemoveFile { path } => files::remove_file(self.root.path(path))
+                .map_err(|error| failed(&format!("{path} was not removed"), error)),
+            Action::EnableUnit { unit, on } => boot::enable(&self.root, unit, *on),
+            Action::SetBootArguments(arguments) => boot::set_arguments(&self.root, arguments, deadline),
             Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
             | Action::StartGuest { .. }

@@ -333,6 +333,8 @@ fn is_setting(action: &Action) -> bool {
         | Action::AwaitGuest { .. }
         | Action::WriteFile { .. }
         | Action::RemoveFile { .. }
+        | Action::EnableUnit { .. }
+        | Action::SetBootArguments(_)
         | Action::StopGuest { .. } => false,
     }
 }

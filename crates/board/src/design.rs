@@ -60,6 +60,8 @@ pub struct Design {
     pub netdevs: Vec<Netdev>,
     /// Devices in the order in which QEMU makes them.
     pub devices: Vec<Device>,
+    /// What its kernel is told besides what every board needs. `None`: to use the IOMMU, where there is one.
+    pub kernel_arguments: Option<String>,
     /// Whether it runs VMs, so that its start includes libvirt's.
     pub vms: bool,
     /// Size in bytes of the NVMe namespace, when there is one.
@@ -69,10 +71,14 @@ pub struct Design {
 impl Design {
     /// The board's kernel command line. An IOMMU is in pass-through for the board's own devices (requirement C6).
     /// Grace periods are hastened, because every interface that changes its namespace or name waits for several, and
-    /// mitigations only cost time where nothing real is to be protected.
+    /// mitigations only cost time where nothing real is to be protected. An emulated timer may be late when the host is busy,
+    /// and the kernel would take that for a broken one and panic.
     pub fn kernel_command_line(&self) -> String {
-        let iommu = if self.iommu { " intel_iommu=on iommu=pt" } else { "" };
-        format!("console=ttyS0 panic=-1 mitigations=off rcupdate.rcu_expedited=1{iommu}")
+        let iommu = if self.iommu { "intel_iommu=on iommu=pt" } else { "" };
+        let more = self.kernel_arguments.as_deref().unwrap_or(iommu);
+        let line =
+            format!("console=ttyS0 panic=-1 no_timer_check mitigations=off rcupdate.rcu_expedited=1 {more}");
+        line.trim_end().to_owned()
     }
 
     /// The board for `model`.
@@ -284,6 +290,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
         devices: Vec::new(),
         vms: has_vm,
+        kernel_arguments: None,
         nvme_namespace: None,
     };
     let devices = &mut design.devices;

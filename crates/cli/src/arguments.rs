@@ -93,6 +93,9 @@ pub enum Verb {
     /// Work inside a VM for the Penstock on its host
     #[command(subcommand, hide = true)]
     Inside(Inside),
+    /// Apply a model while the machine is started
+    #[command(hide = true)]
+    AtBoot(AtBoot),
 }
 
 impl Verb {
@@ -252,6 +255,9 @@ pub struct Plan {
     /// Plan for this inventory, as `scan --json` printed it, instead of this machine
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
+    /// Also show which files `apply --persist` changes, as a diff
+    #[arg(long, conflicts_with = "inventory")]
+    pub persist: bool,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
@@ -269,6 +275,9 @@ pub struct Apply {
     /// Take it all back unless `penstock confirm` comes within this time of the end: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
     pub confirm_within: Option<Duration>,
+    /// Also have it applied at each boot, before guests start, with what the kernel must be started with
+    #[arg(long, conflicts_with = "confirm_within")]
+    pub persist: bool,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
@@ -340,6 +349,28 @@ pub struct Guard {
     pub run: RunId,
 }
 
+/// `at-boot`
+#[derive(Debug, Args)]
+pub struct AtBoot {
+    /// Which part
+    pub phase: BootPhase,
+    /// The model
+    #[command(flatten)]
+    pub subject: Subject,
+    /// What was allowed when it was made to last
+    #[command(flatten)]
+    pub allowed: Allowed,
+}
+
+/// A part of what is done at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BootPhase {
+    /// VFs and PFs, before the network is configured.
+    Nics,
+    /// Guests.
+    Guests,
+}
+
 /// `undo`
 #[derive(Debug, Args)]
 pub struct Undo {
@@ -351,6 +382,9 @@ pub struct Undo {
     /// List the runs that changed this machine, and what is left of them
     #[arg(long, conflicts_with_all = ["run", "with_later"])]
     pub list: bool,
+    /// Take back what `apply --persist` did for the next boots, and nothing else
+    #[arg(long, conflicts_with_all = ["run", "with_later", "list"])]
+    pub persist: bool,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,
@@ -578,6 +612,9 @@ pub enum Board {
         /// Start systemd in it, as on a server; it takes longer to boot
         #[arg(long)]
         systemd: bool,
+        /// Tell its kernel this, and not what turns the IOMMU on
+        #[arg(long, value_name = "WORDS")]
+        kernel_arguments: Option<String>,
     },
     /// Reset a board that keeps its disk, as its reset button would, and wait until it is up again
     Reset {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, path::PathBuf, process};
 use penstock_apply::{GuestPlace, verify::placement};
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
-    Place, Root, interface_of,
+    Place, Root, interface_of, scan,
     scan::lifelines::{Started, lifelines, lifelines_here},
     threads,
 };
@@ -56,6 +56,7 @@ impl Machine {
         if !self.root.is_system() {
             let mut inventory = penstock_host::scan::scan(&self.root, None);
             inventory.lifelines = Some(lifelines(&self.root, None, &Started::default()));
+            inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
             return Ok(inventory);
         }
         let mut inventory = penstock_host::scan::scan_system();
@@ -63,6 +64,7 @@ impl Machine {
             ssh_connection: env::var("SSH_CONNECTION").ok(),
             process: Some(process::id()),
         }));
+        inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         self.find_own_overrides(&mut inventory);

@@ -17,6 +17,7 @@ mod live;
 mod machine;
 mod measuring;
 mod model_file;
+mod persisted;
 mod printer;
 mod progress;
 mod rehearsal;

@@ -254,6 +254,37 @@ pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("read the link", path.as_ref(), fs::read_link(&path))
 }
 
+/// Makes a symbolic link, and has it reach the disk; one that points there already is success.
+pub fn link(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    match std::os::unix::fs::symlink(&target, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_link(path).is_ok_and(|seen| seen == target.as_ref()) {
+                return Ok(());
+            }
+            on("make the link", path, Err(error))
+        }
+        made => {
+            on("make the link", path, made)?;
+            path.parent().map_or(Ok(()), sync_directory)
+        }
+    }
+}
+
+/// Who besides root can change what is at `path`: the first of it and the directories above that another user owns or may
+/// write to. `path` is absolute and without symbolic links.
+pub fn writable_by_others(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
+    for place in path.as_ref().ancestors() {
+        let data = on("look at", place, fs::metadata(place))?;
+        // A directory with the sticky bit lets nobody replace what is somebody else's.
+        let open = data.mode() & 0o022 != 0 && !(data.is_dir() && data.mode() & 0o1000 != 0);
+        if data.uid() != 0 || open {
+            return Ok(Some(place.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
 /// The path with every symbolic link resolved.
 pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("resolve", path.as_ref(), fs::canonicalize(&path))

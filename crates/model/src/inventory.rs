@@ -3,6 +3,7 @@
 //! An inventory is made by `scan` (crate `host`) and only read elsewhere. It is stable under `serde_json`, so that one
 //! machine's inventory can be planned against, or rehearsed, on another.
 
+mod boot;
 mod lifelines;
 
 use std::{
@@ -10,8 +11,9 @@ use std::{
     fmt,
 };
 
-pub use self::lifelines::{
-    Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline,
+pub use self::{
+    boot::{BootFacts, BootLoader, BootSetup, IommuKind},
+    lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +71,10 @@ pub struct Inventory {
     /// so; the binary fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifelines: Option<Lifelines>,
+    /// What only a new start changes. `None`: nobody looked, as in inventories of an older Penstock. `scan` leaves it so; the
+    /// binary fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootFacts>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
 }

@@ -8,7 +8,10 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Direction, action::listed};
+use crate::{
+    Action, Direction,
+    action::{BootArguments, listed},
+};
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,10 @@ pub enum Fact {
     FileIs { path: String, text: String },
     /// There is no such file.
     NoFile { path: String },
+    /// systemd starts the unit at boot, or does not.
+    UnitEnabled { unit: String, on: bool },
+    /// The boot loader's own configuration has these words of ours, and no others.
+    BootArguments(BootArguments),
 }
 
 impl Fact {
@@ -84,6 +91,8 @@ impl Fact {
             Action::AwaitGuest { guest, .. } => Fact::GuestReady { guest },
             Action::WriteFile { path, text } => Fact::FileIs { path, text },
             Action::RemoveFile { path } => Fact::NoFile { path },
+            Action::EnableUnit { unit, on } => Fact::UnitEnabled { unit, on },
+            Action::SetBootArguments(boot) => Fact::BootArguments(boot),
         }
     }
 }
@@ -142,6 +151,11 @@ impl fmt::Display for Fact {
             Fact::LinkUp { pf } => write!(f, "the interface of {pf} has its link"),
             Fact::FileIs { path, text } => write!(f, "{path} has the {} bytes that were made", text.len()),
             Fact::NoFile { path } => write!(f, "there is no {path}"),
+            Fact::UnitEnabled { unit, on } => write!(f, "{unit} is {}started at boot", not(on)),
+            Fact::BootArguments(boot) if boot.words.is_empty() => {
+                write!(f, "the boot loader passes none of our words")
+            }
+            Fact::BootArguments(boot) => write!(f, "the boot loader passes {}", boot.words.join(" ")),
         }
     }
 }

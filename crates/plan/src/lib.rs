@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod adopt;
+pub mod boot;
 pub mod carry;
 pub mod check;
 pub mod danger;
@@ -22,6 +23,7 @@ mod managers;
 mod nic;
 mod order;
 mod overrides;
+pub mod persist;
 mod planner;
 mod planning;
 mod render;
@@ -33,6 +35,7 @@ mod waits;
 mod wanted;
 
 pub use action::{Action, Direction};
+pub use boot::boot_needs;
 pub use carry::{Carry, CarryError};
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};

@@ -6,6 +6,7 @@
 pub mod binary;
 pub mod board;
 pub mod golden;
+pub mod grub;
 pub mod models;
 pub mod namespace;
 pub mod needs;

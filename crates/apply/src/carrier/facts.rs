@@ -62,11 +62,15 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
             Ok(same(seen == *mode, || format!("it is {seen:?}")))
         }
         Fact::LinkUp { pf } => attribute(carrier, *pf, "carrier", |seen| seen == "1"),
-        Fact::FileIs { path, text } => Ok(match files::read_to_string(path) {
+        Fact::FileIs { path, text } => Ok(match files::read_to_string(carrier.root.path(path)) {
             Ok(seen) => same(seen == *text, || "it has another text".to_owned()),
             Err(error) => Err(error.to_string()),
         }),
-        Fact::NoFile { path } => Ok(same(!files::exists(path), || "it is there".to_owned())),
+        Fact::NoFile { path } => {
+            Ok(same(!files::exists(carrier.root.path(path)), || "it is there".to_owned()))
+        }
+        Fact::UnitEnabled { unit, on } => Ok(super::boot::is_enabled(&carrier.root, unit, *on)),
+        Fact::BootArguments(arguments) => super::boot::are_set(&carrier.root, arguments),
         // The reset file's write returned; the device keeps no trace of it.
         Fact::Reset { .. } => Ok(Ok(())),
         Fact::GuestDefined { .. }

@@ -36,6 +36,8 @@ pub enum Purpose {
     Apply,
     /// To stop guests.
     Stop,
+    /// To have a model applied at each start of the machine.
+    Persist,
     /// To take these runs back, newest first.
     Undo(Vec<RunId>),
 }

@@ -145,5 +145,11 @@ fn after_reset(fate: Fate, action: &Action) -> Fate {
 /// Whether what an action does is still there when the kernel is started anew. VFs, attributes, drivers and addresses are
 /// the kernel's; guests are defined in `/run` and are processes; files stay.
 pub fn outlives_reset(action: &Action) -> bool {
-    matches!(action, Action::WriteFile { .. } | Action::RemoveFile { .. })
+    matches!(
+        action,
+        Action::WriteFile { .. }
+            | Action::RemoveFile { .. }
+            | Action::EnableUnit { .. }
+            | Action::SetBootArguments(_)
+    )
 }

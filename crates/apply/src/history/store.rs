@@ -103,7 +103,7 @@ impl KnownRun {
     pub fn takes_back(&self) -> &[RunId] {
         match &self.record.purpose {
             Purpose::Undo(runs) => runs,
-            Purpose::Apply | Purpose::Stop => &[],
+            Purpose::Apply | Purpose::Stop | Purpose::Persist => &[],
         }
     }
 }

@@ -25,6 +25,8 @@ use crate::{
     settings::Settings,
 };
 
+mod persist;
+
 /// What carrying out a plan leaves. `--json` prints it, also when a step failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Carried {
@@ -84,6 +86,9 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     let alone = machine.lock()?;
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_for(&file.model)?;
+    if arguments.persist {
+        return persist::run(arguments, &machine, alone, &file, inventory, printer);
+    }
     let plan = plan::make(&file, &inventory, printer)?;
     for note in &plan.notes {
         printer.warn(note);

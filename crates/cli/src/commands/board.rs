@@ -28,11 +28,12 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             })?;
             Ok(Status::Holds)
         }
-        Verb::Up { model, inventory, cold, keep_disk, systemd } => {
+        Verb::Up { model, inventory, cold, keep_disk, systemd, kernel_arguments } => {
             let lasting = Lasting { disk: keep_disk, systemd };
             let file = model_file::read(&model, printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
-            let design = boards.design(&file, inventory.as_ref())?;
+            let mut design = boards.design(&file, inventory.as_ref())?;
+            design.kernel_arguments = kernel_arguments;
             let image = boards.image(printer)?;
             let name = Some(file.model.machine.as_str());
             let mut board = boards.up(design, &image, name, cold, lasting, printer)?;

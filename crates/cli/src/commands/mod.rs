@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 pub mod apply;
+mod at_boot;
 mod board;
 mod check;
 mod console;
@@ -51,6 +52,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema => schema::run(printer),
         Verb::Inside(arguments) => inside::run(&arguments),
+        Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }
 }
 

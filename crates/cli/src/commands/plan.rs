@@ -1,7 +1,12 @@
 //! `penstock plan MODEL`: what would change, why, and how it is undone.
 
 use penstock_model::Inventory;
-use penstock_plan::{Danger, Effects, Plan, PlanError, effects, generate::GenerateError};
+use penstock_plan::{
+    Danger, Effects, Plan, PlanError,
+    boot::{BootNeeds, after_reboot},
+    boot_needs, effects,
+    generate::GenerateError,
+};
 use serde::Serialize;
 
 use crate::{
@@ -9,6 +14,7 @@ use crate::{
     failure::{Failure, Status},
     machine::Machine,
     model_file::{self, ModelFile},
+    persisted,
     printer::Printer,
     settings::Settings,
 };
@@ -22,6 +28,13 @@ struct Told<'a> {
     dangers: Vec<Danger>,
     /// The VFs that vanish, and the running guests that are concerned.
     effects: Effects,
+    /// Whether the model comes true only after a reboot, or not as well before it.
+    needs_reboot: bool,
+    /// What the model needs at the start of the machine, and what of it the running kernel has.
+    boot: &'a BootNeeds,
+    /// What `apply --persist` changes, as a diff; only where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persist: Option<&'a str>,
 }
 
 /// Prints the plan, and refuses it when what it takes away is not allowed.
@@ -31,16 +44,80 @@ pub fn run(
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, printer)?;
+    let machine = Machine::here(settings);
     let inventory = match &arguments.inventory {
         Some(path) => model_file::read_inventory(path)?,
-        None => Machine::here(settings).inventory_for(&file.model)?,
+        None => machine.inventory_for(&file.model)?,
     };
-    let plan = make(&file, &inventory, printer)?;
+    let needs = boot_needs(&file.model, &inventory);
+    let Ready { plan, inventory, waits } = ready(&file, inventory, &needs, printer)?;
     let dangers = dangers::find(&plan, &inventory, printer);
-    let told = Told { plan: &plan, dangers, effects: effects(&plan, &inventory) };
+    let persisted = match arguments.persist {
+        true => Some(persisted::plan(
+            &machine,
+            &file,
+            &arguments.subject,
+            &arguments.allowed.names,
+            &inventory,
+            &needs,
+        )?),
+        false => None,
+    };
+    let told = Told {
+        plan: &plan,
+        dangers,
+        effects: effects(&plan, &inventory),
+        needs_reboot: needs.missing().next().is_some(),
+        boot: &needs,
+        persist: persisted.as_ref().map(|persisted| persisted.shown.as_str()),
+    };
     printer.data(&told, || in_words(&told))?;
     dangers::refuse(&told.dangers, &arguments.allowed.names, printer)?;
-    Ok(Status::Holds)
+    let by_hand = persisted
+        .map_or(Status::Holds, |persisted| persisted::tell_by_hand(&persisted.by_hand, &needs, printer));
+    match waits {
+        true => Err(waits_for_boot(&needs)),
+        false => Ok(by_hand),
+    }
+}
+
+/// A plan that can be carried out now, or after the next boot.
+pub struct Ready {
+    /// The plan.
+    pub plan: Plan,
+    /// What it is for: the machine as it is, or as far as it is known as it will be then.
+    pub inventory: Inventory,
+    /// Whether it waits for the next boot.
+    pub waits: bool,
+}
+
+/// Makes a plan for now; where only a reboot makes that possible, one for then.
+pub fn ready(
+    file: &ModelFile,
+    inventory: Inventory,
+    needs: &BootNeeds,
+    printer: &mut Printer,
+) -> Result<Ready, Failure> {
+    let lacking = needs.needs.iter().any(|need| !need.live);
+    if lacking && penstock_plan::plan(&file.model, &inventory).is_err() {
+        let later = after_reboot(&inventory, needs);
+        if penstock_plan::plan(&file.model, &later).is_ok() {
+            let plan = make(file, &later, printer)?;
+            return Ok(Ready { plan, inventory: later, waits: true });
+        }
+    }
+    let plan = make(file, &inventory, printer)?;
+    Ok(Ready { plan, inventory, waits: false })
+}
+
+/// Why a plan is not carried out now.
+fn waits_for_boot(needs: &BootNeeds) -> Failure {
+    let lacking: Vec<String> =
+        needs.needs.iter().filter(|need| !need.live).map(|need| need.setting.to_string()).collect();
+    let text = format!("not possible before this machine is started anew, with {}", lacking.join(", "));
+    Failure::new(Status::Missing, text).hint(
+        "`penstock apply --persist` puts that where it belongs; then reboot: the model is applied at boot",
+    )
 }
 
 /// The plan, whom it concerns, and its dangers; which VFs vanish is in its notes.
@@ -50,6 +127,18 @@ fn in_words(told: &Told<'_>) -> String {
         text.push_str(&format!("guest {} is concerned: {}\n", affected.guest, affected.what.join("; ")));
     }
     text.push_str(&dangers::in_words(&told.dangers));
+    for need in told.boot.missing() {
+        let lines = need.lines.join(", ");
+        text.push_str(&format!("needs a reboot: {} for {lines}: {}\n", need.setting, need.reason));
+    }
+    for note in &told.boot.notes {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    match told.persist {
+        None => {}
+        Some("") => text.push_str("for the next boots: all is there\n"),
+        Some(shown) => text.push_str(&format!("for the next boots:\n{shown}")),
+    }
     text
 }
 

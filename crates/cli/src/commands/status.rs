@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::{
     failure::{Failure, OrFail, Status},
     machine::Machine,
+    persisted,
     printer::Printer,
     progress::{self, Found, Progress, Wait},
     settings::Settings,
@@ -28,6 +29,8 @@ struct Told {
     half_way: Vec<RunId>,
     /// Runs that wait to be confirmed.
     open: Vec<RunId>,
+    /// What is done at each boot.
+    at_boot: Option<persisted::State>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -74,6 +77,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         died,
         half_way: half_way.iter().map(|(run, _)| run.id()).collect(),
         open: open.map(KnownRun::id).collect(),
+        at_boot: persisted::state(&machine)?,
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
@@ -111,6 +115,16 @@ fn in_words(told: &Told, now: u64) -> String {
     }
     for run in &told.open {
         text += &format!("Run {run} waits: `penstock confirm` keeps it, `penstock undo` takes it back.\n");
+    }
+    if let Some(at_boot) = &told.at_boot {
+        text += &format!(
+            "At boot: {} is applied by {}.\n",
+            at_boot.model.unwrap_or("no model"),
+            if at_boot.units.is_empty() { "nothing".to_owned() } else { at_boot.units.join(", ") }
+        );
+        for argument in &at_boot.arguments {
+            text += &format!("Kernel argument {}: {}.\n", argument.words, argument.seen());
+        }
     }
     if told.guests.is_empty() {
         return text + "No guests are defined on this machine.";
@@ -201,7 +215,8 @@ mod tests {
 
     fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
         let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
-        Told { guests, progress: None, died: None, half_way: Vec::new(), open: Vec::new() }
+        let (half_way, open) = (Vec::new(), Vec::new());
+        Told { guests, progress: None, died: None, half_way, open, at_boot: None }
     }
 
     fn link(since: Option<u64>, until: Option<u64>) -> Wait {

@@ -57,7 +57,14 @@ pub fn run(
     for error in damaged {
         printer.warn(penstock_host::chain(&error));
     }
-    let targets = choose(&runs, &all, arguments.run, arguments.with_later)?;
+    let targets = match arguments.persist {
+        true => standing(&runs, &all, &Purpose::Persist)?,
+        false => choose(&runs, &all, arguments.run, arguments.with_later)?,
+    };
+    if targets.is_empty() && arguments.persist {
+        printer.say("Nothing to undo: nothing is done for this machine at boot.");
+        return Ok(Status::Holds);
+    }
     if targets.is_empty() {
         printer.say("Nothing to undo: no run has left anything on this machine.");
         return Ok(Status::Holds);
@@ -110,6 +117,18 @@ pub fn take_back(
         }
     }
     Ok(status)
+}
+
+/// The runs of this purpose of which anything stands, oldest first.
+fn standing(runs: &Runs, all: &[KnownRun], purpose: &Purpose) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
+    let mut standing = Vec::new();
+    for run in all.iter().filter(|run| run.record.purpose == *purpose) {
+        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        if deeds.state.phase != Phase::Nothing {
+            standing.push((run.clone(), deeds));
+        }
+    }
+    Ok(standing)
 }
 
 /// The runs to take back, oldest first: `wanted`, or the last of which anything stands, and those that it went on from.

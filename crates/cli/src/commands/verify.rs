@@ -13,6 +13,7 @@ use crate::{
     failure::{Failure, Status},
     machine::Machine,
     model_file::{self, ModelFile},
+    persisted,
     printer::Printer,
     settings::Settings,
 };
@@ -89,6 +90,7 @@ fn compare(
     let found = Found { inventory: &inventory, nics: &nics };
     let generated = generate::verdicts(&file.model, found, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
+    verdicts.extend(persisted::verdicts(machine, file)?);
     Ok(Seen { inventory, nics, places, verdicts })
 }
 

@@ -15,7 +15,7 @@ use penstock_host::{
     interrupt,
     running::Running,
 };
-use penstock_plan::{Carry, Plan};
+use penstock_plan::{Carry, Plan, persist};
 
 use super::Machine;
 use crate::{
@@ -113,7 +113,11 @@ impl Machine {
         if plan.steps.is_empty() && half_way.is_empty() {
             return Ok(Begun { _alone: alone, run: None, journal: Box::new(Vec::new()), said });
         }
-        let purpose = if mode == Mode::TearDown { Purpose::Stop } else { Purpose::Apply };
+        let purpose = match mode {
+            Mode::TearDown => Purpose::Stop,
+            _ if persist::is_for_the_start(plan) => Purpose::Persist,
+            _ => Purpose::Apply,
+        };
         let record = RunRecord {
             model: Some(model.source.name.clone()),
             confirm,

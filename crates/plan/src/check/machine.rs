@@ -237,6 +237,8 @@ impl Machine {
             Action::RemoveFile { path } => {
                 self.inventory.files.remove(path);
             }
+            // No part of what a model says of a machine.
+            Action::EnableUnit { .. } | Action::SetBootArguments(_) => {}
             Action::SetMac { function, .. }
             | Action::Rename { function, .. }
             | Action::SetMtu { function, .. }

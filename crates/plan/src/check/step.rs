@@ -71,6 +71,8 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         (Action::AwaitLink { pf, .. }, Fact::LinkUp { pf: at }) => pf == at,
         (Action::WriteFile { path, text }, Fact::FileIs { path: at, text: is }) => path == at && text == is,
         (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
+        (Action::EnableUnit { unit, on }, Fact::UnitEnabled { unit: of, on: is }) => unit == of && on == is,
+        (Action::SetBootArguments(boot), Fact::BootArguments(is)) => boot == is,
         _ => false,
     }
 }

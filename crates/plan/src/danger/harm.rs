@@ -174,7 +174,9 @@ impl<'a> Played<'a> {
             | Action::AwaitLink { .. }
             | Action::AwaitGuest { .. }
             | Action::WriteFile { .. }
-            | Action::RemoveFile { .. } => {}
+            | Action::RemoveFile { .. }
+            | Action::EnableUnit { .. }
+            | Action::SetBootArguments(_) => {}
         }
     }
 

@@ -262,7 +262,6 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
 }
 
 /// Says of every NIC that has VFs, and whose PF no guest owns, that somebody else manages it.
-#[allow(dead_code, reason = "not every test that makes machines hands them over")]
 pub fn handed_over(model: &mut Model, inventory: &mut Inventory) {
     let owned: Vec<FunctionName> = model
         .guests

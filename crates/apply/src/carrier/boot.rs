@@ -1,0 +1,174 @@
+//! What happens when the machine is started: units of systemd, and the kernel's command line.
+
+use std::{path::Path, time::Duration};
+
+use penstock_host::{Command, Root, files};
+use penstock_model::inventory::BootLoader;
+use penstock_plan::{
+    CarryError,
+    action::BootArguments,
+    persist::{UNIT_DIRECTORY, WANTED_BY},
+};
+
+use super::failed;
+
+/// `update-grub` looks for other systems on every disk, and `kernel-install` makes an initramfs for each kernel.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What is seen of a fact: so, or what is so instead.
+type Seen = Result<(), String>;
+
+/// The link that `systemctl enable` makes for `WantedBy=` (systemd.unit(5), "[Install]").
+fn wanted(root: &Root, unit: &str) -> std::path::PathBuf {
+    root.path(format!("{UNIT_DIRECTORY}/{WANTED_BY}.wants/{unit}"))
+}
+
+/// Has a unit started at boot, or no longer.
+pub fn enable(root: &Root, unit: &str, on: bool) -> Result<(), CarryError> {
+    let link = wanted(root, unit);
+    let done = if on {
+        let directory = link.parent().unwrap_or(Path::new("/"));
+        files::create_dir_all(directory).and_then(|()| files::link(format!("{UNIT_DIRECTORY}/{unit}"), &link))
+    } else {
+        files::remove_file(&link)
+    };
+    // systemd need not be told: it counts at the next boot, and a unit that systemd has not loaded is read when it is asked for.
+    done.map_err(|error| failed(&format!("{unit} is not as it should be at boot"), error))
+}
+
+/// Whether a unit is started at boot.
+pub fn is_enabled(root: &Root, unit: &str, on: bool) -> Seen {
+    match files::read_link(wanted(root, unit)).is_ok() == on {
+        true => Ok(()),
+        false => Err(format!("it is {}", if on { "not" } else { "still" })),
+    }
+}
+
+/// Writes what the boot loader's tool reads, and runs the tool.
+pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration) -> Result<(), CarryError> {
+    if let Some(file) = &arguments.file {
+        let path = root.path(&file.path);
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        let done = match &file.text {
+            Some(text) => files::create_dir_all(directory).and_then(|()| files::write_durable(&path, text)),
+            None => files::remove_file(&path),
+        };
+        done.map_err(|error| failed(&format!("{} was not changed", file.path), error))?;
+    }
+    let mut commands = arguments.commands();
+    if arguments.loader == BootLoader::KernelInstall {
+        commands = kernels(root);
+    }
+    for command in commands {
+        run(root, &command, deadline.max(PATIENCE))?;
+    }
+    Ok(())
+}
+
+/// A call of `kernel-install` for each kernel that is installed.
+fn kernels(root: &Root) -> Vec<Vec<String>> {
+    let versions = files::list(root.path("/lib/modules")).unwrap_or_default();
+    let of = |version: String| {
+        let images = [format!("/boot/vmlinuz-{version}"), format!("/lib/modules/{version}/vmlinuz")];
+        let image = images.into_iter().find(|image| files::exists(root.path(image)))?;
+        Some(vec!["kernel-install".to_owned(), "add".to_owned(), version, image])
+    };
+    versions.into_iter().filter_map(of).collect()
+}
+
+fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, CarryError> {
+    let [program, arguments @ ..] = words else { return Ok(String::new()) };
+    let command = if root.is_system() {
+        Command::new(program)
+    } else {
+        // A tree's own tools, on its own files.
+        Command::new("chroot").arg(root.path("/")).arg(program)
+    };
+    let what = format!("`{}` failed: the boot loader's configuration is not made anew", words.join(" "));
+    let output = command.args(arguments).deadline(deadline).succeed();
+    Ok(output.map_err(|error| failed(&what, error))?.text())
+}
+
+/// Whether the boot loader's own configuration has the words, and those no longer that are gone.
+pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, CarryError> {
+    if let Some(file) = &arguments.file {
+        let seen = files::read_to_string(root.path(&file.path)).ok();
+        if seen != file.text {
+            return Ok(Err(match seen {
+                Some(_) => format!("{} has another text", file.path),
+                None => format!("there is no {}", file.path),
+            }));
+        }
+    }
+    let lines: Vec<String> = match &arguments.loader {
+        BootLoader::Grub { menu, .. } => {
+            let at = root.path(menu);
+            let text = files::read_to_string(&at)
+                .map_err(|error| failed(&format!("{menu} could not be looked at"), error))?;
+            starting(&text, &["linux", "linux16", "linuxefi"])
+        }
+        BootLoader::Grubby => {
+            let info = run(root, &["grubby", "--info=ALL"].map(str::to_owned), PATIENCE)?;
+            let args = info.lines().filter_map(|line| line.strip_prefix("args="));
+            args.map(|args| args.trim_matches('"').to_owned()).collect()
+        }
+        BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => entries(root),
+    };
+    // Unified kernel images have their command line inside: there the tool's own answer is all that there is.
+    if lines.is_empty() {
+        return Ok(Ok(()));
+    }
+    let has = |line: &String, words: &String| {
+        words.split_ascii_whitespace().all(|word| line.split_ascii_whitespace().any(|seen| seen == word))
+    };
+    for words in &arguments.words {
+        if !lines.iter().any(|line| has(line, words)) {
+            return Ok(Err(format!("no entry of the boot loader has {words}")));
+        }
+    }
+    let elsewhere = elsewhere(root, arguments);
+    let gone = arguments.before.iter().filter(|words| !arguments.words.contains(words));
+    for words in gone.filter(|words| !elsewhere.contains(words.as_str())) {
+        if lines.iter().any(|line| has(line, words)) {
+            return Ok(Err(format!("an entry of the boot loader still has {words}")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// What somebody else has written where the boot loader's tool reads it: words there stay, whoever else wanted them.
+fn elsewhere(root: &Root, arguments: &BootArguments) -> String {
+    let mut text = String::new();
+    let mut paths: Vec<String> = vec!["/etc/default/grub".to_owned()];
+    let drop_ins = files::list(root.path("/etc/default/grub.d")).unwrap_or_default();
+    paths.extend(drop_ins.into_iter().map(|name| format!("/etc/default/grub.d/{name}")));
+    if let Some(file) = &arguments.file {
+        paths.retain(|path| *path != file.path);
+        text.push_str(file.text.as_deref().unwrap_or_default());
+    }
+    for path in paths {
+        text.push_str(&files::read_to_string(root.path(path)).unwrap_or_default());
+    }
+    text
+}
+
+/// The `options` of systemd-boot's entries (Boot Loader Specification, type 1).
+fn entries(root: &Root) -> Vec<String> {
+    let mut lines = Vec::new();
+    for place in ["/boot", "/boot/efi", "/efi"] {
+        let directory = format!("{place}/loader/entries");
+        for name in files::list(root.path(&directory)).unwrap_or_default() {
+            if name.ends_with(".conf") {
+                let text = files::read_to_string(root.path(format!("{directory}/{name}")));
+                lines.extend(starting(&text.unwrap_or_default(), &["options"]));
+            }
+        }
+    }
+    lines
+}
+
+/// The lines of `text` whose first word is one of these.
+fn starting(text: &str, words: &[&str]) -> Vec<String> {
+    let first = |line: &&str| line.split_ascii_whitespace().next().is_some_and(|word| words.contains(&word));
+    text.lines().filter(first).map(str::to_owned).collect()
+}

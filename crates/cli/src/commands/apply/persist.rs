@@ -1,0 +1,73 @@
+//! `penstock apply --persist MODEL`: carries the plan out, and has it carried out at each boot.
+
+use penstock_apply::Mode;
+use penstock_host::files::Lock;
+use penstock_model::Inventory;
+use penstock_plan::{boot::BootNeeds, boot_needs};
+
+use super::carry_out;
+use crate::{
+    arguments::Apply,
+    commands::plan::{self, Ready},
+    dangers,
+    failure::{Failure, Status},
+    machine::Machine,
+    model_file::ModelFile,
+    persisted,
+    printer::Printer,
+};
+
+/// Applies, then has it last; only the latter where the model can come true only after a reboot. All that can be refused is
+/// refused before anything is touched.
+pub fn run(
+    arguments: &Apply,
+    machine: &Machine,
+    alone: Lock,
+    file: &ModelFile,
+    inventory: Inventory,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let needs = boot_needs(&file.model, &inventory);
+    let Ready { plan, inventory, waits } = plan::ready(file, inventory, &needs, printer)?;
+    plan.notes.iter().chain(&needs.notes).for_each(|note| printer.warn(note));
+    let found = dangers::find(&plan, &inventory, printer);
+    dangers::refuse(&found, &arguments.allowed.names, printer)?;
+    let names = &arguments.allowed.names;
+    let persisted = persisted::plan(machine, file, &arguments.subject, names, &inventory, &needs)?;
+    let (alone, applied) = if waits {
+        printer.say("The model cannot come true before the next boot; it is applied then.");
+        (alone, Status::DoesNotHold)
+    } else {
+        let status = carry_out(machine, alone, plan, Mode::Apply, file, printer)?;
+        if status != Status::Holds {
+            printer.warn("nothing was made to last, because not all of the model came true");
+            return Ok(status);
+        }
+        (machine.lock()?, status)
+    };
+    if persisted.plan.steps.is_empty() {
+        printer.say("Nothing to do for the next boots: all is there.");
+    } else {
+        printer.say(format!("For the next boots:\n{}", persisted.shown.trim_end()));
+        let status = carry_out(machine, alone, persisted.plan, Mode::Apply, file, printer)?;
+        if status != Status::Holds {
+            return Ok(status);
+        }
+    }
+    tell_reboot(&needs, printer);
+    Ok(match persisted::tell_by_hand(&persisted.by_hand, &needs, printer) {
+        Status::Holds => applied,
+        missing => missing,
+    })
+}
+
+fn tell_reboot(needs: &BootNeeds, printer: &mut Printer) {
+    for need in needs.missing() {
+        printer.warn(format!(
+            "a reboot is needed: {} for {}: {}",
+            need.setting,
+            need.lines.join(", "),
+            need.reason
+        ));
+    }
+}

@@ -1,0 +1,121 @@
+//! `penstock at-boot PHASE MODEL`: applies a model while the machine is started, for the units that `apply --persist` makes.
+//!
+//! Nobody is there to answer. In the first phase the network is not configured yet: what would cut a connection off cuts
+//! nothing off, and is said only. Disks that the machine runs from are never taken. In the second phase guests start, on a
+//! machine that may be reached already: one that would take away what nobody allowed is left out, alone.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use penstock_apply::Mode;
+use penstock_host::{Netlink, interface_of, netlink::wait_for_udev};
+use penstock_model::{GuestName, Inventory};
+use penstock_plan::{Danger, Plan, StepId, resolve};
+
+use crate::{
+    arguments::{AtBoot, BootPhase},
+    commands::{apply, plan},
+    dangers,
+    failure::{Failure, OrFail, Status},
+    machine::Machine,
+    model_file::{self, ModelFile},
+    printer::Printer,
+    settings::Settings,
+};
+
+/// How long the NICs of a model may take to be there. A driver with much firmware to load takes some 20 s.
+const NICS: Duration = Duration::from_secs(30);
+/// How long udev may take to have named an interface.
+const UDEV: Duration = Duration::from_secs(10);
+
+/// Applies one phase.
+pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let machine = Machine::here(settings);
+    let alone = machine.lock()?;
+    if arguments.phase == BootPhase::Nics {
+        await_nics(&machine, &file, printer)?;
+    }
+    let inventory = machine.inventory_for(&file.model)?;
+    let mut plan = plan::make(&file, &inventory, printer)?;
+    if arguments.phase == BootPhase::Nics {
+        plan.steps.retain(|step| step.guest.is_none());
+    }
+    for note in &plan.notes {
+        printer.warn(note);
+    }
+    let left_out = refuse(&mut plan, &inventory, arguments, printer)?;
+    let status = apply::carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?;
+    Ok(if left_out { Status::DoesNotHold } else { status })
+}
+
+/// Waits until every NIC of the model is there and has its name; what is missing then is said by the plan.
+fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Result<(), Failure> {
+    let mut netlink = Netlink::open().or_fail(Status::Missing)?;
+    printer.doing(format!("Waiting for {} NICs", file.model.nics.len()));
+    let found = netlink.wait_for("see every NIC of the model", Instant::now() + NICS, |_| {
+        let inventory = machine.inventory().ok()?;
+        resolve(&file.model, &inventory).ok()
+    });
+    let Ok(nics) = found else { return Ok(()) };
+    let deadline = Instant::now() + UDEV;
+    let reports = netlink.interfaces().or_fail(Status::Missing)?;
+    for report in nics.values().filter_map(|bdf| interface_of(*bdf, &reports, machine.root())) {
+        wait_for_udev(machine.root(), report.index, deadline);
+    }
+    Ok(())
+}
+
+/// Takes out of the plan what must not be done; `Ok(true)` when guests are left out.
+fn refuse(
+    plan: &mut Plan,
+    inventory: &Inventory,
+    arguments: &AtBoot,
+    printer: &mut Printer,
+) -> Result<bool, Failure> {
+    let found = dangers::find(plan, inventory, printer);
+    let allowed = |danger: &Danger| {
+        arguments.allowed.names.contains(&danger.name)
+            || (arguments.phase == BootPhase::Nics && is_of_the_network(danger))
+    };
+    let (said, refused): (Vec<Danger>, Vec<Danger>) = found.into_iter().partition(allowed);
+    for danger in said {
+        printer.warn(format!("{}: {}", danger.name, danger.lost));
+    }
+    let step = |id: &StepId| plan.steps.iter().find(|step| step.id == *id);
+    let of_guests = refused
+        .iter()
+        .flat_map(|danger| &danger.steps)
+        .all(|id| step(id).is_some_and(|step| step.guest.is_some()));
+    if !of_guests {
+        dangers::refuse(&refused, &[], printer)?;
+    }
+    let mut out: BTreeSet<GuestName> = BTreeSet::new();
+    for danger in &refused {
+        let guests: BTreeSet<GuestName> =
+            danger.steps.iter().filter_map(|id| step(id)?.guest.clone()).collect();
+        for guest in guests.iter().filter(|guest| !out.contains(*guest)) {
+            printer.warn(format!("guest {guest} is not started: {}: {}", danger.name, danger.lost));
+        }
+        out.extend(guests);
+    }
+    let mut gone: BTreeSet<StepId> = BTreeSet::new();
+    plan.steps.retain(|step| {
+        let stays = !step.guest.as_ref().is_some_and(|guest| out.contains(guest))
+            && step.needs.iter().all(|need| !gone.contains(need));
+        if !stays {
+            gone.insert(step.id);
+        }
+        stays
+    });
+    Ok(!out.is_empty())
+}
+
+/// Whether a danger is one of connections that are not there yet.
+fn is_of_the_network(danger: &Danger) -> bool {
+    ["default-route:", "ssh:", "unknown-default-route:", "unknown-ssh:"]
+        .iter()
+        .any(|sort| danger.name.starts_with(sort))
+}

@@ -1,0 +1,207 @@
+//! What is done at each start of this machine: planned, and looked at.
+
+use std::{env, path::Path};
+
+use penstock_apply::history::{Phase, Purpose};
+use penstock_host::{boot, files, scan};
+use penstock_model::{Inventory, NicMatch, Verdict, inventory::BootSetup, verdict::Subject};
+use penstock_plan::{
+    boot::{BootNeeds, is_on},
+    persist::{self, Persisted, Wanted},
+};
+use serde::Serialize;
+
+use crate::{
+    arguments::{NicAt, Subject as Asked},
+    failure::{Failure, OrFail, Status},
+    machine::Machine,
+    model_file::ModelFile,
+    printer::Printer,
+};
+
+/// Where programs are that stay: not what somebody has just built or copied to look at.
+const LASTING: [&str; 5] = ["/usr", "/opt", "/nix", "/gnu", "/bin"];
+
+/// Plans to have the model come true at each start of `machine`, where its NICs are as `inventory` shows them.
+pub fn plan(
+    machine: &Machine,
+    file: &ModelFile,
+    asked: &Asked,
+    allowed: &[String],
+    inventory: &Inventory,
+    needs: &BootNeeds,
+) -> Result<Persisted, Failure> {
+    let setup = setup(machine)?;
+    if !setup.systemd {
+        let text = "systemd does not run the services of this machine, and Penstock knows no other way to start at boot";
+        return Err(Failure::new(Status::Missing, text).hint(
+            "have your init run `penstock apply MODEL` once udev has the NICs, and before the network is configured",
+        ));
+    }
+    absolute_only(file)?;
+    let program = program()?;
+    let options = options(file, asked, allowed, inventory);
+    let wanted =
+        Wanted { model: &file.model, text: &file.source.text, program: &program, options: &options, needs };
+    Ok(persist::persist(&wanted, &setup))
+}
+
+fn setup(machine: &Machine) -> Result<BootSetup, Failure> {
+    let wants = format!("{}/{}.wants", persist::UNIT_DIRECTORY, persist::WANTED_BY);
+    scan::boot::setup(machine.root(), &persist::paths(), &wants).or_fail(Status::Missing)
+}
+
+/// At boot the model is another file, in another directory.
+fn absolute_only(file: &ModelFile) -> Result<(), Failure> {
+    let templates = file.templates.iter().map(|template| &template.path);
+    let templates = templates.filter(|path| !Path::new(path).is_absolute());
+    let relative: Vec<&str> = file.generated.iter().chain(templates).map(String::as_str).collect();
+    if relative.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} has paths relative to its own directory, and at boot its copy {} is applied: {}",
+        file.source.name,
+        persist::MODEL,
+        relative.join(", ")
+    );
+    Err(Failure::new(Status::Refused, text).hint("write these paths absolute"))
+}
+
+/// This program, where it will still be at the next boot, and be ours.
+fn program() -> Result<String, Failure> {
+    let path = env::current_exe().or_fail(Status::Missing)?;
+    let path = files::canonical(&path).or_fail(Status::Missing)?;
+    let shown = path.display();
+    let install = format!("install -m 755 {shown} /usr/local/bin/penstock, then call that one");
+    if !LASTING.iter().any(|place| path.starts_with(place)) {
+        let text = format!("{shown} is to be started at each boot, and is in no place where programs stay");
+        return Err(Failure::new(Status::Refused, text).hint(install));
+    }
+    if let Some(place) = files::writable_by_others(&path).or_fail(Status::Missing)? {
+        let text = format!(
+            "{shown} is to be started as root at each boot, and others than root can write to {}",
+            place.display()
+        );
+        return Err(Failure::new(Status::Refused, text).hint(install));
+    }
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| {
+        Failure::new(Status::Refused, format!("the path of {shown} is not UTF-8")).hint(install)
+    })
+}
+
+/// What the program is told at boot besides the model. A NIC that the model leaves open stays the one that it is now,
+/// whatever cards are added.
+fn options(file: &ModelFile, asked: &Asked, allowed: &[String], inventory: &Inventory) -> Vec<String> {
+    let resolved = penstock_plan::resolve(&file.model, inventory).unwrap_or_default();
+    let mut options = Vec::new();
+    for (name, nic) in &file.model.nics {
+        let open = NicMatch { driver: None, ..nic.matching.clone() } == NicMatch::default();
+        let told = asked.nics.iter().any(|at| at.name == *name);
+        let found = resolved.get(name).and_then(|bdf| inventory.pf(*bdf)).and_then(|pf| pf.permanent_mac);
+        let mac = if told { nic.matching.mac } else { found.filter(|_| open) };
+        if let Some(mac) = mac {
+            options.extend(["--nic".to_owned(), NicAt { name: name.clone(), mac }.to_string()]);
+        }
+    }
+    for name in allowed {
+        options.extend(["--allow".to_owned(), name.clone()]);
+    }
+    options
+}
+
+/// Words on the kernel's command line that nothing here puts there.
+pub fn tell_by_hand(by_hand: &[String], needs: &BootNeeds, printer: &mut Printer) -> Status {
+    if by_hand.is_empty() {
+        return Status::Holds;
+    }
+    let line = by_hand.join(" ");
+    if needs.needs.iter().all(|need| need.live) {
+        printer.say(format!(
+            "No boot loader's tool was found. The running kernel has what the model needs ({line}): see that the next is started with it too."
+        ));
+        return Status::Holds;
+    }
+    let text =
+        format!("no boot loader's tool was found that puts words on the kernel's command line: {line}");
+    let failure = Failure::new(Status::Missing, text)
+        .hint(format!("add this where the machine's command line comes from, then reboot: {line}"));
+    printer.failure(&failure);
+    Status::Missing
+}
+
+/// What is done at each start of this machine, and whether it was.
+#[derive(Debug, Serialize)]
+pub struct State {
+    /// The copy of the model; `None` when there is none.
+    pub model: Option<&'static str>,
+    /// The units that are started at boot.
+    pub units: Vec<String>,
+    /// What was put on the kernel's command line.
+    pub arguments: Vec<Argument>,
+}
+
+/// Words on the kernel's command line.
+#[derive(Debug, Serialize)]
+pub struct Argument {
+    /// The words.
+    pub words: String,
+    /// Whether the running kernel was started with them.
+    pub live: bool,
+    /// Whether this machine was started anew since they were put there.
+    pub rebooted: bool,
+}
+
+impl Argument {
+    /// How it is with them, for a person.
+    pub fn seen(&self) -> String {
+        match (self.live, self.rebooted) {
+            (true, _) => "the running kernel has it".to_owned(),
+            (false, false) => "from the next boot on: a reboot is needed".to_owned(),
+            (false, true) => {
+                "the kernel was started without it since: the boot loader does not pass it on".to_owned()
+            }
+        }
+    }
+}
+
+/// Looks; `None` when nothing is done at boot.
+pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
+    let setup = setup(machine)?;
+    let words = persist::words(setup.files.get(persist::ARGUMENTS));
+    let model = setup.files.contains_key(persist::MODEL).then_some(persist::MODEL);
+    if model.is_none() && setup.enabled.is_empty() && words.is_empty() {
+        return Ok(None);
+    }
+    let rebooted =
+        last_boot(machine)?.is_some_and(|then| boot::id(machine.root()).is_some_and(|now| now != then));
+    let argument = |words: String| Argument { live: is_on(&setup.command_line, &words), rebooted, words };
+    let arguments = words.into_iter().map(argument).collect();
+    Ok(Some(State { model, units: setup.enabled.iter().cloned().collect(), arguments }))
+}
+
+/// On which run of the kernel the words were put there.
+fn last_boot(machine: &Machine) -> Result<Option<String>, Failure> {
+    let runs = machine.runs();
+    let (all, _) = runs.list().or_fail(Status::Missing)?;
+    let last = all.iter().rev().find(|run| {
+        run.record.purpose == Purpose::Persist
+            && runs.state(run).is_ok_and(|state| state.phase != Phase::Nothing)
+    });
+    Ok(last.and_then(|run| run.record.boot.clone()))
+}
+
+/// Whether what was put on the kernel's command line for this model is there.
+pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Failure> {
+    let copy = files::read_to_string(machine.root().path(persist::MODEL)).ok();
+    if copy.as_deref() != Some(file.source.text.as_str()) {
+        return Ok(Vec::new());
+    }
+    let Some(state) = state(machine)? else { return Ok(Vec::new()) };
+    let verdict = |argument: &Argument| {
+        let seen = (argument.seen(), argument.live);
+        Verdict::of_host(Subject::Machine, "kernel argument", argument.words.clone(), Ok(seen))
+    };
+    Ok(state.arguments.iter().map(verdict).collect())
+}

@@ -1,0 +1,144 @@
+//! What the machine was started with, what the kernel said of it, and what decides its next start.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::OpenOptions,
+    io::{ErrorKind, Read},
+    os::unix::fs::OpenOptionsExt,
+};
+
+use nix::fcntl::OFlag;
+use penstock_model::{
+    Bdf, Inventory,
+    inventory::{BootFacts, BootLoader, BootSetup, IommuKind},
+};
+
+use crate::{Root, files};
+
+/// The kernel's log keeps no more than some megabytes (`CONFIG_LOG_BUF_SHIFT`).
+const LOG_LIMIT: usize = 16 << 20;
+/// No file that decides a start is larger.
+const FILE_LIMIT: usize = 1 << 20;
+/// systemd-boot names itself here (systemd.io, "The Boot Loader Interface").
+const LOADER_INFO: &str = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+
+/// What this run of the kernel found when it was started.
+pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
+    let is_there = |path: &str| files::exists(root.path(path));
+    let tables = [("DMAR", IommuKind::Intel), ("IVRS", IommuKind::Amd), ("IORT", IommuKind::Arm)];
+    let iommu = tables.into_iter().find(|(table, _)| is_there(&format!("/sys/firmware/acpi/tables/{table}")));
+    // `identity`, or `DMA`, `DMA-FQ` (Documentation/ABI/testing/sysfs-kernel-iommu_groups).
+    let kinds: Vec<String> = inventory
+        .pfs
+        .iter()
+        .filter_map(|pf| pf.iommu_group)
+        .filter_map(|group| text(root, &format!("/sys/kernel/iommu_groups/{group}/type")))
+        .collect();
+    let unsafe_interrupts = text(root, "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
+    let log = kernel_log(root);
+    let said = |what: &str| -> BTreeSet<Bdf> {
+        let lines = log.lines().filter(|line| line.contains(what));
+        lines
+            .filter_map(|line| {
+                line.split([' ', ';']).find_map(|word| word.trim_end_matches(':').parse().ok())
+            })
+            .collect()
+    };
+    BootFacts {
+        iommu: iommu.map(|(_, kind)| kind),
+        passthrough: (!kinds.is_empty()).then(|| kinds.iter().all(|kind| kind == "identity")),
+        unsafe_interrupts: unsafe_interrupts.is_some_and(|text| matches!(text.as_str(), "Y" | "1")),
+        // drivers/pci/iov.c, sriov_enable
+        without_room: said("not enough MMIO resources for SR-IOV"),
+        without_bus: said("out of range of [bus"),
+    }
+}
+
+/// What decides how a machine is started, with the text of `paths` as far as they are there.
+///
+/// # Errors
+///
+/// A file that is there and cannot be read as text: what it holds could not be brought back.
+pub fn setup(root: &Root, paths: &[String], wanted_by: &str) -> files::Result<BootSetup> {
+    let mut texts = BTreeMap::new();
+    for path in paths {
+        match files::read_to_string(root.path(path)) {
+            Ok(text) => drop(texts.insert(path.clone(), text)),
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let enabled = files::list(root.path(wanted_by)).unwrap_or_default();
+    Ok(BootSetup {
+        loader: loader(root),
+        systemd: files::exists(root.path("/run/systemd/system")),
+        files: texts,
+        enabled: enabled.into_iter().filter(|name| name.starts_with("penstock-")).collect(),
+        command_line: text(root, "/proc/cmdline").unwrap_or_default(),
+    })
+}
+
+/// The tool that puts words on the kernel's command line. First what did start this machine, when that says so: several
+/// may be installed.
+fn loader(root: &Root) -> Option<BootLoader> {
+    let program = |name: &str| {
+        let places = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        places.into_iter().map(|place| format!("{place}/{name}")).find(|path| files::exists(root.path(path)))
+    };
+    let started_by = files::read_at_most(root.path(LOADER_INFO), FILE_LIMIT).map(|(bytes, _)| bytes);
+    // UTF-16 after four bytes of attributes.
+    let started_by: String = started_by
+        .unwrap_or_default()
+        .into_iter()
+        .skip(4)
+        .filter(|byte| *byte != 0)
+        .map(char::from)
+        .collect();
+    if started_by.contains("systemd-boot") {
+        return match (program("proxmox-boot-tool"), program("kernel-install")) {
+            (Some(_), _) => Some(BootLoader::ProxmoxBootTool),
+            (None, Some(_)) => Some(BootLoader::KernelInstall),
+            (None, None) => None,
+        };
+    }
+    if program("grubby").is_some() {
+        return Some(BootLoader::Grubby);
+    }
+    let menu = "/boot/grub/grub.cfg";
+    let script = files::read_at_most(root.path(program("grub-mkconfig")?), FILE_LIMIT).ok()?.0;
+    let reads_drop_ins = String::from_utf8_lossy(&script).contains("/default/grub.d");
+    if !reads_drop_ins || !files::exists(root.path(menu)) {
+        return None;
+    }
+    let refresh = match program("update-grub") {
+        Some(_) => vec!["update-grub".to_owned()],
+        None => ["grub-mkconfig", "-o", menu].map(str::to_owned).into(),
+    };
+    Some(BootLoader::Grub { refresh, menu: menu.to_owned() })
+}
+
+fn text(root: &Root, path: &str) -> Option<String> {
+    let (bytes, _) = files::read_at_most(root.path(path), FILE_LIMIT).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// What the kernel has said since it was started, as far as it still knows and tells us; empty where it does not.
+fn kernel_log(root: &Root) -> String {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
+    let Ok(mut log) = OpenOptions::new().read(true).custom_flags(flags).open(root.path("/dev/kmsg")) else {
+        return String::new();
+    };
+    let mut said = Vec::new();
+    let mut record = [0; 8192];
+    // Each read is one record (Documentation/ABI/testing/dev-kmsg).
+    while said.len() < LOG_LIMIT {
+        match log.read(&mut record) {
+            Ok(0) => break,
+            Ok(count) => said.extend_from_slice(&record[..count]),
+            // Overwritten before we came to it.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}

@@ -1,0 +1,324 @@
+//! What of a model only the start of the machine can bring about: words on the kernel's command line, modules and their
+//! options.
+//!
+//! What is needed does not depend on whether the running kernel has it already: it has to be there at the next start
+//! too. Only what a machine has by itself (an IOMMU that its kernel uses unasked) is not asked for.
+
+use std::fmt;
+
+use penstock_model::{
+    ByteSize, GuestKind, GuestName, Inventory, Model, NicName, Path,
+    inventory::{BootFacts, HugePages, IommuKind},
+};
+use serde::Serialize;
+
+use crate::{definition::memory, drivers::VFIO, resolve::resolve};
+
+/// What is set where a machine is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BootSetting {
+    /// Words on the kernel's command line that belong together: `hugepagesz=1G hugepages=4`.
+    KernelArgument(String),
+    /// A module that is loaded early.
+    Module(String),
+    /// An option of a module: `mlx4_core`, `num_vfs=4`.
+    ModuleOption {
+        /// The module.
+        module: String,
+        /// Its option with the value.
+        option: String,
+    },
+}
+
+impl fmt::Display for BootSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BootSetting::KernelArgument(words) => write!(f, "kernel argument {words}"),
+            BootSetting::Module(module) => write!(f, "module {module}"),
+            BootSetting::ModuleOption { module, option } => write!(f, "module option {module} {option}"),
+        }
+    }
+}
+
+/// Something that the model needs at the start of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BootNeed {
+    /// What.
+    pub setting: BootSetting,
+    /// Whether the running kernel has it, or what it is for.
+    pub live: bool,
+    /// Whether it can come true by a reboot alone.
+    pub reboot: bool,
+    /// Why, for a person.
+    pub reason: String,
+    /// What in the model asks for it: `guests.rt-2.functions`.
+    pub lines: Vec<String>,
+}
+
+/// All that a model needs at the start of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BootNeeds {
+    /// What.
+    pub needs: Vec<BootNeed>,
+    /// What stands in the way that no setting mends, and what is better not set.
+    pub notes: Vec<String>,
+}
+
+impl BootNeeds {
+    /// What the running kernel lacks and only a reboot brings.
+    pub fn missing(&self) -> impl Iterator<Item = &BootNeed> {
+        self.needs.iter().filter(|need| need.reboot)
+    }
+
+    /// The words for the kernel's command line, in order.
+    pub fn arguments(&self) -> Vec<String> {
+        let words = |need: &BootNeed| match &need.setting {
+            BootSetting::KernelArgument(words) => Some(words.clone()),
+            _ => None,
+        };
+        self.needs.iter().filter_map(words).collect()
+    }
+
+    fn add(&mut self, setting: BootSetting, live: bool, reason: String, lines: Vec<String>) {
+        self.needs.push(BootNeed { setting, live, reboot: !live, reason, lines });
+    }
+}
+
+/// Whether each of `words` is on a kernel's command line. The quotes that the kernel takes off are not looked at: none of
+/// our words has blanks.
+pub fn is_on(command_line: &str, words: &str) -> bool {
+    words.split_ascii_whitespace().all(|word| command_line.split_ascii_whitespace().any(|seen| seen == word))
+}
+
+/// What `model` needs at the start of the machine of `inventory`.
+pub fn boot_needs(model: &Model, inventory: &Inventory) -> BootNeeds {
+    let mut needs = BootNeeds::default();
+    iommu(model, inventory, &mut needs);
+    huge_pages(model, inventory, &mut needs);
+    vfs(model, inventory, &mut needs);
+    needs
+}
+
+/// VMs with functions of their own need an IOMMU, and VFIO.
+fn iommu(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
+    let vms =
+        model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm && !guest.functions.is_empty());
+    let names: Vec<&GuestName> = vms.map(|(name, _)| name).collect();
+    if names.is_empty() {
+        return;
+    }
+    let lines: Vec<String> =
+        names.iter().map(|name| Path::of(["guests", name.as_str(), "functions"]).to_string()).collect();
+    let who = list(&names);
+    let facts = inventory.boot.clone().unwrap_or_default();
+    let on = !inventory.iommu_groups.is_empty();
+    let line = inventory.kernel.command_line.as_str();
+    let kind = kind(inventory);
+    let described = facts.iommu.is_some() || inventory.boot.is_none();
+    match kind {
+        Some(IommuKind::Intel) => {
+            let argument = "intel_iommu=on";
+            let given = is_on(line, argument);
+            if !on || given {
+                let reason = format!("functions for {who} go through VFIO, which needs the IOMMU");
+                needs.add(BootSetting::KernelArgument(argument.to_owned()), on, reason, lines.clone());
+            }
+            if !on && (given || !described) {
+                needs.notes.push(format!(
+                    "the firmware describes no IOMMU to this kernel: turn VT-d on there; without it {argument} does nothing"
+                ));
+            }
+        }
+        Some(IommuKind::Amd) if !on => {
+            let off = ["amd_iommu=off", "iommu=off"].into_iter().find(|word| is_on(line, word));
+            needs.notes.push(match off {
+                Some(word) => format!(
+                    "the IOMMU is off because of {word} on the kernel's command line: take it away there"
+                ),
+                None => {
+                    "the IOMMU (AMD-Vi) is off: turn it on in the firmware; the kernel then uses it unasked"
+                        .to_owned()
+                }
+            });
+        }
+        _ if !on => needs.notes.push("the IOMMU is off: turn it on in the firmware".to_owned()),
+        _ => {}
+    }
+    let x86 = matches!(kind, Some(IommuKind::Intel | IommuKind::Amd));
+    let given = ["iommu=pt", "iommu.passthrough=1"].iter().any(|word| is_on(line, word));
+    if x86 && (given || facts.passthrough != Some(true)) {
+        let reason = "the host's own devices then do DMA without the IOMMU's tables: its NICs and drives stay as fast as without one";
+        needs.add(
+            BootSetting::KernelArgument("iommu=pt".to_owned()),
+            given,
+            reason.to_owned(),
+            lines.clone(),
+        );
+    }
+    let reason = format!("functions for {who} are bound to it before anything else can want them");
+    // It is loaded when it is needed too: nobody has to reboot for it.
+    needs.add(BootSetting::Module(VFIO.to_owned()), true, reason, lines);
+    if facts.unsafe_interrupts {
+        needs.notes.push(
+            "vfio_iommu_type1 has allow_unsafe_interrupts=1: a guest's device can then send any interrupt to the host; take the option away (/etc/modprobe.d, /etc/default/grub), Penstock needs it nowhere".to_owned(),
+        );
+    }
+}
+
+/// Whose IOMMU it is, or would be if it were on.
+fn kind(inventory: &Inventory) -> Option<IommuKind> {
+    let facts: Option<&BootFacts> = inventory.boot.as_ref();
+    facts.and_then(|facts| facts.iommu).or_else(|| {
+        let cpu = &inventory.cpus.model;
+        if cpu.contains("Intel") {
+            Some(IommuKind::Intel)
+        } else if cpu.contains("AMD") {
+            Some(IommuKind::Amd)
+        } else {
+            None
+        }
+    })
+}
+
+/// Pools of huge pages are empty again at each start.
+fn huge_pages(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
+    let mut pools: Vec<(ByteSize, u64, Vec<&GuestName>)> = Vec::new();
+    for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
+        let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) else { continue };
+        let pages = memory(guest).div_ceil(size.0);
+        match pools.iter_mut().find(|(known, ..)| *known == size) {
+            Some((_, sum, users)) => {
+                *sum += pages;
+                users.push(name);
+            }
+            None => pools.push((size, pages, vec![name])),
+        }
+    }
+    pools.sort_by_key(|(size, ..)| *size);
+    for (size, pages, users) in pools {
+        let short = size.to_string().trim_end_matches("iB").to_owned();
+        let words = format!("hugepagesz={short} hugepages={pages}");
+        let pool = inventory.huge_pages.iter().find(|pool| pool.size == size);
+        let live = pool.is_some_and(|pool| pool.total >= pages);
+        let large = size.0 >= 1 << 30;
+        let word = if pages == 1 { "page" } else { "pages" };
+        let why = if large {
+            "memory for pages so large is seldom found in one piece once the machine has run"
+        } else {
+            "the pool is empty again at each start"
+        };
+        let reason = format!("the memory of {} is {pages} huge {word} of {size}, and {why}", list(&users));
+        let lines =
+            users.iter().map(|name| Path::of(["guests", name.as_str(), "huge_pages"]).to_string()).collect();
+        let setting = BootSetting::KernelArgument(words);
+        needs.needs.push(BootNeed { setting, live, reboot: !live && large, reason, lines });
+        let other = format!("hugepagesz={short}");
+        if !live && is_on(&inventory.kernel.command_line, &other) {
+            let has = pool.map_or(0, |pool| pool.total);
+            needs.notes.push(format!(
+                "the kernel's command line has {other} already and gives {has} pages; the kernel takes the first it reads, so that line is to be changed where it comes from"
+            ));
+        }
+    }
+}
+
+/// VFs that the kernel cannot make as it was started.
+fn vfs(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
+    // A model that does not fit has its own messages.
+    let Ok(resolved) = resolve(model, inventory) else { return };
+    let facts = inventory.boot.clone().unwrap_or_default();
+    let line = &inventory.kernel.command_line;
+    let wanted: Vec<_> = resolved.iter().filter(|(name, _)| model.nics[*name].vfs > 0).collect();
+    let rows = [
+        (
+            "pci=realloc",
+            &facts.without_room,
+            "found no room for the registers of VFs",
+            "enable SR-IOV and \"above 4G decoding\" in the firmware",
+        ),
+        (
+            "pci=assign-busses",
+            &facts.without_bus,
+            "found no bus numbers for VFs",
+            "enable SR-IOV and ARI in the firmware",
+        ),
+    ];
+    for (argument, seen, what, firmware) in rows {
+        let given = is_on(line, argument);
+        let nics: Vec<&NicName> =
+            wanted.iter().filter(|(_, bdf)| given || seen.contains(*bdf)).map(|(name, _)| *name).collect();
+        if nics.is_empty() {
+            continue;
+        }
+        let live = wanted.iter().all(|(_, bdf)| !seen.contains(*bdf));
+        let reason = format!("the kernel {what} of {}, unless it may lay the bus out anew", list(&nics));
+        let lines = nics.iter().map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
+        needs.add(BootSetting::KernelArgument(argument.to_owned()), live, reason, lines);
+        if given && !live {
+            needs.notes.push(format!("{argument} is live and the kernel {what} all the same: {firmware}"));
+        }
+    }
+    // drivers/net/ethernet/mellanox/mlx4/main.c has no sriov_configure: `num_vfs` is read when the module is loaded, for
+    // every card.
+    let mlx4: Vec<(&NicName, u16, u16)> = wanted
+        .iter()
+        .filter_map(|(name, bdf)| {
+            let pf = inventory.pf(**bdf).filter(|pf| pf.driver.as_deref() == Some("mlx4_core"))?;
+            Some((*name, model.nics[*name].vfs, pf.sriov.as_ref()?.num_vfs))
+        })
+        .collect();
+    if let Some(most) = mlx4.iter().map(|(_, vfs, _)| *vfs).max() {
+        let names: Vec<&NicName> = mlx4.iter().map(|(name, ..)| *name).collect();
+        let live = mlx4.iter().all(|(_, _, present)| *present == most);
+        let lines = names.iter().map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
+        let reason = format!(
+            "the driver of {} makes VFs only while it is loaded, as many for each card",
+            list(&names)
+        );
+        let option = format!("num_vfs={most} probe_vf=0");
+        needs.add(BootSetting::ModuleOption { module: "mlx4_core".to_owned(), option }, live, reason, lines);
+    }
+}
+
+/// "a", "a and b", "a, b and c".
+fn list<T: fmt::Display>(items: &[&T]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(ToString::to_string).collect();
+            format!("{} and {last}", first.join(", "))
+        }
+    }
+}
+
+/// The machine of `inventory` as far as `needs` change it, once it was started with them: for a plan of what is done then.
+/// Which IOMMU groups there will be nobody knows; each PF counts as alone in its own.
+pub fn after_reboot(inventory: &Inventory, needs: &BootNeeds) -> Inventory {
+    let mut later = inventory.clone();
+    for need in needs.needs.iter().filter(|need| !need.live) {
+        let BootSetting::KernelArgument(words) = &need.setting else { continue };
+        if words == "intel_iommu=on" && later.iommu_groups.is_empty() {
+            for (number, pf) in (0..).zip(&mut later.pfs) {
+                pf.iommu_group = Some(number);
+                later.iommu_groups.insert(number, vec![pf.bdf]);
+            }
+        }
+        let Some((size, pages)) = pool(words) else { continue };
+        match later.huge_pages.iter_mut().find(|pool| pool.size == size) {
+            Some(pool) => {
+                pool.free = pages.saturating_sub(pool.total.saturating_sub(pool.free));
+                pool.total = pages;
+            }
+            None => later.huge_pages.push(HugePages { size, total: pages, free: pages }),
+        }
+    }
+    later
+}
+
+/// The pool that `hugepagesz=1G hugepages=4` makes.
+fn pool(words: &str) -> Option<(ByteSize, u64)> {
+    let (size, pages) = words.strip_prefix("hugepagesz=")?.split_once(" hugepages=")?;
+    Some((format!("{size}iB").parse().ok()?, pages.parse().ok()?))
+}

@@ -1,0 +1,299 @@
+//! What makes a model come true again after each start of the machine: a copy of it, units of systemd that apply it, and
+//! what the kernel is started with.
+//!
+//! Nothing that a tool generates is edited. Words for the kernel's command line go where the distribution's own tool reads
+//! them ([`BootLoader`]), and that tool is run.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{
+    Model,
+    inventory::{BootLoader, BootSetup},
+};
+
+use crate::{
+    Action, Fact, Plan, Step, StepId,
+    action::{BootArguments, BootFile},
+    boot::{BootNeeds, BootSetting},
+};
+
+mod diff;
+mod units;
+
+pub use diff::unified;
+pub use units::{GUESTS_UNIT, NICS_UNIT, UNIT_DIRECTORY, WANTED_BY, in_words_of_systemd};
+
+/// The copy of the model.
+pub const MODEL: &str = "/etc/penstock/model.yaml";
+/// The words that were put on the kernel's command line, whichever tool did it.
+pub const ARGUMENTS: &str = "/etc/penstock/kernel-arguments";
+/// Modules that are loaded early (modules-load.d(5)).
+pub const MODULES: &str = "/etc/modules-load.d/penstock.conf";
+/// Options of modules (modprobe.d(5)).
+pub const MODULE_OPTIONS: &str = "/etc/modprobe.d/penstock.conf";
+/// What `grub-mkconfig` reads after `/etc/default/grub`.
+pub const GRUB_DROP_IN: &str = "/etc/default/grub.d/penstock.cfg";
+/// What `kernel-install` and `proxmox-boot-tool` take a command line from.
+pub const KERNEL_COMMAND_LINE: &str = "/etc/kernel/cmdline";
+/// What `kernel-install` takes one from when there is none of the administrator's.
+pub const VENDOR_COMMAND_LINE: &str = "/usr/lib/kernel/cmdline";
+
+/// Every file whose text must be known to plan this.
+pub fn paths() -> Vec<String> {
+    let unit = |name: &str| format!("{UNIT_DIRECTORY}/{name}");
+    let fixed =
+        [MODEL, ARGUMENTS, MODULES, MODULE_OPTIONS, GRUB_DROP_IN, KERNEL_COMMAND_LINE, VENDOR_COMMAND_LINE];
+    fixed.into_iter().map(str::to_owned).chain([unit(NICS_UNIT), unit(GUESTS_UNIT)]).collect()
+}
+
+/// What is to be done at each start.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its text, which is copied.
+    pub text: &'a str,
+    /// The absolute path of the program that applies it.
+    pub program: &'a str,
+    /// Options that it is given: `--nic`, `NET0=0c:c4:7a:9a:61:ea`.
+    pub options: &'a [String],
+    /// What it needs of the kernel's start.
+    pub needs: &'a BootNeeds,
+}
+
+/// What there is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Persisted {
+    /// The steps; none where all is there already.
+    pub plan: Plan,
+    /// The same for a person: each file's change as a unified diff, and the commands that are run.
+    pub shown: String,
+    /// Words that nothing here puts on the kernel's command line: somebody has to, by hand.
+    pub by_hand: Vec<String>,
+}
+
+/// Plans to have `wanted` come true at each start of a machine.
+pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
+    let mut made = Making { setup, plan: Plan::default(), shown: String::new() };
+    let arguments = wanted.needs.arguments();
+    let settings = || wanted.needs.needs.iter().map(|need| &need.setting);
+    let modules: Vec<String> = settings()
+        .filter_map(|setting| match setting {
+            BootSetting::Module(module) => Some(format!("{module}\n")),
+            _ => None,
+        })
+        .collect();
+    let options: Vec<String> = settings()
+        .filter_map(|setting| match setting {
+            BootSetting::ModuleOption { module, option } => Some(format!("options {module} {option}\n")),
+            _ => None,
+        })
+        .collect();
+    let ours = |lines: &[String]| {
+        (!lines.is_empty()).then(|| format!("# Made by `penstock apply --persist`.\n{}", lines.concat()))
+    };
+    made.file(MODEL, Some(wanted.text.to_owned()), "the model is applied from this copy");
+    made.file(MODULES, ours(&modules), "loaded before anything else can want the functions");
+    made.file(MODULE_OPTIONS, ours(&options), "read by modprobe when the module is loaded");
+    let before = words(setup.files.get(ARGUMENTS));
+    let kept = (!arguments.is_empty()).then(|| arguments.iter().map(|word| format!("{word}\n")).collect());
+    made.file(ARGUMENTS, kept, "tells later what was put on the kernel's command line");
+    for (unit, text) in units::units(wanted) {
+        let wants = text.is_some();
+        let path = format!("{UNIT_DIRECTORY}/{unit}");
+        if !wants {
+            made.enable(unit, false);
+        }
+        made.file(&path, text, "systemd starts it at boot");
+        if wants {
+            made.enable(unit, true);
+        }
+    }
+    let by_hand = match &setup.loader {
+        None => arguments,
+        Some(loader) => {
+            made.arguments(loader, before, arguments);
+            Vec::new()
+        }
+    };
+    Persisted { plan: made.plan, shown: made.shown, by_hand }
+}
+
+/// Whether a plan is one of [`persist`]: all that it does is for the start of the machine.
+pub fn is_for_the_start(plan: &Plan) -> bool {
+    let ours = paths();
+    let is_ours = |step: &Step| match &step.action {
+        Action::EnableUnit { .. } | Action::SetBootArguments(_) => true,
+        Action::WriteFile { path, .. } | Action::RemoveFile { path } => ours.contains(path),
+        _ => false,
+    };
+    !plan.steps.is_empty() && plan.steps.iter().all(is_ours)
+}
+
+/// The words in a file of ours that has a group of them on each line.
+pub fn words(text: Option<&String>) -> Vec<String> {
+    text.into_iter()
+        .flat_map(|text| text.lines())
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+struct Making<'a> {
+    setup: &'a BootSetup,
+    plan: Plan,
+    shown: String,
+}
+
+impl Making<'_> {
+    fn push(&mut self, action: Action, inverse: Action, reason: &str) {
+        let last = self.plan.steps.last().map(|step| step.id);
+        let id = StepId(last.map_or(1, |last| last.0 + 1));
+        self.plan.steps.push(Step {
+            id,
+            postcondition: Fact::after(&action),
+            action,
+            reason: reason.to_owned(),
+            // One after the other: what starts at boot must not be there before what it reads.
+            needs: last.into_iter().collect(),
+            inverse: Some(inverse),
+            best_effort: false,
+            guest: None,
+        });
+    }
+
+    /// Has `path` hold `text`, or nothing be there.
+    fn file(&mut self, path: &str, text: Option<String>, reason: &str) {
+        let before = self.setup.files.get(path);
+        if before == text.as_ref() {
+            return;
+        }
+        self.shown += &unified(path, before.map(String::as_str), text.as_deref());
+        let to = |text: Option<String>| match text {
+            Some(text) => Action::WriteFile { path: path.to_owned(), text },
+            None => Action::RemoveFile { path: path.to_owned() },
+        };
+        self.push(to(text), to(before.cloned()), reason);
+    }
+
+    fn enable(&mut self, unit: &str, on: bool) {
+        if self.setup.enabled.contains(unit) == on {
+            return;
+        }
+        self.shown += &format!("run: systemctl {} {unit}\n", if on { "enable" } else { "disable" });
+        let to = |on| Action::EnableUnit { unit: unit.to_owned(), on };
+        self.push(to(on), to(!on), "so that it is started at each boot");
+    }
+
+    /// Has the kernel's command line come to have `after` where it had `before` of ours.
+    fn arguments(&mut self, loader: &BootLoader, before: Vec<String>, after: Vec<String>) {
+        let file = self.boot_file(loader, &before, &after);
+        let unchanged = file.as_ref().is_none_or(|(path, text)| self.setup.files.get(path) == text.as_ref());
+        if unchanged && before == after {
+            return;
+        }
+        let present = |path: &String| self.setup.files.get(path).cloned();
+        let back = file.as_ref().map(|(path, _)| BootFile { path: path.clone(), text: present(path) });
+        if let Some((path, text)) = &file {
+            self.shown += &unified(path, present(path).as_deref(), text.as_deref());
+        }
+        let action = BootArguments {
+            loader: loader.clone(),
+            file: file.map(|(path, text)| BootFile { path, text }),
+            words: after.clone(),
+            before: before.clone(),
+        };
+        for command in action.commands() {
+            self.shown += &format!("run: {}\n", command.join(" "));
+        }
+        if *loader == BootLoader::KernelInstall {
+            self.shown += "run: kernel-install add VERSION IMAGE, for each kernel\n";
+        }
+        let inverse = BootArguments { loader: loader.clone(), file: back, words: before, before: after };
+        self.push(
+            Action::SetBootArguments(action),
+            Action::SetBootArguments(inverse),
+            "the kernel is started with it from the next boot on",
+        );
+    }
+
+    /// The file that a tool reads, and what it is to hold.
+    fn boot_file(
+        &self,
+        loader: &BootLoader,
+        before: &[String],
+        after: &[String],
+    ) -> Option<(String, Option<String>)> {
+        match loader {
+            BootLoader::Grubby => None,
+            BootLoader::Grub { .. } => {
+                // The menu's rescue entries do not have the words of _DEFAULT: with these the machine starts without them.
+                let text = format!(
+                    "# Made by `penstock apply --persist`.\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT {}\"\n",
+                    after.join(" ")
+                );
+                Some((GRUB_DROP_IN.to_owned(), (!after.is_empty()).then_some(text)))
+            }
+            BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => {
+                let own = self.setup.files.get(KERNEL_COMMAND_LINE);
+                if own.is_none() && after.is_empty() {
+                    return Some((KERNEL_COMMAND_LINE.to_owned(), None));
+                }
+                let line = own.or_else(|| self.setup.files.get(VENDOR_COMMAND_LINE)).cloned();
+                let line = line.unwrap_or_else(|| running(&self.setup.command_line));
+                let text = merged(&line, before, after);
+                Some((KERNEL_COMMAND_LINE.to_owned(), Some(text)))
+            }
+        }
+    }
+}
+
+/// A running kernel's command line without what its boot loader added, as `90-loaderentry.install` has it.
+fn running(line: &str) -> String {
+    let added = |word: &&str| ["BOOT_IMAGE=", "initrd="].iter().any(|name| word.starts_with(name));
+    line.split_ascii_whitespace().filter(|word| !added(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// `line` without what of `before` is ours and not in `after`, and with what of `after` it lacks; as it is where that is all so.
+fn merged(line: &str, before: &[String], after: &[String]) -> String {
+    let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+    for gone in before.iter().filter(|group| !after.contains(group)) {
+        for word in gone.split_ascii_whitespace() {
+            // The last: what somebody else has put there too comes before ours.
+            if let Some(at) = words.iter().rposition(|seen| *seen == word) {
+                words.remove(at);
+            }
+        }
+    }
+    let had = words.len();
+    let missing: Vec<&str> = after
+        .iter()
+        .filter(|group| !group.split_ascii_whitespace().all(|word| words.contains(&word)))
+        .flat_map(|group| group.split_ascii_whitespace())
+        .collect();
+    words.extend(missing);
+    if words.len() == had && had == line.split_ascii_whitespace().count() {
+        return line.to_owned();
+    }
+    format!("{}\n", words.join(" "))
+}
+
+/// What the files of a machine are after `plan`, as far as it writes any. For proofs that the way back leads back.
+pub fn after(files: &BTreeMap<String, String>, plan: &Plan) -> BTreeMap<String, String> {
+    let mut files = files.clone();
+    let mut set = |path: &String, text: Option<&String>| match text {
+        Some(text) => drop(files.insert(path.clone(), text.clone())),
+        None => drop(files.remove(path)),
+    };
+    for step in &plan.steps {
+        match &step.action {
+            Action::WriteFile { path, text } => set(path, Some(text)),
+            Action::RemoveFile { path } => set(path, None),
+            Action::SetBootArguments(BootArguments { file: Some(file), .. }) => {
+                set(&file.path, file.text.as_ref());
+            }
+            _ => {}
+        }
+    }
+    files
+}
