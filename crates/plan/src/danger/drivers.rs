@@ -8,7 +8,7 @@
 ///
 /// Those of the others do not: `igb` closes and opens the interface (`igb_main.c`, `igb_sriov_reinit`), `ixgbe` too
 /// (`ixgbe_main.c`, `ixgbe_sriov_reinit`), `i40e` resets the PF (`i40e_virtchnl_pf.c`, `i40e_pci_sriov_configure`),
-/// `bnxt_en` gives its rings back and takes them again (`bnxt_sriov.c`, `bnxt_restore_pf_fw_resources`). Of a driver that is
+/// `bnxt_en` closes and opens it when VFs go (`bnxt.c`, `bnxt_restore_pf_fw_resources`). Of a driver that is
 /// not known, nothing is promised.
 pub fn link_survives_vfs(driver: Option<&str>) -> bool {
     matches!(driver, Some("ice" | "mlx5_core" | "virtio-pci"))
