@@ -11,49 +11,60 @@ else
     s=0
 fi
 
-# Nobody else may write where programs are kept that root runs. The second place is for a home that runs no programs.
-first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
-second=/var/tmp/penstock-$(id -u)
-own() { [ "$1" = "$first" ] || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }; }
-runs() { [ -x "$1" ] && "$1" --version >/dev/null 2>&1 </dev/null; }
-old=$(umask)
-umask 077
-place=
-for d in "$first" "$second"; do
-    if own "$d" && runs "$d/$h/penstock"; then place=$d; break; fi
-done
-if [ -z "$place" ]; then
-    why=
-    for d in "$first" "$second"; do
-        try=$d/.try.$t
-        if why="$why$d: $( { mkdir -p "$d" && own "$d" && printf "#!/bin/sh\nexit 0\n" >"$try" && chmod 700 "$try" && "$try"; } 2>&1 </dev/null && echo good)"
-        then place=$d; fi
-        rm -f "$try" 2>/dev/null
-        [ -n "$place" ] && break
-        why="$why; "
-    done
-    if [ -z "$place" ]; then say noplace "$(printf %s "$why" | line)"; exit 0; fi
-    new=$place/.new.$t
-    trap "rm -f \"\$new\"" EXIT
-    say need
-    why=$(head -c "$n" 2>&1 >"$new")
-    if [ "$(wc -c <"$new" | tr -d " ")" != "$n" ]; then say short "$place: $(printf %s "$why" | line)"; exit 0; fi
-    if command -v sha256sum >/dev/null && [ "$(sha256sum <"$new" | cut -c 1-64)" != "$h" ]; then say spoilt; exit 0; fi
-    chmod 700 "$new" && mkdir -p "$place/$h" && mv -f "$new" "$place/$h/penstock"
-    trap - EXIT
-    if ! runs "$place/$h/penstock"; then
-        why=$("$place/$h/penstock" --version 2>&1 </dev/null)
-        say broken "$(printf %s "$why" | line)"
-        exit 0
+# Where somebody has installed this very build it is taken from there.
+program=
+for d in /usr/local/bin /usr/bin; do
+    if [ -x "$d/penstock" ] && [ "$(sha256sum <"$d/penstock" 2>/dev/null | cut -c 1-64)" = "$h" ]; then
+        program=$d/penstock
+        break
     fi
-fi
-# The builds that were used last stay; what was cut off while it was brought goes.
-touch "$place/$h" 2>/dev/null
-ls -1t "$place" | tail -n +4 | while IFS= read -r d; do
-    case $d in *[!0-9a-f]*) ;; *) rm -rf "${place:?}/$d" ;; esac
 done
-find "$place" -maxdepth 1 -name ".new.*" -mmin +60 -exec rm -f {} + 2>/dev/null
-umask "$old"
+if [ -z "$program" ]; then
+    # Nobody else may write where programs are kept that root runs. The second place is for a home that runs no programs.
+    first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
+    second=/var/tmp/penstock-$(id -u)
+    own() { [ "$1" = "$first" ] || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }; }
+    runs() { [ -x "$1" ] && "$1" --version >/dev/null 2>&1 </dev/null; }
+    old=$(umask)
+    umask 077
+    place=
+    for d in "$first" "$second"; do
+        if own "$d" && runs "$d/$h/penstock"; then place=$d; break; fi
+    done
+    if [ -z "$place" ]; then
+        why=
+        for d in "$first" "$second"; do
+            try=$d/.try.$t
+            if why="$why$d: $( { mkdir -p "$d" && own "$d" && printf "#!/bin/sh\nexit 0\n" >"$try" && chmod 700 "$try" && "$try"; } 2>&1 </dev/null && echo good)"
+            then place=$d; fi
+            rm -f "$try" 2>/dev/null
+            [ -n "$place" ] && break
+            why="$why; "
+        done
+        if [ -z "$place" ]; then say noplace "$(printf %s "$why" | line)"; exit 0; fi
+        new=$place/.new.$t
+        trap "rm -f \"\$new\"" EXIT
+        say need
+        why=$(head -c "$n" 2>&1 >"$new")
+        if [ "$(wc -c <"$new" | tr -d " ")" != "$n" ]; then say short "$place: $(printf %s "$why" | line)"; exit 0; fi
+        if command -v sha256sum >/dev/null && [ "$(sha256sum <"$new" | cut -c 1-64)" != "$h" ]; then say spoilt; exit 0; fi
+        chmod 700 "$new" && mkdir -p "$place/$h" && mv -f "$new" "$place/$h/penstock"
+        trap - EXIT
+        if ! runs "$place/$h/penstock"; then
+            why=$("$place/$h/penstock" --version 2>&1 </dev/null)
+            say broken "$(printf %s "$why" | line)"
+            exit 0
+        fi
+    fi
+    # The builds that were used last stay; what was cut off while it was brought goes.
+    touch "$place/$h" 2>/dev/null
+    ls -1t "$place" | tail -n +4 | while IFS= read -r d; do
+        case $d in *[!0-9a-f]*) ;; *) rm -rf "${place:?}/$d" ;; esac
+    done
+    find "$place" -maxdepth 1 -name ".new.*" -mmin +60 -exec rm -f {} + 2>/dev/null
+    umask "$old"
+    program=$place/$h/penstock
+fi
 say ready
-if [ "$s" = 1 ]; then exec sudo -n -- "$place/$h/penstock" --attended "$@"; fi
-exec "$place/$h/penstock" --attended "$@"
+if [ "$s" = 1 ]; then exec sudo -n -- "$program" --attended "$@"; fi
+exec "$program" --attended "$@"

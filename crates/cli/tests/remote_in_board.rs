@@ -1,0 +1,196 @@
+//! A board as another machine: its SSH server, through a configuration of the user's. What becomes of it when the user, or
+//! the connection, ends an apply in the middle.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use penstock_testkit::{
+    binary::{self, Run},
+    board::{KeptBoard, own_name},
+    needs,
+    trials::{Outcome, Test, Trials},
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("boards", needs::board);
+    let tests: [(&str, Test); 1] = [("a_board_is_another_machine_in_board", a_board_is_another_machine)];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+/// A board that is reached as other machines are, under the name `it`; under `gone` nothing is.
+struct There {
+    board: KeptBoard,
+    model: String,
+}
+
+impl There {
+    fn up() -> Result<There, Failed> {
+        let name = own_name("remote");
+        let text = format!(
+            "machine: {name}\nnics: {{NET0: {{vfs: 7}}}}\nguests:\n  one: {{functions: [NET0#0, NET0#1]}}\n  \
+             two: {{functions: [NET0#2, NET0#3]}}\n"
+        );
+        let board = KeptBoard::up(&name, &text)?;
+        let at = board.directory().to_owned();
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f", "key"])
+            .current_dir(&at)
+            .status();
+        assert!(made.is_ok_and(|status| status.success()));
+        let public = fs::read_to_string(at.join("key.pub"))?;
+        board.shell(&format!("echo '{}' >> /run/penstock/authorized-keys", public.trim())).ended_with(0)?;
+        let boards: Value = serde_json::from_str(&binary::run(&at, ["board", "list", "--json"]).stdout)?;
+        let all = boards.as_array().map(Vec::as_slice).unwrap_or_default();
+        let port =
+            all.iter().find(|board| board["name"] == name.as_str()).map(|board| board["port"].to_string());
+        let port = port.ok_or_else(|| format!("the board is not listed: {boards}"))?;
+        let here = at.display();
+        let config = format!(
+            "Host it\n Port {port}\nHost gone\n Port 1\nHost *\n HostName 127.0.0.1\n User root\n IdentityFile {here}/key\n \
+             IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile {here}/known\n StrictHostKeyChecking accept-new\n"
+        );
+        fs::write(at.join("config"), config)?;
+        Ok(There { board, model: format!("{name}.yaml") })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = binary::command(self.board.directory());
+        command.args(words).args(["--ssh-config", "config"]).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        self.command(words).output().expect("the binary runs").into()
+    }
+
+    /// Interfaces and VFs, as `ip` and the kernel's files show them.
+    fn state(&self) -> Result<String, Failed> {
+        let seen = self.board.shell(
+            "ip -d -j link; for pf in /sys/bus/pci/devices/*/sriov_numvfs; do echo $pf $(cat $pf); done; \
+             ls /run/penstock/guests 2>/dev/null; true",
+        );
+        seen.ended_with(0)?;
+        Ok(seen.stdout)
+    }
+
+    /// Waits until the machine is in `state`.
+    fn comes_to(&self, state: &str, what: &str) -> Outcome {
+        let began = Instant::now();
+        loop {
+            let now = self.state()?;
+            if now == state {
+                return Ok(());
+            }
+            if began.elapsed() > Duration::from_secs(60) {
+                return Err(
+                    format!("{what}, and 60 s later it is not as it was:\n{state}\nbut:\n{now}").into()
+                );
+            }
+            thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// Applies, and calls `act` once some steps were begun; gives how it ended.
+    fn apply_and(&self, act: impl FnOnce(&Child)) -> Run {
+        let mut child = self
+            .command(&["apply", &self.model, "--host", "it"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut errors = BufReader::new(child.stderr.take().expect("it was piped"));
+        let mut said = String::new();
+        // The first VF exists.
+        while !said.contains("[6/") && errors.read_line(&mut said).expect("it can be read") > 0 {}
+        act(&child);
+        while errors.read_line(&mut said).expect("it can be read") > 0 {}
+        let mut run = Run::from(child.wait_with_output().expect("it ends"));
+        run.stderr = said;
+        run
+    }
+}
+
+/// The processes that `parent` has started.
+fn children(parent: &Child) -> Vec<Pid> {
+    let threads = fs::read_dir(PathBuf::from(format!("/proc/{}/task", parent.id()))).expect("it runs");
+    let of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    let all: Vec<String> = threads.flatten().map(of).collect();
+    all.iter()
+        .flat_map(|ids| ids.split_whitespace())
+        .filter_map(|id| id.parse().ok())
+        .map(Pid::from_raw)
+        .collect()
+}
+
+fn a_board_is_another_machine() -> Outcome {
+    let there = There::up()?;
+    let board = &there.board;
+    let model = there.model.as_str();
+    let before = there.state()?;
+
+    // It answers as it does to those who are there.
+    let scan = there.run(&["scan", "--json", "--host", "it"]);
+    scan.ended_with(0)?;
+    let (seen, inside): (Value, Value) = (
+        serde_json::from_str(&scan.stdout)?,
+        serde_json::from_str(&board.inside(["penstock", "scan", "--json"]).stdout)?,
+    );
+    assert_eq!((&seen["pfs"], &seen["kernel"]), (&inside["pfs"], &inside["kernel"]));
+    let plan = there.run(&["plan", model, "--host", "it"]);
+    plan.ended_with(0)?;
+    assert_eq!(plan.stdout, board.inside(["penstock", "plan", board.model()]).stdout);
+
+    // Ctrl-C is waited for: by the end all is as it was.
+    let run =
+        there.apply_and(|child| kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs"));
+    run.ended_with(130)?;
+    assert!(run.stderr.contains("taking back"), "{}", run.stderr);
+    assert_eq!(there.state()?, before, "{}", run.stderr);
+
+    // The connection is cut: here it is said what is known, there it is taken back.
+    let run = there.apply_and(|child| {
+        let ssh = children(child);
+        assert_eq!(ssh.len(), 1, "one connection");
+        ssh.into_iter().for_each(|id| kill(id, Signal::SIGKILL).expect("it runs"));
+    });
+    run.ended_with(4)?;
+    assert!(run.stderr.contains("penstock status --host it"), "{}", run.stderr);
+    there.comes_to(&before, "the connection was cut")?;
+    let runs: Value = serde_json::from_str(&there.run(&["undo", "--list", "--json", "--host", "it"]).stdout)?;
+    let phases: Vec<&Value> = runs.as_array().into_iter().flatten().map(|run| &run["standing"]).collect();
+    assert_eq!(phases, [&Value::from(0), &Value::from(0)], "{runs}");
+
+    // Side by side with one that is not there.
+    let run = there.run(&["apply", model, "--host", "it,gone", "--confirm-within", "10m"]);
+    run.ended_with(4)?;
+    assert!(
+        run.stdout.contains("it    holds ") && run.stdout.contains("gone  not reached"),
+        "{}",
+        run.stdout
+    );
+    assert!(run.stderr.contains("penstock confirm --host it"), "{}", run.stderr);
+    there.run(&["confirm", "--host", "it"]).ended_with(0)?;
+    let verify = there.run(&["verify", model, "--json", "--host", "it"]);
+    verify.ended_with(0)?;
+    assert_eq!(serde_json::from_str::<Value>(&verify.stdout)?["holds"], true);
+    let status = there.run(&["status", "--json", "--host", "it"]);
+    status.ended_with(0)?;
+    assert_eq!(serde_json::from_str::<Value>(&status.stdout)?["guests"]["one"]["condition"], "running");
+    there.run(&["undo", "--host", "it"]).ended_with(0)?;
+    there.comes_to(&before, "the run was undone")
+}

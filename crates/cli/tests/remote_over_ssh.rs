@@ -1,0 +1,342 @@
+//! Other machines over OpenSSH: a server on the loopback interface, in which every key leads to a machine of another sort.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use penstock_host::process;
+use penstock_model::Inventory;
+use penstock_testkit::{
+    binary::{self, Run},
+    trials::{Outcome, Test, Trials},
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("other machines over SSH", || {
+        let programs = ["sshd", "ssh", "ssh-keygen"];
+        let lacking = programs.into_iter().find(|program| process::find(program).is_none());
+        let built = || "the optimised binary is not built: run `make build`".to_owned();
+        let server = || Server::start().err();
+        lacking
+            .map(|program| format!("needs {program}"))
+            .or_else(|| binary::path().map_or(Some(built()), |_| server()))
+    });
+    let tests: [(&str, Test); 6] = [
+        ("one_machine_answers_as_this_one_does_over_ssh", one_machine),
+        ("several_machines_come_to_one_summary_over_ssh", several_machines),
+        ("a_model_goes_along_over_ssh", a_model),
+        ("machines_that_cannot_be_used_are_told_apart_over_ssh", unusable_machines),
+        ("a_hostile_machine_harms_nobody_over_ssh", hostile_machines),
+        ("a_machine_that_hangs_is_left_with_ctrl_c_over_ssh", a_machine_that_hangs),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+/// What each machine makes of the command that it is given.
+const MACHINES: [(&str, &str); 10] = [
+    ("good", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
+    ("other", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
+    ("greeting", "echo welcome; echo to this machine >&2; exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
+    ("nologin", "echo This account is not available.; exit 1"),
+    ("arm", "PATH=$PWD/bin:$PATH exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
+    ("full", "ulimit -f 100; exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
+    ("garbage", "PENSTOCK=echo exec sh fake.sh"),
+    ("endless", "exec yes welcome"),
+    ("painter", "exec sh painter.sh"),
+    ("hanging", "exec sleep 600"),
+];
+
+/// An SSH server of the test's own, with a directory that is everybody's home there.
+struct Server {
+    directory: tempfile::TempDir,
+    server: Child,
+}
+
+impl Server {
+    fn start() -> Result<Server, String> {
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let at = directory.path();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|socket| socket.local_addr())
+            .map_err(|e| e.to_string())?;
+        let port = port.port();
+        let shown = at.display();
+        let key = |name: &str| {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f", name])
+                .current_dir(at)
+                .output();
+            made.map_err(|error| error.to_string())?;
+            fs::read_to_string(at.join(format!("{name}.pub"))).map_err(|error| error.to_string())
+        };
+        let host_key = key("host-key")?;
+        let mut authorized = String::new();
+        let mut config = format!(
+            "Host *\n HostName 127.0.0.1\n Port {port}\n IdentitiesOnly yes\n IdentityAgent none\n HostKeyAlias it\n \
+             UserKnownHostsFile {shown}/known\n"
+        );
+        let mut aliases = String::new();
+        for (name, command) in MACHINES {
+            let public = key(name)?;
+            let home = at.join(format!("home-{name}"));
+            fs::create_dir(&home).map_err(|error| error.to_string())?;
+            let line = format!("cd {shown} && export HOME={} XDG_CACHE_HOME= && {command}", home.display());
+            authorized += &format!("command=\"{}\" {public}", line.replace('"', "\\\""));
+            aliases += &format!("Host {name}\n IdentityFile {shown}/{name}\n");
+        }
+        aliases +=
+            &format!("Host stranger\n IdentityFile {shown}/host-key\nHost moved\n HostKeyAlias moved\n");
+        aliases += &format!(
+            "Host refusing\n Port 1\nHost unknown\n HostKeyAlias nobody\n StrictHostKeyChecking yes\n IdentityFile {shown}/good\n"
+        );
+        config.insert_str(0, &aliases);
+        let write =
+            |name: &str, text: &str| fs::write(at.join(name), text).map_err(|error| error.to_string());
+        write("known", &format!("it {host_key}moved {}", key("another-key")?))?;
+        write("config", &config)?;
+        write("authorized", &authorized)?;
+        // The script's first line, told by a machine that is none.
+        let pretend = "read -r n; s=$(head -c \"$n\"); t=${s#t=}; t=${t%% *}\n\
+             say() { echo \"penstock-$t $*\"; }\nsay machine Linux x86_64 0; read -r go; say ready; read -r begin\n";
+        write("fake.sh", &format!("{pretend}echo 'what is this'; sleep 60\n"))?;
+        let painted = r#"printf '%s\n' '{"say":"\u001b]0;title\u0007\u001b[2Jone\u009b31m\ntwo"}' '{"warn":"\u001b[31mred"}'
+            printf '%s\n' '{"data":"text \u001b[5mblinks\u202e\n"}' '{"failure":{"causes":["a\u001b[0mb"],"hints":[]}}'
+            printf 'raw \033[31m noise\n' >&2; sleep 0.3; echo '{"ended":3}'"#;
+        write("painter.sh", &format!("{pretend}{painted}\n"))?;
+        fs::create_dir(at.join("bin")).map_err(|error| error.to_string())?;
+        write("bin/uname", "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n")?;
+        fs::set_permissions(at.join("bin/uname"), fs::Permissions::from_mode(0o755))
+            .map_err(|e| e.to_string())?;
+        write(
+            "sshd_config",
+            &format!(
+                "ListenAddress 127.0.0.1:{port}\nHostKey {shown}/host-key\nAuthorizedKeysFile {shown}/authorized\n\
+                 StrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\nPasswordAuthentication no\n\
+                 KbdInteractiveAuthentication no\n"
+            ),
+        )?;
+        let sshd = process::find("sshd").ok_or("needs sshd")?;
+        let log = fs::File::create(at.join("sshd.log")).map_err(|error| error.to_string())?;
+        // As root it wants its empty directory.
+        let _ = fs::create_dir_all("/run/sshd");
+        let mut server = Command::new(sshd)
+            .args(["-D", "-e", "-f"])
+            .arg(at.join("sshd_config"))
+            .stderr(log)
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if began.elapsed() > Duration::from_secs(10)
+                || server.try_wait().is_ok_and(|ended| ended.is_some())
+            {
+                let _ = server.kill();
+                let _ = server.wait();
+                return Err(fs::read_to_string(at.join("sshd.log")).unwrap_or_default());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Server { directory, server })
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn home(&self, name: &str) -> PathBuf {
+        self.path().join(format!("home-{name}"))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = binary::command(self.path());
+        command.args(words).args(["--ssh-config", "config"]).stdin(Stdio::null());
+        command.env_remove("SSH_AUTH_SOCK").env("NO_COLOR", "1");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        self.command(words).output().expect("the binary runs").into()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// The builds that a machine keeps.
+fn builds(home: &Path) -> usize {
+    fs::read_dir(home.join(".cache/penstock/bin")).map_or(0, Iterator::count)
+}
+
+fn one_machine() -> Outcome {
+    let server = Server::start()?;
+    let first = server.run(&["scan", "--json", "--host", "greeting"]);
+    first.ended_with(0)?;
+    let seen: Inventory = serde_json::from_str(&first.stdout).map_err(|error| error.to_string())?;
+    let here: Run = binary::command(server.path()).args(["scan", "--json"]).output().expect("it runs").into();
+    let here: Inventory = serde_json::from_str(&here.stdout).map_err(|error| error.to_string())?;
+    assert_eq!((seen.kernel, seen.pfs), (here.kernel, here.pfs), "it is this very machine");
+    assert!(first.stderr.contains("bringing penstock"), "{}", first.stderr);
+    assert!(
+        seen.lifelines.is_some_and(|lifelines| format!("{lifelines:?}").contains("Ssh")),
+        "{}",
+        first.stdout
+    );
+    let second = server.run(&["scan", "--host", "greeting"]);
+    second.ended_with(0)?;
+    assert!(!second.stderr.contains("bringing"), "it was there: {}", second.stderr);
+    assert_eq!(builds(&server.home("greeting")), 1);
+    Ok(())
+}
+
+fn several_machines() -> Outcome {
+    let server = Server::start()?;
+    fs::write(server.path().join("rack"), "# all of it\ngood\nother # spare\n\nrefusing\n").unwrap();
+    let run = server.run(&["scan", "--json", "--hosts-from", "rack", "--host", "good"]);
+    run.ended_with(4)?;
+    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    assert_eq!(told.as_object().map(|hosts| hosts.len()), Some(3), "{told}");
+    for name in ["good", "other"] {
+        assert_eq!((&told[name]["exit"], &told[name]["outcome"]), (&0.into(), &"holds".into()), "{told}");
+        assert!(told[name]["data"]["kernel"].is_object(), "{told}");
+    }
+    assert_eq!(told["refusing"]["exit"], 4, "{told}");
+    assert!(told["refusing"]["error"].to_string().contains("refused"), "{told}");
+
+    let run = server.run(&["status", "--host", "good,other"]);
+    run.ended_with(0)?;
+    for line in ["== good\n", "== other\n", "host   outcome "] {
+        assert!(run.stdout.contains(line), "{}", run.stdout);
+    }
+    // One at a time, and none after one that failed.
+    let words = ["scan", "--json", "--at-most", "1", "--stop-on-failure", "--host", "good,refusing,other"];
+    let run = server.run(&words);
+    run.ended_with(4)?;
+    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    assert_eq!(
+        (&told["good"]["exit"], &told["other"]["outcome"]),
+        (&0.into(), &"not begun".into()),
+        "{told}"
+    );
+    Ok(())
+}
+
+fn a_model() -> Outcome {
+    let server = Server::start()?;
+    let write = |text: &str| fs::write(server.path().join("m.yaml"), text).unwrap();
+    // What is wrong in it is said before anybody is asked.
+    write("nics: {NET0: {vfs: 1, loopbak: on}}\n");
+    let run = server.run(&["plan", "m.yaml", "--host", "hanging"]);
+    run.ended_with(2)?;
+    assert!(run.stderr.contains("m.yaml:1:23") && run.stderr.contains("loopback"), "{}", run.stderr);
+    // What does not fit the machine is said there, about the file here.
+    write(
+        "nics:\n  NET0: {match: {mac: \"02:00:00:00:ff:fe\"}, vfs: 1}\nguests: {a: {functions: [NET0#0]}}\n",
+    );
+    for verb in ["plan", "check", "verify"] {
+        let run = server.run(&[verb, "m.yaml", "--host", "good"]);
+        run.ended_with(2)?;
+        assert!(run.stderr.contains("--> m.yaml:2:"), "{verb}: {}", run.stderr);
+    }
+    // A template goes along; a file that would be made beside the model does not.
+    fs::write(server.path().join("t.txt"), "{{ oops").unwrap();
+    let with = |to: &str| {
+        write(&format!(
+            "nics: {{NET0: {{vfs: 1}}}}\nguests: {{a: {{functions: [NET0#0], generate: [{{template: ./t.txt, to: {to}}}]}}}}\n"
+        ));
+        server.run(&["check", "m.yaml", "--host", "good"])
+    };
+    let run = with("beside.txt");
+    run.ended_with(2)?;
+    assert!(run.stderr.contains("m.yaml:2:") && run.stderr.contains("--host"), "{}", run.stderr);
+    let run = with("/tmp/absolute.txt");
+    run.ended_with(2)?;
+    assert!(run.stderr.contains("t.txt"), "the template was read: {}", run.stderr);
+    Ok(())
+}
+
+fn unusable_machines() -> Outcome {
+    let server = Server::start()?;
+    let cases = [
+        ("refusing", "cannot be reached", "refused"),
+        ("stranger", "lets nobody in", "publickey"),
+        ("unknown", "host key that is not known here", "verification failed"),
+        ("moved", "another host key than before", "verification failed"),
+        ("nologin", "runs no shell", "status 1"),
+        ("arm", "aarch64", "built for it"),
+        ("full", "could not be written", "file system full"),
+    ];
+    for (name, what, more) in cases {
+        let run = server.run(&["status", "--host", name]);
+        run.ended_with(4)?;
+        let said = &run.stderr;
+        assert!(said.contains(name) && said.contains(what) && said.contains(more), "{name}: {said}");
+        assert_eq!(run.stdout, "", "{name}");
+    }
+    let run = server.run(&["status", "--host", "-oProxyCommand=touch$IFS./harm"]);
+    run.ended_with(2)?;
+    let lone = server.command(&["status", "--host", "good"]).env("PATH", server.path()).output();
+    let lone = Run::from(lone.expect("the binary runs"));
+    lone.ended_with(4)?;
+    assert!(lone.stderr.contains("there is no ssh here"), "{}", lone.stderr);
+    Ok(())
+}
+
+fn hostile_machines() -> Outcome {
+    let server = Server::start()?;
+    for (name, what) in [("garbage", "what is this"), ("endless", "greeting")] {
+        let run = server.run(&["status", "--host", name]);
+        run.ended_with(4)?;
+        assert!(run.stderr.contains(&format!("{name} said what no penstock says")), "{}", run.stderr);
+        assert!(run.stderr.contains(what), "{}", run.stderr);
+    }
+    let run = server.run(&["status", "--host", "painter"]);
+    run.ended_with(3)?;
+    let all = format!("{}{}", run.stdout, run.stderr);
+    assert!(!all.contains(|c: char| c.is_control() && c != '\n') && !all.contains('\u{202e}'), "{all:?}");
+    for said in ["text blinks", "red", "error: ab", "raw  noise"] {
+        assert!(all.contains(said), "{said}: {all:?}");
+    }
+    // Nobody else suffers from them.
+    let run = server.run(&["status", "--json", "--host", "garbage,good,painter"]);
+    run.ended_with(4)?;
+    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    assert_eq!((&told["good"]["exit"], &told["painter"]["exit"]), (&0.into(), &3.into()), "{told}");
+    assert_eq!(told["painter"]["data"], Value::Null, "what it printed is no JSON: {told}");
+    Ok(())
+}
+
+fn a_machine_that_hangs() -> Outcome {
+    let server = Server::start()?;
+    let began = Instant::now();
+    let child = server
+        .command(&["status", "--host", "hanging"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    thread::sleep(Duration::from_secs(1));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+    let run = Run::from(child.wait_with_output().expect("it ends"));
+    run.ended_with(130)?;
+    assert!(run.stderr.contains("hanging: interrupted before anything was done"), "{}", run.stderr);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    Ok(())
+}
