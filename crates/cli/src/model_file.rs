@@ -244,3 +244,42 @@ pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     }
     Ok(inventory)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{arguments::Common, settings::Settings};
+
+    fn written(to: &str) -> (tempfile::TempDir, ModelFile, Printer) {
+        let common = Common { json: false, quiet: true, attended: false };
+        let mut printer = Printer::new(&Settings::resolve(&common));
+        let directory = tempfile::tempdir().unwrap();
+        let model = format!(
+            "nics: {{NET0: {{vfs: 1}}}}\nguests: {{a: {{functions: [NET0#0], generate: [{{template: ./t.txt, to: {to}}}]}}}}\n"
+        );
+        files::write_atomic(directory.path().join("m.yaml"), model).unwrap();
+        files::write_atomic(directory.path().join("t.txt"), "for {{ guest }}").unwrap();
+        let file = read(&directory.path().join("m.yaml"), &mut printer).unwrap();
+        (directory, file, printer)
+    }
+
+    #[test]
+    fn a_model_travels_with_its_templates() {
+        let (directory, file, mut printer) = written("/etc/a.txt");
+        let sent = serde_json::to_string(&Brought::of(&file, &mut printer).unwrap()).unwrap();
+        drop(directory);
+        let brought: Brought = serde_json::from_str(&sent).unwrap();
+        let arrived = brought.unpack(&mut printer).unwrap();
+        assert_eq!((&arrived.source.name, &arrived.source.text), (&file.source.name, &file.source.text));
+        assert_eq!(arrived.model, file.model);
+        assert_eq!(arrived.templates.len(), 1);
+        let lost = Brought { templates: Vec::new(), ..brought };
+        assert_eq!(lost.unpack(&mut printer).err().unwrap().status, Status::BadInput);
+    }
+
+    #[test]
+    fn a_file_beside_the_model_is_made_here_alone() {
+        let (_directory, file, mut printer) = written("beside.txt");
+        assert_eq!(Brought::of(&file, &mut printer).err().unwrap().status, Status::BadInput);
+    }
+}
