@@ -81,7 +81,7 @@ impl Printer {
         }
         match &self.wire {
             Some(wire) => wire.say(Said::Say(line.as_ref().to_owned())),
-            None => self.line(line.as_ref()),
+            None => self.tell(line.as_ref()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Printer {
     pub fn warn(&mut self, line: impl AsRef<str>) {
         match &self.wire {
             Some(wire) => wire.say(Said::Warn(line.as_ref().to_owned())),
-            None => self.line(&format!("{} {}", self.paint("33;1", "warning:"), line.as_ref())),
+            None => self.tell(&format!("{} {}", self.paint("33;1", "warning:"), line.as_ref())),
         }
     }
 
@@ -98,13 +98,13 @@ impl Printer {
         self.done();
         match &self.wire {
             Some(wire) => wire.say(Said::Explained(text.into())),
-            None => self.line(text.into().trim_end_matches('\n')),
+            None => self.tell(text.into().trim_end_matches('\n')),
         }
     }
 
     /// A line on standard error. A terminal that hung up, or a pipe that nobody reads, must not end what is going on: it may
     /// be the way back.
-    fn line(&self, line: &str) {
+    fn tell(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => drop(writeln!(io::stderr().lock(), "{line}")),
@@ -122,7 +122,7 @@ impl Printer {
             return;
         }
         if !self.interactive {
-            self.line(&what);
+            self.tell(&what);
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
@@ -195,13 +195,13 @@ impl Printer {
         }
         let mut causes = causes.iter();
         if let Some(first) = causes.next() {
-            self.line(&format!("{} {first}", self.paint("31;1", "error:")));
+            self.tell(&format!("{} {first}", self.paint("31;1", "error:")));
         }
         for cause in causes {
-            self.line(&format!("  because {cause}"));
+            self.tell(&format!("  because {cause}"));
         }
         for hint in hints {
-            self.line(&format!("{} {hint}", self.paint("36;1", "help:")));
+            self.tell(&format!("{} {hint}", self.paint("36;1", "help:")));
         }
     }
 
