@@ -83,7 +83,7 @@ impl There {
         let seen = self.board.shell(
             // An interface that was up once has another queueing discipline than before for ever.
             "ip -d -j link | sed 's/\"qdisc\":\"[a-z_]*\",//g'; for pf in /sys/bus/pci/devices/*/sriov_numvfs; do echo $pf $(cat $pf); done; \
-             ls /run/penstock/guests 2>/dev/null; true",
+             ls -d /run/penstock/guests/*/ 2>/dev/null; true",
         );
         seen.ended_with(0)?;
         Ok(seen.stdout)
@@ -173,8 +173,8 @@ fn a_board_is_another_machine() -> Outcome {
     assert!(run.stderr.contains("penstock status --host it"), "{}", run.stderr);
     there.comes_to(&before, "the connection was cut")?;
     let runs: Value = serde_json::from_str(&there.run(&["undo", "--list", "--json", "--host", "it"]).stdout)?;
-    let phases: Vec<&Value> = runs.as_array().into_iter().flatten().map(|run| &run["standing"]).collect();
-    assert_eq!(phases, [&Value::from(0), &Value::from(0)], "{runs}");
+    let phases: Vec<&Value> = runs.as_array().into_iter().flatten().map(|run| &run["phase"]).collect();
+    assert_eq!(phases, ["nothing", "nothing"], "{runs}");
 
     // Side by side with one that is not there.
     let run = there.run(&["apply", model, "--host", "it,gone", "--confirm-within", "10m"]);
