@@ -316,10 +316,13 @@ impl Carry for HostCarrier {
             Action::WriteFile { path, text } => {
                 let place = self.root.path(path);
                 let made = place.parent().map_or(Ok(()), files::create_dir_all);
-                made.and_then(|()| files::write_durable(&place, text))
+                // What the journal says is done must be there after a reset.
+                made.and_then(|()| files::remove_parts(&place))
+                    .and_then(|()| files::write_durable(&place, text))
                     .map_err(|error| failed(&format!("{path} was not written"), error))
             }
-            Action::RemoveFile { path } => files::remove_file(self.root.path(path))
+            Action::RemoveFile { path } => files::remove_parts(self.root.path(path))
+                .and_then(|()| files::remove_durable(self.root.path(path)))
                 .map_err(|error| failed(&format!("{path} was not removed"), error)),
             Action::EnableUnit { unit, on } => boot::enable(&self.root, unit, *on),
             Action::SetBootArguments(arguments) => boot::set_arguments(&self.root, arguments, deadline),

@@ -69,6 +69,14 @@ impl Options<'_> {
         }
     }
 
+    /// How long a run of `plan` that does not hang is without a new entry in its journal: generous, since steps that are carried
+    /// out together are told of together.
+    pub fn longest_silence(&self, plan: &Plan) -> Duration {
+        let actions = plan.steps.iter().flat_map(|step| [Some(&step.action), step.inverse.as_ref()]);
+        let longest = actions.flatten().map(|action| self.deadline_of(action)).max();
+        2 * longest.unwrap_or(self.deadline) + Duration::from_secs(60)
+    }
+
     fn cancelled(&self) -> bool {
         self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }

@@ -1,8 +1,9 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `image`, `measure`, `plan`, `rehearse`, `report`, `vfs`; all of them without any.
+//! Arguments after `--` choose among `image`, `kill`, `measure`, `plan`, `rehearse`, `report`, `reset`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
+mod crash;
 mod overhead;
 
 use std::{
@@ -58,6 +59,12 @@ fn main() {
     }
     if wanted("vfs") {
         rows.push(vfs(directory.path()));
+    }
+    if wanted("kill") {
+        rows.push(crashes("killed in every step, back and on again", &crash::kill()));
+    }
+    if wanted("reset") {
+        rows.push(crashes("reset at a random moment, back or on again", &crash::reset()));
     }
     if wanted("image") {
         rows.push(image(directory.path()));
@@ -282,6 +289,14 @@ fn image(directory: &Path) -> Row {
         samples: vec![seconds],
         parts: String::new(),
     }
+}
+
+/// Times are only told; what counts is that all ended right.
+fn crashes(what: &'static str, counted: &crash::Counted) -> Row {
+    let of = counted.seconds.len();
+    assert_eq!(counted.right, of, "{what}: {} of {of} ended right", counted.right);
+    let parts = format!("{of} of {of} ended right");
+    Row { what, unit: "s", target: f64::INFINITY, samples: counted.seconds.clone(), parts }
 }
 
 fn print(rows: &[Row]) {

@@ -158,6 +158,38 @@ pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result
     }
 }
 
+/// As [`remove_file`], and gone on disk when this returns.
+pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    remove_file(path)?;
+    match path.parent().map_or(Ok(()), sync_directory) {
+        // Without its directory it is gone as well.
+        Err(error) if error.is_missing() => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Removes what processes that are gone have left of writing this file ([`write_atomic`]).
+pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(());
+    };
+    let names = match list(directory) {
+        Err(error) if error.is_missing() => return Ok(()),
+        names => names?,
+    };
+    for part in names {
+        let writer = part.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".part"));
+        let Some(writer) = writer.and_then(|number| number.parse::<u32>().ok()) else { continue };
+        if writer == std::process::id() || !exists(format!("/proc/{writer}")) {
+            remove_file(directory.join(part))?;
+        }
+    }
+    Ok(())
+}
+
 /// Has the names in a directory reach the disk.
 pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
     on("sync the directory", path.as_ref(), File::open(&path).and_then(|directory| directory.sync_all()))

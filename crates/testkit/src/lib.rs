@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod board;
+pub mod crash;
 pub mod golden;
 pub mod grub;
 pub mod models;

@@ -19,6 +19,8 @@ pub enum Verdict {
     Failed,
     /// Somebody took it back.
     TakenBack,
+    /// The machine was reset before anybody confirmed it.
+    Reset,
 }
 
 /// A verdict, who gave it, and when.

@@ -79,7 +79,8 @@ impl fmt::Display for Who {
 pub struct Confirm {
     /// From its end, in milliseconds.
     pub within: u64,
-    /// The longest that the run itself may take, in milliseconds; then it is ended and taken back.
+    /// The longest that nothing new may come into the journal of a run that goes on, in milliseconds; then it hangs, is ended
+    /// and taken back.
     pub at_most: u64,
 }
 

@@ -72,6 +72,7 @@ pub fn way_back(runs: &[Taken<'_>], present: &Inventory) -> Way {
     for step in &all.steps {
         let why = match (stays.get(&step.id), &step.inverse) {
             (Some(why), _) => why.clone(),
+            (None, None) if goes_with_its_vfs(step, &all, &stays) => continue,
             (None, None) => match lost_for_good(&step.action) {
                 Some(why) => why.to_owned(),
                 None => continue,
@@ -116,6 +117,15 @@ fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
         }
     }
     stays
+}
+
+/// Whether a step was about a VF that the same way back removes: then nothing of it is left to take back.
+fn goes_with_its_vfs(step: &Step, all: &Plan, stays: &BTreeMap<StepId, String>) -> bool {
+    let Action::SetVfAttribute { pf, .. } = &step.action else { return false };
+    all.steps.iter().any(|other| {
+        let removes = matches!(&other.inverse, Some(Action::SetVfCount { pf: of, count: 0 }) if of == pf);
+        removes && !stays.contains_key(&other.id)
+    })
 }
 
 /// Who else has what a step made, in words.

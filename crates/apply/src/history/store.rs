@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use super::{
-    decision::{self, Decision},
+    decision::{self, Decision, Verdict},
     record::{Outcome, Purpose, RUN_VERSION, RunId, RunRecord},
     state::{Phase, RunState},
 };
@@ -97,6 +97,11 @@ impl KnownRun {
     /// Whether it waits for somebody to confirm it, or is to when it ends.
     pub fn is_open(&self) -> bool {
         self.record.confirm.is_some() && self.decision.is_none()
+    }
+
+    /// Whether it was decided that it does not stay.
+    pub fn is_not_to_stay(&self) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.verdict != Verdict::Confirmed)
     }
 
     /// The runs that it takes back, of an undo.
@@ -224,6 +229,11 @@ impl Runs {
         matches!((&run.record.boot, &self.boot), (Some(then), Some(now)) if then != now)
     }
 
+    /// Whether a run waited to be confirmed when the machine was reset: then it is not to stay.
+    pub fn has_lapsed(&self, run: &KnownRun) -> bool {
+        run.is_open() && self.was_reset_since(run)
+    }
+
     /// The runs of `all` that left the machine half-way and that no later run has gone on from, oldest first.
     pub fn half_way(&self, all: &[KnownRun]) -> Result<Vec<(KnownRun, Phase)>, StoreError> {
         let mut half_way = Vec::new();
@@ -237,12 +247,16 @@ impl Runs {
                     whole && later.record.supersedes.contains(&run.id())
                 })
             };
-            if is_undo || run.is_running() || (run.outcome.is_some() && !undo_begun()) || gone_on() {
+            let ended = run.outcome.is_some() && !undo_begun() && !run.is_not_to_stay();
+            if is_undo || run.is_running() || ended || gone_on() {
                 continue;
             }
-            let phase = self.state(run)?.phase;
-            if phase.is_half_way() {
-                half_way.push((run.clone(), phase));
+            match self.state(run)?.phase {
+                Phase::Nothing => {}
+                phase if phase.is_half_way() => half_way.push((run.clone(), phase)),
+                // Whoever was to take it back did not come to it.
+                _ if run.is_not_to_stay() => half_way.push((run.clone(), Phase::PartlyTakenBack)),
+                _ => {}
             }
         }
         Ok(half_way)

@@ -83,7 +83,7 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     // Before anything is looked at: what another run changes meanwhile would not be in the plan.
-    let alone = machine.lock()?;
+    let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_for(&file.model)?;
     if arguments.persist {
@@ -209,6 +209,7 @@ fn failed(error: ApplyError) -> Failure {
     let status = match &error {
         ApplyError::RolledBack { .. } => Status::RolledBack,
         ApplyError::Cancelled { .. } => Status::Interrupted,
+        ApplyError::Incomplete { .. } => Status::DoesNotHold,
         _ => Status::Missing,
     };
     Failure::new(status, error).hints(hint)

@@ -12,7 +12,7 @@ use crate::{
     settings::Settings,
 };
 use penstock_board::{Board, Lasting};
-use penstock_host::terminal;
+use penstock_host::{Command, Place, terminal};
 
 /// Runs one of the verbs of `board`.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
@@ -39,6 +39,11 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let mut board = boards.up(design, &image, name, cold, lasting, printer)?;
             printer.doing("Copying penstock and the model into the board");
             let path = boards::furnish(&mut board, &file)?;
+            if keep_disk {
+                // What it was given is to be there after a reset.
+                let synced = board.run(&Command::new("sync"));
+                synced.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
+            }
             board.detach();
             printer.done();
             let name = &file.model.machine;

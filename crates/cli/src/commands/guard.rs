@@ -9,8 +9,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use penstock_apply::history::{Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, store};
-use penstock_host::{Command, boot, files, interrupt};
+use penstock_apply::{
+    Mode, Options,
+    history::{
+        Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::Taken, store, way_back,
+    },
+};
+use penstock_host::{
+    Command, boot,
+    files::{self, Lock},
+    interrupt,
+};
 use penstock_plan::Plan;
 
 use crate::{
@@ -29,12 +38,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long a guard may take from being started to watching.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// How long a guard waits for the lock of the run that it takes back.
-const LOCK: Duration = Duration::from_secs(30);
-
-/// The longest that a run may take: generous, since it is only there for one that hangs.
+/// How long is waited for a decision, and for a run that hangs.
 pub fn terms(within: Duration, plan: &Plan) -> Confirm {
-    let at_most = Duration::from_secs(600 + 10 * plan.steps.len() as u64);
+    let at_most = Options::default().longest_silence(plan);
     Confirm { within: within.as_millis() as u64, at_most: at_most.as_millis() as u64 }
 }
 
@@ -63,7 +69,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
     let id = run.id().to_string();
     let absolute = |path: &std::path::Path| files::canonical(path).or_fail(Status::Missing);
     let (state, journal) = (absolute(&settings.state)?, absolute(&settings.journal)?);
-    let as_service = boot::systemd_serves_us() && {
+    if boot::systemd_serves_us() {
         let name = format!("--unit=penstock-guard-{id}-{}", std::process::id());
         let keep = |name: &str, path: &std::path::Path| format!("--setenv={name}={}", path.display());
         // A service of systemd's own belongs to no session: the end of one does not end it.
@@ -75,9 +81,14 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
             .arg("--")
             .arg(&program)
             .args(["guard", &id]);
-        command.deadline(STARTING).succeed().is_ok()
-    };
-    if !as_service {
+        // A process of ours may end with the session instead (`KillUserProcesses`), just when it is needed.
+        command.deadline(STARTING).succeed().or_fail(Status::Missing).map_err(|failure| {
+            failure.hint(
+                "nothing was changed: the process that would take it back could not be made a service of systemd, so that \
+                 it would not surely outlive this session",
+            )
+        })?;
+    } else {
         let log = files::append(run.directory.join("guard.log")).or_fail(Status::Missing)?;
         let command = Command::new(&program)
             .args(["guard", &id])
@@ -115,7 +126,6 @@ pub fn run(
     interrupt::ignore();
     let machine = Machine::here(settings);
     let runs = machine.runs();
-    let began = boot::elapsed();
     let find = || runs.find(arguments.run).or_fail(Status::Missing);
     let watched = find()?;
     let Some(confirm) = watched.record.confirm else {
@@ -123,7 +133,13 @@ pub fn run(
     };
     let text = serde_json::to_string(&who()).or_fail(Status::Missing)?;
     files::write_durable(watched.directory.join("guard.json"), text).or_fail(Status::Missing)?;
+    let journal = watched.directory.join("journal");
+    let (mut told, mut since) = (0, boot::elapsed());
     let verdict = loop {
+        let length = files::length(&journal).unwrap_or(0);
+        if length != told {
+            (told, since) = (length, boot::elapsed());
+        }
         // Whether it lives first: what it wrote last was written before it ended.
         let lives = watched.record.who.process.is_alive();
         let seen = find()?;
@@ -140,7 +156,7 @@ pub fn run(
                 }
             }
             None if !lives => break Verdict::Failed,
-            None if boot::elapsed() - began >= Duration::from_millis(confirm.at_most) => {
+            None if boot::elapsed() - since >= Duration::from_millis(confirm.at_most) => {
                 watched.record.who.process.kill(Duration::from_secs(10));
                 break Verdict::Failed;
             }
@@ -148,28 +164,64 @@ pub fn run(
         }
         thread::sleep(PAUSE);
     };
-    let ours = Decision { verdict, who: who(), at: progress::now() };
-    if decision::decide(&watched.directory, ours.clone()).or_fail(Status::Missing)? != ours {
-        return Ok(Status::Holds);
-    }
-    take_back(&machine, &watched, printer)
+    take_back(&machine, &watched, verdict, printer)
 }
 
-fn take_back(machine: &Machine, run: &KnownRun, printer: &mut Printer) -> Result<Status, Failure> {
-    let began = boot::elapsed();
+/// Decides against a run, unless somebody else decides meanwhile, and takes it back.
+fn take_back(
+    machine: &Machine,
+    run: &KnownRun,
+    verdict: Verdict,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    // The lock first: nobody may begin to build on the run once it is decided that it does not stay. Whoever hangs with it in
+    // the kernel keeps it until it comes back from there.
     let alone = loop {
         match machine.lock() {
             Ok(alone) => break alone,
-            Err(failure) if boot::elapsed() - began >= LOCK => return Err(failure),
+            Err(failure) if failure.status != Status::Refused => return Err(failure),
+            Err(_) if decision::read(&run.directory).or_fail(Status::Missing)?.is_some() => {
+                return Ok(Status::Holds);
+            }
             Err(_) => thread::sleep(PAUSE),
         }
     };
+    let ours = Decision { verdict, who: who(), at: progress::now() };
+    if decision::decide(&run.directory, ours.clone()).or_fail(Status::Missing)? != ours {
+        return Ok(Status::Holds);
+    }
     let deeds = machine.runs().deeds(run).or_fail(Status::Missing)?;
     if deeds.state.phase == Phase::Nothing {
         return Ok(Status::Holds);
     }
     // What was so before the run was safe enough to begin from.
     undo::take_back(machine, alone, &[(run.clone(), deeds)], None, printer)
+}
+
+/// Takes back what is left of runs that nobody had confirmed when the machine was reset; the caller gives the lock, and gets it
+/// again.
+pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printer) -> Result<Lock, Failure> {
+    let runs = machine.runs();
+    let (all, _) = runs.list().or_fail(Status::Missing)?;
+    for run in all.iter().filter(|run| runs.has_lapsed(run)) {
+        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        if deeds.state.phase != Phase::Nothing {
+            let id = run.id();
+            printer.warn(format!(
+                "run {id} was not confirmed before the machine was reset: what it left is taken back"
+            ));
+            let way =
+                way_back(&[Taken { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
+            let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way)?;
+            let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;
+            outcome.map(drop).or_fail(Status::DoesNotHold)?;
+            alone = machine.lock()?;
+        }
+        // Last: whoever is killed before this finds the run as it was, and goes on.
+        let ours = Decision { verdict: Verdict::Reset, who: who(), at: progress::now() };
+        decision::decide(&run.directory, ours).or_fail(Status::Missing)?;
+    }
+    Ok(alone)
 }
 
 /// `penstock confirm [RUN]`: keeps what a run did.
@@ -186,6 +238,11 @@ pub fn confirm(
     let Some(run) = all.iter().rfind(asked) else {
         return Err(Failure::new(Status::DoesNotHold, "no run waits to be confirmed"));
     };
+    if machine.runs().has_lapsed(run) {
+        let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
+        return Err(Failure::new(Status::DoesNotHold, text)
+            .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"));
+    }
     if run.decision.is_none() && run.outcome.is_none() {
         let text = format!("run {} has not come to its end", run.id());
         return Err(
@@ -215,6 +272,9 @@ fn told(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
         Verdict::Failed => {
             Err(format!("run {run} did not come to a good end, and what it had done was taken back"))
         }
+        Verdict::Reset => Err(format!(
+            "too late: the machine was reset before anybody confirmed run {run}, which was taken back"
+        )),
         Verdict::TakenBack => Err(format!("run {run} was taken back by {}", given.who)),
     }
 }

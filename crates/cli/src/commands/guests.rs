@@ -6,7 +6,7 @@ use penstock_plan::{Plan, PlanError};
 
 use crate::{
     arguments::Guests,
-    commands::{apply, plan},
+    commands::{apply, guard, plan},
     dangers,
     failure::{Failure, Status},
     machine::Machine,
@@ -37,7 +37,7 @@ fn run(
 ) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
-    let alone = machine.lock()?;
+    let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     let inventory = machine.inventory()?;
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;

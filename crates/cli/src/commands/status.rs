@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_apply::history::{KnownRun, RunId};
+use penstock_apply::history::{Phase, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
@@ -31,6 +31,8 @@ struct Told {
     open: Vec<RunId>,
     /// What is done at each boot.
     at_boot: Option<persisted::State>,
+    /// Runs that nobody had confirmed when the machine was reset, and that left something.
+    lapsed: Vec<RunId>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -70,14 +72,22 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         printer.warn(penstock_host::chain(&error));
     }
     let half_way = runs.half_way(&all).or_fail(Status::Missing)?;
-    let open = all.iter().filter(|run| run.is_open() && !run.is_running());
+    let (mut open, mut lapsed) = (Vec::new(), Vec::new());
+    for run in all.iter().filter(|run| run.is_open() && !run.is_running()) {
+        if !runs.has_lapsed(run) {
+            open.push(run.id());
+        } else if runs.state(run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+            lapsed.push(run.id());
+        }
+    }
     let mut told = Told {
         guests,
         progress,
         died,
         half_way: half_way.iter().map(|(run, _)| run.id()).collect(),
-        open: open.map(KnownRun::id).collect(),
         at_boot: persisted::state(&machine)?,
+        open,
+        lapsed,
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
@@ -125,6 +135,11 @@ fn in_words(told: &Told, now: u64) -> String {
         for argument in &at_boot.arguments {
             text += &format!("Kernel argument {}: {}.\n", argument.words, argument.seen());
         }
+    for run in &told.lapsed {
+        text += &format!(
+            "Run {run} was not confirmed before the machine was reset: the next `penstock apply`, or `penstock undo`, takes \
+             back what it left.\n"
+        );
     }
     if told.guests.is_empty() {
         return text + "No guests are defined on this machine.";

@@ -220,7 +220,7 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
             running: run.is_running(),
             phase: state.phase,
             standing: state.standing().count(),
-            waits_for_confirmation: run.is_open() && !run.is_running(),
+            waits_for_confirmation: run.is_open() && !run.is_running() && !runs.has_lapsed(run),
         })
     };
     let listed: Vec<Listed> = all.iter().map(listed).collect::<Result<_, Failure>>()?;
