@@ -117,8 +117,9 @@ fn killed_or_reset() -> Outcome {
     until("it has begun", Duration::from_secs(20), || {
         board.shell("grep -q 2 /sys/bus/pci/devices/0000:01:00.0/sriov_numvfs").status == 0
     });
-    board.reset(&[]).ended_with(0)?;
+    let reset = board.reset(&[]);
     let _ = (cut.kill(), cut.wait());
+    reset.ended_with(0)?;
     assert_eq!(crash::torn(&board), "");
     board.inside(undo).ended_with(0)?;
     assert_same(&board, &before, "reset, and taken back");

@@ -135,6 +135,7 @@ fn in_words(told: &Told, now: u64) -> String {
         for argument in &at_boot.arguments {
             text += &format!("Kernel argument {}: {}.\n", argument.words, argument.seen());
         }
+    }
     for run in &told.lapsed {
         text += &format!(
             "Run {run} was not confirmed before the machine was reset: the next `penstock apply`, or `penstock undo`, takes \
@@ -230,8 +231,8 @@ mod tests {
 
     fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
         let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
-        let (half_way, open) = (Vec::new(), Vec::new());
-        Told { guests, progress: None, died: None, half_way, open, at_boot: None }
+        let (half_way, open, lapsed) = (Vec::new(), Vec::new(), Vec::new());
+        Told { guests, progress: None, died: None, half_way, open, lapsed, at_boot: None }
     }
 
     fn link(since: Option<u64>, until: Option<u64>) -> Wait {

@@ -1,6 +1,6 @@
 //! Changing this machine: alone, with a run's own directory, and found again when it is cut off.
 
-use std::{collections::BTreeMap, env};
+use std::{collections::BTreeMap, env, path::Path, thread, time::Duration};
 
 use penstock_apply::{
     Applied, ApplyError, HostCarrier, Journal, Mode, Observer, Options,
@@ -23,6 +23,9 @@ use crate::{
     model_file::ModelFile,
     progress,
 };
+
+/// How long whoever has just taken the lock may need to write down who it is.
+const HOLDER_WRITES: Duration = Duration::from_secs(1);
 
 /// A run that was begun: nobody else changes the machine while this is there.
 pub struct Begun {
@@ -71,8 +74,7 @@ impl Machine {
             let _ = serde_json::to_string(&who()).map(|text| lock.note(&text));
             return Ok(lock);
         }
-        let holder = files::read(&path).ok().and_then(|text| serde_json::from_slice::<Who>(&text).ok());
-        let text = match holder.filter(|who| who.process.is_alive()) {
+        let text = match holder(&path) {
             Some(who) => format!(
                 "another penstock is changing this machine: {who}, for {} s",
                 progress::now().saturating_sub(who.since) / 1000
@@ -185,6 +187,20 @@ impl Machine {
         let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
         Err(Failure::new(Status::Refused, text)
             .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
+    }
+}
+
+/// Who holds the lock at `path`. It is written there right after the lock is taken, so that who comes second in the same moment
+/// waits a little for it.
+fn holder(path: &Path) -> Option<Who> {
+    let began = boot::elapsed();
+    loop {
+        let text = files::read(path).ok()?;
+        let holder = serde_json::from_slice::<Who>(&text).ok().filter(|who| who.process.is_alive());
+        if holder.is_some() || boot::elapsed() - began > HOLDER_WRITES {
+            return holder;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
