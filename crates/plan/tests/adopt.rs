@@ -2,10 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
 
+mod external;
 mod support;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use external::handed_over;
 use penstock_model::{GuestName, Inventory, Model, Source};
 use penstock_plan::{
     Action,
@@ -15,7 +17,7 @@ use penstock_plan::{
     plan,
 };
 use proptest::prelude::*;
-use support::{Dice, Size, handed_over, machine};
+use support::{Dice, Size, machine};
 
 /// The file, its model, and that the plan of it is empty.
 fn adopted(

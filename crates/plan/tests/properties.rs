@@ -1,9 +1,11 @@
 //! What holds of every plan, on machines and models made by chance.
 
+mod external;
 mod support;
 
 use std::time::{Duration, Instant};
 
+use external::handed_over;
 use penstock_model::{GuestKind, Inventory, Model, inventory::PresentVf};
 use penstock_plan::{
     Action, Direction, Plan, StepId,
@@ -11,7 +13,7 @@ use penstock_plan::{
     plan, start, stop, undo,
 };
 use proptest::prelude::*;
-use support::{Dice, Size, handed_over, machine};
+use support::{Dice, Size, machine};
 
 const SMALL: Size = Size { nics: 3, vfs: 5, guests: 4 };
 
