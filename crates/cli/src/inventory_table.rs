@@ -19,6 +19,7 @@ pub fn table(inventory: &Inventory) -> String {
     cpus(inventory, &mut out);
     memory(inventory, &mut out);
     kernel(inventory, &mut out);
+    lifelines(inventory, &mut out);
     if !inventory.unknown.is_empty() {
         heading(&mut out, "Not known");
         for text in &inventory.unknown {
@@ -277,6 +278,23 @@ fn kernel(inventory: &Inventory, out: &mut String) {
     wrapped(out, "  ", &iommu);
 }
 
+/// What nobody may want to lose, and where it goes.
+fn lifelines(inventory: &Inventory, out: &mut String) {
+    let Some(lifelines) = &inventory.lifelines else { return };
+    heading(out, "Lifelines");
+    for lifeline in &lifelines.found {
+        let ways: Vec<String> = lifeline.paths.iter().map(ToString::to_string).collect();
+        let ways = if ways.is_empty() { "over no device".to_owned() } else { ways.join("; ") };
+        wrapped(out, "  ", &plain(&format!("{}: {ways}", lifeline.kind)));
+    }
+    for unknown in &lifelines.unknown {
+        wrapped(out, "  ", &plain(&format!("{}: not known: {}", unknown.sort.word(), unknown.why)));
+    }
+    if lifelines.found.is_empty() && lifelines.unknown.is_empty() {
+        wrapped(out, "  ", "none were found");
+    }
+}
+
 /// What a function is, in words where the database has them and always in numbers.
 fn what(identity: &PciIdentity) -> String {
     let names = [&identity.vendor_name, &identity.device_name];
@@ -451,6 +469,10 @@ fn pieces(word: &str, room: usize) -> impl Iterator<Item = &str> {
 mod tests {
     use std::{env, fs};
 
+    use penstock_model::inventory::{
+        Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline,
+    };
+
     use super::*;
 
     /// The recorded machines' inventories, as `scan` reads them, and the tables beside them. `UPDATE_GOLDEN=1` writes
@@ -481,6 +503,24 @@ mod tests {
             }
         }
         assert!(seen >= 8 && wrong.is_empty(), "{seen} inventories; wrong: {wrong:?}");
+    }
+
+    #[test]
+    fn lifelines_are_told_with_their_ways() {
+        let mut inventory = Inventory::default();
+        assert!(!table(&inventory).contains("Lifelines"), "nobody looked");
+        let path = LifelinePath {
+            names: vec!["bond0".to_owned(), "eno1".to_owned()],
+            function: Some("04:00.0".parse().unwrap()),
+        };
+        inventory.lifelines = Some(Lifelines {
+            found: vec![Lifeline { kind: LifelineKind::Root, paths: vec![path] }],
+            unknown: vec![UnknownLifeline { sort: LifelineSort::Swap, why: "\u{1b}[2J".to_owned() }],
+            ..Lifelines::default()
+        });
+        let text = table(&inventory);
+        assert!(text.contains("the root file system: bond0, eno1, 0000:04:00.0"), "{text}");
+        assert!(text.contains("swap: not known") && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]
