@@ -33,6 +33,7 @@ pub fn usable(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     for guest in starting.iter().filter(|guest| !guest.suspended) {
         for (nic, vf, function) in guest.vfs().filter(|(nic, ..)| nic.nic.externally_managed) {
             up(planner, nic);
+            free(planner, nic, vf, guest);
             let Some(wanted) = function.settings.mac else { continue };
             if let Some(seen) = seen_mac(nic, vf).filter(|seen| *seen != wanted) {
                 let position = guest.guest.functions.iter().position(|other| other.name == function.name);
@@ -48,6 +49,30 @@ pub fn usable(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
                 ));
             }
         }
+    }
+}
+
+/// A VF that needs no other driver and that somebody has all the same: no step would show it before the guest starts.
+fn free(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, guest: &Starting<'_, '_>) {
+    let Some(present) = nic.present(vf) else { return };
+    let driver = present.driver.as_deref();
+    let network = nic.driver.map(|driver| driver.vf_driver);
+    let away = !guest.is_vm() && driver.is_some() && driver == network && present.interface.is_none();
+    let lifelines = planner.inventory.lifelines.as_ref();
+    let holders = lifelines.and_then(|found| found.holders.get(&vf.found.bdf)).filter(|_| guest.is_vm());
+    let who = match holders {
+        Some(holders) => holders.join(", "),
+        None if away && planner.user(vf.found.bdf).is_none() => {
+            "another network namespace, which has its interface".to_owned()
+        }
+        None => return,
+    };
+    if planner.user(vf.found.bdf).is_none() {
+        let what = vf_name(nic.name, vf.index);
+        planner.refuse(
+            format!("{what} is to go to {}, and is in use by {who}", guest.name),
+            format!("stop who uses it, or give {} another VF", guest.name),
+        );
     }
 }
 
