@@ -95,6 +95,14 @@ fn up(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     }
 }
 
+/// Whether the interface of a VF that somebody else made has another MAC than its PF gave it since: a bound driver sees that
+/// only when it is bound anew, and the PF may drop what it sends until then.
+pub fn is_stale(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> bool {
+    let own = nic.present(vf).and_then(|present| present.interface.as_ref()).map(|interface| interface.mac);
+    let given = vf.found.given_mac().filter(|_| nic.nic.externally_managed);
+    given.zip(own).is_some_and(|(given, own)| given != own)
+}
+
 /// The MAC that a VF has, as far as it will keep it in a guest.
 fn seen_mac(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
     let own = || {

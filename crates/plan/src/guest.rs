@@ -219,7 +219,8 @@ fn bind(
     let Some(network) = nic.driver.map(|driver| driver.vf_driver) else { return };
     let driver = if guest.is_vm() { VFIO } else { network };
     let present = planner.bound(nic, vf).map(str::to_owned);
-    if present.as_deref() == Some(driver) {
+    let stale = present.as_deref() == Some(network) && external::is_stale(nic, vf);
+    if present.as_deref() == Some(driver) && !stale {
         return;
     }
     let (name, who) = (guest.name, vf_name(nic.name, vf.index));
@@ -227,7 +228,10 @@ fn bind(
         return;
     }
     if let Some(other) = &present {
-        let why = format!("{name} uses {who} through {driver}, not {other}");
+        let why = match other == driver {
+            true => format!("the PF has given {who} a MAC since {other} was bound, which has not seen it"),
+            false => format!("{name} uses {who} through {driver}, not {other}"),
+        };
         vfs::unbind(planner, nic, vf, other, why);
     }
     let why = format!("{name} gets {who} as its {}", function.interface);
