@@ -207,6 +207,40 @@ impl HostCarrier {
             .map_err(|error| from_netlink(&format!("{} ({function}) was not renamed", found.name), error))
     }
 
+    /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
+    /// is so already does no harm, and shows which it was.
+    fn set_attributes(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        let mut answers = Vec::with_capacity(actions.len());
+        for of_one in actions.chunk_by(|a, b| pf_of(a) == pf_of(b)) {
+            if self.set_at_once(of_one, deadline).is_ok() {
+                answers.extend(of_one.iter().map(|_| Ok(())));
+                continue;
+            }
+            answers.extend(one_by_one(self, of_one, deadline));
+            if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+                break;
+            }
+        }
+        answers
+    }
+
+    /// Sets attributes of VFs of one PF with one request.
+    fn set_at_once(&mut self, actions: &[&Action], deadline: Duration) -> Result<(), CarryError> {
+        let wanted: Vec<(VfIndex, VfAttribute)> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::SetVfAttribute { vf, attribute, .. } => Some((*vf, *attribute)),
+                _ => None,
+            })
+            .collect();
+        let Some(pf) = actions.first().and_then(|action| pf_of(action)) else { return Ok(()) };
+        self.vfs.remove(&pf);
+        if wanted.iter().any(|(_, attribute)| matches!(attribute, VfAttribute::Rate { .. })) {
+            self.await_carrier(pf, Instant::now() + deadline.min(CARRIER))?;
+        }
+        self.change(pf, |netlink, index| netlink.set_vfs(index, &wanted))
+    }
+
     /// Binds several functions side by side, each by a thread of its own in turn.
     fn set_drivers(
         &mut self,
@@ -242,6 +276,14 @@ impl HostCarrier {
             }
         }
         outcomes
+    }
+}
+
+/// The PF whose VF an action gives an attribute.
+fn pf_of(action: &Action) -> Option<Bdf> {
+    match action {
+        Action::SetVfAttribute { pf, .. } => Some(*pf),
+        _ => None,
     }
 }
 
@@ -341,6 +383,9 @@ impl Carry for HostCarrier {
     }
 
     fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+        if actions.iter().all(|action| matches!(action, Action::SetVfAttribute { .. })) {
+            return self.set_attributes(actions, deadline);
+        }
         let drivers: Option<Vec<(Bdf, Option<&str>)>> = actions
             .iter()
             .map(|action| match action {

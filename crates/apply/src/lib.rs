@@ -7,6 +7,7 @@
 //! - [`verify`](mod@verify): compares model and machine anew. It shares nothing with the three above: a mistake of theirs
 //!   must not hide itself.
 
+pub mod capabilities;
 pub mod carrier;
 pub mod history;
 pub mod journal;

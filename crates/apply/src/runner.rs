@@ -22,11 +22,17 @@ pub use error::{ApplyError, Failure, GuestFailure, StepError};
 pub use undo::NotUndone;
 
 /// At most so many steps are carried out side by side, and have one chance to cancel between them.
-const BATCH: usize = 64;
+const BATCH: usize = 256;
+
+/// What a driver is said to do that takes a value and then reports another; what it reports follows.
+pub const IGNORED: &str = "the driver took it and ignored it: ";
+
+/// How long a driver may take until it reports an attribute as it was set: they set it before they answer.
+const KEEPING: Duration = Duration::from_secs(5);
 
 /// So many steps are announced in the journal with one sync. An announced step that was not begun does no harm: its
 /// inverse sets what is so already.
-const ANNOUNCED_AT_ONCE: usize = 64;
+const ANNOUNCED_AT_ONCE: usize = 256;
 
 /// How a run behaves.
 #[derive(Clone, Copy, Debug)]
@@ -302,6 +308,11 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
         {
             (Ending::Unsupported, Some(why.clone()))
         }
+        Err(StepError::NotSo { seen, .. })
+            if step.best_effort && matches!(step.action, Action::SetVfAttribute { .. }) =>
+        {
+            (Ending::Unsupported, Some(format!("{IGNORED}{seen}")))
+        }
         Err(error) => (Ending::Failed, Some(chain(error))),
     };
     StepReport {
@@ -431,11 +442,12 @@ impl Run<'_, '_> {
                 let outcome = match answer {
                     // Once one of the host's failed the others need no proof: they are taken back.
                     Ok(()) if stopped => Ok(()),
-                    Ok(()) => self.prove(
-                        &step.postcondition,
-                        deadline.saturating_sub(began.elapsed()),
-                        self.options.cancel,
-                    ),
+                    Ok(()) => {
+                        let left = deadline.saturating_sub(began.elapsed());
+                        let keeps = matches!(step.action, Action::SetVfAttribute { .. });
+                        let patience = if keeps { left.min(KEEPING) } else { left };
+                        self.prove(&step.postcondition, patience, self.options.cancel)
+                    }
                     Err(error) => Err(StepError::Carry(error)),
                 };
                 let outcome = match outcome {

@@ -23,6 +23,9 @@ pub const VIRTIO_VFS: u16 = 255;
 const MANY_VFS: u32 = 64;
 /// The first device number of the root bus that a root port takes; 2 is the disk, 3 the management NIC.
 const FIRST_PORT: u16 = 4 * 8;
+/// The most root ports with an igb behind them. An igb has I/O ports, a bridge hands them on 4 KiB at a time, and SeaBIOS stops
+/// without a word when the 64 KiB that there are do not suffice.
+const IGB_PORTS: usize = 14;
 /// The function number at which the chipset's own devices begin (`1f.0`).
 const CHIPSET: u16 = 0x1f * 8;
 
@@ -103,15 +106,20 @@ impl Design {
             errors.push(CompositionError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
         }
         let mut nics = Vec::new();
-        for (position, ((name, nic), pf)) in model.nics.iter().zip(found).enumerate() {
-            match board_nic(model, position, name, nic, pf, hubs[position]) {
+        for (((name, nic), pf), hub) in model.nics.iter().zip(found).zip(hubs) {
+            match board_nic(model, name, nic, pf, hub) {
                 Ok(nic) => nics.push(nic),
                 Err(error) => errors.push(error),
             }
         }
+        let igbs = nics.iter().filter(|nic| nic.emulation == Emulation::Igb).count();
+        if igbs > 2 * IGB_PORTS {
+            errors.push(CompositionError::TooManyIgbs { wanted: igbs, limit: 2 * IGB_PORTS });
+        }
         if !errors.is_empty() {
             return Err(errors);
         }
+        place(&mut nics, igbs > IGB_PORTS);
         let design = assemble(model, nics);
         let errors = design.check();
         if errors.is_empty() { Ok(design) } else { Err(errors) }
@@ -241,7 +249,6 @@ fn hubs(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<u32> {
 
 fn board_nic(
     model: &Model,
-    position: usize,
     name: &NicName,
     nic: &Nic,
     pf: Option<&Pf>,
@@ -263,9 +270,27 @@ fn board_nic(
         Emulation::Virtio => real.unwrap_or(nic.vfs).clamp(nic.vfs.max(1), VIRTIO_VFS),
     };
     let mac = (pf.and_then(|pf| pf.permanent_mac)).or(nic.matching.mac).unwrap_or_else(|| derived_mac(name));
-    // Root ports are scanned in order and each has one bus below it: the first NIC is on bus 1.
-    let bus = u16::try_from(position + 1).unwrap_or(u16::MAX);
-    Ok(BoardNic { name: name.clone(), bdf: Bdf::new(0, RoutingId(bus << 8)), mac, emulation, total_vfs, hub })
+    let bdf = Bdf::new(0, RoutingId(0));
+    Ok(BoardNic { name: name.clone(), bdf, mac, emulation, total_vfs, hub })
+}
+
+/// Puts each NIC behind a root port of its own; of too many igbs two behind one, as the ports of one card. Root ports are
+/// scanned in order and each has one bus below it: the first NIC is on bus 1.
+fn place(nics: &mut [BoardNic], in_pairs: bool) {
+    let mut bus = 0;
+    let mut half_full: Option<u16> = None;
+    for nic in nics {
+        let paired = in_pairs && nic.emulation == Emulation::Igb;
+        let id = match half_full.take_if(|_| paired) {
+            Some(beside) => beside << 8 | 1,
+            None => {
+                bus += 1;
+                half_full = if paired { Some(bus) } else { half_full };
+                bus << 8
+            }
+        };
+        nic.bdf = Bdf::new(0, RoutingId(id));
+    }
 }
 
 /// The address of a NIC for which the model gives none: locally administered, of the SHA-256 of its name.
@@ -305,13 +330,23 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     devices.push(management);
 
     let slots = slots(model, &nics);
-    for ((position, nic), slot) in (0u16..).zip(&nics).zip(&slots) {
-        let port = format!("port{position}");
-        devices.push(root_port(&port, position, *slot));
+    let mut ports = 0;
+    for (nic, slot) in nics.iter().zip(&slots) {
+        let (bus, function) = (u16::from(nic.bdf.bus()), nic.bdf.routing_id().0 & 0xff);
+        let port = format!("port{}", bus - 1);
+        if bus > ports {
+            ports = bus;
+            devices.push(root_port(&port, bus - 1, *slot));
+        }
         match nic.emulation {
             Emulation::Igb => {
                 let netdev = format!("{}-uplink", nic.name);
-                let mut igb = Device::new(nic.name.as_str(), DeviceKind::Igb).at(&port, 0);
+                let mut igb = Device::new(nic.name.as_str(), DeviceKind::Igb).at(&port, function);
+                let is_beside = |other: &BoardNic| other.bdf != nic.bdf && other.bdf.bus() == nic.bdf.bus();
+                if function == 0 && nics.iter().any(is_beside) {
+                    // Linux asks each function for the next one (ARI), not for all.
+                    igb = igb.with("multifunction", "on").with("x-pcie-ari-nextfn-1", "on");
+                }
                 igb.mac = Some(nic.mac);
                 igb.netdev = Some(netdev.clone());
                 devices.push(igb);
@@ -321,8 +356,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         }
     }
     if let Some(vfs) = model.board.nvme_vfs {
-        let position = u16::try_from(nics.len()).unwrap_or(u16::MAX);
-        nvme(vfs, position, free_slot(&slots), devices);
+        nvme(vfs, ports, free_slot(&slots), devices);
         design.nvme_namespace = Some(1 << 30);
     }
     design.nics = nics;

@@ -37,6 +37,16 @@ pub enum CompositionError {
         /// The room.
         limit: usize,
     },
+    /// More emulated igbs than there are I/O ports for.
+    #[error(
+        "a board has room for {limit} NICs that are an emulated igb, and the model has {wanted}; `emulation: virtio` takes no such room"
+    )]
+    TooManyIgbs {
+        /// What the model has.
+        wanted: usize,
+        /// The room.
+        limit: usize,
+    },
     /// No PF of the inventory is the NIC's.
     #[error("NIC {nic}: the inventory has no PF {what}")]
     NoSuchPf {

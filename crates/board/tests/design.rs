@@ -193,3 +193,22 @@ proptest! {
         prop_assert_eq!(mac, Some(penstock_board::design::MANAGEMENT_MAC));
     }
 }
+
+#[test]
+fn many_igbs_share_root_ports_in_pairs() {
+    let of = |count: usize| {
+        let nics: Vec<String> = (0..count).map(|nic| format!("N{nic}: {{vfs: 7}}")).collect();
+        Design::from_model(&model(&format!("nics: {{{}}}", nics.join(", "))), None)
+    };
+    let places = |count| {
+        let design = of(count).unwrap();
+        design.nics.iter().map(|nic| nic.bdf.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(places(14)[12..], ["0000:0d:00.0", "0000:0e:00.0"]);
+    assert_eq!(places(15)[..3], ["0000:01:00.0", "0000:01:00.1", "0000:02:00.0"]);
+    assert_eq!(places(28)[27], "0000:0e:00.1");
+    let ports = |count| lines(&of(count).unwrap()).matches("pcie-root-port").count();
+    assert_eq!((ports(14), ports(15), ports(28)), (14, 8, 14));
+    let errors = of(29).unwrap_err();
+    assert_eq!(errors, [CompositionError::TooManyIgbs { wanted: 29, limit: 28 }]);
+}

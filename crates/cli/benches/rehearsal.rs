@@ -1,8 +1,10 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `image`, `kill`, `measure`, `plan`, `rehearse`, `report`, `reset`, `vfs`; all of them without any.
+//! Arguments after `--` choose among `attributes`, `empty`, `image`, `kill`, `measure`, `overhead`, `plan`, `rehearse`, `report`,
+//! `reset`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
+mod attributes;
 mod crash;
 mod overhead;
 
@@ -13,7 +15,7 @@ use std::{
     time::Instant,
 };
 
-use penstock_testkit::{binary, models};
+use penstock_testkit::{binary, models, sysfs};
 use serde_json::{Value, json};
 
 #[path = "../../report/tests/runs/mod.rs"]
@@ -44,6 +46,12 @@ fn main() {
     let mut rows = Vec::new();
     if wanted("plan") {
         rows.extend(plan(directory.path()));
+    }
+    if wanted("empty") {
+        rows.extend(empty(directory.path()));
+    }
+    if wanted("attributes") {
+        rows.extend(attributes());
     }
     if wanted("report") {
         rows.extend(report());
@@ -136,6 +144,65 @@ fn plan(directory: &Path) -> Vec<Row> {
             samples: memory,
             parts: String::new(),
         },
+    ]
+}
+
+/// An empty plan of 510 VFs that 64 guests run with: the scan of the machine's tree, and the plan of what was found with what
+/// netlink would have added. Each is a whole process, which prints or reads the inventory as JSON besides.
+fn empty(directory: &Path) -> Vec<Row> {
+    let root = directory.join("root");
+    fs::create_dir_all(&root).expect("a directory");
+    sysfs::plant(&models::tree(2, 255), &root).expect("the tree is planted");
+    fs::write(directory.join("settled.yaml"), models::dealt_out(2, 255, 64)).expect("the model is written");
+    let scan = ["scan", "--json", "--root", "root"];
+    let scanned = binary::command(directory).args(scan).output().expect("the binary runs");
+    let scanned = serde_json::from_slice(&scanned.stdout).expect("an inventory");
+    let settled = models::settled(scanned, 64);
+    fs::write(directory.join("settled.json"), serde_json::to_vec(&settled).expect("JSON"))
+        .expect("the inventory is written");
+    let plan = ["plan", "settled.yaml", "--inventory", "settled.json"];
+    let told = binary::command(directory).args(plan).output().expect("the binary runs");
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("nothing to do"), "{told}");
+    let both = || (timed(directory, &scan, &[]) * 1000.0, timed(directory, &plan, &[]) * 1000.0);
+    let times: Vec<(f64, f64)> = (0..21).map(|_| both()).collect();
+    let row = |what, target, part: fn(&(f64, f64)) -> f64| Row {
+        what,
+        unit: "ms",
+        target,
+        samples: times.iter().map(part).collect(),
+        parts: String::new(),
+    };
+    vec![
+        row("empty plan, 510 VFs: scan and plan", 200.0, |(scan, plan)| scan + plan),
+        row("  the scan of that", 200.0, |(scan, _)| *scan),
+        row("  the plan of that", 200.0, |(_, plan)| *plan),
+    ]
+}
+
+/// How much longer `ip link set` takes for the attributes of 196 VFs.
+fn attributes() -> Vec<Row> {
+    let rounds = attributes::compare();
+    let row = |what, unit, target, part: &dyn Fn(&attributes::Round) -> f64, parts: &str| Row {
+        what,
+        unit,
+        target,
+        samples: rounds.iter().map(part).collect(),
+        parts: parts.to_owned(),
+    };
+    // The table's targets are upper bounds, so that at least 5 times faster is at most a fifth.
+    vec![
+        row(
+            "784 attributes of 196 VFs, as % of `ip` for each",
+            "%",
+            20.0,
+            &|round| round.penstock / round.each * 100.0,
+            "in pairs, on a board with 28 igbs",
+        ),
+        row("  as % of `ip` for each VF", "%", 100.0, &|round| round.penstock / round.each_vf * 100.0, ""),
+        row("  penstock apply, its scan and plan included", "s", 60.0, &|round| round.penstock, ""),
+        row("  784 calls of `ip`", "s", 600.0, &|round| round.each, ""),
+        row("  196 calls of `ip`", "s", 600.0, &|round| round.each_vf, ""),
     ]
 }
 

@@ -207,6 +207,10 @@ pub struct Scan {
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,
+    /// First try what each PF's driver can do, on a VF that nobody uses, and remember it. Each attribute is set to the value
+    /// that it has; the VF is reset
+    #[arg(long, conflicts_with = "root")]
+    pub probe: bool,
 }
 
 /// `check`

@@ -1,10 +1,12 @@
 //! The inventory as a person reads it: 110 columns wide at most, in the order in which questions come.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
     Bdf, CpuSet, Inventory,
-    inventory::{Cache, Interface, NvmeController, PciIdentity, Pf, PresentVf, Sriov, SwitchMode, Vf},
+    inventory::{
+        Ability, Cache, Interface, NvmeController, PciIdentity, Pf, PresentVf, Sriov, SwitchMode, Vf,
+    },
 };
 
 const WIDTH: usize = 110;
@@ -90,6 +92,21 @@ fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
     if !chosen.is_empty() {
         wrapped(out, "    ", &format!("chosen with driverctl: {}", chosen.join(", ")));
     }
+    capabilities(inventory, pf.bdf, out);
+}
+
+/// What the driver was seen to do for its VFs, the like together.
+fn capabilities(inventory: &Inventory, pf: Bdf, out: &mut String) {
+    let Some(known) = inventory.capabilities.get(&pf).filter(|known| !known.trials.is_empty()) else {
+        return;
+    };
+    let mut by_ability: BTreeMap<Ability, Vec<String>> = BTreeMap::new();
+    for (capability, trial) in &known.trials {
+        by_ability.entry(trial.ability).or_default().push(capability.to_string());
+    }
+    let parts: Vec<String> =
+        by_ability.iter().rev().map(|(ability, of)| format!("{ability}: {}", of.join(", "))).collect();
+    wrapped(out, "    ", &plain(&format!("the driver, as it was tried: {}", parts.join("; "))));
 }
 
 /// Who else is in an IOMMU group: whoever gets one of them gets all.

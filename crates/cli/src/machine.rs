@@ -18,6 +18,7 @@ use crate::{
     settings::Settings,
 };
 
+mod capabilities;
 mod others;
 mod overrides;
 pub mod runs;
@@ -68,6 +69,7 @@ impl Machine {
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         self.find_own_overrides(&mut inventory);
+        self.recall(&mut inventory);
         Ok(inventory)
     }
 

@@ -9,6 +9,7 @@
 //! - [`scratch`]: a file of our own in a directory that somebody hostile writes to.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
+//! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
@@ -23,6 +24,7 @@ mod cause;
 pub mod cpio;
 pub mod datagrams;
 pub mod device;
+pub mod driver;
 pub mod files;
 pub mod follow;
 pub mod frames;
@@ -34,6 +36,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod pci;
 pub mod place;
+pub mod probe;
 pub mod process;
 pub mod root;
 pub mod running;

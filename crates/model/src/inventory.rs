@@ -4,6 +4,7 @@
 //! machine's inventory can be planned against, or rehearsed, on another.
 
 mod boot;
+mod capability;
 mod lifelines;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 
 pub use self::{
     boot::{BootFacts, BootLoader, BootSetup, IommuKind},
+    capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
 
@@ -75,6 +77,10 @@ pub struct Inventory {
     /// binary fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootFacts>,
+    /// What the driver of each PF, by the PF's address, is known to do for its VFs. `scan` finds out which driver it is; what
+    /// came of trials the binary fills in. A PF whose driver was not asked is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capabilities: BTreeMap<Bdf, Capabilities>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
 }

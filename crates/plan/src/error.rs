@@ -13,6 +13,9 @@ pub enum PlanError {
     /// The model does not fit the machine; each message points into the file.
     #[error("the model does not fit this machine")]
     Model(Diagnostics),
+    /// The model requires what the drivers here were seen not to do; each message points into the file.
+    #[error("the drivers here cannot do what the model requires")]
+    Lacking(Diagnostics),
     /// The model is good, and this machine or this version cannot do what it asks for.
     #[error("not possible here: {}", list(.0))]
     Unsupported(Vec<Refusal>),

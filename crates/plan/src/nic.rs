@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use penstock_model::{
     Bdf, InterfaceAddress, Mtu, Path,
-    inventory::{Interface, SwitchMode},
+    inventory::{Ability, Capability, Interface, SwitchMode},
 };
 
 use crate::{
@@ -341,11 +341,7 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             return;
         }
         // Some drivers report a mode only while there are VFs.
-        SwitchMode::Unreported
-            if nic.nic.vfs > 0 && nic.driver.is_some_and(|driver| driver.sets_switch_mode) =>
-        {
-            None
-        }
+        SwitchMode::Unreported if nic.nic.vfs > 0 && sets_switch_mode(planner, nic) => None,
         SwitchMode::Unreported => {
             planner.note(format!(
                 "driver {driver} has no VEB/VEPA knob: loopback of {name} is left as it has it"
@@ -364,6 +360,16 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         )
         .best_effort(nic.nic.best_effort.contains("loopback")),
     );
+}
+
+/// Whether the driver sets the embedded switch's mode: as it was seen to, or else as it is known to be written.
+fn sets_switch_mode(planner: &Planner<'_>, nic: &WantedNic<'_>) -> bool {
+    let known = planner.inventory.capabilities.get(&nic.pf.bdf);
+    match known.and_then(|known| known.trials.get(&Capability::Loopback)).map(|trial| trial.ability) {
+        Some(Ability::Accepted | Ability::Kept) => true,
+        Some(Ability::Ignored | Ability::Unsupported) => false,
+        None | Some(Ability::Untold) => nic.driver.is_some_and(|driver| driver.sets_switch_mode),
+    }
 }
 
 /// A step of a PF's interface. They follow on each other; what the VFs' number does to the interface comes first.

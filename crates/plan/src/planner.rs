@@ -30,6 +30,8 @@ pub struct Planner<'a> {
     pub draft: Draft,
     pub notes: Vec<String>,
     pub messages: Diagnostics,
+    /// What the model requires and a driver was seen not to do.
+    pub lacking: Diagnostics,
     lacks: Vec<Refusal>,
     refusals: Vec<Refusal>,
 }
@@ -62,6 +64,7 @@ impl<'a> Planner<'a> {
             draft: Draft::default(),
             notes: Vec::new(),
             messages: Diagnostics::default(),
+            lacking: Diagnostics::default(),
             lacks: Vec::new(),
             refusals: Vec::new(),
         };
@@ -119,6 +122,9 @@ impl<'a> Planner<'a> {
     pub fn finish(self) -> Result<Plan, PlanError> {
         if !self.messages.0.is_empty() {
             return Err(PlanError::Model(self.messages));
+        }
+        if !self.lacking.0.is_empty() {
+            return Err(PlanError::Lacking(self.lacking));
         }
         if !self.lacks.is_empty() {
             return Err(PlanError::Unsupported(self.lacks));

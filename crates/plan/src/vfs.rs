@@ -11,14 +11,15 @@ use crate::{
     Action,
     draft::{Made, Sketch},
     drivers,
+    lacking::Lacking,
     planner::{Planner, vf_list, vf_name},
     wanted::{WantedNic, WantedVf, words},
 };
 
 /// Attribute steps of the VFs of `nic` that `chosen` picks: each before its driver binds, since a bound VF driver
 /// does not see a new MAC.
-pub fn attribute_steps(
-    planner: &mut Planner<'_>,
+pub fn attribute_steps<'a>(
+    planner: &mut Planner<'a>,
     nic: &WantedNic<'_>,
     chosen: impl Fn(&WantedVf<'_>) -> bool,
 ) {
@@ -39,7 +40,9 @@ pub fn attribute_steps(
             ));
         }
     } else {
-        vfs.for_each(|vf| one(planner, nic, vf));
+        let mut lacking = Lacking::default();
+        vfs.for_each(|vf| one(planner, nic, vf, &mut lacking));
+        lacking.tell(planner, nic);
     }
 }
 
@@ -65,7 +68,7 @@ fn unsupported<'v>(
     }
 }
 
-fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
+fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, lacking: &mut Lacking<'a>) {
     let present = nic.present(vf);
     let state = present.and_then(|present| present.attributes.as_ref());
     let missing: Vec<VfAttribute> = vf
@@ -73,6 +76,7 @@ fn one(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>) {
         .attributes()
         .into_iter()
         .filter(|attribute| state.and_then(|state| reported(state, attribute)) != Some(*attribute))
+        .filter(|attribute| !lacking.holds(planner, nic, vf, attribute))
         .collect();
     let who = vf_name(nic.name, vf.index);
     if let Some(guest) = planner.user(vf.found.bdf) {

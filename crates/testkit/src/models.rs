@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use penstock_model::{
     Bdf, Inventory, Mac, VfIndex,
-    inventory::{Interface, Pf, Sriov, SwitchMode, Vf},
+    inventory::{FoundGuest, Interface, Pf, Sriov, SwitchMode, Vf, VfState},
     pci::RoutingId,
 };
 
@@ -79,4 +79,80 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
 
 fn pf_mac(nic: u16) -> Mac {
     Mac::new([0x0c, 0xc4, 0x7a, 0x9a, 0x62, nic as u8])
+}
+
+/// The same machine with all of its VFs there, without drivers, as a recorded tree (see [`crate::sysfs`]).
+///
+/// # Panics
+///
+/// When the VFs run out of routing ids.
+pub fn tree(nics: u16, vfs: u16) -> String {
+    let mut text = "[/proc]\nsys/kernel/osrelease = 6.12.48\ncmdline = quiet\ncpuinfo = processor\\t: 0\n\
+                    [/sys/devices/system/cpu]\nonline = 0-3\nisolated =\n[/sys/devices/system/node]\nnode0/cpulist = 0-3\n"
+        .to_owned();
+    let mut links = String::new();
+    for (nic, pf) in (0..nics).zip(&machine(nics, vfs).pfs) {
+        let port = format!("/sys/devices/pci0000:00/0000:00:{:02x}.0", nic + 2);
+        let mut function = |text: &mut String, bdf: Bdf, device: &str| {
+            let _ = writeln!(
+                text,
+                "[{port}/{bdf}]\nclass = 0x020000\nvendor = 0x8086\ndevice = {device}\nsubsystem_vendor = 0x15d9\n\
+                 subsystem_device = 0x1563\nnuma_node = 0\ndriver_override = (null)"
+            );
+            let at = port.trim_start_matches('/');
+            let _ = writeln!(links, "/sys/bus/pci/devices/{bdf} -> ../../../../{at}/{bdf}");
+        };
+        function(&mut text, pf.bdf, "0x1563");
+        let _ = writeln!(
+            text,
+            "driver -> ../../../../../sys/bus/pci/drivers/ixgbe\nsriov_totalvfs = {vfs}\nsriov_numvfs = {vfs}\n\
+             sriov_drivers_autoprobe = 0\nsriov_offset = 128\nsriov_stride = 2\nsriov_vf_device = 1565\n\
+             net/ens{nic}/address = {}\nnet/ens{nic}/ifindex = {}\nnet/ens{nic}/mtu = 1500\nnet/ens{nic}/flags = 0x1003\n\
+             net/ens{nic}/operstate = up\nnet/ens{nic}/carrier = 1\nnet/ens{nic}/speed = 10000",
+            pf_mac(nic),
+            nic + 2
+        );
+        let found = pf.sriov.as_ref().expect("it has VFs");
+        for vf in &found.vfs {
+            let _ = writeln!(text, "virtfn{} -> ../{}", vf.index, vf.bdf);
+        }
+        for vf in &found.vfs {
+            function(&mut text, vf.bdf, "0x1565");
+            let _ = writeln!(text, "physfn -> ../{}", pf.bdf);
+        }
+        let at = port.trim_start_matches('/');
+        let _ = writeln!(links, "/sys/class/net/ens{nic} -> ../../../{at}/{}/net/ens{nic}", pf.bdf);
+    }
+    text + "# How the rest of sysfs finds the above.\n" + &links
+}
+
+/// What netlink would add to a scan of [`tree`], were the machine as the [`dealt_out`] model for `guests` guests wants it, and
+/// each guest running with what is its own.
+pub fn settled(mut scanned: Inventory, guests: u16) -> Inventory {
+    let mut functions: Vec<Bdf> = Vec::new();
+    for pf in &mut scanned.pfs {
+        let mac = pf.interface.as_ref().map(|interface| interface.mac).expect("the tree has its interface");
+        (pf.permanent_mac, pf.switch_mode) = (Some(mac), SwitchMode::Veb);
+        for vf in pf.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs) {
+            functions.push(vf.bdf);
+            let present = vf.present.as_mut().expect("the tree has all VFs");
+            present.attributes = Some(VfState {
+                mac: Mac::derived(mac, vf.index),
+                vlan: Default::default(),
+                qos: Default::default(),
+                vlan_proto: Default::default(),
+                spoofchk: Some(true),
+                trust: Some(false),
+                min_tx_rate: Default::default(),
+                max_tx_rate: Default::default(),
+                link_state: None,
+            });
+        }
+    }
+    for guest in 0..guests {
+        let own = functions.iter().skip(usize::from(guest)).step_by(usize::from(guests)).copied().collect();
+        let found = FoundGuest { running: true, suspended: false, functions: own };
+        scanned.guests.insert(format!("guest-{guest}").parse().expect("a short name"), found);
+    }
+    scanned
 }

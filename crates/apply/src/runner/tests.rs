@@ -403,13 +403,14 @@ fn a_full_disk_stops_before_the_write_that_it_could_not_record() {
     // A longer plan is announced in parts: the second part is not begun when it cannot be recorded.
     let mut long = plan();
     let last = long.steps.pop().unwrap();
-    while long.steps.len() < 100 {
+    while long.steps.len() < 2 * ANNOUNCED_AT_ONCE {
         let id = StepId(long.steps.len() as u32 + 1);
         long.steps.push(Step { id, ..last.clone() });
     }
     let mut world = before();
-    let outcome = run(&long, &mut [&mut world], &mut Full(2 + 5 + 64), &mut (), &quick());
-    assert!(matches!(outcome, Err(ApplyError::RolledBack { step: StepId(65), .. })), "{outcome:?}");
+    let outcome = run(&long, &mut [&mut world], &mut Full(2 + 5 + ANNOUNCED_AT_ONCE), &mut (), &quick());
+    let second = StepId(ANNOUNCED_AT_ONCE as u32 + 1);
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { step, .. }) if step == second), "{outcome:?}");
     assert_eq!(world.state, before().state);
 }
 

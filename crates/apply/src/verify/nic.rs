@@ -130,7 +130,8 @@ fn virtual_function(
         Ok(home) => home.vantage.clone(),
         Err(_) => Vantage::Host,
     };
-    let mut page = sheet.page(Subject::Function(function.clone()), vantage, best_effort);
+    let known = scene.pf(nic).and_then(|pf| scene.inventory.capabilities.get(&pf.bdf));
+    let mut page = sheet.page(Subject::Function(function.clone()), vantage, best_effort).knowing(known);
     let state = state(scene, nic, index);
     mac(scene, &function, settings, owner.is_some(), &state, &mut page);
     attributes(settings, &state, &mut page);

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt::Display};
 use penstock_model::{
     Guest, GuestKind, Outcome, Verdict,
     guest::Inside,
+    inventory::{Capabilities, Capability, Trial},
     verdict::{Subject, Vantage},
 };
 
@@ -33,6 +34,8 @@ pub struct Page<'a> {
     pub best_effort: &'a BTreeSet<String>,
     /// The attributes that nobody can see from here, as the model has it.
     pub hidden: Hidden,
+    /// What is known of the PF's driver.
+    pub known: Option<&'a Capabilities>,
 }
 
 /// Which attributes a guest hides, by the model's `inside`.
@@ -74,11 +77,35 @@ impl Sheet {
         vantage: Vantage,
         best_effort: &'a BTreeSet<String>,
     ) -> Page<'a> {
-        Page { sheet: self, subject, vantage, best_effort, hidden: Hidden::Nothing }
+        Page { sheet: self, subject, vantage, best_effort, hidden: Hidden::Nothing, known: None }
     }
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
+    /// The same page, with what is known of the PF's driver.
+    pub fn knowing(self, known: Option<&'a Capabilities>) -> Self {
+        Page { known, ..self }
+    }
+
+    /// What came of trying the driver with an attribute.
+    fn trials(&self, attribute: &str) -> impl Iterator<Item = &'a Trial> {
+        let capabilities: &[Capability] = match attribute {
+            "vlan" | "qos" => &[Capability::Vlan],
+            "vlan_proto" => &[Capability::Vlan, Capability::VlanProto],
+            "spoofchk" => &[Capability::Spoofchk],
+            "trust" => &[Capability::Trust],
+            "min_tx_rate" | "max_tx_rate" => &[Capability::Rate],
+            "link_state" => &[Capability::LinkState],
+            _ => &[],
+        };
+        let known = self.known;
+        capabilities.iter().filter_map(move |of| known?.trials.get(of))
+    }
+
+    /// Why the driver cannot have set an attribute, as it was seen to.
+    fn lack(&self, attribute: &str) -> Option<String> {
+        self.trials(attribute).find(|trial| trial.ability.is_lacking()).map(Trial::to_string)
+    }
     /// The same page of what the model hides.
     pub fn hiding(self, hidden: Hidden) -> Self {
         Page { hidden, ..self }
@@ -103,13 +130,20 @@ impl Page<'_> {
     pub fn compare<T: PartialEq + Display>(&mut self, attribute: &str, wanted: T, seen: Result<T, Blind>) {
         match seen {
             Ok(seen) if seen == wanted => self.put(attribute, wanted, seen, Outcome::Pass),
-            Ok(seen) => self.put(attribute, wanted, seen, Outcome::Fail),
+            Ok(seen) => match self.lack(attribute) {
+                Some(why) => {
+                    let seen = format!("{seen}; the driver was tried ({why})");
+                    self.put(attribute, wanted, seen, Outcome::Unsupported);
+                }
+                None => self.put(attribute, wanted, seen, Outcome::Fail),
+            },
             Err(blind) => self.blind(attribute, wanted, blind),
         }
     }
 
     /// As [`Page::compare`], for a value that the kernel reports as `default` also for a driver that knows nothing of
-    /// it. Where the model allows the attribute to be unsupported, that default counts as such.
+    /// it. Where the model allows the attribute to be unsupported, that default counts as such, unless the driver was seen to
+    /// have it.
     pub fn compare_defaulted<T: PartialEq + Display>(
         &mut self,
         attribute: &str,
@@ -118,7 +152,12 @@ impl Page<'_> {
         seen: Result<T, Blind>,
     ) {
         match seen {
-            Ok(seen) if seen != wanted && seen == default && self.best_effort.contains(attribute) => {
+            Ok(seen)
+                if seen != wanted
+                    && seen == default
+                    && self.best_effort.contains(attribute)
+                    && !self.trials(attribute).any(|trial| trial.ability.is_had()) =>
+            {
                 let seen =
                     format!("{seen}, which is also what Linux reports for a driver that has no such setting");
                 self.put(attribute, wanted, seen, Outcome::Unsupported);

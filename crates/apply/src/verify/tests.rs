@@ -348,6 +348,35 @@ fn what_the_model_calls_best_effort_may_be_unsupported_but_not_wrong() {
 }
 
 #[test]
+fn what_a_driver_was_seen_to_do_tells_unsupported_from_wrong() {
+    use penstock_model::inventory::{Ability, Capabilities, Capability, Trial};
+    let known = |world: &mut World, ability| {
+        let mut driver = Capabilities::default();
+        driver.learn(Capability::LinkState, Trial::new(ability));
+        world.inventory.capabilities =
+            world.inventory.pfs.iter().map(|pf| (pf.bdf, driver.clone())).collect();
+    };
+    let lenient = MODEL.replace("    vfs: 5\n", "    vfs: 5\n    best_effort: [link_state]\n");
+    for (model, ability, outcome) in [
+        (MODEL, Ability::Unsupported, "unsupported"),
+        (MODEL, Ability::Ignored, "unsupported"),
+        (MODEL, Ability::Untold, "fail"),
+        (MODEL, Ability::Kept, "fail"),
+        (&lenient, Ability::Unsupported, "unsupported"),
+        // Linux's default, but of a driver that has the setting: somebody changed it.
+        (&lenient, Ability::Kept, "fail"),
+        (&lenient, Ability::Accepted, "fail"),
+    ] {
+        let mut world = world_of(model);
+        known(&mut world, ability);
+        assert_eq!(world.not_passed(), Vec::<String>::new(), "a pass is what was seen");
+        world.vf(3).link_state = Some(LinkState::Auto);
+        assert_eq!(world.not_passed(), [format!("NET0#3 link_state: {outcome}")], "{ability}");
+        assert!(!world.verify().iter().all(Verdict::holds) || outcome == "unsupported");
+    }
+}
+
+#[test]
 fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
     let off = MODEL.replace("loopback: true", "loopback: false");
     let mut world = world_of(&off);

@@ -10,7 +10,7 @@ use penstock_apply::{
 };
 use penstock_host::{files::Lock, process};
 use penstock_model::GuestName;
-use penstock_plan::{Plan, Step, StepId};
+use penstock_plan::{Action, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -85,11 +85,16 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     // Before anything is looked at: what another run changes meanwhile would not be in the plan.
     let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     printer.doing("Looking at this machine");
-    let inventory = machine.inventory_for(&file.model)?;
+    let mut inventory = machine.inventory_for(&file.model)?;
     if arguments.persist {
         return persist::run(arguments, &machine, alone, &file, inventory, printer);
     }
     let plan = plan::make(&file, &inventory, printer)?;
+    let plan = if machine.probe_for(&plan, &mut inventory, printer)? {
+        plan::make(&file, &inventory, printer)?
+    } else {
+        plan
+    };
     for note in &plan.notes {
         printer.warn(note);
     }
@@ -156,6 +161,7 @@ pub fn conduct(
     drop(kept);
     let Narrator { reports: steps, undone, .. } = narrator;
     printer.done();
+    machine.learn(&plan, &steps, outcome.as_ref().err(), printer);
     let mut carried = Carried {
         plan,
         steps,
@@ -173,12 +179,25 @@ pub fn conduct(
     }
     printer.data(&carried, || in_words(&carried))?;
     match outcome {
+        Ok(_) if mode == Mode::Apply && lacks_required(&carried) => {
+            printer.warn("the driver cannot do all that the model requires; `best_effort` in the model does without it");
+            Ok(Status::DoesNotHold)
+        }
         Ok(_) => Ok(Status::Holds),
         Err(ApplyError::GuestsFailed { failures, left_out, not_undone, .. }) => {
             Ok(guests_failed(failures, &left_out, &not_undone, printer))
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Whether an attribute was passed over that the model requires.
+fn lacks_required(carried: &Carried) -> bool {
+    carried.steps.iter().any(|report| {
+        let step = carried.plan.steps.iter().find(|step| step.id == report.step);
+        let is_attribute = step.is_some_and(|step| matches!(step.action, Action::SetVfAttribute { .. }));
+        report.outcome == Ending::Unsupported && !report.best_effort && is_attribute
+    })
 }
 
 /// Each guest that failed, with why and what to do; then what that left out and left behind.

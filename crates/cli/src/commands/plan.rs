@@ -158,6 +158,10 @@ pub fn judge_steps(plan: &Plan, file: &ModelFile, inventory: &Inventory) -> Resu
 pub fn explain(error: PlanError, file: &ModelFile, printer: &mut Printer) -> Failure {
     match error {
         PlanError::Model(found) => model_file::explain(&found, &file.source, printer),
+        PlanError::Lacking(found) => {
+            let explained = model_file::explain(&found, &file.source, printer);
+            Failure { status: Status::DoesNotHold, ..explained }
+        }
         PlanError::Template(error) => {
             model_file::explain_generate(&GenerateError::Template(error), &file.source, printer)
         }

@@ -17,7 +17,14 @@ use crate::{
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let root = arguments.root.as_ref().map_or_else(Root::system, Root::at);
     let machine = Machine::at(root, settings);
-    let inventory = machine.inventory()?;
+    let mut inventory = machine.inventory()?;
+    if arguments.probe {
+        let _alone = machine.lock()?;
+        // What another run changed until the lock was ours would not be in it.
+        inventory = machine.inventory()?;
+        machine.probe_all(&mut inventory, printer)?;
+        printer.done();
+    }
     if !arguments.as_model {
         printer.data(&inventory, || inventory_table::table(&inventory))?;
         return Ok(Status::Holds);

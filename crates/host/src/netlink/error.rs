@@ -10,7 +10,7 @@ use crate::namespace::NamespaceError;
 /// A netlink request that failed. `attempt` reads like "set mac 02:00:00:00:01:04 of VF 3 through interface 7".
 #[derive(Debug, Error)]
 pub enum NetlinkError {
-    /// The driver or device cannot do this (`EOPNOTSUPP`).
+    /// The driver or device cannot do this (`EOPNOTSUPP`), or not with this tag protocol (`EPROTONOSUPPORT`).
     #[error("could not {attempt}: the driver does not support it{}", in_words(detail))]
     Unsupported {
         /// What was attempted, with which values.
@@ -81,7 +81,7 @@ impl NetlinkError {
     pub(super) fn answered(attempt: &str, errno: Errno, detail: Option<String>) -> NetlinkError {
         let attempt = attempt.to_owned();
         match errno {
-            Errno::EOPNOTSUPP => NetlinkError::Unsupported { attempt, detail },
+            Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => NetlinkError::Unsupported { attempt, detail },
             Errno::EPERM | Errno::EACCES => NetlinkError::NotPermitted { attempt, detail },
             Errno::ENODEV => NetlinkError::NoSuchInterface { attempt },
             _ => NetlinkError::Refused { attempt, errno, detail },

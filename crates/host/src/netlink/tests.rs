@@ -33,7 +33,7 @@ fn header(family: u8) -> Vec<u8> {
 }
 
 fn vf_bytes(attribute: VfAttribute) -> Vec<u8> {
-    bytes(&vf_request(7, VfIndex::new(3).unwrap(), &attribute))
+    bytes(&vf_request(7, &[(VfIndex::new(3).unwrap(), attribute)]))
 }
 
 /// The request as `ip link set dev PF vf 3 ...` lays it out (iproute2, `ip/iplink.c`, `iplink_parse_vf`): a list
@@ -49,6 +49,19 @@ fn a_mac_travels_in_32_octets() {
     value.extend([2, 0, 0, 0, 1, 4]);
     value.resize(36, 0);
     assert_eq!(vf_bytes(VfAttribute::Mac(mac)), expected(1, &value));
+}
+
+#[test]
+fn several_travel_as_one_list_in_their_order() {
+    let vf = |index| VfIndex::new(index).unwrap();
+    let wanted = [
+        (vf(3), VfAttribute::Trust(true)),
+        (vf(3), VfAttribute::Spoofchk(false)),
+        (vf(0), VfAttribute::Trust(false)),
+    ];
+    let one = |kind, vf, on| attribute(1, &attribute(kind, &words(&[vf, on])));
+    let list = [one(9, 3, 1), one(4, 3, 0), one(9, 0, 0)].concat();
+    assert_eq!(bytes(&vf_request(7, &wanted)), [header(0), attribute(22, &list)].concat());
 }
 
 #[test]
@@ -247,7 +260,7 @@ proptest! {
 
     #[test]
     fn a_vf_reads_back_as_it_was_written(vf in 0..=VfIndex::MAX, octets in any::<[u8; 6]>()) {
-        let request = vf_request(7, VfIndex::new(vf).unwrap(), &VfAttribute::Mac(Mac::new(octets)));
+        let request = vf_request(7, &[(VfIndex::new(vf).unwrap(), VfAttribute::Mac(Mac::new(octets)))]);
         let reading = read(&wire::request(16, 0, 1, &bytes(&request))).unwrap();
         prop_assert_eq!(reading.vfs.len(), 1);
         prop_assert_eq!(reading.vfs[0].0.get(), vf);

@@ -43,17 +43,31 @@ impl Netlink {
     /// Sets one attribute of a VF through its PF's interface `index`.
     pub fn set_vf(&mut self, index: u32, vf: VfIndex, attribute: &VfAttribute) -> Result<(), NetlinkError> {
         let attempt = format!("set {attribute} of VF {vf} through interface {index}");
-        self.set_link(&attempt, &vf_request(index, vf, attribute))
+        self.set_link(&attempt, &vf_request(index, &[(vf, *attribute)]))
+    }
+
+    /// Sets several attributes of VFs of one PF with one request, in this order. After an error it is not known which of them
+    /// it was: those before it are set, those after it are not (`do_setlink` stops there).
+    pub fn set_vfs(&mut self, index: u32, wanted: &[(VfIndex, VfAttribute)]) -> Result<(), NetlinkError> {
+        let attempt = format!("set {} attributes of VFs through interface {index}", wanted.len());
+        self.set_link(&attempt, &vf_request(index, wanted))
     }
 }
 
-/// The request that sets one attribute of a VF.
+/// The request that sets attributes of VFs.
 ///
 /// The VLAN always travels as `IFLA_VF_VLAN_LIST`: the kernel (4.9 and later) hands it and the older `IFLA_VF_VLAN` to
 /// one and the same driver function, so there is nothing to fall back to.
-pub(super) fn vf_request(index: u32, vf: VfIndex, attribute: &VfAttribute) -> LinkMessage {
+pub(super) fn vf_request(index: u32, wanted: &[(VfIndex, VfAttribute)]) -> LinkMessage {
+    let infos = wanted.iter().map(|(vf, attribute)| LinkVfInfo(vec![vf_info(*vf, attribute)]));
+    let mut body = change(index);
+    body.attributes.push(LinkAttribute::VfInfoList(infos.collect()));
+    body
+}
+
+fn vf_info(vf: VfIndex, attribute: &VfAttribute) -> VfInfo {
     let vf = u32::from(vf.get());
-    let info = match attribute {
+    match attribute {
         VfAttribute::Mac(mac) => VfInfo::Mac(VfInfoMac::new(vf, &mac.octets())),
         VfAttribute::Vlan { id, qos, protocol } => VfInfo::VlanList(vec![VfVlan::Info(VfVlanInfo::new(
             vf,
@@ -75,10 +89,7 @@ pub(super) fn vf_request(index: u32, vf: VfIndex, attribute: &VfAttribute) -> Li
                 LinkState::Disable => VfLinkState::Disable,
             },
         )),
-    };
-    let mut body = change(index);
-    body.attributes.push(LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]));
-    body
+    }
 }
 
 /// What a link message says of the PF's VFs.

@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf, Inventory, VfIndex,
-    inventory::{INVENTORY_VERSION, Manager, SwitchMode, VfState},
+    inventory::{Capabilities, INVENTORY_VERSION, Manager, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Netlink, Root, chain, managers};
+use crate::{InterfaceReport, Netlink, Root, chain, driver, managers};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -94,7 +94,16 @@ fn told(root: &Root, manager: Manager, reader: &mut Reader<'_>) -> BTreeMap<Bdf,
 pub fn scan_system() -> Inventory {
     let root = Root::system();
     match Netlink::open() {
-        Ok(mut netlink) => scan(&root, Some(&mut netlink)),
+        Ok(mut netlink) => {
+            let mut inventory = scan(&root, Some(&mut netlink));
+            let pfs = inventory.pfs.iter().filter(|pf| pf.sriov.is_some());
+            let identified = pfs.filter_map(|pf| {
+                let of = driver::identity_of(pf, &inventory.kernel.release)?;
+                Some((pf.bdf, Capabilities { of, ..Capabilities::default() }))
+            });
+            inventory.capabilities = identified.collect();
+            inventory
+        }
         Err(error) => {
             let mut inventory = scan(&root, None);
             inventory.unknown.insert(0, chain(&error));

@@ -5,6 +5,7 @@
 
 mod causes;
 mod definition;
+mod excuse;
 mod external;
 mod machine;
 mod result;

@@ -10,6 +10,7 @@ use penstock_model::{
 use super::{
     Finding,
     definition::defined,
+    excuse::excused,
     external,
     machine::{Machine, has_attribute, reports_attributes},
     rules::{VFIO, bound_for_network},
@@ -216,7 +217,8 @@ impl Judge<'_> {
                 continue;
             }
             for attribute in settings.attributes() {
-                if !present.attributes.as_ref().is_some_and(|state| has_attribute(state, &attribute)) {
+                let has = present.attributes.as_ref().is_some_and(|state| has_attribute(state, &attribute));
+                if !has && !excused(self.model, self.inventory, pf.bdf, name, index, &attribute) {
                     wrong.push(format!("{name}#{index} does not have {attribute}"));
                 }
             }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex, inventory::Pf};
 
 use super::{
+    excuse::excused,
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
     step::{is_vm, loses},
 };
@@ -243,7 +244,9 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
         for ((index, settings), seat) in model.vfs(name).zip(seats) {
             let mut settings = settings.clone();
             settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
-            all.insert(seat.bdf, settings.attributes());
+            let mut attributes = settings.attributes();
+            attributes.retain(|attribute| !excused(model, inventory, pf.bdf, name, index, attribute));
+            all.insert(seat.bdf, attributes);
         }
     }
     all

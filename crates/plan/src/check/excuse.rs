@@ -1,0 +1,24 @@
+//! What the model wants where it can be had.
+
+use penstock_model::{Bdf, FunctionName, Inventory, Model, NicName, VfAttribute, VfIndex};
+
+/// Whether the model lets an attribute go that the driver of `pf` was seen not to set. A MAC is never let go.
+pub fn excused(
+    model: &Model,
+    inventory: &Inventory,
+    pf: Bdf,
+    nic: &NicName,
+    index: VfIndex,
+    attribute: &VfAttribute,
+) -> bool {
+    let seen = inventory.capabilities.get(&pf);
+    if matches!(attribute, VfAttribute::Mac(_)) || seen.is_none_or(|seen| seen.lack_of(attribute).is_none()) {
+        return false;
+    }
+    let name = FunctionName { nic: nic.clone(), vf: Some(index) };
+    let allowed = match model.owner(&name) {
+        Some((_, function)) => &function.best_effort,
+        None => &model.nics[nic].best_effort,
+    };
+    attribute.kind().keys().iter().any(|key| allowed.contains(*key))
+}
