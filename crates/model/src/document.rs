@@ -385,6 +385,9 @@ pub(crate) struct FunctionDocument {
     pub ingress_rate: Option<TxRate>,
     /// Attributes of the function that may turn out unsupported; the NIC's are added.
     pub best_effort: Vec<String>,
+    /// Attributes that this function must have all the same, of those that are best effort for its NIC. What nothing is said of
+    /// is required anyway.
+    pub required: Vec<String>,
 }
 
 impl FunctionDocument {

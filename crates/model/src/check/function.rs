@@ -38,7 +38,18 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         }
         check_form(owned, subject.messages);
         check_settings(owned, subject.messages);
-        nic::check_best_effort(&owned.written.best_effort, &owned.path, subject.messages);
+        let (best_effort, required) = (&owned.written.best_effort, &owned.written.required);
+        nic::check_words("best_effort", best_effort, &owned.path, subject.messages);
+        nic::check_words("required", required, &owned.path, subject.messages);
+        if let Some(word) = best_effort.iter().find(|word| required.contains(word)) {
+            let text = format!("{} is to be best effort and required at once", crate::tree::shown(word));
+            let related = owned.path.join("best_effort");
+            subject.messages.push(
+                Diagnostic::error(owned.path.join("required"), text)
+                    .with_related(related, "best effort here")
+                    .with_hint("what is not best effort is required without being named"),
+            );
+        }
     }
     check_pfs(subject);
 }

@@ -268,8 +268,9 @@ fn build_function(
     let addresses = addresses(&path, &written.address, &written.addresses);
     let interface =
         written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
-    let best_effort =
-        written.best_effort.iter().chain(nic.into_iter().flat_map(|nic| &nic.best_effort)).cloned().collect();
+    let of_nic = nic.into_iter().flat_map(|nic| &nic.best_effort);
+    let of_nic = of_nic.filter(|word| !written.required.contains(word));
+    let best_effort = written.best_effort.iter().chain(of_nic).cloned().collect();
     Some(Owned {
         guest: guest.clone(),
         kind,

@@ -10,7 +10,7 @@ use crate::{
     vf::VfSettings,
 };
 
-/// What `best_effort` may name: the keys that a driver or device may not know how to carry out, and what `verify`
+/// What `best_effort` and `required` may name: the keys that a driver or device may not know how to carry out, and what `verify`
 /// looks at besides.
 const BEST_EFFORT: [&str; 16] = [
     "mac",
@@ -76,7 +76,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 .with_hint("it is the last digit of the PF's PCI address"),
             );
         }
-        check_best_effort(&nic.best_effort, &path, messages);
+        check_words("best_effort", &nic.best_effort, &path, messages);
         check_defaults(&nic.vf_defaults, &path.join("defaults"), messages);
     }
     let nics = || model.nics.iter();
@@ -132,8 +132,9 @@ fn same<'a, T: Hash + Eq + ToString>(
     }
 }
 
-/// `words` are those of the entry at `path`.
-pub(super) fn check_best_effort<'a>(
+/// `words` are those that the entry at `path` has under `key`.
+pub(super) fn check_words<'a>(
+    key: &str,
     words: impl IntoIterator<Item = &'a String>,
     path: &Path,
     messages: &mut Vec<Diagnostic>,
@@ -147,9 +148,8 @@ pub(super) fn check_best_effort<'a>(
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("what may stand here: {}", BEST_EFFORT.join(", ")),
             };
-            let text =
-                format!("`best_effort` names the attribute {}, which is none", crate::tree::shown(word));
-            messages.push(Diagnostic::error(path.join("best_effort"), text).with_hint(hint));
+            let text = format!("`{key}` names the attribute {}, which is none", crate::tree::shown(word));
+            messages.push(Diagnostic::error(path.join(key), text).with_hint(hint));
         }
     }
 }
