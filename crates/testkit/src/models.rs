@@ -151,7 +151,7 @@ pub fn settled(mut scanned: Inventory, guests: u16) -> Inventory {
     }
     for guest in 0..guests {
         let own = functions.iter().skip(usize::from(guest)).step_by(usize::from(guests)).copied().collect();
-        let found = FoundGuest { running: true, suspended: false, functions: own };
+        let found = FoundGuest { running: true, functions: own, ..FoundGuest::default() };
         scanned.guests.insert(format!("guest-{guest}").parse().expect("a short name"), found);
     }
     scanned
