@@ -40,7 +40,7 @@ fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     let turn_on = turn_on_iommu(&planner.inventory.cpus.model);
     planner.lack(
         format!("{who}, and this machine has no IOMMU that is on"),
-        format!("{turn_on}, and reboot; a container needs none"),
+        format!("{turn_on}, and reboot (`penstock apply --persist` sets what the kernel needs); a container needs none"),
     );
 }
 
