@@ -307,6 +307,15 @@ pub struct Verify {
     /// How long a link may take to come up, and a frame to arrive, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub patience: u64,
+    /// Go on looking, and say at once what changes; sends no frames (docs/watch.md)
+    #[arg(long)]
+    pub watch: bool,
+    /// Watch for so long: 30s, 12h
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "watch")]
+    pub lasting: Option<Duration>,
+    /// Watch until the first change
+    #[arg(long, requires = "watch")]
+    pub until_change: bool,
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,

@@ -60,12 +60,18 @@ impl Machine {
             inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
             return Ok(inventory);
         }
-        let mut inventory = penstock_host::scan::scan_system();
+        let mut inventory = self.functions()?;
         inventory.lifelines = Some(lifelines_here(&Started {
             ssh_connection: env::var("SSH_CONNECTION").ok(),
             process: Some(process::id()),
         }));
         inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
+        Ok(inventory)
+    }
+
+    /// The inventory of the machine that Penstock runs on, but for what its life hangs on.
+    pub fn functions(&self) -> Result<Inventory, Failure> {
+        let mut inventory = penstock_host::scan::scan_system();
         inventory.guests = self.guests().found().map_err(of_guests)?;
         self.find_lent_pfs(&mut inventory);
         self.find_own_overrides(&mut inventory);
@@ -126,6 +132,14 @@ impl Machine {
 
     /// Where each of the model's guests can be looked into.
     pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
+        self.places_of(model.guests.keys())
+    }
+
+    /// Where each of these guests can be looked into.
+    pub fn places_of<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a GuestName>,
+    ) -> BTreeMap<GuestName, GuestPlace> {
         let guests = self.guests();
         let status = guests.status();
         let place = |name: &GuestName| match (guests.place(name), &status) {
@@ -133,7 +147,7 @@ impl Machine {
             (Err(_), Err(unseen)) => GuestPlace::Unseen(unseen.to_string()),
             (Err(why), Ok(status)) => closed(why, status.get(name)),
         };
-        model.guests.keys().map(|name| (name.clone(), place(name))).collect()
+        names.into_iter().map(|name| (name.clone(), place(name))).collect()
     }
 
     /// What the limits, pins, rates and devices of the model's containers turn out to be.

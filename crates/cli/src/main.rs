@@ -24,6 +24,7 @@ mod rehearsal;
 mod remote;
 mod run_directory;
 mod settings;
+mod watching;
 
 use std::process::ExitCode;
 

@@ -74,6 +74,24 @@ impl Printer {
         }
     }
 
+    /// One line of data of many: as JSON where that was asked for, else as text. `false` when its reader went away.
+    pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
+        self.done();
+        let mut out = match self.json {
+            true => serde_json::to_string(value).map_err(|error| Failure::new(Status::Missing, error))?,
+            false => text(),
+        };
+        if out.is_empty() {
+            return Ok(true);
+        }
+        out.push('\n');
+        match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::new(Status::Missing, error)),
+            Ok(()) => Ok(true),
+        }
+    }
+
     /// A line of conversation.
     pub fn say(&mut self, line: impl AsRef<str>) {
         if self.quiet {

@@ -14,6 +14,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat,
 };
 use thiserror::Error;
 
@@ -334,6 +335,12 @@ pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
     on("ask for the free space of", path, stat).map(|stat| stat.blocks_available() * stat.fragment_size())
 }
 
+/// What changes whenever a file is written or replaced; `None` where there is none to be seen.
+pub fn stamp(path: impl AsRef<Path>) -> Option<(u64, i64, i64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
+}
+
 /// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies.
 #[derive(Debug)]
 pub struct Lock(Flock<File>);
@@ -350,6 +357,25 @@ impl Lock {
         let missing =
             || FileError { attempt: "lock", path: path.to_owned(), source: io::Error::other("it is held") };
         Lock::take(path, FlockArg::LockExclusive)?.ok_or_else(missing)
+    }
+
+    /// The process that holds the lock on `path`, as the kernel lists it (`/proc/locks`, proc(5)): the lock itself is not
+    /// touched, so that nobody who takes it meanwhile is kept from it. 0 where the process is not to be seen from here.
+    /// `noted` is the process that the file names as its holder: some file systems list another device than they show.
+    pub fn holder(path: impl AsRef<Path>, noted: Option<u32>) -> Option<u32> {
+        let metadata = fs::metadata(path).ok()?;
+        let (major, minor) = (stat::major(metadata.dev()), stat::minor(metadata.dev()));
+        let device = format!("{major:02x}:{minor:02x}");
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| {
+            // `1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF`; a line with `->` waits.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [_, "FLOCK", _, "WRITE", process, file, ..] = words[..] else { return None };
+            let (on, inode) = file.rsplit_once(':')?;
+            let process = process.parse().unwrap_or(0);
+            let held = inode.parse() == Ok(metadata.ino()) && (on == device || Some(process) == noted);
+            held.then_some(process)
+        })
     }
 
     /// Writes into the locked file who holds it, for others to read.

@@ -13,6 +13,7 @@
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
+//! - [`ears`] and [`uevent`]: what the kernel tells by itself, of namespaces, devices and processes.
 //! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
@@ -25,6 +26,7 @@ pub mod cpio;
 pub mod datagrams;
 pub mod device;
 pub mod driver;
+pub mod ears;
 pub mod files;
 pub mod follow;
 pub mod frames;
@@ -44,6 +46,7 @@ pub mod scan;
 pub mod scratch;
 pub mod terminal;
 pub mod threads;
+pub mod uevent;
 
 pub use cause::chain;
 pub use here::Here;

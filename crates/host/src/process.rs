@@ -475,6 +475,12 @@ fn executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
 }
 
+/// The processor time that this process has used, all of its threads together.
+pub fn cpu_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+}
+
 /// The most memory that Penstock has had resident so far, in bytes (`VmHWM` in `/proc/self/status`); `None` where the
 /// kernel does not tell.
 pub fn peak_memory() -> Option<u64> {

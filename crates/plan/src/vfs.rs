@@ -80,13 +80,21 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
         .collect();
     let who = vf_name(nic.name, vf.index);
     if let Some(guest) = planner.user(vf.found.bdf) {
-        if !missing.is_empty() && (state.is_some() || vf.owner == Some(guest)) {
-            let texts: Vec<String> = missing.iter().map(VfAttribute::to_string).collect();
+        // What the PF's driver does for the VF can be put right under a guest that is to have it; another MAC would only be
+        // seen once the VF's driver is bound anew.
+        let live = |attribute: &VfAttribute| {
+            let known = state.and_then(|state| reported(state, attribute)).is_some();
+            known && vf.owner == Some(guest) && !matches!(attribute, VfAttribute::Mac(_))
+        };
+        let (live, left): (Vec<VfAttribute>, Vec<VfAttribute>) = missing.into_iter().partition(live);
+        if !left.is_empty() && (state.is_some() || vf.owner == Some(guest)) {
+            let texts: Vec<String> = left.iter().map(VfAttribute::to_string).collect();
             planner.note(format!(
                 "{who} is left as it is while guest {guest} runs with it; still to set: {}",
                 texts.join(", ")
             ));
         }
+        set(planner, nic, vf, state, live);
         return;
     }
     if missing.is_empty() && !stale(vf, present) {
@@ -96,7 +104,22 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
     if let Some(driver) = &driver {
         unbind(planner, nic, vf, driver, format!("a bound {driver} would not see what is set for {who}"));
     }
-    for attribute in missing {
+    set(planner, nic, vf, state, missing);
+    if let (Some(driver), None) = (driver, vf.owner) {
+        bind(planner, nic, vf, &driver, format!("{who} had it before; no guest owns it"));
+    }
+}
+
+/// Sets these attributes of a VF, which is reported as `state`.
+fn set(
+    planner: &mut Planner<'_>,
+    nic: &WantedNic<'_>,
+    vf: &WantedVf<'_>,
+    state: Option<&VfState>,
+    attributes: Vec<VfAttribute>,
+) {
+    let who = vf_name(nic.name, vf.index);
+    for attribute in attributes {
         let why = match (vf.owner, attribute, vf.derived) {
             (Some(guest), VfAttribute::Mac(_), true) => {
                 format!("{who} belongs to {guest}; its MAC is derived from {}'s", nic.name)
@@ -119,9 +142,6 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
             )
             .best_effort(vf.may_fail(&attribute)),
         );
-    }
-    if let (Some(driver), None) = (driver, vf.owner) {
-        bind(planner, nic, vf, &driver, format!("{who} had it before; no guest owns it"));
     }
 }
 

@@ -3,10 +3,7 @@
 //! Nothing here is shared with the code that applies a plan: not what it remembers, and not its way of finding things.
 //! A verdict is a pass only for what was seen; what could not be looked at is `unknown`, never left out.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
 use penstock_host::{
@@ -14,10 +11,11 @@ use penstock_host::{
     frames::{Asked, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{
-    Bdf, FunctionName, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
+    Bdf, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
     inventory::{SwitchMode, VfState},
 };
 
+pub mod drift;
 mod expectation;
 mod guest;
 mod kernel;
@@ -27,12 +25,14 @@ mod questions;
 mod reach;
 mod sample;
 mod scene;
+mod scope;
 mod sheet;
 mod stations;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
 pub use placement::placement;
+pub use scope::{Scope, function_at};
 pub use stations::{Across, Crossing, Post, Remote};
 
 /// Where a guest can be looked into.
@@ -104,16 +104,10 @@ pub fn verify(
     eyes: &mut dyn Eyes,
     patience: Duration,
 ) -> Vec<Verdict> {
-    let network = Network::of(model);
-    let endpoints = reach::functions(model);
-    let paths = reach::paths(&network, &endpoints);
-    let reached: BTreeSet<&FunctionName> = paths
-        .tried
-        .iter()
-        .filter(|path| path.expectation == Expectation::Arrives)
-        .flat_map(|path| [&path.from, &path.to])
-        .collect();
-    let scene = scene::Scene::look(model, inventory, nics, places, eyes, &reached, patience);
+    let paths = paths(model);
+    let reached = paths.reached();
+    let whole = Scope::whole(model);
+    let scene = scene::Scene::look(model, inventory, nics, places, eyes, &whole, &reached, patience);
 
     let mut sheet = sheet::Sheet::default();
     for name in model.nics.keys() {
@@ -124,6 +118,51 @@ pub fn verify(
     }
     reach::judge(&scene, &paths, eyes, patience, &mut sheet);
     sheet.verdicts
+}
+
+/// A part of a model that is judged as one, whatever becomes of the others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A NIC: its PF where that is the host's, and what the PF's driver keeps for the VFs.
+    Nic(NicName),
+    /// A guest: whether it runs, and its functions.
+    Guest(GuestName),
+    /// What is judged of the machine as a whole.
+    Rest,
+}
+
+/// Compares the NICs and guests in `scope` with a machine as [`verify`] does, but for whether frames pass, and the embedded
+/// switch's mode where only frames tell it. Nothing is sent.
+#[expect(clippy::too_many_arguments, reason = "as verify, and of what")]
+pub fn attributes(
+    model: &Model,
+    inventory: &Inventory,
+    nics: &IndexMap<NicName, Bdf>,
+    places: &BTreeMap<GuestName, GuestPlace>,
+    eyes: &mut dyn Eyes,
+    scope: &Scope,
+    patience: Duration,
+) -> Vec<(Part, Vec<Verdict>)> {
+    let paths = paths(model);
+    let reached = paths.reached();
+    let scene = scene::Scene::look(model, inventory, nics, places, eyes, scope, &reached, patience);
+    let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
+        let mut sheet = sheet::Sheet::default();
+        nic::judge(&scene, name, &reached, &mut sheet);
+        reach::reported(&scene, name, &mut sheet);
+        (Part::Nic(name.clone()), sheet.verdicts)
+    });
+    let of_guests = model.guests.keys().filter(|name| scope.guests.contains(*name)).map(|name| {
+        let mut sheet = sheet::Sheet::default();
+        guest::judge(&scene, name, &reached, &mut sheet);
+        (Part::Guest(name.clone()), sheet.verdicts)
+    });
+    of_nics.chain(of_guests).collect()
+}
+
+/// The paths that are tried of a model.
+fn paths(model: &Model) -> reach::Paths {
+    reach::paths(&Network::of(model), &reach::functions(model))
 }
 
 #[cfg(test)]

@@ -50,6 +50,14 @@ pub struct Paths {
     pub judged: usize,
 }
 
+impl Paths {
+    /// The functions that frames are to arrive at, or to come from.
+    pub fn reached(&self) -> BTreeSet<&FunctionName> {
+        let arriving = self.tried.iter().filter(|path| path.expectation == Expectation::Arrives);
+        arriving.flat_map(|path| [&path.from, &path.to]).collect()
+    }
+}
+
 /// Chooses the paths to try.
 pub fn paths(network: &Network, functions: &BTreeSet<FunctionName>) -> Paths {
     let functions: Vec<&FunctionName> = functions.iter().collect();
@@ -421,14 +429,21 @@ fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Option<bool> {
     }
 }
 
+/// Judges loopback where the driver reports it; says whether it does, or nothing is wanted.
+pub fn reported(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) -> bool {
+    let nic = &scene.model.nics[name];
+    let Some(wanted) = nic.loopback else { return true };
+    let Some(reported) = reported_loopback(scene, name) else { return false };
+    let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
+    page.compare("loopback", on(wanted), Ok(on(reported)));
+    true
+}
+
 /// Loopback as the driver reports it; where it does not, as the frames inside the NIC prove it.
 fn loopback(scene: &Scene<'_>, name: &NicName, paths: &Paths, trials: &[Trial], sheet: &mut Sheet) {
     let nic = &scene.model.nics[name];
-    let Some(wanted) = nic.loopback else { return };
-    let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
-    if let Some(reported) = reported_loopback(scene, name) {
-        return page.compare("loopback", on(wanted), Ok(on(reported)));
-    }
+    let Some(wanted) = nic.loopback.filter(|_| !reported(scene, name, sheet)) else { return };
+    let page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
     let inside: Vec<_> = paths
         .tried
         .iter()

@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
-use super::{Eyes, GuestPlace, PfSight, sheet::Blind};
+use super::{Eyes, GuestPlace, PfSight, Scope, sheet::Blind};
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -68,13 +68,15 @@ impl Dark {
 const INTERVAL: Duration = Duration::from_millis(50);
 
 impl<'a> Scene<'a> {
-    /// Looks everywhere, until those of `reached` that are up have a carrier or `patience` is over.
+    /// Looks at all that `scope` needs, until those of `reached` in it that are up have a carrier or `patience` is over.
+    #[expect(clippy::too_many_arguments, reason = "all that can be looked at, and how")]
     pub fn look(
         model: &'a Model,
         inventory: &'a Inventory,
         nics: &'a IndexMap<NicName, Bdf>,
         places: &'a BTreeMap<GuestName, GuestPlace>,
         eyes: &mut dyn Eyes,
+        scope: &Scope,
         reached: &BTreeSet<&FunctionName>,
         patience: Duration,
     ) -> Scene<'a> {
@@ -96,10 +98,18 @@ impl<'a> Scene<'a> {
             behind: BTreeMap::new(),
             sights: BTreeMap::new(),
         };
-        scene.find_functions(eyes);
+        let of_guests = |name: &&GuestName| scope.guests.contains(*name) || owns_pf(model, name, scope);
+        let guests: BTreeSet<&GuestName> = model.guests.keys().filter(of_guests).collect();
+        let functions = guests.iter().flat_map(|name| &model.guests[*name].functions);
+        let of_functions: BTreeSet<&NicName> = functions.map(|function| &function.name.nic).collect();
+        for name in model.nics.keys() {
+            if scope.nics.contains(name) || of_functions.contains(name) {
+                scene.find_functions(name, eyes);
+            }
+        }
         let began = Instant::now();
         scene.look_at_host(eyes);
-        scene.look_at_guests(model.guests.keys().collect(), eyes);
+        scene.look_at_guests(guests, eyes);
         loop {
             let coming_up = |function: &&&FunctionName| {
                 scene
@@ -117,7 +127,7 @@ impl<'a> Scene<'a> {
             }
             scene.look_at_guests(functions.iter().filter_map(owner).collect(), eyes);
         }
-        for name in model.nics.keys() {
+        for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
             let seen = match (scene.home(&pf), scene.interface(&pf)) {
                 (Ok(home), Ok(report)) => match &home.namespace {
@@ -132,17 +142,15 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    fn find_functions(&mut self, eyes: &mut dyn Eyes) {
-        for name in self.model.nics.keys() {
-            let Some(pf) = self.nics.get(name) else { continue };
-            self.addresses.insert(pf_of(name), *pf);
-            match eyes.virtual_functions(*pf) {
-                Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
-                    let vf = FunctionName { nic: name.clone(), vf: Some(index) };
-                    (vf, bdf)
-                })),
-                Err(why) => drop(self.unlisted.insert(name, why)),
-            }
+    fn find_functions(&mut self, name: &'a NicName, eyes: &mut dyn Eyes) {
+        let Some(pf) = self.nics.get(name) else { return };
+        self.addresses.insert(pf_of(name), *pf);
+        match eyes.virtual_functions(*pf) {
+            Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
+                let vf = FunctionName { nic: name.clone(), vf: Some(index) };
+                (vf, bdf)
+            })),
+            Err(why) => drop(self.unlisted.insert(name, why)),
         }
     }
 
@@ -307,6 +315,12 @@ fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Dark>
         Some(GuestPlace::Unseen(why)) => Err(Dark::Unseen(why.clone())),
         None => Err(Dark::Unseen("nobody looked".to_owned())),
     }
+}
+
+/// Whether a guest owns the PF of a NIC in `scope`.
+fn owns_pf(model: &Model, guest: &GuestName, scope: &Scope) -> bool {
+    let functions = &model.guests[guest].functions;
+    functions.iter().any(|function| function.name.vf.is_none() && scope.nics.contains(&function.name.nic))
 }
 
 /// The PF of a NIC as a function.

@@ -1,5 +1,7 @@
+use std::collections::BTreeSet;
+
 use penstock_model::{
-    LinkState, Outcome, TxRate, VlanId, VlanQos,
+    FunctionName, LinkState, Outcome, TxRate, VlanId, VlanQos,
     verdict::{Subject, Vantage},
 };
 

@@ -16,6 +16,7 @@ use crate::{
     persisted,
     printer::Printer,
     settings::Settings,
+    watching,
 };
 
 /// What `--json` prints.
@@ -29,6 +30,9 @@ pub struct Verified {
 
 /// Looks at everything that the model asks for, and says what was seen.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    if arguments.watch {
+        return watching::run(arguments, settings, printer);
+    }
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     let patience = Duration::from_millis(arguments.patience);
@@ -85,13 +89,25 @@ fn compare(
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
-    verdicts.extend(machine.limits(&file.model));
-    verdicts.extend(machine.placement(&file.model, &inventory));
-    let found = Found { inventory: &inventory, nics: &nics };
-    let generated = generate::verdicts(&file.model, found, |path| machine.generated(path));
+    verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
+    Ok(Seen { inventory, nics, places, verdicts })
+}
+
+/// Looks at what is neither a NIC nor a guest's function: limits, placement, generated files.
+pub fn beside(
+    file: &ModelFile,
+    machine: &Machine,
+    inventory: &Inventory,
+    nics: &IndexMap<NicName, Bdf>,
+    printer: &mut Printer,
+) -> Result<Vec<Verdict>, Failure> {
+    let mut verdicts = machine.limits(&file.model);
+    verdicts.extend(machine.placement(&file.model, inventory));
+    let generated =
+        generate::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
     verdicts.extend(persisted::verdicts(machine, file)?);
-    Ok(Seen { inventory, nics, places, verdicts })
+    Ok(verdicts)
 }
 
 /// Every verdict that does not hold in full, then the count of each outcome.

@@ -85,6 +85,22 @@ impl Machine {
             .hint("wait for it to end, then try again; `penstock status` says how far it is"))
     }
 
+    /// Who changes it now, in words, if anybody does. The lock is not touched.
+    pub fn changed_by(&self) -> Option<String> {
+        let path = self.state.join("lock");
+        let noted = files::read(&path).ok().and_then(|text| serde_json::from_slice::<Who>(&text).ok());
+        let id = Lock::holder(&path, noted.as_ref().map(|who| who.process.id))?;
+        Some(match noted.filter(|who| who.process.is_alive()) {
+            Some(who) => who.to_string(),
+            None => format!("process {id}"),
+        })
+    }
+
+    /// What is another one after each time that the machine's lock was taken.
+    pub fn changes(&self) -> impl PartialEq + use<> {
+        files::stamp(self.state.join("lock"))
+    }
+
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
     pub fn begin(
         &self,

@@ -24,7 +24,8 @@ pub(super) const LINK_HEADER: usize = 16;
 const ARPHRD_ETHER: u16 = 1;
 const IFLA_PHYS_PORT_NAME: u16 = 38;
 const IFLA_PERM_ADDRESS: u16 = 54;
-const IFLA_PARENT_DEV_NAME: u16 = 56;
+/// `IFLA_PARENT_DEV_NAME`.
+pub(super) const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_INFO_KIND: u16 = 1;
 
 impl Netlink {

@@ -6,6 +6,8 @@
 mod address;
 mod error;
 mod ethtool;
+mod events;
+mod glance;
 mod link;
 mod route;
 mod socket;
@@ -26,13 +28,13 @@ use penstock_model::{
 
 pub use self::{
     error::NetlinkError,
+    events::{LinkEvents, Touched},
+    glance::VfGlance,
     route::Route,
     wait::{wait_for_interface, wait_for_udev},
 };
-use self::{
-    ethtool::Ethtool,
-    socket::{Conversation, socket_error},
-};
+use self::{ethtool::Ethtool, socket::socket_error};
+pub(crate) use self::{socket::Conversation, wait::lost_events};
 use crate::{InterfaceReport, namespace::within};
 
 /// All that the messages of a datagram say, read as [`Netlink`]'s calls read the answers to theirs.

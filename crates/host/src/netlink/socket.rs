@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     thread,
     time::{Duration, Instant},
 };
@@ -13,10 +13,14 @@ use nix::{
     errno::Errno,
     libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{
+        setsockopt,
+        sockopt::{RcvBuf, RcvBufForce},
+    },
 };
 
 use super::{
-    NetlinkError,
+    NetlinkError, lost_events,
     wire::{self, Message},
 };
 
@@ -29,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Conversation {
     socket: netlink_sys::Socket,
     sequence: u32,
+    /// Events are being lost: those that come until its queue is empty.
+    overrun: bool,
 }
 
 impl Conversation {
@@ -41,7 +47,7 @@ impl Conversation {
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Conversation { socket, sequence: 0 })
+        Ok(Conversation { socket, sequence: 0, overrun: false })
     }
 
     /// Asks for one thing or sets one; `each` sees every message of the answer.
@@ -128,9 +134,37 @@ impl Conversation {
         }
     }
 
+    /// Lets so many bytes of what was not read yet wait, as far as the system lets.
+    pub fn hold(&mut self, bytes: usize) {
+        // Root may have more than the system's limit; everybody may have that.
+        if setsockopt(&self.socket, RcvBufForce, &bytes).is_err() {
+            let _ = setsockopt(&self.socket, RcvBuf, &bytes);
+        }
+    }
+
     /// Joins or leaves a multicast group, whose events come with [`Conversation::receive`].
     pub fn listen(&mut self, group: u32, on: bool) -> io::Result<()> {
         if on { self.socket.add_membership(group) } else { self.socket.drop_membership(group) }
+    }
+
+    /// Gives every datagram that has come to `each`, at most `most`; says whether some were lost. Until its queue is empty,
+    /// the kernel keeps dropping events of a socket that overflowed, and says so only once (`net/netlink/af_netlink.c`,
+    /// `netlink_overrun`): so long, this says it each time.
+    pub fn drain(
+        &mut self,
+        attempt: &str,
+        most: usize,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<bool, NetlinkError> {
+        for _ in 0..most {
+            match self.receive(attempt, Instant::now()) {
+                Ok(None) => return Ok(std::mem::take(&mut self.overrun)),
+                Ok(Some(datagram)) => each(&datagram),
+                Err(error) if lost_events(&error) => self.overrun = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.overrun)
     }
 
     /// The next datagram; `None` when none comes until `deadline`.
@@ -159,6 +193,12 @@ impl Conversation {
             self.socket.recv(&mut bytes, libc::MSG_DONTWAIT).map_err(fail)?;
             return Ok(Some(bytes));
         }
+    }
+}
+
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -47,18 +47,9 @@ impl Netlink {
         })
     }
 
-    /// Reads all events that have come and forgets them. Until its queue is empty, the kernel keeps dropping events of
-    /// a socket that overflowed, and says so only once (`net/netlink/af_netlink.c`, `netlink_overrun`): so only what
-    /// is looked at after this is sure to be whole.
+    /// Reads all events that have come and forgets them: only what is looked at after this is sure to be whole.
     fn discard_events(&mut self, attempt: &str) -> Result<(), NetlinkError> {
-        loop {
-            match self.events.receive(attempt, Instant::now()) {
-                Ok(None) => return Ok(()),
-                Ok(Some(_)) => {}
-                Err(error) if lost_events(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.events.drain(attempt, usize::MAX, |_| {}).map(drop)
     }
 
     fn look_until<T>(
@@ -94,7 +85,8 @@ impl Netlink {
     }
 }
 
-fn lost_events(error: &NetlinkError) -> bool {
+/// Whether more came than the socket could keep.
+pub fn lost_events(error: &NetlinkError) -> bool {
     matches!(error, NetlinkError::Socket { source, .. } if source.raw_os_error() == Some(libc::ENOBUFS))
 }
 

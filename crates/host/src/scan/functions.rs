@@ -49,6 +49,16 @@ impl Function {
     }
 }
 
+/// The function at an address, if it is there.
+pub(super) fn at(bdf: Bdf, reader: &mut Reader<'_>) -> Option<Function> {
+    let directory = Function::directory_of(bdf);
+    if !reader.exists(&directory) {
+        return None;
+    }
+    let class = reader.hexadecimal(&format!("{directory}/class"), true)?;
+    Some(Function { bdf, directory, class })
+}
+
 /// Every PCI function that is no VF, by address.
 pub(super) fn find(reader: &mut Reader<'_>) -> Vec<Function> {
     if !reader.exists(DEVICES) {
@@ -90,7 +100,7 @@ pub(super) fn pfs(
     ethernet.map(|function| pf(function, slots, room, reader, interfaces)).collect()
 }
 
-fn pf(
+pub(super) fn pf(
     function: &Function,
     slots: &Slots,
     room: &mut Room,

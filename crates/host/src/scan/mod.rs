@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf, Inventory, VfIndex,
-    inventory::{Capabilities, INVENTORY_VERSION, Manager, SwitchMode, VfState},
+    inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
 use crate::{InterfaceReport, Netlink, Root, chain, driver, managers};
@@ -88,6 +88,15 @@ fn told(root: &Root, manager: Manager, reader: &mut Reader<'_>) -> BTreeMap<Bdf,
         }
     }
     all
+}
+
+/// One PF of that machine anew; `None` when there is no such function any more.
+pub fn scan_pf(root: &Root, links: Option<&mut dyn Links>, pf: Bdf) -> Option<Pf> {
+    let mut reader = Reader::new(root);
+    let mut interfaces = Interfaces::new(links, &mut reader);
+    let function = functions::at(pf, &mut reader)?;
+    let slots = places::Slots::read(&mut reader);
+    Some(functions::pf(&function, &slots, &mut sriov::Room::default(), &mut reader, &mut interfaces))
 }
 
 /// The inventory of the machine that Penstock runs on.

@@ -49,7 +49,7 @@ impl<'a> Rules<'a> {
         let mut broken = match action {
             Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
             Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
-            Action::SetVfAttribute { pf, vf, .. } => attribute(machine, *pf, *vf),
+            Action::SetVfAttribute { pf, vf, attribute: set } => attribute(machine, *pf, *vf, set),
             Action::SetDriver { function, driver } => {
                 let mut broken = self.driver(machine, *function, driver.as_deref());
                 let chosen = machine.inventory.chosen_drivers.get(function);
@@ -294,7 +294,7 @@ fn vf_count(machine: &Machine, pf: Bdf, count: u16) -> Vec<String> {
     broken
 }
 
-fn attribute(machine: &Machine, pf: Bdf, index: VfIndex) -> Vec<String> {
+fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> Vec<String> {
     let mut broken = on_host(machine, pf);
     if machine.interface(pf).is_some_and(|interface| !interface.up) {
         broken.push(format!("{pf} is down"));
@@ -307,7 +307,10 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex) -> Vec<String> {
         return broken;
     };
     if let Some(guest) = machine.user(vf.bdf) {
-        broken.push(format!("guest {guest} runs with {}", vf.bdf));
+        // All else is the PF's driver's to do, and done under the guest.
+        if matches!(set, VfAttribute::Mac(_)) {
+            broken.push(format!("guest {guest} runs with {}, and would not see another MAC", vf.bdf));
+        }
     } else if let Some(driver) = &present.driver {
         broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
     }

@@ -1,6 +1,6 @@
 //! A machine made up for tests of verification, every part of which can be changed or hidden.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{

@@ -1,0 +1,181 @@
+//! `penstock verify MODEL --watch`: looks once, then says what changes, for as long as it is let.
+//!
+//! The kernel's events say where to look again; what makes no event is glanced at ([`pulse`]), so seldom that it stays
+//! below a thousandth of a core. Only what an event concerns is judged, by the same code that `verify` judges with.
+
+mod lines;
+mod pulse;
+mod sight;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use penstock_host::{interrupt, process};
+
+use self::{
+    lines::{Lines, Told},
+    pulse::Pulse,
+    sight::{News, Sight},
+};
+use crate::{
+    arguments::Verify,
+    failure::{Failure, Status},
+    machine::Machine,
+    model_file,
+    printer::Printer,
+    settings::Settings,
+};
+
+/// Events come in bursts. What came is judged when nothing more has come for so long...
+const QUIET: Duration = Duration::from_millis(60);
+
+/// ...or so long after the first.
+const LONGEST: Duration = Duration::from_millis(300);
+
+/// How often it is asked whether whoever changes the machine is still at it.
+const BUSY: Duration = Duration::from_millis(200);
+
+/// How long links may take to come up once somebody has changed the machine.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// Watches until it is interrupted, the time is over, or the first change has come.
+pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let machine = Machine::here(settings);
+    let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
+    let mut lines = Lines::new(&arguments.subject, &file.model);
+    let mut busy = false;
+    if let Some(who) = machine.changed_by() {
+        busy = true;
+        lines.tell(Told::Changing { who }, printer)?;
+        if !wait_until_free(&machine, end) {
+            return Ok(Status::DoesNotHold);
+        }
+    }
+    let mut watch = Watch {
+        sight: Sight::new(file, machine),
+        pulse: Pulse::default(),
+        end,
+        until: arguments.until_change,
+    };
+    printer.doing("Looking at this machine");
+    let patience = Duration::from_millis(arguments.patience);
+    watch.sight.look(if busy { patience.max(SETTLING) } else { patience }, printer)?;
+    watch.pulse.looked(&watch.sight);
+    let goes_on = lines.tell(Told::state(&watch.sight, &watch.pulse), printer)?;
+    watch.sight.deaf.clear();
+    if goes_on {
+        watch.go_on(&mut lines, printer)?;
+    }
+    Ok(if watch.sight.known.holds() { Status::Holds } else { Status::DoesNotHold })
+}
+
+/// Whether the machine is free before `end` and before an interrupt.
+fn wait_until_free(machine: &Machine, end: Option<Instant>) -> bool {
+    while machine.changed_by().is_some() {
+        if interrupt::pending() || end.is_some_and(|end| Instant::now() >= end) {
+            return false;
+        }
+        std::thread::sleep(BUSY);
+    }
+    true
+}
+
+struct Watch {
+    sight: Sight,
+    pulse: Pulse,
+    end: Option<Instant>,
+    /// Whether the first change ends it.
+    until: bool,
+}
+
+impl Watch {
+    fn go_on(&mut self, lines: &mut Lines, printer: &mut Printer) -> Result<(), Failure> {
+        let mut stamp = self.sight.machine.changes();
+        let mut spent = process::cpu_time();
+        while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
+            let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let told = self.sight.ears.gather(self.pulse.next().min(left), QUIET, LONGEST);
+            let told = told.map_err(|error| Failure::new(Status::Missing, error))?;
+            let quiet = told.is_empty();
+            let mut news = self.sight.concerned(&told);
+            if quiet && self.pulse.is_due() {
+                news.join(self.sight.glance());
+                self.pulse.glanced();
+            }
+            let now = self.sight.machine.changes();
+            let locked = now != stamp;
+            stamp = now;
+            if news.is_nothing() && !locked && !self.pulse.whole_is_due() {
+                let now = process::cpu_time();
+                self.pulse.cost(now.saturating_sub(spent), quiet);
+                spent = now;
+                continue;
+            }
+            if !self.judge(news, locked, lines, printer)? {
+                break;
+            }
+            // What it takes to look when something happens is not what it costs to wait.
+            (stamp, spent) = (self.sight.machine.changes(), process::cpu_time());
+        }
+        Ok(())
+    }
+
+    /// Looks again at what there is news of, and tells what has changed. Whether to go on.
+    fn judge(
+        &mut self,
+        news: News,
+        locked: bool,
+        lines: &mut Lines,
+        printer: &mut Printer,
+    ) -> Result<bool, Failure> {
+        let mut whole = locked || news.whole || self.pulse.whole_is_due();
+        let mut patience = Duration::ZERO;
+        if let Some(who) = self.sight.machine.changed_by() {
+            if !lines.tell(Told::Changing { who }, printer)?
+                || !wait_until_free(&self.sight.machine, self.end)
+            {
+                return Ok(false);
+            }
+            whole = true;
+            patience = SETTLING;
+        } else if locked {
+            patience = SETTLING;
+        }
+        let changes = match whole {
+            true => self.sight.look(patience, printer),
+            false => self.sight.look_at(&news.scope),
+        };
+        if whole {
+            self.pulse.looked(&self.sight);
+        }
+        let mut goes_on = true;
+        match changes {
+            Ok(changes) => {
+                goes_on &= !(self.until && !changes.is_empty());
+                goes_on &= lines.changes(&changes, printer)?;
+            }
+            // Libvirt may be away for a moment, and the model be worked at: the next look tells.
+            Err(failure) => {
+                let why = failure.error.as_deref().map_or("see above".to_owned(), |error| {
+                    let causes: Vec<String> =
+                        crate::failure::sources(error).map(ToString::to_string).collect();
+                    causes.join(": ")
+                });
+                self.pulse.again();
+                goes_on &= lines.tell(Told::Blind { why }, printer)?;
+            }
+        }
+        for why in news.broken.into_iter().chain(std::mem::take(&mut self.sight.deaf)) {
+            goes_on &= lines.tell(Told::Blind { why }, printer)?;
+        }
+        if patience > Duration::ZERO {
+            goes_on &= lines.tell(Told::state(&self.sight, &self.pulse), printer)?;
+        }
+        Ok(goes_on)
+    }
+}
+
+/// The time of day, as lines bear it.
+fn time() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}

@@ -1,0 +1,225 @@
+//! What is said of what happens: one line each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_apply::verify::drift::{Change, Turn};
+use penstock_model::{
+    GuestName, Model, NicName, Outcome, Verdict,
+    verdict::{Subject, Vantage},
+};
+use serde::Serialize;
+
+use super::{pulse::Pulse, sight::Sight, time};
+use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Printer};
+
+/// What happened, but for attributes that changed.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Told {
+    /// How all of it is.
+    State {
+        /// Whether all holds.
+        holds: bool,
+        /// How many verdicts came out how.
+        counts: BTreeMap<String, usize>,
+        /// Those that are no pass.
+        verdicts: Vec<Verdict>,
+        /// How often what makes no event is looked at, in seconds.
+        glance_every: f64,
+        /// What cannot be listened to.
+        unheard: Vec<String>,
+    },
+    /// Somebody changes the machine; it is judged when that is done.
+    Changing {
+        /// Who.
+        who: String,
+    },
+    /// Something cannot be seen or heard.
+    Blind {
+        /// What, and why.
+        why: String,
+    },
+}
+
+impl Told {
+    /// All that is known.
+    pub fn state(sight: &Sight, pulse: &Pulse) -> Told {
+        let mut counts = BTreeMap::new();
+        for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown] {
+            let count = sight.known.verdicts().filter(|verdict| verdict.outcome == outcome).count();
+            counts.insert(outcome.to_string(), count);
+        }
+        let verdicts = sight.known.verdicts().filter(|verdict| verdict.outcome != Outcome::Pass);
+        Told::State {
+            holds: sight.known.holds(),
+            counts,
+            verdicts: verdicts.cloned().collect(),
+            glance_every: pulse.every().as_secs_f64(),
+            unheard: sight.deaf.clone(),
+        }
+    }
+}
+
+/// A line as JSON has it.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    time: String,
+    #[serde(flatten)]
+    what: &'a T,
+}
+
+/// An attribute that changed, as JSON has it.
+#[derive(Serialize)]
+struct Turned<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+    /// The guests that it concerns.
+    concerns: Vec<GuestName>,
+    /// What puts it right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<&'a str>,
+}
+
+/// Says what happens.
+pub struct Lines {
+    mend: String,
+    /// The guests by NIC, and by function.
+    of_nics: BTreeMap<NicName, BTreeSet<GuestName>>,
+    of_functions: BTreeMap<String, GuestName>,
+}
+
+impl Lines {
+    /// For this model.
+    pub fn new(subject: &ModelArguments, model: &Model) -> Lines {
+        let mut mend = format!("penstock apply {}", subject.model.display());
+        for nic in &subject.nics {
+            mend.push_str(&format!(" --nic {nic}"));
+        }
+        let (mut of_nics, mut of_functions): (BTreeMap<_, BTreeSet<_>>, _) = Default::default();
+        for (guest, owner) in &model.guests {
+            for function in &owner.functions {
+                of_nics.entry(function.name.nic.clone()).or_default().insert(guest.clone());
+                BTreeMap::insert(&mut of_functions, function.name.to_string(), guest.clone());
+            }
+        }
+        Lines { mend, of_nics, of_functions }
+    }
+
+    /// Says what happened. Whether anybody still listens.
+    pub fn tell(&self, told: Told, printer: &mut Printer) -> Result<bool, Failure> {
+        let line = Line { time: time(), what: &told };
+        printer.line(&line, || in_words(&line.time, &told))
+    }
+
+    /// Says which attributes changed. Whether anybody still listens.
+    pub fn changes(&self, changes: &[Change], printer: &mut Printer) -> Result<bool, Failure> {
+        let time = time();
+        let stopped: BTreeSet<&GuestName> = changes.iter().filter_map(stopped).collect();
+        let folded = |change: &&Change| {
+            let inside = matches!(&change.verdict.vantage, Vantage::Guest(guest) if stopped.contains(guest));
+            inside && change.turn == Turn::Unseen
+        };
+        let unseen = changes.iter().filter(folded).count();
+        for change in changes {
+            let turned = self.turned(change);
+            let line = Line { time: time.clone(), what: &turned };
+            let words = || match folded(&change) {
+                true => String::new(),
+                false => self.words(&time, change, &turned, if stopped.is_empty() { 0 } else { unseen }),
+            };
+            if !printer.line(&line, words)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn turned<'a>(&'a self, change: &'a Change) -> Turned<'a> {
+        let concerns = match &change.verdict.subject {
+            Subject::Guest(guest) => vec![guest.clone()],
+            Subject::Nic(nic) => self.of_nics.get(nic).into_iter().flatten().cloned().collect(),
+            Subject::Function(function) => match (&function.vf, self.of_functions.get(&function.to_string()))
+            {
+                (None, _) => self.of_nics.get(&function.nic).into_iter().flatten().cloned().collect(),
+                (_, owner) => owner.into_iter().cloned().collect(),
+            },
+            Subject::Machine | Subject::Path { .. } => Vec::new(),
+        };
+        let event = match change.turn {
+            Turn::Drift => "drift",
+            Turn::Unseen => "unseen",
+            Turn::HoldsAgain => "holds_again",
+        };
+        let mend = (change.turn == Turn::Drift).then_some(self.mend.as_str());
+        Turned { event, verdict: &change.verdict, concerns, mend }
+    }
+
+    fn words(&self, time: &str, change: &Change, turned: &Turned<'_>, unseen: usize) -> String {
+        let Verdict { subject, attribute, vantage, wanted, seen, .. } = &change.verdict;
+        let about = format!("{subject} {attribute} ({vantage})");
+        let mut text = match change.turn {
+            Turn::Drift => format!("{time} drift        {about}: wanted {wanted}, seen {seen}"),
+            Turn::Unseen => format!("{time} unseen       {about}: wanted {wanted}; {seen}"),
+            Turn::HoldsAgain => format!("{time} holds again  {about}: {seen}"),
+        };
+        if stopped(change).is_some() && unseen > 0 {
+            text.push_str(&format!(" ({unseen} attributes inside cannot be seen)"));
+        }
+        if !turned.concerns.is_empty() && !matches!(subject, Subject::Guest(_)) {
+            let concerns: Vec<&str> = turned.concerns.iter().map(GuestName::as_str).collect();
+            text.push_str(&format!("; concerns {}", concerns.join(", ")));
+        }
+        if let Some(mend) = turned.mend {
+            text.push_str(&format!("; to mend it: {mend}"));
+        }
+        text
+    }
+}
+
+/// The guest that has stopped.
+fn stopped(change: &Change) -> Option<&GuestName> {
+    match &change.verdict.subject {
+        Subject::Guest(guest) if change.verdict.attribute == "running" && change.turn != Turn::HoldsAgain => {
+            Some(guest)
+        }
+        _ => None,
+    }
+}
+
+fn in_words(time: &str, told: &Told) -> String {
+    match told {
+        Told::State { holds, counts, verdicts, glance_every, unheard } => {
+            let counts: Vec<String> = ["pass", "fail", "unsupported", "unknown"]
+                .iter()
+                .map(|outcome| format!("{} {outcome}", counts.get(*outcome).copied().unwrap_or(0)))
+                .collect();
+            let word = if *holds { "holds" } else { "does not hold" };
+            let mut text = format!(
+                "{time} {word:<12} {}; what makes no event is looked at every {glance_every:.1} s",
+                counts.join(", ")
+            );
+            for verdict in verdicts {
+                text.push_str(&format!(
+                    "\n{time} {:<12} {} {} ({}): wanted {}, seen {}",
+                    verdict.outcome,
+                    verdict.subject,
+                    verdict.attribute,
+                    verdict.vantage,
+                    verdict.wanted,
+                    verdict.seen
+                ));
+            }
+            for what in unheard {
+                text.push_str(&format!("\n{time} {:<12} {what}", "not heard"));
+            }
+            text
+        }
+        Told::Changing { who } => {
+            format!(
+                "{time} changing     this machine is being changed by {who}; it is looked at when that is done"
+            )
+        }
+        Told::Blind { why } => format!("{time} blind        {why}"),
+    }
+}

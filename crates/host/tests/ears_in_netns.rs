@@ -1,0 +1,101 @@
+//! What the kernel tells by itself, heard: in other namespaces, in floods, of processes that end.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Command,
+    ears::{Ears, ProcessEnd, Source, Told},
+    netlink::LinkEvents,
+    running::Running,
+};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+
+/// What a change may take to be heard. `ip` itself takes some of it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let tests: [(&str, fn()); 4] = [
+        ("a_change_in_another_namespace_is_heard_at_once_in_netns", a_change),
+        ("where_nothing_happens_nothing_is_heard_in_netns", nothing),
+        ("a_flood_that_was_not_read_is_said_to_be_lost_in_netns", a_flood),
+        ("a_process_that_ends_is_heard_in_netns", an_end),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+fn listen(namespace: &Namespace, buffer: Option<usize>) -> Ears<&'static str> {
+    let events = match buffer {
+        Some(buffer) => LinkEvents::holding(Some(namespace.id), buffer),
+        None => LinkEvents::open(Some(namespace.id)),
+    };
+    let mut ears = Ears::default();
+    ears.add("there", Source::Links(events.expect("it can be listened to")));
+    ears
+}
+
+fn a_change() {
+    let namespace = Namespace::new();
+    namespace.run("ip link add v0 type veth peer name v1");
+    let mut ears = listen(&namespace, None);
+    for line in [
+        "ip link set v0 mtu 1400",
+        "ip link set v0 address 02:00:00:00:00:09",
+        "ip link set v0 up",
+        "ip address add 192.0.2.1/24 dev v0",
+        "ip link del v0",
+    ] {
+        let began = Instant::now();
+        namespace.run(line);
+        let told = ears.wait(AT_ONCE).expect("it listens");
+        let (took, heard) =
+            (began.elapsed(), told.iter().any(|(_, told)| matches!(told, Told::Interface(_))));
+        assert!(heard && took < AT_ONCE, "{line}: {told:?} after {took:?}");
+        // What one command does can take more than one event.
+        while !ears.wait(Duration::from_millis(50)).expect("it listens").is_empty() {}
+    }
+}
+
+fn nothing() {
+    let namespace = Namespace::new();
+    namespace.run("ip link add v0 type veth peer name v1");
+    let mut ears = listen(&namespace, None);
+    Namespace::new().run("ip link add v0 type veth peer name v1");
+    let told = ears.wait(Duration::from_millis(300)).expect("it listens");
+    assert!(told.is_empty(), "{told:?}");
+}
+
+fn a_flood() {
+    let namespace = Namespace::new();
+    namespace.run("ip link add v0 type veth peer name v1");
+    let mut ears = listen(&namespace, Some(4096));
+    let lines: String = (0..400).map(|n| format!("link set v0 mtu {}\n", 1400 + n % 2)).collect();
+    namespace.batch("ip", &lines);
+    let told = ears.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    assert!(told.iter().any(|(_, told)| *told == Told::Lost), "{told:?}");
+    // Once all was read, nothing is lost any more.
+    namespace.run("ip link set v0 mtu 1300");
+    let told = ears.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    let told: Vec<&Told> = told.iter().map(|(_, told)| told).collect();
+    assert!(matches!(told[..], [Told::Interface(_)]), "{told:?}");
+}
+
+fn an_end() {
+    let log = tempfile::tempfile().expect("a file");
+    let sleeping = Command::new("sleep").arg("600").start_to_stay(log).expect("it starts");
+    let process = Running::of(sleeping.id()).expect("it runs");
+    let another = Running { started: process.started + 1, ..process };
+    assert!(ProcessEnd::of(another).expect("the kernel can tell").is_none(), "a number is used again");
+    let mut ears = Ears::default();
+    ears.add("it", Source::End(ProcessEnd::of(process).expect("the kernel can tell").expect("it runs")));
+    assert!(ears.wait(Duration::from_millis(100)).expect("it listens").is_empty());
+    sleeping.end(Duration::ZERO);
+    assert_eq!(ears.wait(AT_ONCE).expect("it listens"), [("it", Told::Ended)].into());
+    assert!(ears.wait(Duration::from_millis(50)).expect("it listens").is_empty(), "it is told once");
+}
