@@ -151,7 +151,7 @@ impl Watch {
         let mut goes_on = true;
         match changes {
             Ok(changes) => {
-                goes_on &= !(self.until && !changes.is_empty());
+                goes_on &= !self.until || changes.is_empty();
                 goes_on &= lines.changes(&changes, printer)?;
             }
             // Libvirt may be away for a moment, and the model be worked at: the next look tells.

@@ -98,10 +98,10 @@ mod tests {
         let mut known = Known::default();
         let (good, bad) = (verdict("mac", "a", Outcome::Pass), verdict("mac", "b", Outcome::Fail));
         assert!(!known.holds());
-        assert_eq!(told(&mut known, &[good.clone()]), []);
+        assert_eq!(told(&mut known, std::slice::from_ref(&good)), []);
         assert!(known.holds());
-        assert_eq!(told(&mut known, &[bad.clone()]), [(Turn::Drift, "mac".to_owned())]);
-        assert_eq!(told(&mut known, &[bad.clone()]), []);
+        assert_eq!(told(&mut known, std::slice::from_ref(&bad)), [(Turn::Drift, "mac".to_owned())]);
+        assert_eq!(told(&mut known, std::slice::from_ref(&bad)), []);
         let worse = verdict("mac", "c", Outcome::Fail);
         assert_eq!(told(&mut known, &[worse]), [(Turn::Drift, "mac".to_owned())]);
         let dark = verdict("mac", "it is dark", Outcome::Unknown);

@@ -133,7 +133,6 @@ pub enum Part {
 
 /// Compares the NICs and guests in `scope` with a machine as [`verify`] does, but for whether frames pass, and the embedded
 /// switch's mode where only frames tell it. Nothing is sent.
-#[expect(clippy::too_many_arguments, reason = "as verify, and of what")]
 pub fn attributes(
     model: &Model,
     inventory: &Inventory,

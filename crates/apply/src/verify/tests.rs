@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use penstock_model::{
-    FunctionName, LinkState, Outcome, TxRate, VlanId, VlanQos,
+    LinkState, Outcome, TxRate, VlanId, VlanQos,
     verdict::{Subject, Vantage},
 };
 

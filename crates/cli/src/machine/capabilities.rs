@@ -112,7 +112,7 @@ impl Machine {
         }
         let known = Capabilities { of: subject.of.clone(), trials: probed.trials };
         // Whoever may not write there can still use what was found.
-        self.keep(&[known.clone()], printer);
+        self.keep(std::slice::from_ref(&known), printer);
         for here in inventory.capabilities.values_mut().filter(|here| here.of == known.of) {
             for (capability, trial) in &known.trials {
                 here.learn(*capability, trial.clone());
