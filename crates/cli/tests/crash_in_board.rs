@@ -103,7 +103,7 @@ fn killed_or_reset() -> Outcome {
     }
 
     // Two at once: whoever comes second is told who is at it.
-    let line = "penstock apply --quiet $0 2>/tmp/one & one=$!; penstock apply --quiet $0 2>/tmp/other; other=$?; \
+    let line = "penstock apply --quiet $0 >/tmp/one 2>&1 & one=$!; penstock apply --quiet $0 >/tmp/other 2>&1; other=$?; \
                 wait $one; echo $? $other; cat /tmp/one /tmp/other";
     let both = board.inside(["sh", "-c", line, board.model()]).stdout;
     assert!(both.starts_with("0 3\n") || both.starts_with("3 0\n"), "{both}");
