@@ -24,13 +24,14 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-/// Three VFs as an operator makes them.
+/// Three VFs as an operator makes them. The PF's link comes back when they are there.
 const MAKE: &str = "set -e
 ip link set eth0 up
 echo 3 > /sys/class/net/eth0/device/sriov_numvfs
 ip link set eth0 vf 0 mac 02:aa:00:00:00:00 vlan 7 spoofchk off
 ip link set eth0 vf 1 mac 02:aa:00:00:00:01 vlan 7
-ip link set eth0 vf 2 mac 02:aa:00:00:00:02";
+ip link set eth0 vf 2 mac 02:aa:00:00:00:02
+for try in $(seq 100); do grep -q 1 /sys/class/net/eth0/carrier && break; sleep 0.1; done";
 
 /// All that somebody else has set: the PF's link, name, MTU, what it keeps for its VFs, their number and drivers.
 const HIS: &str = r#"d=/sys/class/net/eth0/device
