@@ -20,8 +20,10 @@ image: build
 # the time.
 test: build
 	@scripts/install-dependencies test
+	@scripts/unpack-grub target/grub
 	@$(MAKE) --no-print-directory --jobs=2 image lint
-	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo test --workspace --locked --no-fail-fast
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub \
+	cargo test --workspace --locked --no-fail-fast
 
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.
 lint:
