@@ -157,7 +157,7 @@ fn starting<'n, 'a>(
             free = false;
             planner.refuse(
                 format!("{} is to go to {name}, but guest {user} runs with it", function.name),
-                format!("stop it first: penstock stop {user}"),
+                format!("stop it first: penstock stop MODEL {user}"),
             );
         }
         if is_vm && function.name.vf.is_none() {
@@ -189,7 +189,7 @@ fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf], suspende
         };
         planner.refuse(
             format!("guest {name} runs with {}, but the model gives it {}", texts(found), texts(wanted)),
-            format!("stop it first: penstock stop {name}"),
+            format!("stop it first: penstock stop MODEL {name}"),
         );
     }
     right

@@ -83,7 +83,7 @@ fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
         used = true;
         planner.refuse(
             format!("the number of VFs of {} would change while guest {guest} runs with its PF", nic.name),
-            format!("stop it first: penstock stop {guest}"),
+            format!("stop it first: penstock stop MODEL {guest}"),
         );
     }
     for vf in nic.sriov().into_iter().flat_map(|sriov| &sriov.vfs) {
@@ -101,7 +101,7 @@ fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
                     nic.name
                 ),
             };
-            planner.refuse(text, format!("stop it first: penstock stop {guest}"));
+            planner.refuse(text, format!("stop it first: penstock stop MODEL {guest}"));
         }
     }
     used
@@ -246,7 +246,7 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
             format!(
                 "{name}'s interface would be taken down to call it {wanted} while guest {guest} runs with its VFs"
             ),
-            format!("stop it first: penstock stop {guest}"),
+            format!("stop it first: penstock stop MODEL {guest}"),
         );
     }
     free
