@@ -399,7 +399,7 @@ impl GuestError {
                 "make them with `penstock board image`, or give the guest a kernel or a disk of its own".to_owned()
             }
             GuestError::NoFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
-            GuestError::InUse { by, .. } => format!("stop it first: penstock stop {by}"),
+            GuestError::InUse { by, .. } => format!("stop it first: penstock stop MODEL {by}"),
             GuestError::NoIommu { .. } => "switch VT-d or AMD-Vi on in the firmware's settings, and boot with \
                                            intel_iommu=on (AMD: on by default)"
                 .to_owned(),
@@ -419,7 +419,7 @@ impl GuestError {
             GuestError::NoHugePages { .. } => "see `ls /sys/kernel/mm/hugepages` for the sizes".to_owned(),
             GuestError::NotMade { said } => return hint_for_qemu(said),
             GuestError::Died { guest, .. } => {
-                format!("give its functions back with `penstock stop {guest}`; its whole console: penstock console {guest}")
+                format!("give its functions back with `penstock stop MODEL {guest}`; its whole console: penstock console {guest}")
             }
             _ => return None,
         })

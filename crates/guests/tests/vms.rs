@@ -459,7 +459,7 @@ fn a_function_is_one_guests() {
     vms.define(&definition("b", Vm::default()), PATIENCE).unwrap();
     let error = vms.create(&"b".parse().unwrap(), PATIENCE).unwrap_err();
     says(&error, &["function 0000:04:10.0 of guest b is in use: guest a has it"]);
-    assert_eq!(error.hint().as_deref(), Some("stop it first: penstock stop a"));
+    assert_eq!(error.hint().as_deref(), Some("stop it first: penstock stop MODEL a"));
     let other = GuestDefinition { memory: Some(32 << 20), ..definition("a", Vm::default()) };
     assert!(matches!(vms.define(&other, PATIENCE), Err(GuestError::Running { .. })));
     assert!(matches!(vms.undefine(&a(), PATIENCE), Err(GuestError::Running { .. })));
