@@ -9,7 +9,7 @@ mod sight;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use penstock_host::{interrupt, process};
+use penstock_host::{files, interrupt, process};
 
 use self::{
     lines::{Lines, Told},
@@ -51,11 +51,13 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
             return Ok(Status::DoesNotHold);
         }
     }
+    let stamp = machine.changes();
     let mut watch = Watch {
         sight: Sight::new(file, machine),
         pulse: Pulse::default(),
         end,
         until: arguments.until_change,
+        stamp,
     };
     printer.doing("Looking at this machine");
     let patience = Duration::from_millis(arguments.patience);
@@ -86,11 +88,12 @@ struct Watch {
     end: Option<Instant>,
     /// Whether the first change ends it.
     until: bool,
+    /// What the machine's lock looked like before the last look at everything that followed a change.
+    stamp: Option<files::Stamp>,
 }
 
 impl Watch {
     fn go_on(&mut self, lines: &mut Lines, printer: &mut Printer) -> Result<(), Failure> {
-        let mut stamp = self.sight.machine.changes();
         let mut spent = process::cpu_time();
         while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -103,8 +106,8 @@ impl Watch {
                 self.pulse.glanced();
             }
             let now = self.sight.machine.changes();
-            let locked = now != stamp;
-            stamp = now;
+            let locked = now != self.stamp;
+            self.stamp = now;
             if news.is_nothing() && !locked && !self.pulse.whole_is_due() {
                 let now = process::cpu_time();
                 self.pulse.cost(now.saturating_sub(spent), quiet);
@@ -115,7 +118,7 @@ impl Watch {
                 break;
             }
             // What it takes to look when something happens is not what it costs to wait.
-            (stamp, spent) = (self.sight.machine.changes(), process::cpu_time());
+            spent = process::cpu_time();
         }
         Ok(())
     }
@@ -136,6 +139,8 @@ impl Watch {
             {
                 return Ok(false);
             }
+            // Before the look: who comes while that goes on is seen to have come.
+            self.stamp = self.sight.machine.changes();
             whole = true;
             patience = SETTLING;
         } else if locked {

@@ -335,10 +335,14 @@ pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
     on("ask for the free space of", path, stat).map(|stat| stat.blocks_available() * stat.fragment_size())
 }
 
-/// What changes whenever a file is written or replaced; `None` where there is none to be seen.
-pub fn stamp(path: impl AsRef<Path>) -> Option<(u64, i64, i64, u64)> {
+/// What changes whenever a file is written or replaced: its inode, time of modification and length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64, i64, i64, u64);
+
+/// The stamp of a file; `None` where there is none to be seen.
+pub fn stamp(path: impl AsRef<Path>) -> Option<Stamp> {
     let metadata = fs::metadata(path).ok()?;
-    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
+    Some(Stamp(metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
 }
 
 /// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies.

@@ -97,7 +97,7 @@ impl Machine {
     }
 
     /// What is another one after each time that the machine's lock was taken.
-    pub fn changes(&self) -> impl PartialEq + use<> {
+    pub fn changes(&self) -> Option<files::Stamp> {
         files::stamp(self.state.join("lock"))
     }
 
