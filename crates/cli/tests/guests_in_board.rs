@@ -7,20 +7,15 @@ use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::Run,
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 2] = [
+    trials::on_boards(&[
         ("whatever_is_killed_no_vf_is_lost_in_board", whatever_is_killed_no_vf_is_lost),
         ("faults_are_said_and_the_others_go_on_in_board", faults_are_said),
-    ];
-    trials.add(&missing, tests);
-    trials.run()
+    ])
 }
 
 /// The model that these tests share, for a board of this name.

@@ -7,20 +7,15 @@ use std::{collections::BTreeMap, process::ExitCode};
 use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 2] = [
+    trials::on_boards(&[
         ("a_nic_more_changes_nothing_in_board", a_nic_more_changes_nothing),
         ("nics_that_go_away_are_told_in_board", nics_that_go_away_are_told),
-    ];
-    trials.add(&missing, tests);
-    trials.run()
+    ])
 }
 
 /// Known by a MAC address and by a slot, with a VF each in a guest.

@@ -14,20 +14,15 @@ use libtest_mimic::Failed;
 use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 2] = [
+    trials::on_boards(&[
         ("what_is_measured_is_complete_and_goes_on_in_board", what_is_measured_is_complete_and_goes_on),
         ("samples_outlive_the_board_in_board", samples_outlive_the_board),
-    ];
-    trials.add(&missing, tests);
-    trials.run()
+    ])
 }
 
 /// Two containers with a VF of each of two NICs, whose PFs are the host's: every kind of path. NET0 is virtio's, since the igb

@@ -11,15 +11,12 @@ use std::{
 use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{self, Run, run},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 9] = [
+    trials::on_boards(&[
         ("the_examples_hold_in_board", the_examples_hold),
         ("the_published_machine_is_proven_from_inside_in_board", the_published_machine_is_proven_from_inside),
         ("vlans_keep_guests_apart_in_board", vlans_keep_guests_apart),
@@ -29,9 +26,7 @@ fn main() -> ExitCode {
         ("another_servers_inventory_is_rehearsed_in_board", another_servers_inventory_is_rehearsed),
         ("what_this_kernel_lacks_is_tested_in_board", what_this_kernel_lacks_is_tested),
         ("an_interrupt_leaves_nothing_running_in_board", an_interrupt_leaves_nothing_running),
-    ];
-    trials.add(&missing, tests);
-    trials.run()
+    ])
 }
 
 fn here(name: &str) -> PathBuf {

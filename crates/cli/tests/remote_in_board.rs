@@ -19,17 +19,12 @@ use nix::{
 use penstock_testkit::{
     binary::{self, Run},
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 1] = [("a_board_is_another_machine_in_board", a_board_is_another_machine)];
-    trials.add(&missing, tests);
-    trials.run()
+    trials::on_boards(&[("a_board_is_another_machine_in_board", a_board_is_another_machine)])
 }
 
 /// A board that is reached as other machines are, under the name `it`; under `gone` nothing is.

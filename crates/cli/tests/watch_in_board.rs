@@ -9,17 +9,12 @@ use std::process::ExitCode;
 use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 1] = [("drift_is_told_as_it_happens_in_board", drift_is_told)];
-    trials.add(&missing, tests);
-    trials.run()
+    trials::on_boards(&[("drift_is_told_as_it_happens_in_board", drift_is_told)])
 }
 
 const MODEL: &str = "

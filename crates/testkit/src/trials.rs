@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use crate::needs;
+
 /// How a test ends that can fail without a panic.
 pub type Outcome = Result<(), Failed>;
 
@@ -26,6 +28,14 @@ impl Ending for Outcome {
     fn outcome(self) -> Outcome {
         self
     }
+}
+
+/// Runs the tests of a program that all need a board, or says why they cannot run here.
+pub fn on_boards(tests: &[(&'static str, Test)]) -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("boards", needs::board);
+    trials.add(&missing, tests.iter().copied());
+    trials.run()
 }
 
 /// The tests of one program, for a `[[test]]` with `harness = false`.
