@@ -6,6 +6,7 @@
 mod boot;
 mod capability;
 mod lifelines;
+pub mod tuning;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,6 +82,10 @@ pub struct Inventory {
     /// came of trials the binary fills in. A PF whose driver was not asked is left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capabilities: BTreeMap<Bdf, Capabilities>,
+    /// What decides how late a thread wakes. `None`: nobody looked. `scan` leaves it so; the binary fills it in where it is asked
+    /// for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<tuning::Tuning>,
     /// What could not be read, in words. Never silently empty.
     pub unknown: Vec<String>,
 }

@@ -1,0 +1,242 @@
+//! What of a machine decides how late a thread wakes: read by `host`, judged by `audit`, changed by a plan.
+//!
+//! What could not be read is never taken for its default: each value is a [`Reading`], which tells a file that is not there
+//! from one that may not be read.
+
+mod knob;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use knob::{Knob, ParseKnobError, ParseValueError, Value};
+
+use crate::{Bdf, CpuSet};
+
+/// What came of looking at something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading<T> {
+    /// It is so.
+    Is(T),
+    /// It is not there: this kernel or this machine has none.
+    #[default]
+    Absent,
+    /// It may not be read by who looked.
+    Denied,
+    /// It is there and could not be read, or makes no sense; why, in words.
+    Unreadable(String),
+}
+
+impl<T> Reading<T> {
+    /// What was read.
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Reading::Is(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// All that was read of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tuning {
+    /// Files of one value. One that is left out was not looked at.
+    pub knobs: BTreeMap<Knob, Reading<Value>>,
+    /// Device interrupts by number.
+    pub irqs: BTreeMap<u32, Irq>,
+    /// Idle states of each CPU that has any, the shallowest first.
+    pub idle: BTreeMap<u32, Vec<IdleState>>,
+    /// What enters idle states (`cpuidle/current_driver`).
+    pub idle_driver: Reading<String>,
+    /// What drives frequencies (`scaling_driver`), by CPU.
+    pub frequency_drivers: BTreeMap<u32, String>,
+    /// Whether frequencies above the nominal one are used (`cpufreq/boost`, or `intel_pstate/no_turbo` the other way round).
+    pub turbo: Reading<bool>,
+    /// CPUs without a periodic tick while one thread runs (`nohz_full`).
+    pub tickless: Reading<CpuSet>,
+    /// CPUs that unbound workqueues were taken off by isolation (`workqueue/cpumask_isolated`).
+    pub workqueues_isolated: Reading<CpuSet>,
+    /// Control groups and the CPU partitions among them.
+    pub cgroups: Cgroups,
+    /// Cache and memory-bandwidth allocation (`Documentation/filesystems/resctrl.rst`). Absent: not mounted, or the CPU has none.
+    pub resctrl: Reading<Resctrl>,
+    /// Whether the CPU can share out its caches or its memory bandwidth (`cat_l3`, `cat_l2`, `mba` ... in `/proc/cpuinfo`).
+    pub cpu_flags: BTreeSet<String>,
+    /// The clock source that is used.
+    pub clock_source: Reading<String>,
+    /// Parameters of loaded modules, by `module.parameter`: of `kvm`, `kvm_intel`, `kvm_amd`, `rcupdate`, `rcutree`,
+    /// `pcie_aspm`, `intel_idle`, `processor`, `workqueue`.
+    pub parameters: BTreeMap<String, Reading<String>>,
+    /// Weaknesses of the CPU and what is done about each (`/sys/devices/system/cpu/vulnerabilities`).
+    pub vulnerabilities: BTreeMap<String, String>,
+    /// SMT: `on`, `off`, `forceoff`, `notsupported`... (`/sys/devices/system/cpu/smt/control`).
+    pub smt: Reading<String>,
+    /// Whether SELinux enforces. Absent: it is off, or the kernel has none.
+    pub selinux_enforcing: Reading<bool>,
+    /// How many decisions SELinux caches (`avc/cache_threshold`).
+    pub selinux_cache: Reading<u64>,
+    /// Programs that run and move threads, interrupts or frequencies about, or trigger firmware: `irqbalance`, `tuned`, `stalld`,
+    /// `fwupd`, `thermald`, `power-profiles-daemon`, `ksmd` at work...
+    pub programs: BTreeSet<String>,
+    /// Processes of QEMU, by id.
+    pub vms: BTreeMap<u32, VmProcess>,
+    /// Where functions that guests may have are, beside what the rest of the inventory has: their links.
+    pub links: BTreeMap<Bdf, PciLink>,
+    /// Words of the command line that the kernel said it does not know.
+    pub unknown_parameters: Reading<Vec<String>>,
+    /// What went on while somebody watched; `None`: nobody did.
+    pub watched: Option<Watched>,
+}
+
+/// A device interrupt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Irq {
+    /// Who asked for it, as `/proc/interrupts` says; empty when nobody has.
+    pub users: Vec<String>,
+    /// Its controller and its kind there, as `/proc/interrupts` says: `IR-PCI-MSIX-0000:04:00.0`, `IO-APIC`.
+    pub chip: String,
+    /// Where it is delivered in fact (`effective_affinity_list`).
+    pub effective: Reading<CpuSet>,
+    /// How often each CPU had it since the start, by CPU, without those that never had.
+    pub counts: BTreeMap<u32, u64>,
+}
+
+/// An idle state of a CPU (`Documentation/admin-guide/pm/cpuidle.rst`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleState {
+    /// `POLL`, `C1`, `C6`...
+    pub name: String,
+    /// Microseconds that waking from it takes.
+    pub latency: u64,
+    /// Whether it was switched off.
+    pub disabled: bool,
+    /// How often it was entered since the start.
+    pub usage: u64,
+}
+
+/// Control groups as this machine has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cgroups {
+    /// How they are mounted.
+    pub version: CgroupVersion,
+    /// The controllers of the root (`cgroup.controllers`).
+    pub controllers: BTreeSet<String>,
+    /// CPUs in isolated partitions (`cpuset.cpus.isolated`).
+    pub isolated: Reading<CpuSet>,
+    /// Groups that are, or want to be, a partition of CPUs, by path below the root of the groups.
+    pub partitions: BTreeMap<String, Partition>,
+}
+
+/// How control groups are mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupVersion {
+    /// Version 2 alone.
+    V2,
+    /// Version 1 controllers, with or without a second hierarchy of version 2.
+    V1,
+    /// Nothing is mounted, or it could not be seen.
+    #[default]
+    Unknown,
+}
+
+/// A group that is, or wants to be, a partition of CPUs (`Documentation/admin-guide/cgroup-v2.rst`, cpuset).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Partition {
+    /// `cpuset.cpus.partition` as it reads: `root`, `isolated`, `isolated invalid (reason)`.
+    pub state: String,
+    /// `cpuset.cpus`.
+    pub cpus: CpuSet,
+    /// `cpuset.cpus.effective`.
+    pub effective: CpuSet,
+    /// `cpuset.cpus.exclusive`.
+    pub exclusive: CpuSet,
+}
+
+/// Cache and memory-bandwidth allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resctrl {
+    /// The capacity mask of a whole cache, by resource (`L3`, `L2`, `L3CODE`...): its bits are ways.
+    pub masks: BTreeMap<String, u64>,
+    /// The ways that devices write to as well (`shareable_bits`), by resource.
+    pub shareable: BTreeMap<String, u64>,
+    /// The least bits that a group may have, by resource (`min_cbm_bits`).
+    pub least_bits: BTreeMap<String, u32>,
+    /// How many groups there can be, the default one included (`num_closids`, the least of all resources).
+    pub most_groups: Option<u32>,
+    /// Least share of memory bandwidth, and the step between two, in percent; `None`: the CPU cannot limit it.
+    pub bandwidth: Option<(u32, u32)>,
+    /// Groups by name; the default one is called by the empty name.
+    pub groups: BTreeMap<String, ResctrlGroup>,
+}
+
+/// A group of CPUs and tasks that share caches and memory bandwidth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResctrlGroup {
+    /// Its CPUs (`cpus_list`).
+    pub cpus: CpuSet,
+    /// Its capacity masks, or percents for `MB`, by resource and domain (`schemata`).
+    pub schemata: BTreeMap<String, BTreeMap<u32, u64>>,
+}
+
+/// A process of QEMU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VmProcess {
+    /// The VM's name, from `-name guest=` of its command line; for a VM of ours with its prefix.
+    pub name: String,
+    /// KiB of its memory that stay in RAM (`VmLck`).
+    pub locked_kib: u64,
+    /// Its threads, by id.
+    pub threads: BTreeMap<u32, VmThread>,
+}
+
+/// A thread of QEMU, or one of the kernel's that works for it (`vhost-`, `kvm-pit`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VmThread {
+    /// Its name: `CPU 0/KVM`, `IO mon_iothread`, `vhost-1234`...
+    pub name: String,
+    /// Where it may run (`Cpus_allowed_list`).
+    pub cpus: CpuSet,
+    /// Its policy: 0 other, 1 FIFO, 2 RR, 3 batch, 5 idle, 6 deadline (`include/uapi/linux/sched.h`).
+    pub policy: u32,
+    /// Its real-time priority; 0 for who has none.
+    pub priority: u32,
+}
+
+/// A PCI Express link as it is, and as it could be (`current_link_speed`, `max_link_width`...).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PciLink {
+    /// `8.0 GT/s PCIe`
+    pub speed: String,
+    /// What both ends could do.
+    pub most_speed: String,
+    /// Lanes in use.
+    pub width: u32,
+    /// Lanes that there could be.
+    pub most_width: u32,
+}
+
+/// What went on for a while.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Watched {
+    /// How long, in milliseconds.
+    pub milliseconds: u64,
+    /// How often each CPU had an interrupt, by its label in `/proc/interrupts` (`35`, `LOC`, `RES`, `TLB`...) and CPU.
+    pub interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// How often each CPU had a soft interrupt, by its name in `/proc/softirqs` and CPU.
+    pub soft_interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// How often an idle state was entered, by CPU and name of the state.
+    pub idle: BTreeMap<u32, BTreeMap<String, u64>>,
+    /// System management interrupts that the CPUs counted (MSR 0x34); for root alone.
+    pub smi: Reading<u64>,
+}
