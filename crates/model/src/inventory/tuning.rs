@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use knob::{Knob, ParseKnobError, ParseValueError, Value};
 
+use super::HugePages;
 use crate::{Bdf, CpuSet};
 
 /// What came of looking at something.
@@ -77,6 +78,10 @@ pub struct Tuning {
     pub selinux_enforcing: Reading<bool>,
     /// How many decisions SELinux caches (`avc/cache_threshold`).
     pub selinux_cache: Reading<u64>,
+    /// The security modules that are in force (`/sys/kernel/security/lsm`): `selinux`, `apparmor`, `lockdown`...
+    pub security_modules: Reading<BTreeSet<String>>,
+    /// Pools of huge pages of each NUMA node (`/sys/devices/system/node/nodeN/hugepages`).
+    pub node_huge_pages: BTreeMap<u32, Vec<HugePages>>,
     /// Programs that run and move threads, interrupts or frequencies about, or trigger firmware: `irqbalance`, `tuned`, `stalld`,
     /// `fwupd`, `thermald`, `power-profiles-daemon`, `ksmd` at work...
     pub programs: BTreeSet<String>,
@@ -194,6 +199,11 @@ pub struct VmProcess {
     pub name: String,
     /// KiB of its memory that stay in RAM (`VmLck`).
     pub locked_kib: u64,
+    /// The functions that its command line gives it by VFIO (`"driver":"vfio-pci","host":"0000:04:10.0"`, or
+    /// `vfio-pci,host=...`).
+    pub functions: BTreeSet<Bdf>,
+    /// Whether its command line makes its memory of huge pages (a `mem-path`, or a memory back end of hugetlb's).
+    pub huge_pages: bool,
     /// Its threads, by id.
     pub threads: BTreeMap<u32, VmThread>,
 }
