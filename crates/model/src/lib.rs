@@ -10,6 +10,7 @@
 //! ```
 
 pub mod address;
+pub mod audit;
 mod check;
 mod decode;
 pub mod diagnostic;

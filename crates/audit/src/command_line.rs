@@ -1,0 +1,130 @@
+//! The kernel's command line, as words.
+
+use std::collections::BTreeMap;
+
+use penstock_model::CpuSet;
+
+/// The words of `/proc/cmdline` up to `--`, behind which they are init's (`kernel/params.c`, `parse_args`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    /// Keys with `_` for every `-`, as the kernel takes both for the same, and their values; `None` for a word without one.
+    pub(crate) words: Vec<(String, Option<String>)>,
+}
+
+impl CommandLine {
+    pub(crate) fn new(text: &str) -> CommandLine {
+        let mut words = Vec::new();
+        for word in split(text) {
+            if word == "--" {
+                break;
+            }
+            let (key, value) = match word.split_once('=') {
+                Some((key, value)) => (key, Some(value.trim_matches('"').to_owned())),
+                None => (word.as_str(), None),
+            };
+            words.push((key.trim_matches('"').replace('-', "_"), value));
+        }
+        CommandLine { words }
+    }
+
+    /// Whether the word is there, with whichever value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.words.iter().any(|(name, _)| name == key)
+    }
+
+    /// The value of a key: the last one, which is what most of the kernel goes by.
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
+        self.words.iter().rev().find(|(name, _)| name == key)?.1.as_deref()
+    }
+
+    /// Whether `key=value` is there, and in force.
+    pub(crate) fn says(&self, key: &str, value: &str) -> bool {
+        self.value(key) == Some(value)
+    }
+
+    /// The words of a key's value that commas separate.
+    pub(crate) fn parts(&self, key: &str) -> Vec<&str> {
+        self.value(key).map(|value| value.split(',').collect()).unwrap_or_default()
+    }
+
+    /// Values by key, for keys that are there more than once with different ones.
+    pub(crate) fn repeated(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (key, value) in &self.words {
+            values.entry(key).or_default().push(value.as_deref().unwrap_or(""));
+        }
+        values.retain(|_, values| values.iter().any(|value| *value != values[0]));
+        values
+    }
+
+    /// The CPUs that a key's value lists; flags in front (`managed_irq,domain,2-7`) are none. `N` is the last CPU
+    /// (`lib/bitmap.c`, `bitmap_getnum`). `None`: there is no such list, or it makes no sense.
+    pub(crate) fn cpus(&self, key: &str, last: u32) -> Option<CpuSet> {
+        let value = self.value(key)?;
+        let list: Vec<String> = value
+            .split(',')
+            .skip_while(|part| part.starts_with(|first: char| first.is_ascii_lowercase()) && *part != "all")
+            .map(|part| part.replace('N', &last.to_string()))
+            .collect();
+        match list.join(",").as_str() {
+            "" => None,
+            "all" => Some(CpuSet((0..=last).collect())),
+            list => list.parse().ok(),
+        }
+    }
+
+    /// The flags in front of the list of `isolcpus` (`kernel/sched/isolation.c`); without one it is `domain`.
+    pub(crate) fn isolcpus_flags(&self) -> Vec<&str> {
+        let flags: Vec<&str> = self
+            .parts("isolcpus")
+            .into_iter()
+            .take_while(|part| part.starts_with(|first: char| first.is_ascii_lowercase()))
+            .collect();
+        if flags.is_empty() && self.has("isolcpus") { vec!["domain"] } else { flags }
+    }
+}
+
+/// Words, with what quotes hold together in one.
+fn split(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for character in text.chars() {
+        match character {
+            '"' => {
+                quoted = !quoted;
+                word.push('"');
+            }
+            character if character.is_whitespace() && !quoted => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            character => word.push(character),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_the_kernel_reads_them() {
+        let line = CommandLine::new(
+            "ro quiet rcu-nocbs=2-N isolcpus=managed_irq,domain,2-3,6 dyndbg=\"file a.c +p\" tsc=a tsc=reliable -- nohz=off\n",
+        );
+        assert!(line.has("quiet") && !line.has("nohz"));
+        assert_eq!(line.cpus("rcu_nocbs", 7), "2-7".parse().ok());
+        assert_eq!(line.cpus("isolcpus", 7), "2-3,6".parse().ok());
+        assert_eq!(line.isolcpus_flags(), ["managed_irq", "domain"]);
+        assert_eq!(line.value("dyndbg"), Some("file a.c +p"));
+        assert!(line.says("tsc", "reliable"));
+        assert_eq!(line.repeated().get("tsc"), Some(&vec!["a", "reliable"]));
+        assert_eq!(CommandLine::new("isolcpus=1").isolcpus_flags(), ["domain"]);
+        assert_eq!(CommandLine::new("rcu_nocbs=all").cpus("rcu_nocbs", 1), "0-1".parse().ok());
+        assert_eq!(CommandLine::new("nohz_full=x").cpus("nohz_full", 1), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! All rules, applied to one machine.
+
+use penstock_model::{
+    Inventory, Model,
+    audit::{Audit, Judgement, LeftOut, Price, Row, Score},
+};
+
+use crate::{
+    blind,
+    machine::Machine,
+    rule::{Finding, Rule, Said},
+    rules::rules,
+};
+
+/// Judges a machine; with a model, only by what that needs, on the CPUs that its real-time guests use.
+pub fn audit(inventory: &Inventory, model: Option<&Model>) -> Audit {
+    let machine = Machine::new(inventory, model);
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    for rule in rules() {
+        match said(rule, &machine) {
+            Said::Found(findings) => rows.extend(findings.into_iter().map(|finding| row(rule, finding))),
+            Said::LeftOut(why) => left_out.push(LeftOut { rule: rule.id.to_owned(), why }),
+        }
+    }
+    let score = Score::of(&rows);
+    let (kernel, cpu) = (inventory.kernel.release.clone(), inventory.cpus.model.clone());
+    Audit { kernel, cpu, cpus: machine.cpus.clone(), rows, left_out, blind: blind::blind(), score }
+}
+
+fn said(rule: &Rule, machine: &Machine<'_>) -> Said {
+    if !machine.looked {
+        let why = "nobody looked: the inventory says nothing of the machine's tuning";
+        return Finding::unknown(why, rule.what).into();
+    }
+    if !machine.needs(rule.need) {
+        return Said::LeftOut("the model asks for nothing of it".to_owned());
+    }
+    (rule.judge)(machine)
+}
+
+fn row(rule: &Rule, finding: Finding) -> Row {
+    let Finding { subject, verdict, read, wanted, change, price } = finding;
+    // What is as it should be has nothing to change, and its price is paid.
+    let change = change.filter(|_| verdict != Judgement::Pass);
+    let of_rule = || {
+        let (currency, what) = rule.price?;
+        Some(Price { currency, what: what.to_owned() })
+    };
+    Row {
+        rule: rule.id.to_owned(),
+        layer: rule.layer,
+        subject,
+        verdict,
+        read,
+        wanted,
+        why: rule.why.to_owned(),
+        price: price.or_else(of_rule),
+        change,
+        source: rule.source.to_owned(),
+        needs_root: rule.needs_root,
+    }
+}

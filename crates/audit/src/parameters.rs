@@ -1,0 +1,1 @@
+//! Boot parameters that concern real time.

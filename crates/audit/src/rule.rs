@@ -1,0 +1,141 @@
+//! What a rule is, and what it says.
+
+use penstock_model::audit::{Currency, Judgement, Layer, Price};
+
+use crate::machine::Machine;
+
+/// What a model must ask for that a rule is applied. Without a model all rules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Always: protections, and what is wrong whatever the machine is for.
+    Always,
+    /// CPUs that are somebody's alone.
+    Isolation,
+    /// CPUs without a tick.
+    Tickless,
+    /// Real-time threads that are not throttled.
+    Throttling,
+    /// Frequencies.
+    Frequency,
+    /// Idle states that wake in time.
+    WakeLatency,
+    /// Ways of a cache, or a share of memory bandwidth.
+    Cache,
+    /// VMs with CPUs of their own.
+    Vms,
+    /// Functions that guests own.
+    Functions,
+}
+
+/// One rule.
+pub struct Rule {
+    /// Its name, which stays the same from version to version.
+    pub id: &'static str,
+    /// Where it looks.
+    pub layer: Layer,
+    /// What it looks at, in a few words.
+    pub what: &'static str,
+    /// Why that matters.
+    pub why: &'static str,
+    /// What it costs to have it as wanted; of a protection that is off, what that costs.
+    pub price: Option<(Currency, &'static str)>,
+    /// The document or the commit that says so.
+    pub source: &'static str,
+    /// Whether reading its input takes root.
+    pub needs_root: bool,
+    /// When it is applied with a model.
+    pub need: Need,
+    /// The rule itself.
+    pub(crate) judge: fn(&Machine<'_>) -> Said,
+}
+
+/// What a rule says of a machine.
+pub(crate) enum Said {
+    /// It is about something that is not there; what.
+    LeftOut(String),
+    /// What it found.
+    Found(Vec<Finding>),
+}
+
+impl From<Finding> for Said {
+    fn from(finding: Finding) -> Said {
+        Said::Found(vec![finding])
+    }
+}
+
+impl From<Vec<Finding>> for Said {
+    fn from(findings: Vec<Finding>) -> Said {
+        Said::Found(findings)
+    }
+}
+
+/// It is about something that is not there.
+pub(crate) fn left_out(why: impl Into<String>) -> Said {
+    Said::LeftOut(why.into())
+}
+
+/// What a rule found about one subject.
+pub(crate) struct Finding {
+    pub(crate) subject: String,
+    pub(crate) verdict: Judgement,
+    pub(crate) read: String,
+    pub(crate) wanted: String,
+    pub(crate) change: Option<String>,
+    /// What this costs, where it is not what the rule says.
+    pub(crate) price: Option<Price>,
+}
+
+impl Finding {
+    fn new(verdict: Judgement, read: String, wanted: impl Into<String>) -> Finding {
+        let (subject, wanted) = ("machine".to_owned(), wanted.into());
+        Finding { subject, verdict, read, wanted, change: None, price: None }
+    }
+
+    /// It is as it should be.
+    pub(crate) fn pass(read: impl Into<String>, wanted: impl Into<String>) -> Finding {
+        Finding::new(Judgement::Pass, read.into(), wanted)
+    }
+
+    /// It is otherwise; `change` puts it right.
+    pub(crate) fn fail(
+        read: impl Into<String>,
+        wanted: impl Into<String>,
+        change: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Judgement::Fail, read.into(), wanted).changed_by(change)
+    }
+
+    /// Two layers contradict each other; `change` puts it right.
+    pub(crate) fn conflict(
+        read: impl Into<String>,
+        wanted: impl Into<String>,
+        change: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Judgement::Conflict, read.into(), wanted).changed_by(change)
+    }
+
+    /// It could not be read; why.
+    pub(crate) fn unknown(why: impl Into<String>, wanted: impl Into<String>) -> Finding {
+        Finding::new(Judgement::Unknown, why.into(), wanted)
+    }
+
+    /// It is told and not judged.
+    pub(crate) fn recorded(read: impl Into<String>, wanted: impl Into<String>) -> Finding {
+        Finding::new(Judgement::Recorded, read.into(), wanted)
+    }
+
+    /// What it is about.
+    pub(crate) fn about(self, subject: impl Into<String>) -> Finding {
+        Finding { subject: subject.into(), ..self }
+    }
+
+    /// What it costs.
+    pub(crate) fn costs(self, currency: Currency, what: impl Into<String>) -> Finding {
+        Finding { price: Some(Price { currency, what: what.into() }), ..self }
+    }
+
+    /// The exact change.
+    pub(crate) fn changed_by(self, change: impl Into<String>) -> Finding {
+        Finding { change: Some(change.into()), ..self }
+    }
+}
