@@ -15,6 +15,7 @@ pub mod cell;
 mod estimate;
 pub mod expectation;
 mod histogram;
+pub mod latency;
 mod metric;
 mod selector;
 

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, SerialNumber, SlotName, VfIndex, VfSettings, inventory::Pf, measurement::Expectation,
+    Mtu, NicName, SerialNumber, SlotName, VfIndex, VfSettings,
+    inventory::Pf,
+    measurement::{Expectation, latency},
 };
 
 /// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
@@ -25,6 +27,9 @@ pub struct Model {
     pub measure: Measure,
     /// What is to hold of the measurements.
     pub expect: Vec<Expectation>,
+    /// What is to hold of the latencies of wake-ups: the lines of `expect` that begin with `latency`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expect_latency: Vec<latency::Claim>,
     /// What only a rehearsal needs.
     pub board: Board,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_model::{
     Verdict,
-    measurement::{Measurements, Ruling, Told},
+    measurement::{Measurements, Ruling, Told, latency::Latency},
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -48,6 +48,9 @@ pub struct Evidence {
     /// What was measured; `None` for a run that measured nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measurements: Option<Measurements>,
+    /// How late threads woke up; `None` for a run that did not measure it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// What the reader should know beside: warnings, what could not be read.
     pub notes: Vec<String>,
     /// The end of the machine's serial console, where it has one.
@@ -70,6 +73,7 @@ impl Default for Evidence {
             phases: Vec::new(),
             verdicts: Vec::new(),
             measurements: None,
+            latency: None,
             notes: Vec::new(),
             serial_log: None,
             peak_memory: None,
@@ -232,10 +236,11 @@ impl Evidence {
     /// At least one verdict was given or something was measured; every verdict [holds](Verdict::holds), every step of the plan
     /// went through, what was measured [holds](Measurements::holds), and the exit status is not known to be another than 0.
     pub fn holds(&self) -> bool {
-        (!self.verdicts.is_empty() || self.measurements.is_some())
+        (!self.verdicts.is_empty() || self.measurements.is_some() || self.latency.is_some())
             && self.verdicts.iter().all(Verdict::holds)
             && self.steps.iter().all(|step| step.outcome.holds())
             && self.measurements.as_ref().is_none_or(Measurements::holds)
+            && self.latency.as_ref().is_none_or(Latency::holds)
             && self.run.exit.is_none_or(|status| status == 0)
     }
 

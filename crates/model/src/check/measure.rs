@@ -1,6 +1,7 @@
 //! What is measured beside the machine's paths, and what is to hold of it.
 
 mod expect;
+mod latency;
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::{
     tree::shown,
 };
 
-pub(super) use expect::{PlacedLine, build as build_expect, lines};
+pub(super) use expect::{PlacedLine, build as build_expect, claims, lines};
 
 /// How much of a target is read and written unless the file says otherwise.
 const SIZE: ByteSize = ByteSize(64 << 20);

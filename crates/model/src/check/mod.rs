@@ -97,9 +97,16 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .collect();
     let (measure, targets) = measure::build(measure, messages);
     let lines = measure::build_expect(expect, messages);
-    let expect = measure::lines(&lines);
-    let model =
-        Model { machine: machine.to_string(), nics, guests, measure, expect, board: build_board(board) };
+    let (expect, expect_latency) = (measure::lines(&lines), measure::claims(&lines));
+    let model = Model {
+        machine: machine.to_string(),
+        nics,
+        guests,
+        measure,
+        expect,
+        expect_latency,
+        board: build_board(board),
+    };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
     external::check(&mut subject);

@@ -174,9 +174,19 @@ pub struct ParseExpectationError {
     why: String,
     /// Bytes of the line that the message is about.
     at: std::ops::Range<usize>,
+    hint: &'static str,
 }
 
 impl ParseExpectationError {
+    pub(super) fn new(
+        text: &str,
+        why: String,
+        at: std::ops::Range<usize>,
+        hint: &'static str,
+    ) -> ParseExpectationError {
+        ParseExpectationError { text: text.to_owned(), why, at, hint }
+    }
+
     /// What is wrong, without the line.
     pub fn why(&self) -> &str {
         &self.why
@@ -189,9 +199,12 @@ impl ParseExpectationError {
 
     /// How such a line looks.
     pub fn hint(&self) -> &'static str {
-        "write for example: vf-vf inside >= 0.8 x pf-pf, udp vf-vf across 1KiB >= 2Gbit/s, p99 <= 50us"
+        self.hint
     }
 }
+
+const HINT: &str =
+    "write for example: vf-vf inside >= 0.8 x pf-pf, udp vf-vf across 1KiB >= 2Gbit/s, p99 <= 50us";
 
 /// A word and where it stands.
 #[derive(Clone, Copy)]
@@ -232,7 +245,7 @@ impl FromStr for Expectation {
     type Err = ParseExpectationError;
 
     fn from_str(text: &str) -> Result<Expectation, ParseExpectationError> {
-        read(text).map_err(|(at, why)| ParseExpectationError { text: text.to_owned(), why, at })
+        read(text).map_err(|(at, why)| ParseExpectationError::new(text, why, at, HINT))
     }
 }
 

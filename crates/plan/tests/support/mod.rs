@@ -160,6 +160,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         guests: IndexMap::new(),
         measure: Measure::default(),
         expect: Vec::new(),
+        expect_latency: Vec::new(),
         board: Board::default(),
     };
     inventory.cpus.online = CpuSet((0..8).collect());

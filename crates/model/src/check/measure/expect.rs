@@ -5,18 +5,32 @@ use std::{
     ops::Range,
 };
 
-use super::super::{Subject, full};
+use super::{
+    super::{Subject, full},
+    latency,
+};
 use crate::{
     Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path,
     document::{ExpectLine, OneOrMany},
-    measurement::{Bound, Expectation, PathKind, Selector},
+    measurement::{Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::Claim},
     tree::shown,
 };
 
 /// A line with its place in the file.
 pub(in crate::check) struct PlacedLine {
-    line: Expectation,
+    line: Line,
     path: Path,
+}
+
+/// A line about what [`crate::measurement::Measurements`] or what [`crate::measurement::latency::Latency`] has.
+enum Line {
+    Measured(Expectation),
+    Latency(Claim),
+}
+
+/// Reads a line as what its first word says that it is.
+fn read(text: &str) -> Result<Line, ParseExpectationError> {
+    if Claim::is_meant(text) { text.parse().map(Line::Latency) } else { text.parse().map(Line::Measured) }
 }
 
 /// The lines that can be read; what is wrong with the others is told, at the wrong word.
@@ -33,7 +47,7 @@ pub(in crate::check) fn build(
         }
         let path = Path::of(["expect"]);
         let path = if lines.list { path.join(position) } else { path };
-        match text.parse::<Expectation>() {
+        match read(text) {
             Ok(line) => placed.push(PlacedLine { line, path }),
             Err(error) => {
                 let message = Diagnostic::error(path, error.why()).with_hint(error.hint());
@@ -47,9 +61,22 @@ pub(in crate::check) fn build(
     placed
 }
 
-/// The lines without their places.
+/// The lines about measurements, without their places.
 pub(in crate::check) fn lines(placed: &[PlacedLine]) -> Vec<Expectation> {
-    placed.iter().map(|placed| placed.line.clone()).collect()
+    let measured = placed.iter().filter_map(|placed| match &placed.line {
+        Line::Measured(line) => Some(line.clone()),
+        Line::Latency(_) => None,
+    });
+    measured.collect()
+}
+
+/// The lines about latencies, without their places.
+pub(in crate::check) fn claims(placed: &[PlacedLine]) -> Vec<Claim> {
+    let latency = placed.iter().filter_map(|placed| match &placed.line {
+        Line::Latency(claim) => Some(claim.clone()),
+        Line::Measured(_) => None,
+    });
+    latency.collect()
 }
 
 /// The lines against what the model has.
@@ -59,6 +86,13 @@ pub(in crate::check) fn check(placed: &[PlacedLine], subject: &mut Subject<'_>) 
         if full(subject.messages) {
             return;
         }
+        let line = match line {
+            Line::Measured(line) => line,
+            Line::Latency(claim) => {
+                latency::check(claim, path, subject);
+                continue;
+            }
+        };
         let text = line.to_string();
         let sides = sides(line);
         for guest in names(&sides, |side| side.guest.clone()) {
