@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use penstock_model::{
     Verdict,
+    audit::Audit,
     measurement::{Measurements, Ruling, Told, latency::Latency},
 };
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,17 @@ pub const EVIDENCE_VERSION: u32 = 1;
 pub struct Evidence {
     /// [`EVIDENCE_VERSION`] of the writer.
     pub version: u32,
-    /// Which run this is.
+    /// Audits of the machine, before and after what a run measured: they tell whether it was the same machine all the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Audits {
+    /// Before.
+    pub before: Option<Audit>,
+    /// After; `None` where the run did not come so far, or changed nothing that would be worth another look.
+    pub after: Option<Audit>,
+}
+
+/// Which run this is.
     pub run: Run,
     /// What it was run with.
     pub versions: Versions,
@@ -51,6 +62,9 @@ pub struct Evidence {
     /// How late threads woke up; `None` for a run that did not measure it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// What an audit of the machine found; `None` for a run that made none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audits: Option<Audits>,
     /// What the reader should know beside: warnings, what could not be read.
     pub notes: Vec<String>,
     /// The end of the machine's serial console, where it has one.
@@ -74,6 +88,7 @@ impl Default for Evidence {
             verdicts: Vec::new(),
             measurements: None,
             latency: None,
+            audits: None,
             notes: Vec::new(),
             serial_log: None,
             peak_memory: None,

@@ -27,7 +27,7 @@ mod summary;
 mod templates;
 
 pub use evidence::{
-    Accelerator, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome,
+    Accelerator, Audits, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome,
     StepRecord, Versions,
 };
 pub use groups::{Counts, Group, GroupName};
