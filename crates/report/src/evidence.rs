@@ -30,17 +30,7 @@ pub const EVIDENCE_VERSION: u32 = 1;
 pub struct Evidence {
     /// [`EVIDENCE_VERSION`] of the writer.
     pub version: u32,
-    /// Audits of the machine, before and after what a run measured: they tell whether it was the same machine all the time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Audits {
-    /// Before.
-    pub before: Option<Audit>,
-    /// After; `None` where the run did not come so far, or changed nothing that would be worth another look.
-    pub after: Option<Audit>,
-}
-
-/// Which run this is.
+    /// Which run this is.
     pub run: Run,
     /// What it was run with.
     pub versions: Versions,
@@ -94,6 +84,16 @@ impl Default for Evidence {
             peak_memory: None,
         }
     }
+}
+
+/// Audits of the machine, before and after what a run measured: they tell whether it was the same machine all the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Audits {
+    /// Before.
+    pub before: Option<Audit>,
+    /// After; `None` where the run did not come so far, or changed nothing that would be worth another look.
+    pub after: Option<Audit>,
 }
 
 /// Which run this is.
