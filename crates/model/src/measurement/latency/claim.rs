@@ -82,7 +82,8 @@ pub struct Side {
 impl Side {
     /// Whether it means the series of this setting.
     pub fn matches(&self, setting: &Setting) -> bool {
-        self.place.as_ref().is_none_or(|place| *place == setting.place)
+        !setting.ordinary
+            && self.place.as_ref().is_none_or(|place| *place == setting.place)
             && self.loaded.is_none_or(|loaded| loaded == setting.load.is_loaded())
             && self.arm.unwrap_or(Arm::Tuned) == setting.arm
             && self.power.is_none_or(|power| power == setting.power)

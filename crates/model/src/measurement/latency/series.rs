@@ -67,6 +67,9 @@ pub struct Setting {
     pub kind: EndKind,
     /// On which CPU of the host; inside a VM, the CPU that carries its virtual one.
     pub cpu: u32,
+    /// Whether the CPU is an ordinary one, which others use as well, measured for contrast: no claim is about it.
+    #[serde(default)]
+    pub ordinary: bool,
     /// With what.
     pub tool: Tool,
     /// What else runs meanwhile.

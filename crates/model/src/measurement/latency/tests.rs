@@ -13,7 +13,7 @@ fn setting(place: &str, arm: Arm, load: Load) -> Setting {
         "host" => (Vantage::Host, EndKind::Host),
         guest => (Vantage::Guest(guest.parse().unwrap()), EndKind::Container),
     };
-    Setting { place, kind, cpu: 2, tool: Tool::Cyclictest, load, arm, power: Power::Held }
+    Setting { place, kind, cpu: 2, ordinary: false, tool: Tool::Cyclictest, load, arm, power: Power::Held }
 }
 
 fn hackbench() -> Load {
