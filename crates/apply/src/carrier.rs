@@ -375,9 +375,21 @@ impl Carry for HostCarrier {
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }
             | Action::AwaitGuest { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
             | Action::StopGuest { .. } => Err(CarryError::Failed {
                 attempt: format!("the host's carrier was given \"{action}\""),
                 source: "guests are another carrier's".into(),
+            }),
+            Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. } => Err(CarryError::Failed {
+                attempt: format!("the host's carrier was given \"{action}\""),
+                source: "it does not carry this yet".into(),
             }),
         }
     }

@@ -335,7 +335,10 @@ fn is_setting(action: &Action) -> bool {
         | Action::SetMac { .. }
         | Action::SetMtu { .. }
         | Action::SetSwitchMode { .. }
-        | Action::ResetFunction { .. } => true,
+        | Action::ResetFunction { .. }
+        // What one of them does not do makes no other senseless, and `verify` tells.
+        | Action::Tune { .. }
+        | Action::PlaceInterrupts { .. } => true,
         Action::SetVfCount { .. }
         | Action::SetDriver { .. }
         | Action::Rename { .. }
@@ -354,6 +357,14 @@ fn is_setting(action: &Action) -> bool {
         | Action::RemoveFile { .. }
         | Action::EnableUnit { .. }
         | Action::SetBootArguments(_)
+        // Who asked for CPUs or cache ways of its own is not to run without them.
+        | Action::MakePartition { .. }
+        | Action::RemovePartition { .. }
+        | Action::IsolateGuest { .. }
+        | Action::ScheduleGuest { .. }
+        | Action::MakeResctrlGroup { .. }
+        | Action::RemoveResctrlGroup { .. }
+        | Action::SetSchemata { .. }
         | Action::StopGuest { .. } => false,
     }
 }

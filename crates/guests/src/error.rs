@@ -338,6 +338,12 @@ pub enum GuestError {
         /// What it does not do.
         what: &'static str,
     },
+    /// Its partition and its scheduling cannot be changed yet.
+    #[error("the partition and the scheduling of guest {guest} are not carried by this build")]
+    NotCarried {
+        /// Its name.
+        guest: GuestName,
+    },
 }
 
 fn paths(paths: &[PathBuf]) -> String {

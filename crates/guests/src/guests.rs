@@ -158,6 +158,9 @@ impl Guests {
                     self.containers.await_ready(guest, patience)
                 }
             }
+            Action::IsolateGuest { guest, .. } | Action::ScheduleGuest { guest, .. } => {
+                Err(GuestError::NotCarried { guest: guest.clone() })
+            }
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! The file as it is written. Each type's documentation is also what `penstock schema` says of it.
 
 mod measure;
+mod realtime;
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -18,6 +19,7 @@ use crate::{
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
+pub(crate) use realtime::{GuestRealtimeDocument, GuestRealtimeEntry, RealtimeDocument};
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
 ///
@@ -38,6 +40,8 @@ pub(crate) struct ModelDocument {
     pub nics: IndexMap<NicName, NicDocument>,
     /// The VMs and containers, by name.
     pub guests: IndexMap<GuestName, GuestDocument>,
+    /// What of the machine decides how late its guests wake. Default: nothing of it is touched, but for guests with `realtime`.
+    pub realtime: Option<RealtimeDocument>,
     /// What is measured beside the paths that the machine has. Default: nothing.
     pub measure: MeasureDocument,
     /// What is to hold of the measurements: a line, or a list of them. Default: nothing.
@@ -114,6 +118,9 @@ pub(crate) struct GuestDocument {
     pub pin: Option<CpuList>,
     /// Whether no other guest may run on the CPUs of `pin`. Default: no.
     pub exclusive: Option<bool>,
+    /// Whether it runs in real time: `on`, or a mapping that says how. The CPUs of `pin` are then an isolated partition that is
+    /// its alone. Default: off.
+    pub realtime: Option<GuestRealtimeEntry>,
     /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
     pub functions: Vec<FunctionEntry>,
     /// Guests that must be ready before this one starts.

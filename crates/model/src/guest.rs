@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuSet, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mtu, TxRate, VfSettings,
+    ByteSize, CpuSet, FunctionName, GuestName, GuestRealtime, InterfaceAddress, InterfaceName, Mtu, TxRate,
+    VfSettings,
 };
 
 /// A VM or a container.
@@ -23,6 +24,9 @@ pub struct Guest {
     pub pin: Option<CpuSet>,
     /// Whether no other guest may run on the CPUs of `pin`. Default: no.
     pub exclusive: bool,
+    /// How it runs in real time on the CPUs of `pin`, which are then its alone. `None`, the default: it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub realtime: Option<GuestRealtime>,
     /// The functions that it owns, in order: its first is `eth0` unless named.
     pub functions: Vec<Function>,
     /// Guests that must be ready before this one starts.

@@ -22,8 +22,8 @@ pub use self::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, SerialNumber,
-    SlotName, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, Scheduling,
+    SerialNumber, SlotName, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -127,6 +127,17 @@ pub struct FoundGuest {
     /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub home_drivers: BTreeMap<Bdf, String>,
+    /// The CPUs of the isolated partitions that its control groups are; empty for one that is none. `scan` leaves it so; the
+    /// binary fills it in.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub isolated: CpuSet,
+    /// How its virtual CPUs, or all threads of a container, are scheduled; `None`: not known, or not all alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<Scheduling>,
+}
+
+fn is_empty(cpus: &CpuSet) -> bool {
+    cpus.0.is_empty()
 }
 
 /// The running kernel.

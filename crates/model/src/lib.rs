@@ -27,6 +27,7 @@ pub mod names;
 mod parse;
 pub mod pci;
 pub mod quantity;
+pub mod realtime;
 mod render;
 mod tree;
 pub mod verdict;
@@ -48,6 +49,7 @@ pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{parse, parse_with_warnings};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
+pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
 pub use verdict::{Outcome, Verdict};
 pub use vf::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfIndex, VfSettings, VlanId, VlanProtocol, VlanQos,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, SerialNumber, SlotName, VfIndex, VfSettings,
+    Mtu, NicName, Realtime, SerialNumber, SlotName, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -23,6 +23,9 @@ pub struct Model {
     pub nics: IndexMap<NicName, Nic>,
     /// Guests by name.
     pub guests: IndexMap<GuestName, Guest>,
+    /// What of the machine decides how late its guests wake. `None`, the default: nothing of it is touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub realtime: Option<Realtime>,
     /// What is measured beside the paths that the machine has.
     pub measure: Measure,
     /// What is to hold of the measurements.

@@ -26,6 +26,8 @@ fn messages(name: &str, key: &str) -> String {
         "Measure" => format!("nics: {{A: }}\nmeasure: {{{key}: 1}}\n"),
         "StorageTarget" => format!("nics: {{A: }}\nmeasure: {{storage: [{{{key}: 1}}]}}\n"),
         "Board" => format!("nics: {{A: }}\nboard: {{{key}: 1}}\n"),
+        "Realtime" => format!("nics: {{A: }}\nrealtime: {{{key}: 1}}\n"),
+        "GuestRealtime" => format!("nics: {{A: }}\nguests: {{g: {{realtime: {{{key}: 1}}}}}}\n"),
         other => panic!("{other}"),
     };
     let source = Source::new("m.yaml", text);
@@ -35,9 +37,19 @@ fn messages(name: &str, key: &str) -> String {
 #[test]
 fn every_key_of_the_schema_is_read_and_described() {
     let schema = schema();
-    for name in
-        ["Model", "Nic", "NicMatch", "VfSettings", "Guest", "Function", "Measure", "StorageTarget", "Board"]
-    {
+    for name in [
+        "Model",
+        "Nic",
+        "NicMatch",
+        "VfSettings",
+        "Guest",
+        "Function",
+        "Measure",
+        "StorageTarget",
+        "Board",
+        "Realtime",
+        "GuestRealtime",
+    ] {
         let keys = keys(name);
         assert!(keys.len() >= if name == "Measure" { 1 } else { 3 }, "{name}: {keys:?}");
         for key in keys {
@@ -52,7 +64,17 @@ fn every_key_of_the_schema_is_read_and_described() {
 
 #[test]
 fn every_key_that_a_message_offers_is_in_the_schema() {
-    for name in ["Model", "Nic", "Guest", "Function", "Measure", "StorageTarget", "Board"] {
+    for name in [
+        "Model",
+        "Nic",
+        "Guest",
+        "Function",
+        "Measure",
+        "StorageTarget",
+        "Board",
+        "Realtime",
+        "GuestRealtime",
+    ] {
         let seen = messages(name, "nonsense");
         let offered = seen.split("what may stand here: ").nth(1).unwrap().lines().next().unwrap();
         let keys = keys(name);

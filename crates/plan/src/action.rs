@@ -1,11 +1,17 @@
 //! What a step does to a machine.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use penstock_model::{
-    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, TxRate, VfAttribute, VfIndex,
-    Vm,
-    inventory::{BootLoader, Manager, SwitchMode},
+    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, Scheduling, TxRate,
+    VfAttribute, VfIndex, Vm,
+    inventory::{
+        BootLoader, Manager, SwitchMode,
+        tuning::{Knob, ResctrlGroup, Value},
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +75,31 @@ pub enum Action {
     SetBootArguments(BootArguments),
     /// Stop a guest; its functions come back to the host.
     StopGuest { guest: GuestName },
+    /// Write a file of the kernel that holds one value.
+    Tune { knob: Knob, to: Value },
+    /// Make a control group of ours, below the root of the groups, that is an isolated partition of these CPUs: nobody's
+    /// threads are in it.
+    MakePartition { group: String, cpus: CpuSet },
+    /// Remove such a group; its CPUs are everybody's again.
+    RemovePartition { group: String, cpus: CpuSet },
+    /// Have the control group of a guest that is there, running or suspended, be an isolated partition of these CPUs, or a
+    /// member of the one above it again. A partition goes with its guest.
+    IsolateGuest { guest: GuestName, cpus: CpuSet, on: bool },
+    /// Have the virtual CPUs of a VM that is there, or all threads of a running container, be scheduled so.
+    ScheduleGuest { guest: GuestName, scheduling: Scheduling },
+    /// Have all interrupts that these functions have now delivered to these CPUs. They are looked up when it is carried out: a
+    /// VF has none before its driver opens it, and VFIO has none before the VM's driver wants some.
+    PlaceInterrupts { functions: BTreeSet<Bdf>, cpus: CpuSet },
+    /// Make a group of resctrl with these CPUs and these shares (`Documentation/filesystems/resctrl.rst`).
+    MakeResctrlGroup { group: String, settings: ResctrlGroup },
+    /// Remove such a group: its CPUs are the default group's again.
+    RemoveResctrlGroup { group: String, settings: ResctrlGroup },
+    /// Write shares of a group of resctrl, of the resources that are named; the empty name is the default group.
+    SetSchemata { group: String, schemata: Schemata },
 }
+
+/// Capacity masks, or percents for `MB`, by resource of resctrl and domain.
+pub type Schemata = BTreeMap<String, BTreeMap<u32, u64>>;
 
 /// Words of ours for the kernel's command line, and how they get there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +186,9 @@ pub struct GuestDefinition {
     /// What only a VM has; `None` for a container.
     #[serde(default)]
     pub vm: Option<Vm>,
+    /// How the virtual CPUs of a VM are scheduled from its start on; `None`: as the kernel has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<Scheduling>,
     /// Its functions, in order.
     pub functions: Vec<GuestFunction>,
 }
@@ -172,6 +205,7 @@ impl GuestDefinition {
             init: Vec::new(),
             devices: Vec::new(),
             vm: None,
+            scheduling: None,
             functions: Vec::new(),
         }
     }
@@ -248,7 +282,16 @@ impl Action {
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }
             | Action::AwaitGuest { .. }
-            | Action::StopGuest { .. } => None,
+            | Action::StopGuest { .. }
+            | Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. } => None,
         }
     }
 
@@ -262,6 +305,8 @@ impl Action {
             | Action::ResumeGuest { guest }
             | Action::SuspendGuest { guest }
             | Action::StopGuest { guest }
+            | Action::IsolateGuest { guest, .. }
+            | Action::ScheduleGuest { guest, .. }
             | Action::AwaitGuest { guest, .. } => Some(guest),
             _ => None,
         }
@@ -275,6 +320,28 @@ pub(crate) fn listed(functions: &BTreeSet<Bdf>) -> String {
     match functions.len() {
         ..=NAMED => named.join(", "),
         all => format!("{} and {} more", named.join(", "), all - NAMED),
+    }
+}
+
+/// A group of resctrl in words.
+pub(crate) fn resctrl_group(name: &str) -> String {
+    if name.is_empty() { "resctrl's default group".to_owned() } else { format!("resctrl group {name}") }
+}
+
+/// Shares as `schemata` has them: `L3:0=ff0;1=ff0 MB:0=40`.
+pub(crate) struct Shares<'a>(pub &'a Schemata);
+
+impl fmt::Display for Shares<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (resource, domains)) in self.0.iter().enumerate() {
+            let share = |(domain, share): (&u32, &u64)| match resource.as_str() {
+                "MB" => format!("{domain}={share}"),
+                _ => format!("{domain}={share:x}"),
+            };
+            let domains: Vec<String> = domains.iter().map(share).collect();
+            write!(f, "{}{resource}:{}", if n == 0 { "" } else { " " }, domains.join(";"))?;
+        }
+        Ok(())
     }
 }
 
@@ -324,6 +391,33 @@ impl fmt::Display for Action {
             }
             Action::SetBootArguments(boot) => {
                 write!(f, "put on the kernel's command line: {}", boot.words.join(" "))
+            }
+            Action::Tune { knob, to } => write!(f, "{knob} = {to}"),
+            Action::MakePartition { group, cpus } => {
+                write!(f, "control group {group}: isolated partition of the CPUs {cpus}")
+            }
+            Action::RemovePartition { group, cpus } => {
+                write!(f, "control group {group}: remove it, with its partition of the CPUs {cpus}")
+            }
+            Action::IsolateGuest { guest, cpus, on: true } => {
+                write!(f, "guest {guest}: isolated partition of the CPUs {cpus}")
+            }
+            Action::IsolateGuest { guest, cpus, on: false } => {
+                write!(f, "guest {guest}: no partition of the CPUs {cpus} any more")
+            }
+            Action::ScheduleGuest { guest, scheduling } => {
+                write!(f, "guest {guest}: schedule as {scheduling}")
+            }
+            Action::PlaceInterrupts { functions, cpus } => {
+                write!(f, "interrupts of {}: to the CPUs {cpus}", listed(functions))
+            }
+            Action::MakeResctrlGroup { group, settings } => {
+                let ResctrlGroup { cpus, schemata } = settings;
+                write!(f, "resctrl group {group}: the CPUs {cpus} with {}", Shares(schemata))
+            }
+            Action::RemoveResctrlGroup { group, .. } => write!(f, "resctrl group {group}: remove it"),
+            Action::SetSchemata { group, schemata } => {
+                write!(f, "{}: {}", resctrl_group(group), Shares(schemata))
             }
         }
     }

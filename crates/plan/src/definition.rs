@@ -35,6 +35,7 @@ pub fn define(
         init: guest.init.clone(),
         devices: guest.devices.clone(),
         vm: is_vm.then(|| Vm { emulator: emulator(planner, name, guest), ..guest.vm.clone() }),
+        scheduling: guest.realtime.as_ref().filter(|_| is_vm).map(|realtime| realtime.scheduling),
         functions: guest
             .functions
             .iter()

@@ -3,14 +3,17 @@
 use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
-    Bdf, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
-    inventory::{Manager, SwitchMode},
+    Bdf, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, Scheduling, VfAttribute, VfIndex,
+    inventory::{
+        Manager, SwitchMode,
+        tuning::{Knob, ResctrlGroup, Value},
+    },
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Direction,
-    action::{BootArguments, listed},
+    action::{BootArguments, Schemata, Shares, listed, resctrl_group},
 };
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
@@ -62,6 +65,25 @@ pub enum Fact {
     UnitEnabled { unit: String, on: bool },
     /// The boot loader's own configuration has these words of ours, and no others.
     BootArguments(BootArguments),
+    /// The kernel's file holds this value.
+    KnobIs { knob: Knob, value: Value },
+    /// The control group is there, an isolated partition of exactly these CPUs.
+    Partition { group: String, cpus: CpuSet },
+    /// There is no such control group.
+    NoPartition { group: String },
+    /// The guest's control group is an isolated partition of exactly these CPUs; or, with `on` false, none of them is in a
+    /// partition of the guest's.
+    GuestIsolated { guest: GuestName, cpus: CpuSet, on: bool },
+    /// Every virtual CPU of the VM, or every thread of the container, is scheduled so.
+    GuestScheduled { guest: GuestName, scheduling: Scheduling },
+    /// Every interrupt that these functions have now and that can be moved is delivered to these CPUs.
+    InterruptsAt { functions: BTreeSet<Bdf>, cpus: CpuSet },
+    /// The group of resctrl is there with these CPUs and these shares.
+    ResctrlGroupIs { group: String, settings: ResctrlGroup },
+    /// There is no such group of resctrl.
+    NoResctrlGroup { group: String },
+    /// The group of resctrl has these shares of the resources that are named.
+    SchemataAre { group: String, schemata: Schemata },
 }
 
 impl Fact {
@@ -93,6 +115,15 @@ impl Fact {
             Action::RemoveFile { path } => Fact::NoFile { path },
             Action::EnableUnit { unit, on } => Fact::UnitEnabled { unit, on },
             Action::SetBootArguments(boot) => Fact::BootArguments(boot),
+            Action::Tune { knob, to } => Fact::KnobIs { knob, value: to },
+            Action::MakePartition { group, cpus } => Fact::Partition { group, cpus },
+            Action::RemovePartition { group, .. } => Fact::NoPartition { group },
+            Action::IsolateGuest { guest, cpus, on } => Fact::GuestIsolated { guest, cpus, on },
+            Action::ScheduleGuest { guest, scheduling } => Fact::GuestScheduled { guest, scheduling },
+            Action::PlaceInterrupts { functions, cpus } => Fact::InterruptsAt { functions, cpus },
+            Action::MakeResctrlGroup { group, settings } => Fact::ResctrlGroupIs { group, settings },
+            Action::RemoveResctrlGroup { group, .. } => Fact::NoResctrlGroup { group },
+            Action::SetSchemata { group, schemata } => Fact::SchemataAre { group, schemata },
         }
     }
 }
@@ -104,6 +135,8 @@ impl Fact {
             Fact::GuestDefined { guest, .. }
             | Fact::GuestRunning { guest, .. }
             | Fact::GuestSuspended { guest }
+            | Fact::GuestIsolated { guest, .. }
+            | Fact::GuestScheduled { guest, .. }
             | Fact::GuestReady { guest } => Some(guest),
             _ => None,
         }
@@ -156,6 +189,31 @@ impl fmt::Display for Fact {
                 write!(f, "the boot loader passes none of our words")
             }
             Fact::BootArguments(boot) => write!(f, "the boot loader passes {}", boot.words.join(" ")),
+            Fact::KnobIs { knob, value } => write!(f, "{knob} holds {value}"),
+            Fact::Partition { group, cpus } => {
+                write!(f, "control group {group} is an isolated partition of the CPUs {cpus}")
+            }
+            Fact::NoPartition { group } => write!(f, "there is no control group {group}"),
+            Fact::GuestIsolated { guest, cpus, on: true } => {
+                write!(f, "guest {guest} is in an isolated partition of the CPUs {cpus}")
+            }
+            Fact::GuestIsolated { guest, cpus, on: false } => {
+                write!(f, "guest {guest} has no partition of the CPUs {cpus}")
+            }
+            Fact::GuestScheduled { guest, scheduling } => {
+                write!(f, "guest {guest} is scheduled as {scheduling}")
+            }
+            Fact::InterruptsAt { functions, cpus } => {
+                write!(f, "the interrupts of {} go to the CPUs {cpus}", listed(functions))
+            }
+            Fact::ResctrlGroupIs { group, settings } => {
+                let ResctrlGroup { cpus, schemata } = settings;
+                write!(f, "resctrl group {group} has the CPUs {cpus} and {}", Shares(schemata))
+            }
+            Fact::NoResctrlGroup { group } => write!(f, "there is no resctrl group {group}"),
+            Fact::SchemataAre { group, schemata } => {
+                write!(f, "{} has {}", resctrl_group(group), Shares(schemata))
+            }
         }
     }
 }

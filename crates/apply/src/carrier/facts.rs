@@ -76,9 +76,21 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         Fact::GuestDefined { .. }
         | Fact::GuestRunning { .. }
         | Fact::GuestSuspended { .. }
+        | Fact::GuestIsolated { .. }
+        | Fact::GuestScheduled { .. }
         | Fact::GuestReady { .. } => Err(CarryError::Failed {
             attempt: format!("the host's carrier was asked whether {fact}"),
             source: "guests are another carrier's".into(),
+        }),
+        Fact::KnobIs { .. }
+        | Fact::Partition { .. }
+        | Fact::NoPartition { .. }
+        | Fact::InterruptsAt { .. }
+        | Fact::ResctrlGroupIs { .. }
+        | Fact::NoResctrlGroup { .. }
+        | Fact::SchemataAre { .. } => Err(CarryError::Failed {
+            attempt: format!("the host's carrier was asked whether {fact}"),
+            source: "it does not see this yet".into(),
         }),
     }
 }

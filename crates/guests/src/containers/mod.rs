@@ -83,6 +83,7 @@ impl Containers {
                 suspended: false,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
+                ..FoundGuest::default()
             };
             (guest, found)
         });

@@ -101,6 +101,7 @@ impl Vms {
                 suspended: status.condition == Condition::Suspended,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
+                ..FoundGuest::default()
             };
             (guest, found)
         });

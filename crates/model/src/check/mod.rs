@@ -11,6 +11,7 @@ mod guest;
 mod mac;
 mod measure;
 mod nic;
+mod realtime;
 mod vm;
 
 use indexmap::IndexMap;
@@ -69,7 +70,7 @@ struct Subject<'a> {
 /// The model that `document`, read from the file called `file`, describes. What is wrong is added to `messages`;
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
-    let ModelDocument { machine, nics, guests, measure, expect, board } = document;
+    let ModelDocument { machine, nics, guests, realtime, measure, expect, board } = document;
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
     let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
@@ -88,13 +89,14 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .collect();
     let mut owned = Vec::new();
     let mut lists = cpus::Lists::default();
-    let guests = guests
+    let guests: IndexMap<GuestName, Guest> = guests
         .into_iter()
         .map(|(name, guest)| {
             let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
             (name, guest)
         })
         .collect();
+    let realtime = realtime::build(realtime, guests.values(), &mut lists, messages);
     let (measure, targets) = measure::build(measure, messages);
     let lines = measure::build_expect(expect, messages);
     let (expect, expect_latency) = (measure::lines(&lines), measure::claims(&lines));
@@ -102,6 +104,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         machine: machine.to_string(),
         nics,
         guests,
+        realtime,
         measure,
         expect,
         expect_latency,
@@ -115,6 +118,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     address::check(&mut subject);
     guest::check(&mut subject);
     cpus::check(&mut subject);
+    realtime::check(&mut subject);
     vm::check(&mut subject);
     generate::check(&mut subject);
     measure::check(&targets, &lines, &mut subject);
@@ -213,6 +217,7 @@ fn build_guest(
     let devices = device::build(document.devices, &path, messages);
     let pin = lists.expand(document.pin, &path.join("pin"), messages);
     let emulator = lists.expand(document.emulator, &path.join("emulator"), messages);
+    let realtime = realtime::build_guest(document.realtime, kind, lists, &path, messages);
     let vm = vm::build(
         vm::Written {
             boot: document.boot,
@@ -232,7 +237,9 @@ fn build_guest(
         cpus: document.cpus,
         memory: document.memory,
         pin,
-        exclusive: document.exclusive.unwrap_or_default(),
+        // A partition of CPUs is nobody else's.
+        exclusive: document.exclusive.unwrap_or_default() || realtime.is_some(),
+        realtime,
         functions,
         after: document.after,
         root,

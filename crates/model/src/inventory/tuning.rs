@@ -103,6 +103,9 @@ pub struct Irq {
     pub users: Vec<String>,
     /// Its controller and its kind there, as `/proc/interrupts` says: `IR-PCI-MSIX-0000:04:00.0`, `IO-APIC`.
     pub chip: String,
+    /// The function whose interrupt it is (`msi_irqs` of its PCI directory).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<Bdf>,
     /// Where it is delivered in fact (`effective_affinity_list`).
     pub effective: Reading<CpuSet>,
     /// How often each CPU had it since the start, by CPU, without those that never had.

@@ -7,6 +7,7 @@ use penstock_model::{
     inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, Vf, VfState},
 };
 
+use super::realtime;
 use crate::{Action, Direction, Step, action::GuestDefinition};
 
 /// Where a function is in the inventory.
@@ -239,6 +240,15 @@ impl Machine {
             }
             // No part of what a model says of a machine.
             Action::EnableUnit { .. } | Action::SetBootArguments(_) => {}
+            Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. } => realtime::act(&mut self.inventory, action),
             Action::SetMac { function, .. }
             | Action::Rename { function, .. }
             | Action::SetMtu { function, .. }
@@ -308,9 +318,10 @@ impl Machine {
             self.users.insert(*function, guest.clone());
         }
         let home_drivers = self.home_drivers(guest);
+        let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
         self.inventory.guests.insert(
             guest.clone(),
-            FoundGuest { running: true, functions, home_drivers, ..FoundGuest::default() },
+            FoundGuest { running: true, functions, home_drivers, scheduling, ..FoundGuest::default() },
         );
     }
 

@@ -8,6 +8,7 @@ mod definition;
 mod excuse;
 mod external;
 mod machine;
+mod realtime;
 mod result;
 mod rules;
 mod step;

@@ -176,7 +176,16 @@ impl<'a> Played<'a> {
             | Action::WriteFile { .. }
             | Action::RemoveFile { .. }
             | Action::EnableUnit { .. }
-            | Action::SetBootArguments(_) => {}
+            | Action::SetBootArguments(_)
+            | Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. } => {}
         }
     }
 

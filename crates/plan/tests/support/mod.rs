@@ -158,6 +158,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         machine: "m".into(),
         nics: IndexMap::new(),
         guests: IndexMap::new(),
+        realtime: None,
         measure: Measure::default(),
         expect: Vec::new(),
         expect_latency: Vec::new(),
