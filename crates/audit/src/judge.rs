@@ -8,7 +8,7 @@ use penstock_model::{
 use crate::{
     blind,
     machine::Machine,
-    rule::{Finding, Rule, Said},
+    rule::{Finding, Rule, Said, Silent, left_out, unknown},
     rules::rules,
 };
 
@@ -18,22 +18,22 @@ pub fn audit(inventory: &Inventory, model: Option<&Model>) -> Audit {
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for rule in rules() {
         match said(rule, &machine) {
-            Said::Found(findings) => rows.extend(findings.into_iter().map(|finding| row(rule, finding))),
-            Said::LeftOut(why) => left_out.push(LeftOut { rule: rule.id.to_owned(), why }),
+            Ok(findings) => rows.extend(findings.into_iter().map(|finding| row(rule, finding))),
+            Err(Silent::Unknown(why)) => rows.push(row(rule, Finding::unknown(why, rule.what))),
+            Err(Silent::LeftOut(why)) => left_out.push(LeftOut { rule: rule.id.to_owned(), why }),
         }
     }
     let score = Score::of(&rows);
     let (kernel, cpu) = (inventory.kernel.release.clone(), inventory.cpus.model.clone());
-    Audit { kernel, cpu, cpus: machine.cpus.clone(), rows, left_out, blind: blind::blind(), score }
+    Audit { kernel, cpu, cpus: machine.judged().clone(), rows, left_out, blind: blind::blind(), score }
 }
 
 fn said(rule: &Rule, machine: &Machine<'_>) -> Said {
     if !machine.looked {
-        let why = "nobody looked: the inventory says nothing of the machine's tuning";
-        return Finding::unknown(why, rule.what).into();
+        return unknown("nobody looked: the inventory says nothing of the machine's tuning");
     }
     if !machine.needs(rule.need) {
-        return Said::LeftOut("the model asks for nothing of it".to_owned());
+        return left_out("the model asks for nothing of it");
     }
     (rule.judge)(machine)
 }

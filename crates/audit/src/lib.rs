@@ -12,6 +12,8 @@ mod parameters;
 mod release;
 mod rule;
 mod rules;
+mod sets;
+mod wishes;
 
 pub use judge::audit;
 pub use release::Release;

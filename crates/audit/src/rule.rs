@@ -50,28 +50,30 @@ pub struct Rule {
 }
 
 /// What a rule says of a machine.
-pub(crate) enum Said {
+pub(crate) type Said = Result<Vec<Finding>, Silent>;
+
+/// Why a rule says nothing.
+pub(crate) enum Silent {
     /// It is about something that is not there; what.
     LeftOut(String),
-    /// What it found.
-    Found(Vec<Finding>),
+    /// What it looks at could not be read; why.
+    Unknown(String),
 }
 
 impl From<Finding> for Said {
     fn from(finding: Finding) -> Said {
-        Said::Found(vec![finding])
-    }
-}
-
-impl From<Vec<Finding>> for Said {
-    fn from(findings: Vec<Finding>) -> Said {
-        Said::Found(findings)
+        Ok(vec![finding])
     }
 }
 
 /// It is about something that is not there.
-pub(crate) fn left_out(why: impl Into<String>) -> Said {
-    Said::LeftOut(why.into())
+pub(crate) fn left_out<T>(why: impl Into<String>) -> Result<T, Silent> {
+    Err(Silent::LeftOut(why.into()))
+}
+
+/// What it looks at could not be read.
+pub(crate) fn unknown<T>(why: impl Into<String>) -> Result<T, Silent> {
+    Err(Silent::Unknown(why.into()))
 }
 
 /// What a rule found about one subject.

@@ -1,0 +1,207 @@
+//! Shared caches and memory bandwidth (`Documentation/filesystems/resctrl.rst`).
+
+use penstock_model::{
+    audit::{Currency, Layer},
+    inventory::tuning::Resctrl,
+};
+
+use crate::{
+    machine::{Machine, read},
+    rule::{Finding, Need, Rule, Said, Silent, left_out},
+    sets::{both, named},
+};
+
+const RESCTRL: &str = "Documentation/filesystems/resctrl.rst";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "cache-allocation",
+        layer: Layer::Cache,
+        what: "whether isolated CPUs have ways of the last-level cache that are theirs alone (resctrl)",
+        why: "housekeeping work throws out what a real-time guest has in a shared cache; whether that shows is to be measured",
+        price: Some((Currency::Throughput, "everybody else has a smaller cache")),
+        source: RESCTRL,
+        needs_root: true,
+        need: Need::Cache,
+        judge: allocation,
+    },
+    Rule {
+        id: "cache-ways-shared-with-devices",
+        layer: Layer::Cache,
+        what: "ways of groups of their own that devices write to as well (shareable_bits)",
+        why: "NICs write arriving frames straight into those ways (DDIO) and throw out what the guest has there",
+        price: None,
+        source: "https://github.com/intel/intel-cmt-cat/issues/128",
+        needs_root: true,
+        need: Need::Always,
+        judge: with_devices,
+    },
+    Rule {
+        id: "cache-groups-overlap",
+        layer: Layer::Cache,
+        what: "ways that two groups have",
+        why: "a way that two groups may fill belongs to none of them",
+        price: None,
+        source: RESCTRL,
+        needs_root: true,
+        need: Need::Always,
+        judge: overlap,
+    },
+    Rule {
+        id: "cache-group-without-its-cpus",
+        layer: Layer::Cache,
+        what: "groups of their own whose CPUs are not isolated",
+        why: "the ways are kept for CPUs that everybody may use",
+        price: None,
+        source: RESCTRL,
+        needs_root: true,
+        need: Need::Always,
+        judge: without_cpus,
+    },
+];
+
+fn resctrl<'a>(machine: &Machine<'a>) -> Result<Option<&'a Resctrl>, Silent> {
+    read(&machine.tuning.resctrl, "/sys/fs/resctrl")
+}
+
+fn mounted<'a>(machine: &Machine<'a>) -> Result<&'a Resctrl, Silent> {
+    match resctrl(machine)? {
+        Some(resctrl) if resctrl.groups.len() > 1 => Ok(resctrl),
+        Some(_) => left_out("resctrl has no group but the default one"),
+        None => left_out("resctrl is not mounted"),
+    }
+}
+
+const FLAGS: [&str; 4] = ["cat_l3", "cat_l2", "cdp_l3", "mba"];
+
+fn allocation(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    let can = FLAGS.into_iter().filter(|flag| machine.tuning.cpu_flags.contains(*flag)).collect::<Vec<_>>();
+    let asked = machine.wishes.as_ref().is_some_and(|wishes| wishes.need(Need::Cache));
+    let Some(resctrl) = resctrl(machine)? else {
+        if machine.tuning.cpu_flags.is_empty() {
+            return crate::rule::unknown("the CPU's flags could not be read");
+        }
+        if can.is_empty() {
+            let why = "this CPU cannot share out its caches or its memory bandwidth";
+            return if asked {
+                Finding::fail(
+                    why,
+                    "cat_l3",
+                    "take `cache:` and `memory_bandwidth:` out of the model: another CPU is needed",
+                )
+                .into()
+            } else {
+                left_out(why)
+            };
+        }
+        let how = "mount -t resctrl resctrl /sys/fs/resctrl; in the model: cache: 4";
+        let read = format!("not mounted; the CPU has {}", can.join(" "));
+        return if asked {
+            Finding::fail(read, "mounted", how).into()
+        } else {
+            Finding::recorded(read, "ways of their own where that measures better").changed_by(how).into()
+        };
+    };
+    let own: Vec<String> = resctrl
+        .groups
+        .iter()
+        .filter(|(name, group)| !name.is_empty() && !both(&group.cpus, kept).0.is_empty())
+        .map(|(name, group)| format!("{name} ({})", named(&group.cpus)))
+        .collect();
+    let wanted = "ways of their own where that measures better";
+    if own.is_empty() {
+        return Finding::recorded("no group of their own", wanted)
+            .changed_by("in the model: cache: 4")
+            .into();
+    }
+    Finding::recorded(own.join(", "), wanted).into()
+}
+
+fn is_cache(resource: &str) -> bool {
+    resource.starts_with('L')
+}
+
+fn with_devices(machine: &Machine<'_>) -> Said {
+    let resctrl = mounted(machine)?;
+    let wanted = "no way that devices write to";
+    let mut found = Vec::new();
+    for (name, group) in resctrl.groups.iter().filter(|(name, _)| !name.is_empty()) {
+        for (resource, domains) in group.schemata.iter().filter(|(resource, _)| is_cache(resource)) {
+            let devices = resctrl.shareable.get(resource).copied().unwrap_or(0);
+            let shared: Vec<String> = domains
+                .iter()
+                .filter(|(_, mask)| *mask & devices != 0)
+                .map(|(domain, mask)| format!("{resource}:{domain}={mask:x}"))
+                .collect();
+            if !shared.is_empty() {
+                let read = format!("{}, devices write to {devices:x}", shared.join(" "));
+                let how =
+                    format!("give {name} ways outside of {devices:x} in /sys/fs/resctrl/{name}/schemata");
+                found.push(Finding::conflict(read, wanted, how).about(format!("resctrl group {name}")));
+            }
+        }
+    }
+    if found.is_empty() { Finding::pass("none", wanted).into() } else { Ok(found) }
+}
+
+fn overlap(machine: &Machine<'_>) -> Said {
+    let resctrl = mounted(machine)?;
+    let wanted = "each way in one group";
+    let called = |name: &str| if name.is_empty() { "the default group".to_owned() } else { name.to_owned() };
+    let groups: Vec<_> = resctrl.groups.iter().collect();
+    let mut found = Vec::new();
+    for (n, (one, group)) in groups.iter().enumerate() {
+        for (other, others) in &groups[n + 1..] {
+            let mut shared = Vec::new();
+            for (resource, domains) in group.schemata.iter().filter(|(resource, _)| is_cache(resource)) {
+                for (domain, mask) in domains {
+                    let theirs = others
+                        .schemata
+                        .get(resource)
+                        .and_then(|domains| domains.get(domain))
+                        .copied()
+                        .unwrap_or(0);
+                    if mask & theirs != 0 {
+                        shared.push(format!("{resource}:{domain}={:x}", mask & theirs));
+                    }
+                }
+            }
+            if !shared.is_empty() {
+                let read = format!("{} and {} both have {}", called(one), called(other), shared.join(" "));
+                let how = format!("take them out of {} in its schemata", called(one));
+                found.push(
+                    Finding::conflict(read, wanted, how).about(format!("resctrl group {}", called(other))),
+                );
+            }
+        }
+    }
+    if found.is_empty() { Finding::pass("none in two", wanted).into() } else { Ok(found) }
+}
+
+fn without_cpus(machine: &Machine<'_>) -> Said {
+    let resctrl = mounted(machine)?;
+    let kept = machine.kept()?;
+    let wanted = "its CPUs isolated";
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for (name, group) in resctrl.groups.iter().filter(|(name, _)| !name.is_empty()) {
+        if group.cpus.0.is_empty() {
+            continue;
+        }
+        seen += 1;
+        let bare = crate::sets::without(&group.cpus, kept);
+        if !bare.0.is_empty() {
+            let how = format!("isolate {bare}, or take it out of /sys/fs/resctrl/{name}/cpus_list");
+            found.push(
+                Finding::conflict(format!("{} not isolated", named(&bare)), wanted, how)
+                    .about(format!("resctrl group {name}")),
+            );
+        }
+    }
+    match (seen, found.is_empty()) {
+        (0, _) => left_out("no group has CPUs of its own"),
+        (_, true) => Finding::pass(format!("{seen} with isolated ones"), wanted).into(),
+        (_, false) => Ok(found),
+    }
+}

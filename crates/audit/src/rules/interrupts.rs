@@ -1,0 +1,486 @@
+//! Interrupts and workqueues.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{
+    CpuSet,
+    audit::Layer,
+    inventory::tuning::{Irq, Knob},
+};
+
+use crate::{
+    machine::{Machine, read},
+    release::Release,
+    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    sets::{both, either, is_within, named, without},
+};
+
+const AFFINITY: &str = "Documentation/core-api/irq/irq-affinity.rst";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "default-irqs-on-isolated",
+        layer: Layer::Interrupts,
+        what: "isolated CPUs that take interrupts by default (/proc/irq/default_smp_affinity)",
+        why: "each interrupt that a driver asks for from now on may be put on an isolated CPU",
+        price: None,
+        source: AFFINITY,
+        needs_root: false,
+        need: Need::Isolation,
+        judge: default_affinity,
+    },
+    Rule {
+        id: "irqaffinity-at-boot",
+        layer: Layer::Interrupts,
+        what: "whether irqaffinity= keeps interrupts off isolated CPUs from the start",
+        why: "a write at run time moves an interrupt of the IO-APIC only when it comes the next time, on the isolated CPU",
+        price: None,
+        source: "https://github.com/redhat-performance/tuned/pull/364",
+        needs_root: false,
+        need: Need::Tickless,
+        judge: irqaffinity,
+    },
+    Rule {
+        id: "irqaffinity-overlaps-isolated",
+        layer: Layer::Interrupts,
+        what: "CPUs that irqaffinity= gives interrupts to and that are isolated",
+        why: "one word keeps the CPU free, the other gives it the machine's interrupts",
+        price: None,
+        source: "https://github.com/seapath/ansible/issues/865",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: irqaffinity_overlaps,
+    },
+    Rule {
+        id: "irqs-on-isolated",
+        layer: Layer::Interrupts,
+        what: "interrupts that are delivered to isolated CPUs (/proc/irq/*/effective_affinity_list)",
+        why: "each one takes the CPU for microseconds, at times that the device chooses",
+        price: None,
+        source: AFFINITY,
+        needs_root: false,
+        need: Need::Isolation,
+        judge: on_isolated,
+    },
+    Rule {
+        id: "managed-irqs-on-isolated",
+        layer: Layer::Interrupts,
+        what: "interrupts that the kernel itself places, on isolated CPUs",
+        why: "no write to /proc/irq moves them; isolcpus=managed_irq makes the kernel prefer other CPUs",
+        price: None,
+        source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus=managed_irq",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: managed,
+    },
+    Rule {
+        id: "managed-irqs-only-on-isolated",
+        layer: Layer::Interrupts,
+        what: "queues whose interrupts the kernel may place on isolated CPUs alone",
+        why: "isolcpus=managed_irq is a best effort: a queue whose mask has no other CPU is delivered to an isolated one",
+        price: None,
+        source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus=managed_irq",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: managed_only,
+    },
+    Rule {
+        id: "irqbalance-against-isolation",
+        layer: Layer::Interrupts,
+        what: "irqbalance, and isolated CPUs that it does not know of",
+        why: "irqbalance leaves CPUs of isolcpus= and nohz_full= alone, and not those of partitions: it moves interrupts onto them",
+        price: None,
+        source: "irqbalance(1), IRQBALANCE_BANNED_CPULIST",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: irqbalance,
+    },
+    Rule {
+        id: "irqs-in-fact",
+        layer: Layer::Interrupts,
+        what: "interrupts that isolated CPUs had while somebody watched",
+        why: "what was counted is what happens, whatever the files say",
+        price: None,
+        source: "/proc/interrupts",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: in_fact,
+    },
+    Rule {
+        id: "soft-irqs-in-fact",
+        layer: Layer::Interrupts,
+        what: "soft interrupts that isolated CPUs had while somebody watched",
+        why: "timers, networking and RCU of others run in them",
+        price: None,
+        source: "/proc/softirqs",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: soft_in_fact,
+    },
+    Rule {
+        id: "workqueues-on-isolated",
+        layer: Layer::Interrupts,
+        what: "isolated CPUs that unbound workqueues may use (/sys/devices/virtual/workqueue/cpumask)",
+        why: "the kernel's own deferred work runs there",
+        price: None,
+        source: "Documentation/core-api/workqueue.rst",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: workqueues,
+    },
+    Rule {
+        id: "writeback-on-isolated",
+        layer: Layer::Interrupts,
+        what: "isolated CPUs that write dirty pages back (/sys/bus/workqueue/devices/writeback/cpumask)",
+        why: "that workqueue has its own set of CPUs, and its work lasts long",
+        price: None,
+        source: "Documentation/core-api/workqueue.rst",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: writeback,
+    },
+    Rule {
+        id: "workqueues-know-isolation",
+        layer: Layer::Interrupts,
+        what: "isolated CPUs that workqueues were taken off (/sys/devices/virtual/workqueue/cpumask_isolated)",
+        why: "from Linux 6.8 on a partition takes unbound workqueues off its CPUs by itself; where it has not, the partition is not what it seems",
+        price: None,
+        source: "kernel commit fe28f631fa94",
+        needs_root: false,
+        need: Need::Isolation,
+        judge: workqueues_know,
+    },
+];
+
+/// Whether it is passed through to a VM: its owner may have it where it likes.
+fn is_a_guests(irq: &Irq) -> bool {
+    irq.users.iter().any(|user| user.starts_with("vfio"))
+}
+
+/// Whether the kernel itself places it (`IRQD_AFFINITY_MANAGED`), by the names that such drivers give: queues of NVMe, of
+/// virtio block devices and of storage controllers. The first NVMe interrupt is the administrator's and is not.
+fn is_managed(irq: &Irq) -> bool {
+    let queue = |user: &String| {
+        let nvme = user.starts_with("nvme") && user.split_once('q').is_some_and(|(_, queue)| queue != "0");
+        nvme || user.starts_with("megasas")
+            || user.starts_with("mpt3sas")
+            || (user.starts_with("virtio") && user.contains("-req"))
+    };
+    irq.users.iter().any(queue)
+}
+
+fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, Silent> {
+    if machine.tuning.irqs.is_empty() {
+        unknown("no interrupt could be read of /proc/irq")
+    } else {
+        Ok(&machine.tuning.irqs)
+    }
+}
+
+fn default_affinity(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    let wanted = format!("none of {kept}");
+    let Some(cpus) = machine.cpus_of(Knob::DefaultIrqAffinity)? else {
+        return unknown("/proc/irq/default_smp_affinity is not there");
+    };
+    let shared = both(cpus, kept);
+    if shared.0.is_empty() {
+        return Finding::pass(named(cpus), wanted).into();
+    }
+    let hold = Knob::DefaultIrqAffinity
+        .written(&penstock_model::inventory::tuning::Value::Cpus(machine.housekeeping()));
+    let how = format!(
+        "echo {hold} > /proc/irq/default_smp_affinity (in the model: realtime: {{housekeeping: {}}})",
+        machine.housekeeping()
+    );
+    Finding::conflict(format!("{}, among them {}", named(cpus), named(&shared)), wanted, how)
+        .about(named(&shared))
+        .into()
+}
+
+fn irqaffinity(machine: &Machine<'_>) -> Said {
+    machine.kept()?;
+    let wanted = format!("irqaffinity={}", machine.housekeeping());
+    let how = format!("boot command line: {wanted}");
+    match machine.listed("irqaffinity") {
+        Some(cpus) => Finding::pass(format!("irqaffinity={cpus}"), wanted).into(),
+        None => Finding::fail("not on the command line", wanted, how).into(),
+    }
+}
+
+fn irqaffinity_overlaps(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    let Some(cpus) = machine.listed("irqaffinity") else {
+        return left_out("irqaffinity= is not on the command line");
+    };
+    let shared = both(&cpus, kept);
+    let wanted = format!("none of {kept}");
+    if shared.0.is_empty() {
+        return Finding::pass(format!("irqaffinity={cpus}"), wanted).into();
+    }
+    let how = format!("boot command line: irqaffinity={}", machine.housekeeping());
+    Finding::conflict(format!("irqaffinity={cpus}, of which {shared} are isolated"), wanted, how)
+        .about(named(&shared))
+        .into()
+}
+
+/// `35 (eth0-TxRx-3)`, at most five of them.
+fn listed(irqs: &[(u32, &Irq, CpuSet)]) -> String {
+    let mut texts: Vec<String> = irqs
+        .iter()
+        .take(5)
+        .map(|(number, irq, cpus)| format!("{number} ({}) on {cpus}", irq.users.join(", ")))
+        .collect();
+    if irqs.len() > 5 {
+        texts.push(format!("{} more", irqs.len() - 5));
+    }
+    texts.join("; ")
+}
+
+/// Interrupts that somebody asked for and that `which` picks, with those of `cpus` that they are delivered to; and how many could
+/// not be read.
+fn delivered<'a>(
+    machine: &Machine<'a>,
+    cpus: &CpuSet,
+    which: fn(&Irq) -> bool,
+) -> Result<(Vec<(u32, &'a Irq, CpuSet)>, usize), Silent> {
+    let (mut found, mut dark) = (Vec::new(), 0);
+    for (number, irq) in irqs(machine)? {
+        if irq.users.is_empty() || !which(irq) {
+            continue;
+        }
+        match read(&irq.effective, "effective_affinity_list") {
+            Ok(Some(effective)) => {
+                let shared = both(effective, cpus);
+                if !shared.0.is_empty() {
+                    found.push((*number, irq, shared));
+                }
+            }
+            _ => dark += 1,
+        }
+    }
+    Ok((found, dark))
+}
+
+fn on_isolated(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    let (found, dark) = delivered(machine, kept, |irq| !is_a_guests(irq) && !is_managed(irq))?;
+    let wanted = format!("none on {}, but for those of functions that VMs own", named(kept));
+    if !found.is_empty() {
+        let cpus = found.iter().fold(CpuSet::default(), |all, (_, _, cpus)| either(&all, cpus));
+        let hold = machine.housekeeping();
+        let writes = found
+            .iter()
+            .take(5)
+            .map(|(number, ..)| format!("echo {hold} > /proc/irq/{number}/smp_affinity_list"));
+        let how = format!(
+            "{} (in the model: realtime: {{housekeeping: {hold}}})",
+            writes.collect::<Vec<_>>().join("; ")
+        );
+        return Finding::conflict(listed(&found), wanted, how).about(named(&cpus)).into();
+    }
+    if dark > 0 {
+        return unknown(format!("where {dark} interrupts are delivered could not be read"));
+    }
+    Finding::pass(format!("none of {}", machine.tuning.irqs.len()), wanted).into()
+}
+
+fn managed(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    if !irqs(machine)?.values().any(is_managed) {
+        return left_out("no device has interrupts that the kernel places");
+    }
+    let (found, dark) = delivered(machine, kept, is_managed)?;
+    let (_, rest) = only_on_isolated(machine, kept, found)?;
+    let wanted = format!("none on {}", named(kept));
+    if !rest.is_empty() {
+        let release = machine.release()?;
+        let how = if release < Release::new(5, 6) {
+            "give the device no more queues than there are housekeeping CPUs".to_owned()
+        } else {
+            format!("boot command line: isolcpus=managed_irq,{kept}")
+        };
+        return Finding::fail(listed(&rest), wanted, how).into();
+    }
+    if dark > 0 {
+        return unknown(format!("where {dark} interrupts are delivered could not be read"));
+    }
+    Finding::pass("none", wanted).into()
+}
+
+type Found<'a> = Vec<(u32, &'a Irq, CpuSet)>;
+
+/// Those that may be delivered to isolated CPUs alone, and the others.
+fn only_on_isolated<'a>(
+    machine: &Machine<'a>,
+    kept: &CpuSet,
+    found: Found<'a>,
+) -> Result<(Found<'a>, Found<'a>), Silent> {
+    let (mut only, mut rest) = (Vec::new(), Vec::new());
+    for irq in found {
+        let mask = machine.cpus_of(Knob::IrqAffinity(irq.0))?;
+        match mask {
+            Some(mask) if is_within(mask, kept) => only.push(irq),
+            _ => rest.push(irq),
+        }
+    }
+    Ok((only, rest))
+}
+
+fn managed_only(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    if !irqs(machine)?.values().any(is_managed) {
+        return left_out("no device has interrupts that the kernel places");
+    }
+    let (found, dark) = delivered(machine, kept, is_managed)?;
+    let (only, _) = only_on_isolated(machine, kept, found)?;
+    let wanted = "a housekeeping CPU in the mask of every queue";
+    if only.is_empty() {
+        if dark > 0 {
+            return unknown(format!("where {dark} interrupts are delivered could not be read"));
+        }
+        return Finding::pass("none", wanted).into();
+    }
+    let many = machine.housekeeping().0.len();
+    let how = format!(
+        "give the device no more queues than there are housekeeping CPUs ({many}): ethtool -L IFACE combined {many}; NVMe: keep its file systems quiet, or nvme.write_queues"
+    );
+    Finding::conflict(listed(&only), wanted, how).into()
+}
+
+fn irqbalance(machine: &Machine<'_>) -> Said {
+    let kept = machine.kept()?;
+    if !machine.tuning.programs.contains("irqbalance") {
+        return left_out("irqbalance does not run");
+    }
+    let tickless =
+        read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned().unwrap_or_default();
+    let bare = without(kept, &either(machine.boot_isolated(), &tickless));
+    let wanted = "every isolated CPU banned from it, or no irqbalance";
+    if bare.0.is_empty() {
+        return Finding::pass("it leaves the CPUs of isolcpus= and nohz_full= alone", wanted).into();
+    }
+    let how = format!(
+        "IRQBALANCE_BANNED_CPULIST={kept} in /etc/default/irqbalance, or: systemctl disable --now irqbalance"
+    );
+    Finding::conflict(format!("irqbalance runs, and cannot know of {}", named(&bare)), wanted, how)
+        .about(named(&bare))
+        .into()
+}
+
+/// At most so many a minute and CPU are none.
+const A_MINUTE: u64 = 10;
+
+fn watched_for(
+    machine: &Machine<'_>,
+    counts: &BTreeMap<String, BTreeMap<u32, u64>>,
+    counted: impl Fn(&str) -> bool,
+    change: &str,
+) -> Said {
+    let kept = machine.kept()?;
+    let Some(watched) = &machine.tuning.watched else {
+        return left_out("nobody watched: audit --over 60s does");
+    };
+    let wanted = format!("at most {A_MINUTE} a minute on each of {kept}");
+    let mut texts = Vec::new();
+    for (label, by_cpu) in counts {
+        if !counted(label) {
+            continue;
+        }
+        for (cpu, count) in by_cpu.iter().filter(|(cpu, _)| kept.0.contains(cpu)) {
+            if count.saturating_mul(60_000) > A_MINUTE.saturating_mul(watched.milliseconds.max(1)) {
+                texts.push(format!("{count} of {label} on CPU {cpu}"));
+            }
+        }
+    }
+    let seconds = watched.milliseconds as f64 / 1000.0;
+    if texts.is_empty() {
+        return Finding::pass(format!("none in {seconds:.1} s"), wanted).into();
+    }
+    let more = texts.len().saturating_sub(8);
+    texts.truncate(8);
+    if more > 0 {
+        texts.push(format!("{more} more"));
+    }
+    Finding::fail(format!("in {seconds:.1} s: {}", texts.join(", ")), wanted, change).into()
+}
+
+fn in_fact(machine: &Machine<'_>) -> Said {
+    let Some(watched) = &machine.tuning.watched else {
+        return left_out("nobody watched: audit --over 60s does");
+    };
+    let counted = |label: &str| {
+        // A guest's own timer is LOC; what VFIO brings is its own as well.
+        let own = label
+            .parse()
+            .ok()
+            .and_then(|number: u32| machine.tuning.irqs.get(&number))
+            .is_some_and(is_a_guests);
+        !own && !["LOC", "PIN", "NPI", "PIW", "ERR", "MIS"].contains(&label)
+    };
+    watched_for(
+        machine,
+        &watched.interrupts,
+        counted,
+        "find who asked for it in /proc/interrupts, and move it to a housekeeping CPU",
+    )
+}
+
+fn soft_in_fact(machine: &Machine<'_>) -> Said {
+    let Some(watched) = &machine.tuning.watched else {
+        return left_out("nobody watched: audit --over 60s does");
+    };
+    watched_for(
+        machine,
+        &watched.soft_interrupts,
+        |_| true,
+        "TIMER and SCHED: nohz_full; RCU: rcu_nocbs; NET_RX: the NIC's interrupts; then watch again",
+    )
+}
+
+fn keeps_off(machine: &Machine<'_>, knob: Knob, model: &str) -> Said {
+    let kept = machine.kept()?;
+    let wanted = format!("none of {kept}");
+    let Some(cpus) = machine.cpus_of(knob)? else { return left_out(format!("{knob} is not there")) };
+    let shared = both(cpus, kept);
+    if shared.0.is_empty() {
+        return Finding::pass(named(cpus), wanted).into();
+    }
+    let hold = knob.written(&penstock_model::inventory::tuning::Value::Cpus(machine.housekeeping()));
+    let how = format!("echo {hold} > {knob}{model}");
+    Finding::conflict(format!("{}, among them {}", named(cpus), named(&shared)), wanted, how)
+        .about(named(&shared))
+        .into()
+}
+
+fn workqueues(machine: &Machine<'_>) -> Said {
+    let model = format!(" (in the model: realtime: {{housekeeping: {}}})", machine.housekeeping());
+    keeps_off(machine, Knob::Workqueues, &model)
+}
+
+fn writeback(machine: &Machine<'_>) -> Said {
+    keeps_off(machine, Knob::WritebackWorkqueue, "")
+}
+
+fn workqueues_know(machine: &Machine<'_>) -> Said {
+    if machine.partitioned.0.is_empty() {
+        return left_out("no CPU is in an isolated partition");
+    }
+    if machine.release()? < Release::new(6, 8) {
+        return left_out("kernels before 6.8 do not tell");
+    }
+    let Some(cpus) = read(&machine.tuning.workqueues_isolated, "cpumask_isolated")? else {
+        return unknown("/sys/devices/virtual/workqueue/cpumask_isolated is not there");
+    };
+    let wanted = named(&machine.partitioned);
+    if is_within(&machine.partitioned, cpus) {
+        return Finding::pass(named(cpus), wanted).into();
+    }
+    let missing = without(&machine.partitioned, cpus);
+    Finding::conflict(
+        format!("{}: not {}", named(cpus), named(&missing)),
+        wanted,
+        "look at cpuset.cpus.partition of the partition for the reason",
+    )
+    .into()
+}
