@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{ByteSize, CpuSet, GuestKind, Model};
+use penstock_model::{ByteSize, CpuSet, Frequency, Guest, GuestKind, Model, Realtime, SchedulingPolicy};
 
 use crate::{rule::Need, sets::either};
 
@@ -19,47 +19,84 @@ pub(crate) struct Wishes {
     /// Huge pages by size, and how many are asked for in all.
     pub(crate) huge_pages: BTreeMap<ByteSize, u64>,
     functions: bool,
+    tickless: bool,
+    throttling_off: bool,
+    cache: bool,
     wake_latencies: BTreeMap<u32, u64>,
+    frequencies: BTreeMap<u32, Frequency>,
 }
 
 impl Wishes {
     pub(crate) fn of(model: &Model) -> Wishes {
-        let mut own = BTreeMap::new();
-        let mut vms = BTreeSet::new();
-        let mut huge_pages = BTreeMap::new();
-        for (name, guest) in &model.guests {
-            if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
-                let memory = guest.memory.map_or(0, |size| size.0);
-                *huge_pages.entry(size).or_insert(0) += memory.div_ceil(size.0);
-            }
-            let Some(pin) = guest.pin.as_ref().filter(|_| guest.exclusive) else { continue };
-            own.insert(name.to_string(), pin.clone());
-            if guest.kind == GuestKind::Vm {
-                vms.insert(name.to_string());
-            }
-        }
-        let cpus = own.values().fold(CpuSet::default(), |all, cpus| either(&all, cpus));
-        let functions = model.guests.values().any(|guest| !guest.functions.is_empty());
-        Wishes {
-            cpus,
+        let machine = model.realtime.clone().unwrap_or_default();
+        let mut wishes = Wishes {
+            cpus: machine.isolated.clone(),
             guests: model.guests.len(),
-            own,
-            vms,
-            huge_pages,
-            functions,
+            own: BTreeMap::new(),
+            vms: BTreeSet::new(),
+            huge_pages: BTreeMap::new(),
+            functions: model.guests.values().any(|guest| !guest.functions.is_empty()),
+            tickless: machine.tickless == Some(true),
+            throttling_off: machine.throttling == Some(false),
+            cache: false,
             wake_latencies: BTreeMap::new(),
+            frequencies: BTreeMap::new(),
+        };
+        wishes.set(&machine.isolated, machine.wake_latency, machine.frequency.as_ref());
+        for (name, guest) in &model.guests {
+            wishes.add(&name.to_string(), guest, &machine);
+        }
+        wishes
+    }
+
+    fn set(&mut self, cpus: &CpuSet, wake_latency: Option<u32>, frequency: Option<&Frequency>) {
+        for cpu in &cpus.0 {
+            if let Some(latency) = wake_latency {
+                self.wake_latencies.insert(*cpu, latency.into());
+            }
+            if let Some(frequency) = frequency {
+                self.frequencies.insert(*cpu, frequency.clone());
+            }
         }
     }
 
+    fn add(&mut self, name: &str, guest: &Guest, machine: &Realtime) {
+        if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
+            let memory = guest.memory.map_or(0, |size| size.0);
+            *self.huge_pages.entry(size).or_insert(0) += memory.div_ceil(size.0);
+        }
+        let Some(pin) = guest.pin.as_ref().filter(|_| guest.exclusive || guest.realtime.is_some()) else {
+            return;
+        };
+        self.own.insert(name.to_owned(), pin.clone());
+        self.cpus = either(&self.cpus, pin);
+        if guest.kind == GuestKind::Vm {
+            self.vms.insert(name.to_owned());
+        }
+        let Some(realtime) = &guest.realtime else { return };
+        self.cache |= realtime.cache.is_some() || realtime.memory_bandwidth.is_some();
+        self.throttling_off |= realtime.scheduling.policy != SchedulingPolicy::Other;
+        self.set(pin, machine.wake_latency, machine.frequency.as_ref());
+        self.set(pin, realtime.wake_latency, realtime.frequency.as_ref());
+    }
+
     pub(crate) fn need(&self, need: Need) -> bool {
-        let isolation = !self.cpus.0.is_empty();
         match need {
             Need::Always => true,
-            Need::Isolation | Need::Throttling | Need::Frequency | Need::WakeLatency => isolation,
-            Need::Tickless | Need::Cache => false,
+            Need::Isolation => !self.cpus.0.is_empty(),
+            Need::Throttling => self.throttling_off,
+            Need::Frequency => !self.frequencies.is_empty(),
+            Need::WakeLatency => !self.wake_latencies.is_empty(),
+            Need::Tickless => self.tickless,
+            Need::Cache => self.cache,
             Need::Vms => !self.vms.is_empty(),
             Need::Functions => self.functions,
         }
+    }
+
+    /// How this CPU's frequency is to be chosen; `None`: nothing is said of it.
+    pub(crate) fn frequency(&self, cpu: u32) -> Option<&Frequency> {
+        self.frequencies.get(&cpu)
     }
 
     /// Microseconds that waking of this CPU may take; `None`: nothing is said of it.

@@ -1,7 +1,7 @@
 //! CPU frequencies.
 
 use penstock_model::{
-    CpuSet,
+    CpuSet, Frequency,
     audit::{Currency, Layer},
     inventory::tuning::{Knob, Value},
 };
@@ -127,7 +127,37 @@ fn is_fixed(machine: &Machine<'_>, cpus: &CpuSet) -> bool {
     })
 }
 
+/// With a model: whether each CPU's frequency is chosen as it says.
+fn as_wished(machine: &Machine<'_>, wishes: &crate::wishes::Wishes) -> Said {
+    let mut found = Vec::new();
+    for cpu in &machine.kept.0 {
+        let Some(wanted) = wishes.frequency(*cpu) else { continue };
+        let (read, holds) = match wanted {
+            Frequency::Governor(wanted) => match machine.knob(Knob::Governor(*cpu))? {
+                Some(governor) => (governor.to_string(), *governor == Value::Word(wanted.clone())),
+                None => return left_out(NO_FREQUENCIES),
+            },
+            Frequency::Fixed(khz) => {
+                let least = machine.number(Knob::MinFrequency(*cpu))?;
+                let most = machine.number(Knob::MaxFrequency(*cpu))?;
+                let (Some(least), Some(most)) = (least, most) else { return left_out(NO_FREQUENCIES) };
+                (format!("{least} to {most} kHz"), least == most && u64::try_from(least) == Ok(*khz))
+            }
+        };
+        let subject = format!("CPU {cpu}");
+        found.push(if holds {
+            Finding::pass(read, wanted.to_string()).about(subject)
+        } else {
+            Finding::fail(read, wanted.to_string(), "penstock apply MODEL").about(subject)
+        });
+    }
+    if found.is_empty() { left_out("the model says nothing of these CPUs' frequency") } else { Ok(found) }
+}
+
 fn governor(machine: &Machine<'_>) -> Said {
+    if let Some(wishes) = &machine.wishes {
+        return as_wished(machine, wishes);
+    }
     let cpus = machine.judged();
     if cpus.0.is_empty() {
         return unknown("the CPUs that are on line could not be read");

@@ -295,7 +295,8 @@ fn managed(machine: &Machine<'_>) -> Said {
     let wanted = format!("none on {}", named(kept));
     if !rest.is_empty() {
         let release = machine.release()?;
-        let how = if release < Release::new(5, 6) {
+        let asked = machine.line.isolcpus_flags().contains(&"managed_irq");
+        let how = if asked || release < Release::new(5, 6) {
             "give the device no more queues than there are housekeeping CPUs".to_owned()
         } else {
             format!("boot command line: isolcpus=managed_irq,{kept}")
