@@ -6,6 +6,7 @@
 //! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
 //! - [`device`]: which device a path names, also as a container sees it.
+//! - [`record`]: a tree of what was read of a machine, to look at it again elsewhere.
 //! - [`scratch`]: a file of our own in a directory that somebody hostile writes to.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
@@ -40,6 +41,7 @@ pub mod pci;
 pub mod place;
 pub mod probe;
 pub mod process;
+pub mod record;
 pub mod root;
 pub mod running;
 pub mod scan;

@@ -116,9 +116,9 @@ pub fn leave_alone(
 
 /// What a manager was told of a PF; `None` when the file that is there is none of ours.
 pub fn told(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
-    let path = root.path(path(manager, pf));
-    let Ok((bytes, false)) = files::read_at_most(&path, 1 << 20) else {
-        return (!files::exists(&path)).then(BTreeSet::new);
+    let path = path(manager, pf);
+    let Ok((bytes, false)) = root.read(&path, 1 << 20) else {
+        return (!root.exists(&path)).then(BTreeSet::new);
     };
     let found = String::from_utf8(bytes).ok()?;
     let line = found.lines().find_map(|line| line.strip_prefix(MARK))?;
@@ -138,8 +138,8 @@ fn pf_of(manager: Manager, name: &str) -> Option<Bdf> {
 /// The PFs of which a manager was told something.
 pub fn known(root: &Root, manager: Manager) -> BTreeSet<Bdf> {
     let (directory, ..) = place(manager);
-    let names = files::list(root.path(directory)).unwrap_or_default();
-    names.iter().filter_map(|name| pf_of(manager, name)).collect()
+    let entries = root.entries(directory).unwrap_or_default();
+    entries.iter().filter_map(|entry| pf_of(manager, &entry.name)).collect()
 }
 
 /// Whether a manager runs and sees this machine's interfaces rather than a container's.
@@ -150,18 +150,21 @@ pub fn runs(root: &Root, manager: Manager) -> bool {
         Manager::NetworkManager => ("/run/NetworkManager", "NetworkManager"),
     };
     // Either makes it when it starts: where it is not there, nobody need be looked for.
-    if !files::exists(root.path(state)) {
+    if !root.exists(state) {
         return false;
     }
-    let namespace = |id: &str| files::read_link(root.path(format!("/proc/{id}/ns/net"))).ok();
+    let namespace = |id: &str| root.target(&format!("/proc/{id}/ns/net")).ok();
     let own = namespace("self");
-    let processes = files::list(root.path("/proc")).unwrap_or_default();
-    processes.iter().filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).any(|id| {
-        let comm = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
-        // Who may not see the namespace takes it for ours.
-        comm.trim_end() == name
-            && namespace(id).is_none_or(|seen| own.as_ref().is_none_or(|own| *own == seen))
-    })
+    let processes = root.entries("/proc").unwrap_or_default();
+    processes.iter().map(|entry| &entry.name).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).any(
+        |id| {
+            let comm = root.read(&format!("/proc/{id}/comm"), 64).unwrap_or_default().0;
+            let comm = String::from_utf8_lossy(&comm);
+            // Who may not see the namespace takes it for ours.
+            comm.trim_end() == name
+                && namespace(id).is_none_or(|seen| own.as_ref().is_none_or(|own| *own == seen))
+        },
+    )
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::OpenOptions,
-    io::{ErrorKind, Read},
+    io::{self, ErrorKind, Read},
     os::unix::fs::OpenOptionsExt,
 };
 
 use nix::fcntl::OFlag;
 use penstock_model::{
     Bdf, Inventory,
-    inventory::{BootFacts, BootLoader, BootSetup, IommuKind},
+    inventory::{BootFacts, BootLoader, BootSetup, IommuKind, tuning::Reading},
 };
 
 use crate::{Root, files};
@@ -24,7 +24,7 @@ const LOADER_INFO: &str = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41
 
 /// What this run of the kernel found when it was started.
 pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
-    let is_there = |path: &str| files::exists(root.path(path));
+    let is_there = |path: &str| root.exists(path);
     let tables = [("DMAR", IommuKind::Intel), ("IVRS", IommuKind::Amd), ("IORT", IommuKind::Arm)];
     let iommu = tables.into_iter().find(|(table, _)| is_there(&format!("/sys/firmware/acpi/tables/{table}")));
     // `identity`, or `DMA`, `DMA-FQ` (Documentation/ABI/testing/sysfs-kernel-iommu_groups).
@@ -35,7 +35,7 @@ pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
         .filter_map(|group| text(root, &format!("/sys/kernel/iommu_groups/{group}/type")))
         .collect();
     let unsafe_interrupts = text(root, "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
-    let log = kernel_log(root);
+    let log = kernel_log(root).unwrap_or_default();
     let said = |what: &str| -> BTreeSet<Bdf> {
         let lines = log.lines().filter(|line| line.contains(what));
         lines
@@ -48,9 +48,8 @@ pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
         iommu: iommu.map(|(_, kind)| kind),
         passthrough: (!kinds.is_empty()).then(|| kinds.iter().all(|kind| kind == "identity")),
         unsafe_interrupts: unsafe_interrupts.is_some_and(|text| matches!(text.as_str(), "Y" | "1")),
-        // drivers/pci/iov.c, sriov_enable
-        without_room: said("not enough MMIO resources for SR-IOV"),
-        without_bus: said("out of range of [bus"),
+        without_room: said(NO_ROOM),
+        without_bus: said(NO_BUS),
     }
 }
 
@@ -118,27 +117,65 @@ fn loader(root: &Root) -> Option<BootLoader> {
 }
 
 fn text(root: &Root, path: &str) -> Option<String> {
-    let (bytes, _) = files::read_at_most(root.path(path), FILE_LIMIT).ok()?;
+    let (bytes, _) = root.read(path, FILE_LIMIT).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// What the kernel has said since it was started, as far as it still knows and tells us; empty where it does not.
-fn kernel_log(root: &Root) -> String {
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
-    let Ok(mut log) = OpenOptions::new().read(true).custom_flags(flags).open(root.path("/dev/kmsg")) else {
-        return String::new();
+/// What the kernel said of a VF that found no room (`drivers/pci/iov.c`, `sriov_enable`), or no bus.
+const NO_ROOM: &str = "not enough MMIO resources for SR-IOV";
+const NO_BUS: &str = "out of range of [bus";
+/// What it begins with (`init/main.c`, `start_kernel`): with this, nothing that it said has been lost.
+const BEGINNING: &str = "Linux version ";
+/// Words of its command line that it does not know (`init/main.c`, `print_unknown_bootoptions`).
+const UNKNOWN_WORDS: &str = "Unknown kernel command line parameters ";
+
+/// The words of its command line that the kernel said it does not know.
+pub(super) fn unknown_words(root: &Root) -> Reading<Vec<String>> {
+    let log = match kernel_log(root) {
+        Ok(log) => log,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Reading::Absent,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Reading::Denied,
+        Err(error) => return Reading::Unreadable(format!("{LOG} could not be read: {error}")),
     };
-    let mut said = Vec::new();
-    let mut record = [0; 8192];
-    // Each read is one record (Documentation/ABI/testing/dev-kmsg).
-    while said.len() < LOG_LIMIT {
-        match log.read(&mut record) {
-            Ok(0) => break,
-            Ok(count) => said.extend_from_slice(&record[..count]),
-            // Overwritten before we came to it.
-            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
-            Err(_) => break,
-        }
+    if let Some((_, said)) = log.split_once(UNKNOWN_WORDS) {
+        // `Unknown kernel command line parameters "a b=1", will be passed to user space.`
+        let said = said.lines().next().unwrap_or_default();
+        let words = said.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+        let words = words.map_or(said, |(words, _)| words);
+        let plain = |word: &str| word.chars().filter(|c| !c.is_control()).take(200).collect();
+        return Reading::Is(words.split_whitespace().take(200).map(plain).collect());
     }
-    String::from_utf8_lossy(&said).into_owned()
+    if log.contains(BEGINNING) {
+        return Reading::Is(Vec::new());
+    }
+    Reading::Unreadable("the kernel's log no longer has what was said at the start".to_owned())
+}
+
+const LOG: &str = "/dev/kmsg";
+
+/// What the kernel has said since it was started of what is asked for here, as far as it still knows and tells us.
+fn kernel_log(root: &Root) -> io::Result<String> {
+    let outcome = root.failed(LOG).and_then(|()| {
+        let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
+        let mut log = OpenOptions::new().read(true).custom_flags(flags).open(root.path(LOG))?;
+        let mut said = Vec::new();
+        let mut record = [0; 8192];
+        // Each read is one record (Documentation/ABI/testing/dev-kmsg).
+        while said.len() < LOG_LIMIT {
+            match log.read(&mut record) {
+                Ok(0) => break,
+                Ok(count) => said.extend_from_slice(&record[..count]),
+                // Overwritten before we came to it.
+                Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+                Err(_) => break,
+            }
+        }
+        let wanted = [NO_ROOM, NO_BUS, BEGINNING, UNKNOWN_WORDS];
+        let text = String::from_utf8_lossy(&said);
+        let lines = text.lines().filter(|line| wanted.iter().any(|words| line.contains(words)));
+        Ok(lines.flat_map(|line| [line, "\n"]).collect::<String>())
+    });
+    root.note(LOG, outcome.as_ref().map(|text| text.as_bytes()));
+    outcome
 }

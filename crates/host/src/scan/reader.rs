@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    fs, io,
+    io,
     str::FromStr,
 };
 
-use crate::{Root, files};
+use penstock_model::inventory::tuning::Reading;
+
+use crate::{Root, record::Entry};
 
 /// No sysfs attribute is longer than a page (`fs/sysfs/file.c`).
 const ATTRIBUTE: usize = 4096;
@@ -60,36 +62,69 @@ impl<'a> Reader<'a> {
 
     /// The path without symbolic links, if it is there and below the root.
     pub fn canonical(&self, path: &str) -> Option<String> {
-        let root = files::canonical(self.root.path("/")).ok()?;
-        let real = files::canonical(self.root.path(path)).ok()?;
-        Some(format!("/{}", real.strip_prefix(root).ok()?.to_str()?))
+        self.root.canonical(path)
     }
 
     /// Where a symbolic link points, as it is written; `None` when there is none, or who asks may not know.
     pub fn target(&self, path: &str) -> Option<String> {
-        files::read_link(self.root.path(path)).ok()?.to_str().map(str::to_owned)
+        self.root.target(path).ok()?.to_str().map(str::to_owned)
     }
 
     /// Whether something is there, after symbolic links.
     pub fn exists(&self, path: &str) -> bool {
-        files::exists(self.root.path(path))
+        self.root.exists(path)
     }
 
     /// At most `limit` bytes of a file, and whether there is more. `Ok(None)`: it is not there.
     fn read(&self, path: &str, limit: usize) -> io::Result<Option<(Vec<u8>, bool)>> {
-        let real = self.root.path(path);
-        // A pipe in a recorded tree would be waited for without end, so only what is a plain file is opened.
-        let outcome = fs::metadata(&real).and_then(|data| {
-            if data.is_file() {
-                files::read_at_most(&real, limit).map_err(|error| error.source)
-            } else {
-                Err(io::Error::other("it is no plain file"))
-            }
-        });
-        match outcome {
+        match self.root.read(path, limit) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// What came of reading an attribute, told apart by why there is no value. `make` says what is wrong with a text.
+    pub fn reading<T>(&mut self, path: &str, make: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        let (bytes, more) = match self.read(path, ATTRIBUTE) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Reading::Absent,
+            Err(error) => return failed(path, &error),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        if more || text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+            return Reading::Unreadable(format!("{path} holds {}, which is no value", quoted(text)));
+        }
+        match make(text) {
+            Ok(value) => Reading::Is(value),
+            Err(why) => {
+                Reading::Unreadable(format!("{path}: {}", why.chars().map(printable).collect::<String>()))
+            }
+        }
+    }
+
+    /// As [`Reader::reading`], for a file of many lines.
+    pub fn lines(&mut self, path: &str) -> Reading<String> {
+        match self.read(path, LARGE) {
+            Ok(Some((_, true))) => Reading::Unreadable(format!("{path} is longer than {LARGE} bytes")),
+            Ok(Some((bytes, false))) => Reading::Is(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(None) => Reading::Absent,
+            Err(error) => failed(path, &error),
+        }
+    }
+
+    /// As [`Reader::lines`], of which `keep` is all that a recorder is to have.
+    pub fn part_of(&mut self, path: &str, keep: impl FnOnce(&str) -> String) -> Reading<String> {
+        let whole = Reader::new(&self.root.unnoted()).lines(path);
+        match whole {
+            Reading::Is(text) => {
+                let kept = keep(&text);
+                self.root.note(path, Ok(kept.as_bytes()));
+                Reading::Is(kept)
+            }
+            // Once more, for the recorder.
+            _ => self.lines(path),
         }
     }
 
@@ -196,17 +231,26 @@ impl<'a> Reader<'a> {
 
     /// The names in a directory, sorted; none when it is not there.
     pub fn list(&mut self, path: &str) -> Vec<String> {
-        match files::list(self.root.path(path)) {
-            Ok(mut names) => {
-                if names.len() > ENTRIES {
-                    self.note(format!("{path} has {} entries; {ENTRIES} of them were read", names.len()));
-                    names.truncate(ENTRIES);
+        self.entries(path).into_iter().map(|entry| entry.name).collect()
+    }
+
+    /// The names of the directories in a directory, without links to such; none when it is not there.
+    pub fn directories(&mut self, path: &str) -> Vec<String> {
+        self.entries(path).into_iter().filter(|entry| entry.directory).map(|entry| entry.name).collect()
+    }
+
+    fn entries(&mut self, path: &str) -> Vec<Entry> {
+        match self.root.entries(path) {
+            Ok(mut entries) => {
+                if entries.len() > ENTRIES {
+                    self.note(format!("{path} has {} entries; {ENTRIES} of them were read", entries.len()));
+                    entries.truncate(ENTRIES);
                 }
-                names
+                entries
             }
-            Err(error) if error.is_missing() => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
-                self.note(format!("{path} could not be listed: {}", error.source));
+                self.note(format!("{path} could not be listed: {error}"));
                 Vec::new()
             }
         }
@@ -214,9 +258,9 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::list`], where it is no news that who asks may not know.
     pub fn quiet_list(&self, path: &str) -> Vec<String> {
-        let mut names = files::list(self.root.path(path)).unwrap_or_default();
-        names.truncate(ENTRIES);
-        names
+        let mut entries = self.root.entries(path).unwrap_or_default();
+        entries.truncate(ENTRIES);
+        entries.into_iter().map(|entry| entry.name).collect()
     }
 
     /// The numbers N of the entries `PREFIXN` of a directory; another entry with this prefix is noted if it starts
@@ -242,11 +286,11 @@ impl<'a> Reader<'a> {
 
     /// The last part of where a symbolic link points; `None` when there is no such link.
     pub fn link_name(&mut self, path: &str) -> Option<String> {
-        let target = match files::read_link(self.root.path(path)) {
+        let target = match self.root.target(path) {
             Ok(target) => target,
-            Err(error) if error.is_missing() => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                self.note(format!("{path} could not be followed: {}", error.source));
+                self.note(format!("{path} could not be followed: {error}"));
                 return None;
             }
         };
@@ -256,6 +300,16 @@ impl<'a> Reader<'a> {
             self.note(format!("{path} points to {}, which is no name", quoted(&target.to_string_lossy())));
         }
         name.map(str::to_owned)
+    }
+}
+
+/// Why there is no value, as the error says.
+fn failed<T>(path: &str, error: &io::Error) -> Reading<T> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Reading::Denied,
+        // A file where a directory would be.
+        io::ErrorKind::NotADirectory => Reading::Absent,
+        _ => Reading::Unreadable(format!("{path} could not be read: {error}")),
     }
 }
 

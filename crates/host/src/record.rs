@@ -1,0 +1,261 @@
+//! A tree of what was read of a machine, and of nothing else, so that it can be looked at again at a desk.
+//!
+//! Files are plain files with what was read of them, links are links, and a directory that was listed has empty entries
+//! of all its names. What could not be read is in a list of its own ([`ERRORS`]), since whoever looks at the tree may be
+//! root, or may not be.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, DirEntry},
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Mutex,
+};
+
+use crate::files::{self, FileError};
+
+/// In the tree: one line for each path that could not be read, the number of the error (errno(3)) before it.
+pub const ERRORS: &str = ".errors";
+/// No such list is longer: a path and its number for each CPU and interrupt of a large machine.
+const ERRORS_LIMIT: usize = 4 << 20;
+/// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
+const LINKS: usize = 40;
+
+/// Something in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a directory itself, not a link to one.
+    pub directory: bool,
+    /// Whether it is a symbolic link.
+    pub link: bool,
+}
+
+impl Entry {
+    pub(crate) fn of(entry: &DirEntry) -> Entry {
+        let kind = entry.file_type().ok();
+        Entry {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            directory: kind.is_some_and(|kind| kind.is_dir()),
+            link: kind.is_some_and(|kind| kind.is_symlink()),
+        }
+    }
+}
+
+/// What has been looked at.
+#[derive(Debug, Default)]
+struct Seen {
+    files: BTreeMap<String, Vec<u8>>,
+    directories: BTreeMap<String, Vec<Entry>>,
+    there: BTreeSet<String>,
+    links: BTreeSet<String>,
+    errors: BTreeMap<String, i32>,
+}
+
+/// Notes what is looked at below a root ([`Root::recording`](crate::Root::recording)).
+#[derive(Debug, Default)]
+pub struct Recorder(Mutex<Seen>);
+
+/// What a tree has come to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Files with something in them.
+    pub files: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// Paths that could not be read.
+    pub errors: usize,
+}
+
+impl Recorder {
+    fn note(&self, note: impl FnOnce(&mut Seen)) {
+        // Whoever panicked while noting left what was noted before.
+        let mut seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        note(&mut seen);
+    }
+
+    pub(crate) fn file(&self, path: &str, bytes: &[u8]) {
+        self.note(|seen| drop(seen.files.insert(path.to_owned(), bytes.to_owned())));
+    }
+
+    pub(crate) fn directory(&self, path: &str, entries: &[Entry]) {
+        self.note(|seen| drop(seen.directories.insert(path.to_owned(), entries.to_owned())));
+    }
+
+    pub(crate) fn there(&self, path: &str) {
+        self.note(|seen| _ = seen.there.insert(path.to_owned()));
+    }
+
+    pub(crate) fn link(&self, path: &str) {
+        self.note(|seen| _ = seen.links.insert(path.to_owned()));
+    }
+
+    pub(crate) fn failed(&self, path: &str, error: &io::Error) {
+        // What is not there is not in the tree either.
+        if error.kind() == io::ErrorKind::NotFound {
+            return;
+        }
+        if let Some(errno) = error.raw_os_error() {
+            self.note(|seen| _ = seen.errors.insert(path.to_owned(), errno));
+        }
+    }
+
+    /// Writes the tree of what was looked at below `from` into the directory `to`, which is made, or is empty.
+    ///
+    /// # Errors
+    ///
+    /// `to` holds something already, or something cannot be written there.
+    pub fn write(&self, from: &Path, to: &Path) -> files::Result<Recorded> {
+        files::create_dir_all(to)?;
+        if !files::list(to)?.is_empty() {
+            let source = io::Error::other("it is not empty");
+            return Err(FileError { attempt: "record into", path: to.to_owned(), source });
+        }
+        let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tree = Tree { from, to };
+        for (path, bytes) in &seen.files {
+            let place = tree.place(path)?;
+            if let Some(parent) = place.parent() {
+                files::create_dir_all(parent)?;
+            }
+            fs::write(&place, bytes).map_err(|source| FileError {
+                attempt: "write",
+                path: place.clone(),
+                source,
+            })?;
+        }
+        for path in &seen.links {
+            tree.place(path)?;
+        }
+        for (path, entries) in &seen.directories {
+            let place = tree.place(path)?;
+            files::create_dir_all(&place)?;
+            for entry in entries {
+                tree.name(path, &place, entry)?;
+            }
+        }
+        for path in &seen.there {
+            let place = tree.place(path)?;
+            match fs::metadata(from.join(path.trim_start_matches('/'))) {
+                Ok(data) if data.is_dir() => files::create_dir_all(&place)?,
+                _ => empty_file(&place)?,
+            }
+        }
+        let errors: String =
+            seen.errors.iter().map(|(path, errno)| format!("{errno} {}\n", one_line(path))).collect();
+        let list = to.join(ERRORS);
+        fs::write(&list, errors).map_err(|source| FileError {
+            attempt: "write",
+            path: list.clone(),
+            source,
+        })?;
+        Ok(Recorded {
+            files: seen.files.len(),
+            bytes: seen.files.values().map(Vec::len).sum(),
+            errors: seen.errors.len(),
+        })
+    }
+}
+
+/// The list of what could not be read, as a recorded tree has it; empty for a tree that has none.
+pub(crate) fn errors(tree: &Path) -> BTreeMap<String, i32> {
+    let Ok(bytes) = files::read_in_root(tree, ERRORS, ERRORS_LIMIT) else { return BTreeMap::new() };
+    let text = String::from_utf8_lossy(&bytes);
+    let entry = |line: &str| {
+        let (errno, path) = line.split_once(' ')?;
+        Some((path.to_owned(), errno.parse().ok().filter(|errno| *errno > 0)?))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+fn one_line(path: &str) -> String {
+    path.replace('\n', "?")
+}
+
+struct Tree<'a> {
+    from: &'a Path,
+    to: &'a Path,
+}
+
+impl Tree<'_> {
+    /// Where a path's file belongs in the tree, with the links on the way to it made.
+    fn place(&self, path: &str) -> files::Result<PathBuf> {
+        let mut at = PathBuf::new();
+        let mut rest: Vec<String> = parts(Path::new(path));
+        rest.reverse();
+        let mut links = 0;
+        while let Some(part) = rest.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(&part);
+            match fs::read_link(self.from.join(&next)) {
+                Ok(target) if links < LINKS => {
+                    links += 1;
+                    self.link(&next, &target)?;
+                    if target.is_absolute() {
+                        at = PathBuf::new();
+                    }
+                    rest.extend(parts(&target).into_iter().rev());
+                }
+                _ => at = next,
+            }
+        }
+        Ok(self.to.join(at))
+    }
+
+    /// Makes the link `at`, so that it stays within the tree.
+    fn link(&self, at: &Path, target: &Path) -> files::Result<()> {
+        let path = self.to.join(at);
+        if let Some(parent) = path.parent() {
+            files::create_dir_all(parent)?;
+        }
+        let up = at.components().count().saturating_sub(1);
+        let relative = match target.strip_prefix("/") {
+            Ok(inner) => std::iter::repeat_n("..", up).collect::<PathBuf>().join(inner),
+            Err(_) => target.to_owned(),
+        };
+        match std::os::unix::fs::symlink(&relative, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(FileError { attempt: "make the link", path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes something of this name in a directory that was listed.
+    fn name(&self, path: &str, place: &Path, entry: &Entry) -> files::Result<()> {
+        let at = place.join(&entry.name);
+        if fs::symlink_metadata(&at).is_ok() {
+            return Ok(());
+        }
+        if entry.link {
+            let within = place.strip_prefix(self.to).unwrap_or(place).join(&entry.name);
+            let target = fs::read_link(self.from.join(path.trim_start_matches('/')).join(&entry.name));
+            return target.map_or(Ok(()), |target| self.link(&within, &target));
+        }
+        if entry.directory { files::create_dir_all(&at) } else { empty_file(&at) }
+    }
+}
+
+/// The parts of a path below the root, `..` among them.
+fn parts(path: &Path) -> Vec<String> {
+    let part = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        Component::ParentDir => Some("..".to_owned()),
+        _ => None,
+    };
+    path.components().filter_map(part).collect()
+}
+
+fn empty_file(path: &Path) -> files::Result<()> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        files::create_dir_all(parent)?;
+    }
+    fs::write(path, "").map_err(|source| FileError { attempt: "write", path: path.to_owned(), source })
+}
