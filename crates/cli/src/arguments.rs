@@ -1,5 +1,6 @@
 //! What the user typed.
 
+mod audit;
 mod board;
 mod measuring;
 
@@ -10,6 +11,7 @@ use penstock_apply::history::RunId;
 use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
 
 pub use self::{
+    audit::Audit,
     board::{Board, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning},
 };
@@ -48,6 +50,8 @@ pub struct Common {
 pub enum Verb {
     /// Print the inventory of this machine: functions that exist, VFs that could, CPUs, IOMMU groups, kernel
     Scan(Scan),
+    /// Judge how late threads may wake on this machine, and say what to change
+    Audit(Audit),
     /// Validate a model by itself, or against a machine
     Check(Check),
     /// Write the files that tell guests what their functions are, or compare them
@@ -97,6 +101,7 @@ impl Verb {
     pub fn machines(&self) -> Option<&Machines> {
         match self {
             Verb::Scan(Scan { machines, .. })
+            | Verb::Audit(Audit { machines, .. })
             | Verb::Check(Check { machines, .. })
             | Verb::Plan(Plan { machines, .. })
             | Verb::Apply(Apply { machines, .. })
@@ -113,6 +118,7 @@ impl Verb {
     /// The model that it is about.
     pub fn subject(&mut self) -> Option<&mut Subject> {
         match self {
+            Verb::Audit(audit) => audit.subject_mut(),
             Verb::Check(Check { subject, .. })
             | Verb::Plan(Plan { subject, .. })
             | Verb::Apply(Apply { subject, .. })

@@ -380,11 +380,12 @@ fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
 }
 
 /// Outside text without what could steer a terminal.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-fn heading(out: &mut String, text: &str) {
+/// A line that others stand below, with an empty one before it.
+pub fn heading(out: &mut String, text: &str) {
     if !out.is_empty() {
         out.push('\n');
     }
@@ -436,7 +437,7 @@ fn laid_out<const N: usize>(header: &[&str; N], rows: &[[String; N]], used: [boo
 }
 
 /// A paragraph after `prefix`, its further lines indented as deep; a word longer than a line is cut into several.
-fn wrapped(out: &mut String, prefix: &str, text: &str) {
+pub fn wrapped(out: &mut String, prefix: &str, text: &str) {
     let indent = " ".repeat(prefix.chars().count());
     let room = WIDTH - indent.len();
     let mut line = String::new();

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod attended;
+mod audit_table;
 mod boards;
 mod commands;
 mod dangers;

@@ -8,7 +8,7 @@ use std::env;
 use penstock_host::interrupt;
 
 use crate::{
-    arguments::{Apply, Check, Machines, Plan, Scan, Verb},
+    arguments::{Apply, Audit, Check, Machines, Plan, Scan, Verb},
     failure::{Failure, OrFail, Status},
     model_file::{self, Brought},
     printer::Printer,
@@ -87,7 +87,8 @@ pub fn run(
 /// An option that speaks of this machine's files.
 fn of_this_machine(verb: &Verb) -> Option<&'static str> {
     match verb {
-        Verb::Scan(Scan { root: Some(_), .. }) => Some("--root"),
+        Verb::Scan(Scan { root: Some(_), .. }) | Verb::Audit(Audit { root: Some(_), .. }) => Some("--root"),
+        Verb::Audit(Audit { record: Some(_), .. }) => Some("--record"),
         Verb::Plan(Plan { inventory: Some(_), .. }) | Verb::Check(Check { inventory: Some(_), .. }) => {
             Some("--inventory")
         }
@@ -104,6 +105,7 @@ fn nature(verb: &Verb) -> (&'static str, bool) {
         Verb::Undo(undo) => ("undo", !undo.list),
         Verb::Confirm(_) => ("confirm", true),
         Verb::Scan(_) => ("scan", false),
+        Verb::Audit(_) => ("audit", false),
         Verb::Check(_) => ("check", false),
         Verb::Plan(_) => ("plan", false),
         Verb::Verify(_) => ("verify", false),

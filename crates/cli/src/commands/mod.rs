@@ -2,6 +2,7 @@
 
 pub mod apply;
 mod at_boot;
+mod audit;
 mod board;
 mod check;
 mod console;
@@ -34,6 +35,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
     }
     match verb {
         Verb::Scan(arguments) => scan::run(&arguments, settings, printer),
+        Verb::Audit(arguments) => audit::run(arguments, settings, printer),
         Verb::Check(arguments) => check::run(&arguments, settings, printer),
         Verb::Generate(arguments) => generate::run(&arguments, settings, printer),
         Verb::Plan(arguments) => plan::run(&arguments, settings, printer),

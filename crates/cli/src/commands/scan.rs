@@ -15,7 +15,7 @@ use crate::{
 
 /// Prints the inventory, or a model of what is there. What could not be read is told on standard error as well.
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let root = arguments.root.as_ref().map_or_else(Root::system, Root::at);
+    let root = arguments.root.as_ref().map_or_else(Root::system, Root::recorded);
     let machine = Machine::at(root, settings);
     let mut inventory = machine.inventory()?;
     if arguments.probe {

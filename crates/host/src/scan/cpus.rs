@@ -17,7 +17,7 @@ const FIRST_PROCESSOR: usize = 64 << 10;
 /// What is known of the processors.
 pub(super) fn cpus(reader: &mut Reader<'_>) -> Cpus {
     let directories = reader.numbered(CPUS, "cpu");
-    let online: CpuSet = reader.required_value(&format!("{CPUS}/online"), "CPU list").unwrap_or_default();
+    let online = online(reader);
     let missing: BTreeSet<u32> = online.0.difference(&directories).copied().collect();
     if !missing.is_empty() {
         reader.note(format!("{CPUS} has no directory for the online CPUs {}", CpuSet(missing)));
@@ -31,6 +31,11 @@ pub(super) fn cpus(reader: &mut Reader<'_>) -> Cpus {
         caches: caches(&found, reader),
         online,
     }
+}
+
+/// The CPUs that are on line.
+pub(super) fn online(reader: &mut Reader<'_>) -> CpuSet {
+    reader.required_value(&format!("{CPUS}/online"), "CPU list").unwrap_or_default()
 }
 
 fn model(reader: &mut Reader<'_>) -> String {

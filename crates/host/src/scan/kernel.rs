@@ -40,17 +40,22 @@ pub(super) fn memory(reader: &mut Reader<'_>) -> ByteSize {
 
 /// The pools of huge pages, the smallest page first.
 pub(super) fn huge_pages(reader: &mut Reader<'_>) -> Vec<HugePages> {
+    huge_pages_of(POOLS, reader)
+}
+
+/// As [`huge_pages`], of one NUMA node.
+pub(super) fn huge_pages_of(pools_in: &str, reader: &mut Reader<'_>) -> Vec<HugePages> {
     let mut pools = Vec::new();
-    for name in reader.list(POOLS) {
+    for name in reader.list(pools_in) {
         let size = name
             .strip_prefix("hugepages-")
             .and_then(|rest| rest.strip_suffix("kB"))
             .and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024));
         let Some(size) = size else {
-            reader.note(format!("{POOLS}/{name} has a name that is no page size"));
+            reader.note(format!("{pools_in}/{name} has a name that is no page size"));
             continue;
         };
-        let mut number = |file: &str| reader.required_value(&format!("{POOLS}/{name}/{file}"), "number");
+        let mut number = |file: &str| reader.required_value(&format!("{pools_in}/{name}/{file}"), "number");
         if let (Some(total), Some(free)) = (number("nr_hugepages"), number("free_hugepages")) {
             pools.push(HugePages { size: ByteSize(size), total, free });
         }

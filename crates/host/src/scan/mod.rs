@@ -17,11 +17,12 @@ pub(crate) mod overrides;
 mod places;
 mod reader;
 mod sriov;
+pub mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, Inventory, VfIndex,
+    Bdf, CpuSet, Inventory, VfIndex,
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
@@ -75,6 +76,11 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     }
     inventory.unknown = reader.into_notes();
     inventory
+}
+
+/// The CPUs that are on line.
+pub fn online_cpus(root: &Root) -> CpuSet {
+    cpus::online(&mut Reader::new(root))
 }
 
 /// What a manager was told to leave alone, by PF. A file that somebody has changed counts as none.

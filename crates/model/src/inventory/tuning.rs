@@ -85,6 +85,8 @@ pub struct Tuning {
     /// Programs that run and move threads, interrupts or frequencies about, or trigger firmware: `irqbalance`, `tuned`, `stalld`,
     /// `fwupd`, `thermald`, `power-profiles-daemon`, `ksmd` at work...
     pub programs: BTreeSet<String>,
+    /// Whether who looked sees no processes but his own (`hidepid`, proc(5)): nothing is known of programs and VMs then.
+    pub processes_hidden: bool,
     /// Processes of QEMU, by id.
     pub vms: BTreeMap<u32, VmProcess>,
     /// Where functions that guests may have are, beside what the rest of the inventory has: their links.

@@ -1,0 +1,168 @@
+//! `penstock audit [MODEL]`: how late threads may wake on this machine, and why.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use penstock_audit::audit;
+use penstock_host::{
+    Root, files, interrupt,
+    record::{Recorded, Recorder},
+    scan::{
+        self,
+        lifelines::{Started, lifelines},
+        tuning,
+    },
+};
+use penstock_model::{Inventory, audit::Audit as Found, inventory::tuning::Watched};
+use serde::Serialize;
+
+use crate::{
+    arguments::Audit,
+    audit_table,
+    failure::{Failure, OrFail, Status},
+    machine::Machine,
+    model_file::{self, ModelFile},
+    printer::Printer,
+    settings::Settings,
+};
+
+/// In a recorded tree: what went on while it was recorded.
+const WATCHED: &str = ".watched.json";
+/// A machine of 500 CPUs and 5000 interrupts has some MiB of counts.
+const WATCHED_LIMIT: usize = 64 << 20;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Audited<'a> {
+    /// Whether nothing failed, contradicts or could not be seen.
+    holds: bool,
+    #[serde(flatten)]
+    found: &'a Found,
+}
+
+/// Judges this machine, or a recorded one.
+pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let file = match arguments.subject_mut() {
+        Some(subject) => Some(model_file::read_subject(subject, printer)?),
+        None => None,
+    };
+    let recorder = arguments.record.as_ref().map(|_| Arc::new(Recorder::default()));
+    let root = match (&arguments.root, &recorder) {
+        (Some(tree), _) => recorded(tree)?,
+        (None, Some(recorder)) => Root::system().recording(recorder.clone()),
+        (None, None) => Root::system(),
+    };
+    if let Some(directory) = &arguments.record {
+        is_free(directory)?;
+    }
+    let watched = match (&arguments.root, arguments.over) {
+        (Some(tree), _) => recall(tree)?,
+        (None, Some(lasting)) => Some(watch(&root, lasting, printer)),
+        (None, None) => None,
+    };
+    printer.doing("Looking at this machine");
+    let inventory = inventory(&root, file.as_ref(), watched, settings)?;
+    let model = file.as_ref().map(|file| &file.model);
+    let found = audit(&inventory, model);
+    printer.done();
+    if let (Some(directory), Some(recorder)) = (&arguments.record, &recorder) {
+        let recorded = write(directory, recorder, &inventory)?;
+        tell(directory, recorded, printer);
+    }
+    let audited = Audited { holds: found.holds(), found: &found };
+    printer.data(&audited, || audit_table::table(&found, arguments.verbose))?;
+    Ok(if found.holds() { Status::Holds } else { Status::DoesNotHold })
+}
+
+/// What the audit needs to know of the machine; a recorder sees all that a scan looks at, too.
+fn inventory(
+    root: &Root,
+    file: Option<&ModelFile>,
+    watched: Option<Watched>,
+    settings: &Settings,
+) -> Result<Inventory, Failure> {
+    let mut inventory = scan::scan(root, None);
+    inventory.boot = Some(scan::boot::facts(root, &inventory));
+    inventory.lifelines = Some(lifelines(root, None, &Started::default()));
+    let (mut tuning, unknown) = tuning::tuning(root, &inventory);
+    if file.is_some() && root.is_system() {
+        // Guests that are defined here, and the permanent addresses by which a model knows its NICs.
+        let whole = Machine::here(settings).functions()?;
+        inventory = Inventory { boot: inventory.boot, lifelines: inventory.lifelines, ..whole };
+    }
+    tuning.watched = watched;
+    inventory.tuning = Some(tuning);
+    inventory.unknown.extend(unknown);
+    Ok(inventory)
+}
+
+fn watch(root: &Root, lasting: Duration, printer: &mut Printer) -> Watched {
+    let cpus = scan::online_cpus(root);
+    printer.doing(format!("Watching for {}; Ctrl-C ends it early", humantime::format_duration(lasting)));
+    let begun = std::time::Instant::now();
+    let watched = tuning::watch::watch(root, &cpus, lasting, || {
+        printer.fraction(begun.elapsed().as_secs_f64() / lasting.as_secs_f64().max(0.001));
+        interrupt::pending()
+    });
+    if interrupt::acknowledge() {
+        let seconds = begun.elapsed().as_secs_f64();
+        printer.say(format!("Stopped after {seconds:.1} s; what was seen until then is judged."));
+    }
+    watched
+}
+
+/// The tree that somebody recorded.
+fn recorded(tree: &Path) -> Result<Root, Failure> {
+    if ["proc", "sys"].iter().any(|name| files::exists(tree.join(name))) {
+        return Ok(Root::recorded(tree));
+    }
+    let text = format!("{} holds neither proc nor sys: it is no recorded machine", tree.display());
+    Err(Failure::new(Status::BadInput, text).hint("`penstock audit --record DIR` makes one there"))
+}
+
+/// What went on while the tree was recorded, if anybody watched.
+fn recall(tree: &Path) -> Result<Option<Watched>, Failure> {
+    match files::read_in_root(tree, WATCHED, WATCHED_LIMIT) {
+        Ok(bytes) => {
+            let failed = |error| format!("{} makes no sense: {error}", tree.join(WATCHED).display());
+            serde_json::from_slice(&bytes).map(Some).map_err(failed).or_fail(Status::BadInput)
+        }
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(Failure::new(Status::BadInput, error)),
+    }
+}
+
+/// Whether a tree can be recorded there: said before anybody has waited for it.
+fn is_free(directory: &Path) -> Result<(), Failure> {
+    match files::list(directory) {
+        Ok(names) if names.is_empty() => Ok(()),
+        Ok(_) => {
+            let text =
+                format!("{} holds something already, which a record would mix with", directory.display());
+            Err(Failure::new(Status::BadInput, text).hint("name a directory that is empty, or not there yet"))
+        }
+        Err(error) if error.is_missing() => Ok(()),
+        Err(error) => Err(Failure::new(Status::BadInput, error)),
+    }
+}
+
+fn write(directory: &Path, recorder: &Recorder, inventory: &Inventory) -> Result<Recorded, Failure> {
+    let recorded = recorder.write(&Root::system().path("/"), directory).or_fail(Status::Missing)?;
+    if let Some(watched) = inventory.tuning.as_ref().and_then(|tuning| tuning.watched.as_ref()) {
+        let text = serde_json::to_vec(watched).or_fail(Status::Missing)?;
+        files::write_atomic(directory.join(WATCHED), text).or_fail(Status::Missing)?;
+    }
+    Ok(recorded)
+}
+
+fn tell(directory: &Path, recorded: Recorded, printer: &mut Printer) {
+    let Recorded { files, bytes, errors } = recorded;
+    printer.say(format!(
+        "Recorded {files} files, {} KiB, in {}; {errors} more could not be read here, and are listed there.",
+        bytes.div_ceil(1024),
+        directory.display(),
+    ));
+    printer.say(
+        "It names this machine's interfaces, MAC addresses, slots, disks and boot line; serial numbers too if root \
+         recorded it. Look through it before you give it away.",
+    );
+}

@@ -1,0 +1,250 @@
+//! Programs that run, and the threads of VMs (proc_pid_stat(5), proc_pid_status(5), proc_pid_cmdline(5)).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{
+    Bdf, CpuSet,
+    inventory::tuning::{Reading, VmProcess, VmThread},
+};
+
+use crate::scan::reader::Reader;
+
+/// Programs that move threads, interrupts or frequencies about, or ask firmware for something, as the kernel calls them: the
+/// first 15 bytes of their names.
+const PROGRAMS: [&str; 14] = [
+    "auto-cpufreq",
+    "cpufreqd",
+    "fwupd",
+    "intel_lpmd",
+    "irqbalance",
+    "ksmtuned",
+    "numad",
+    "power-profiles-daemon",
+    "stalld",
+    "thermald",
+    "throttled",
+    "tlp",
+    "tuned",
+    "tuned-ppd",
+];
+/// What the kernel keeps of a name (`TASK_COMM_LEN`).
+const NAME: usize = 15;
+/// More processes than are looked at (`PID_MAX_LIMIT` is 4 million).
+const MOST_PROCESSES: usize = 100_000;
+/// More threads of VMs than a machine runs.
+const MOST_THREADS: usize = 50_000;
+
+/// What was found among the processes.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    pub hidden: bool,
+    pub programs: BTreeSet<String>,
+    pub vms: BTreeMap<u32, VmProcess>,
+}
+
+pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
+    let mut found = Processes::default();
+    // With `hidepid` the first process is hidden from everybody but root and itself (proc(5)).
+    found.hidden = reader.exists("/proc/self") && !reader.exists("/proc/1");
+    let mut helpers = Vec::new();
+    let mut threads = 0;
+    let ids: Vec<u32> = reader.quiet_list("/proc").iter().filter_map(|name| name.parse().ok()).collect();
+    for id in ids.into_iter().take(MOST_PROCESSES) {
+        // One that has ended meanwhile is none.
+        let Reading::Is(name) = reader.reading(&format!("/proc/{id}/comm"), |text| Ok(text.to_owned()))
+        else {
+            continue;
+        };
+        if let Some(program) = PROGRAMS.iter().find(|program| name == program[..program.len().min(NAME)]) {
+            found.programs.insert((*program).to_owned());
+        } else if name.starts_with("qemu") || name == "kvm" {
+            if let Some(vm) = vm(id, &mut threads, reader) {
+                found.vms.insert(id, vm);
+            }
+        } else if let Some(owner) = owner(&name) {
+            helpers.push((owner, id, name));
+        }
+    }
+    for (owner, id, name) in helpers {
+        if let Some(vm) = found.vms.get_mut(&owner)
+            && let Some(thread) = thread(&format!("/proc/{id}"), name, reader)
+        {
+            vm.threads.insert(id, thread);
+        }
+    }
+    found
+}
+
+/// The process that a thread of the kernel works for: `vhost-1234` up to Linux 6.3 (`drivers/vhost/vhost.c`), `kvm-pit/1234`.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix("vhost-").or_else(|| name.strip_prefix("kvm-pit/"))?.parse().ok()
+}
+
+fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>) -> Option<VmProcess> {
+    let line = reader.part_of(&format!("/proc/{id}/cmdline"), kept);
+    let said = CommandLine::parse(line.known().map_or("", String::as_str));
+    let status = status(&format!("/proc/{id}"), reader)?;
+    let locked = field(&status, "VmLck").and_then(|text| text.strip_suffix("kB")?.trim().parse().ok());
+    let mut vm = VmProcess {
+        name: said.name,
+        locked_kib: locked.unwrap_or_default(),
+        functions: said.functions,
+        huge_pages: said.huge_pages,
+        threads: BTreeMap::new(),
+    };
+    for task in reader.quiet_list(&format!("/proc/{id}/task")) {
+        let Ok(number) = task.parse() else { continue };
+        *threads += 1;
+        if *threads > MOST_THREADS {
+            reader.note(format!("VMs have more than the {MOST_THREADS} threads that were looked at"));
+            break;
+        }
+        let directory = format!("/proc/{id}/task/{number}");
+        let name = reader.reading(&format!("{directory}/comm"), |text| Ok(text.to_owned()));
+        if let Reading::Is(name) = name
+            && let Some(thread) = thread(&directory, name, reader)
+        {
+            vm.threads.insert(number, thread);
+        }
+    }
+    Some(vm)
+}
+
+fn thread(directory: &str, name: String, reader: &mut Reader<'_>) -> Option<VmThread> {
+    let allowed: CpuSet = field(&status(directory, reader)?, "Cpus_allowed_list")?.parse().ok()?;
+    let stat = reader.reading(&format!("{directory}/stat"), |text| Ok(text.to_owned()));
+    let (priority, policy) = scheduling(stat.known()?)?;
+    Some(VmThread { name, cpus: allowed, policy, priority })
+}
+
+/// `status` has many lines; most of them are nobody's business.
+fn status(directory: &str, reader: &mut Reader<'_>) -> Option<String> {
+    let wanted = |text: &str| -> String {
+        let lines = text
+            .lines()
+            .filter(|line| ["VmLck:", "Cpus_allowed_list:"].iter().any(|name| line.starts_with(name)));
+        lines.flat_map(|line| [line, "\n"]).collect()
+    };
+    reader.part_of(&format!("{directory}/status"), wanted).known().cloned()
+}
+
+/// The value of a line `Name: value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Priority and policy: fields 40 and 41 of `stat`. The name in parentheses may hold anything.
+fn scheduling(stat: &str) -> Option<(u32, u32)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(40 - 3);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// What QEMU's command line says of a VM.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct CommandLine {
+    name: String,
+    functions: BTreeSet<Bdf>,
+    huge_pages: bool,
+}
+
+impl CommandLine {
+    fn parse(line: &str) -> CommandLine {
+        let mut found = CommandLine::default();
+        let words: Vec<&str> = line.split('\0').take(10_000).collect();
+        for pair in words.windows(2) {
+            let [option, value] = pair else { continue };
+            match option.trim_start_matches('-') {
+                "name" => found.name = name(value),
+                "device" if value.contains("vfio-pci") => found.functions.extend(function(value)),
+                "object" if value.contains("memory-backend") => found.huge_pages |= huge(value),
+                "mem-path" => found.huge_pages |= value.contains("huge"),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// `guest=NAME,debug-threads=on`, or just `NAME`; a comma in it is written twice.
+fn name(value: &str) -> String {
+    let value = value.replace(",,", "\u{1}");
+    let part =
+        value.split(',').find_map(|part| part.strip_prefix("guest=")).or_else(|| value.split(',').next());
+    let part = part.unwrap_or_default().replace('\u{1}', ",");
+    part.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// The host's function in `vfio-pci,host=0000:04:10.0,id=x`, or in the same as JSON.
+fn function(value: &str) -> Option<Bdf> {
+    let (_, rest) = value.split_once("host")?;
+    let rest = rest.trim_start_matches(['"', ':', '=', ' ']);
+    let end = rest.find(|c: char| !(c.is_ascii_hexdigit() || c == ':' || c == '.')).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// Whether a memory back end is made of huge pages: `"hugetlb":true`, `hugetlb=on`, or a file of a huge-page file system.
+fn huge(value: &str) -> bool {
+    let value: String = value.chars().filter(|c| !c.is_whitespace()).collect();
+    let path = value.split_once("mem-path").is_some_and(|(_, path)| {
+        let path = path.trim_start_matches(['"', ':', '=']);
+        path.split(['"', ',']).next().is_some_and(|path| path.contains("huge"))
+    });
+    path || value.contains("\"hugetlb\":true") || value.contains("hugetlb=on")
+}
+
+/// What is recorded of a command line: what is read of it, and not disks, addresses and passwords.
+fn kept(line: &str) -> String {
+    let said = CommandLine::parse(line);
+    let mut words =
+        vec!["qemu".to_owned(), "-name".to_owned(), format!("guest={}", said.name.replace(',', ",,"))];
+    for function in &said.functions {
+        words.extend(["-device".to_owned(), format!("vfio-pci,host={function}")]);
+    }
+    if said.huge_pages {
+        words.extend(["-object".to_owned(), "memory-backend-memfd,hugetlb=on".to_owned()]);
+    }
+    words.join("\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_says_the_vm_and_its_functions() {
+        let libvirt = [
+            "/usr/bin/qemu-system-x86_64",
+            "-name",
+            "guest=penstock-rt,,2,debug-threads=on",
+            "-object",
+            r#"{"qom-type":"memory-backend-file","id":"pc.ram","mem-path":"/dev/hugepages/libvirt/qemu/1-a","prealloc":true}"#,
+            "-device",
+            r#"{"driver":"vfio-pci","host":"0000:04:10.2","id":"hostdev0","bus":"pci.5","addr":"0x0"}"#,
+            "-device",
+            "vfio-pci,host=04:10.4,id=b",
+            "-uuid",
+            "secret",
+        ]
+        .join("\0");
+        let said = CommandLine::parse(&libvirt);
+        assert_eq!(said.name, "penstock-rt,2");
+        assert_eq!(said.functions, ["0000:04:10.2", "0000:04:10.4"].map(|bdf| bdf.parse().unwrap()).into());
+        assert!(said.huge_pages);
+        // What is recorded says the same, and nothing else.
+        let recorded = kept(&libvirt);
+        assert_eq!(CommandLine::parse(&recorded), said);
+        assert!(!recorded.contains("secret") && !recorded.contains("mem-path"));
+        let plain =
+            CommandLine::parse("kvm\0-name\0web\0-object\0memory-backend-file,mem-path=/dev/shm/x\0-m\0001G");
+        assert_eq!((plain.name.as_str(), plain.huge_pages), ("web", false));
+        assert_eq!(CommandLine::parse(""), CommandLine::default());
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let fields = (5..53).map(|field| (field * 100).to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(scheduling(&format!("12 (a) S) R 1 {fields}")), Some((4000, 4100)));
+        assert_eq!(scheduling("12 (a) S 1 2"), None);
+    }
+}
