@@ -1,10 +1,8 @@
 #!/bin/sh
-# Runs inside the new tree after prepare.sh: makes the kernel and the initramfs of the builtin guest, a small Linux for
+# Runs inside the new tree after prepare.sh: makes the kernels and the initramfs of the builtin guest, a small Linux for
 # VMs, from what the tree has. $1 is where they are also put for the host.
 set -eu
 out=$1
-release=$(ls /usr/lib/modules)
-modules=/usr/lib/modules/$release
 root=/penstock/guest
 mkdir -p $root/bin $root/sbin $root/etc $root/dev $root/proc $root/sys $root/run $root/tmp $root/root \
     $root/usr/bin $root/usr/sbin $root/usr/lib/penstock $root/penstock/bin $root/lib64 $root/lib/modules
@@ -18,20 +16,22 @@ done
 for applet in init reboot poweroff halt modprobe mdev; do ln -s ../bin/busybox $root/sbin/$applet; done
 
 # Drivers of VFs, and what the power button needs; with what they need, in the same places.
-for name in igbvf ixgbevf iavf virtio_net virtio_rng virtio_blk button evdev af_packet 8021q; do
-    modprobe --show-depends -S "$release" $name 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
-done | sort -u | while read -r file; do
-    mkdir -p "$root${file%/*}"
-    cp "$file" "$root$file"
+for release in $(ls /usr/lib/modules); do
+    for name in igbvf ixgbevf iavf virtio_net virtio_rng virtio_blk button evdev af_packet 8021q; do
+        modprobe --show-depends -S "$release" $name 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | sort -u | while read -r file; do
+        mkdir -p "$root${file%/*}"
+        cp "$file" "$root$file"
+    done
+    kept=$root/lib/modules/$release modules=/usr/lib/modules/$release
+    cp "$modules/modules.order" "$modules/modules.builtin" "$kept"/
+    depmod -b $root "$release"
+    (cd "$kept" && rm -f ./*.bin modules.order modules.builtin* modules.devname modules.softdep modules.weakdep modules.symbols)
 done
-kept=$root/lib/modules/$release
-cp "$modules/modules.order" "$modules/modules.builtin" "$kept"/
-depmod -b $root "$release"
-(cd "$kept" && rm -f ./*.bin modules.order modules.builtin* modules.devname modules.softdep modules.weakdep modules.symbols)
 
 # Programs with the libraries that they load.
 for program in /usr/sbin/qemu-ga /usr/bin/netserver /usr/bin/netperf /usr/bin/iperf3 /usr/bin/cyclictest \
-    /usr/bin/hackbench /usr/bin/ip; do
+    /usr/bin/oslat /usr/bin/hackbench /usr/bin/chrt /usr/bin/taskset /usr/bin/ip; do
     cp $program $root$program
     ldd $program | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p; s/^[[:space:]]*\(\/[^ ]*ld-linux[^ ]*\).*/\1/p' |
         while read -r library; do
@@ -71,6 +71,9 @@ mkdir -p /usr/lib/penstock/guest
 # Not compressed: unpacking costs a slow machine more than reading.
 (cd $root && find . | LC_ALL=C sort | busybox cpio -o -H newc -R 0:0) >/usr/lib/penstock/guest/initramfs
 rm -rf $root
-cp /boot/vmlinuz-"$release" /usr/lib/penstock/guest/vmlinuz
+# Either kernel boots with it.
+cp /penstock/out/vmlinuz /penstock/out/vmlinuz-realtime /usr/lib/penstock/guest/
 mkdir -p "$out"
-cp /usr/lib/penstock/guest/vmlinuz /usr/lib/penstock/guest/initramfs "$out"/
+cp /usr/lib/penstock/guest/initramfs "$out"/
+# The board's own kernels: the same files, not twice on the disk.
+ln /penstock/out/vmlinuz /penstock/out/vmlinuz-realtime "$out"/

@@ -4,7 +4,9 @@
 bb=/bin/busybox
 $bb mount -t devtmpfs dev /dev
 $bb mount -t proc proc /proc
-for module in $($bb cat /modules.order); do
+# The same first file system serves both kernels, each of which takes its own modules.
+release=$($bb uname -r)
+for module in $($bb grep "^$release/" /modules.order); do
     $bb insmod "/modules/$module" || echo "penstock: could not load $module"
 done
 case "$($bb cat /proc/cmdline)" in

@@ -3,25 +3,30 @@
 # file system into /penstock, and drops from the tree what no board uses.
 set -eu
 out=/penstock/out
-release=$(ls /usr/lib/modules)
-modules=/usr/lib/modules/$release
 mkdir -p $out/modules $out/qemu/lib $out/qemu/share
 
 # Uncompressed modules load faster under software emulation, and busybox can load nothing else.
-find "$modules" -name '*.ko.xz' -exec xz -d {} +
-depmod "$release"
+find /usr/lib/modules -name '*.ko.xz' -print0 | xargs -0 -n 50 -P 2 xz -d
 
-cp /boot/vmlinuz-"$release" $out/vmlinuz
-cp /bin/busybox $out/busybox
-for name in virtio_blk squashfs overlay; do
-    for file in $(modprobe --show-depends -S "$release" "$name" | sed -n 's/^insmod \([^ ]*\).*/\1/p'); do
-        base=${file##*/}
-        if [ ! -e "$out/modules/$base" ]; then
-            cp "$file" $out/modules/
-            echo "$base" >>$out/modules.order
-        fi
+# Two kernels, the standard one and the one with PREEMPT_RT: `kernels` says which is which.
+for release in $(ls /usr/lib/modules); do
+    depmod "$release" &
+done
+wait
+for release in $(ls /usr/lib/modules); do
+    case $release in
+    *-rt-*) echo "realtime $release" >>$out/kernels && cp /boot/vmlinuz-"$release" $out/vmlinuz-realtime ;;
+    *) echo "standard $release" >>$out/kernels && cp /boot/vmlinuz-"$release" $out/vmlinuz ;;
+    esac
+    for name in virtio_blk squashfs overlay; do
+        modprobe --show-depends -S "$release" "$name" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | awk '!seen[$0]++' | while read -r file; do
+        mkdir -p $out/modules/"$release"
+        cp "$file" $out/modules/"$release"/
+        echo "$release/${file##*/}" >>$out/modules.order
     done
 done
+cp /bin/busybox $out/busybox
 
 # QEMU with all that it loads, so that it runs on any host through its own dynamic loader.
 cp /usr/bin/qemu-system-x86_64 $out/qemu/
@@ -33,7 +38,6 @@ for firmware in bios-256k.bin linuxboot_dma.bin kvmvapic.bin pvh.bin multiboot_d
     done
 done
 dpkg-query -W -f '${Package} ${Version}\n' >$out/packages
-echo "$release" >$out/kernel
 
 mkdir -p /usr/lib/penstock
 for file in start start-vms inittab sshd_config; do cp /penstock/in/$file /usr/lib/penstock/; done

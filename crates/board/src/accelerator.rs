@@ -11,7 +11,7 @@ use std::{
 };
 
 use penstock_host::files;
-use penstock_model::digest::sha256;
+use penstock_model::{BoardKernel, digest::sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -132,7 +132,7 @@ fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, Bo
         .command()
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
         .args(["-machine", "q35", "-accel", "kvm", "-cpu", "max", "-smp", "2", "-m", "512M"])
-        .args(["-kernel", &text(image.kernel()), "-initrd", &text(image.initramfs())])
+        .args(["-kernel", &text(image.kernel(BoardKernel::Standard)), "-initrd", &text(image.initramfs())])
         .args(["-append", "console=ttyS0 panic=-1 penstock.probe=1", "-serial", "stdio"])
         .start_logged(files::append(&log)?)?;
     let started = Instant::now();

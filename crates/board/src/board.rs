@@ -25,6 +25,7 @@ use crate::{
     error::BoardError,
     image::Image,
     kept::{self, KeptBoard},
+    kernel::KernelChoice,
     machine::{self, Machine, READY, Run},
     progress::{Listener, Progress},
     saved::{self, Saved},
@@ -122,6 +123,8 @@ impl Board {
         loop {
             let Choice { accelerator, why } = &choice;
             listener(Progress::Note(format!("Accelerator: {} ({why})", accelerator.name())));
+            let KernelChoice { kernel, why } = &design.kernel;
+            listener(Progress::Note(format!("Kernel: {} ({why})", kernel.name())));
             let up = Up { design: &design, image, cache, options, emulator: &emulator, choice: &choice };
             match up.attempt(&mut timings, listener) {
                 Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
@@ -402,6 +405,7 @@ impl Up<'_> {
                 owner: Running::this(),
                 emulator: self.emulator.version().to_owned(),
                 choice: self.choice.clone(),
+                kernel: self.design.kernel.kernel,
                 can_be_reset: self.options.lasting.disk,
             },
             directory,

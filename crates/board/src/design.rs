@@ -1,13 +1,14 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
 use penstock_model::{
-    Bdf, ByteSize, Emulation, Guest, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId, VfIndex,
-    inventory::Pf,
+    Bdf, BoardKernel, ByteSize, Emulation, Guest, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
+    VfIndex, inventory::Pf,
 };
 use sha2::{Digest, Sha256};
 
 use crate::{
     device::{Device, DeviceKind, Netdev, ROOT_BUS, VfLayout},
+    kernel::KernelChoice,
     rules::{self, CompositionError},
 };
 
@@ -53,6 +54,8 @@ pub struct Design {
     pub machine: String,
     /// CPUs.
     pub cpus: u32,
+    /// Its kernel.
+    pub kernel: KernelChoice,
     /// Whether there is an IOMMU.
     pub iommu: bool,
     /// Memory.
@@ -74,14 +77,17 @@ pub struct Design {
 impl Design {
     /// The board's kernel command line. An IOMMU is in pass-through for the board's own devices (requirement C6).
     /// Grace periods are hastened, because every interface that changes its namespace or name waits for several, and
-    /// mitigations only cost time where nothing real is to be protected. An emulated timer may be late when the host is busy,
+    /// mitigations only cost time where nothing real is to be protected; but neither with the realtime kernel, of which a board
+    /// is to show what it does: hastened grace periods interrupt every CPU. An emulated timer may be late when the host is busy,
     /// and the kernel would take that for a broken one and panic.
     pub fn kernel_command_line(&self) -> String {
         let iommu = if self.iommu { "intel_iommu=on iommu=pt" } else { "" };
         let more = self.kernel_arguments.as_deref().unwrap_or(iommu);
-        let line =
-            format!("console=ttyS0 panic=-1 no_timer_check mitigations=off rcupdate.rcu_expedited=1 {more}");
-        line.trim_end().to_owned()
+        let quick = match self.kernel.kernel {
+            BoardKernel::Standard => "mitigations=off rcupdate.rcu_expedited=1 ",
+            BoardKernel::Realtime => "",
+        };
+        format!("console=ttyS0 panic=-1 no_timer_check {quick}{more}").trim_end().to_owned()
     }
 
     /// The board for `model`.
@@ -306,10 +312,12 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     // QEMU draws up every function's address space anew whenever one of them maps a register: with hundreds of
     // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
     let iommu = model.board.iommu.unwrap_or(has_vm || !many);
+    let kernel = KernelChoice::of(model);
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
-        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many)),
+        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many, &kernel)),
+        kernel,
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
@@ -462,14 +470,15 @@ fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
     );
 }
 
-/// CPUs enough for the interrupt vectors of `many` VFs, and for every host CPU that a guest is pinned to.
-fn cpus(model: &Model, many: bool) -> u32 {
+/// CPUs enough for the interrupt vectors of `many` VFs, for some that are isolated beside some that are not, and for every
+/// host CPU that a guest is pinned to.
+fn cpus(model: &Model, many: bool, kernel: &KernelChoice) -> u32 {
     let pins = |guest: &Guest| {
         let sets = [guest.pin.as_ref(), guest.vm.emulator.as_ref()];
         sets.into_iter().flatten().filter_map(|cpus| cpus.0.last()).max().copied()
     };
     let pinned = model.guests.values().filter_map(pins).max().map_or(0, |last| last.saturating_add(1));
-    pinned.max(if many { 4 } else { 2 })
+    pinned.max(if many || kernel.kernel == BoardKernel::Realtime { 4 } else { 2 })
 }
 
 /// A VM's memory where the model does not say.

@@ -1,6 +1,7 @@
 //! The board image: a Debian tree made once for each recipe, kept in the cache, shared by all boards.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -12,7 +13,7 @@ use penstock_host::{
     files::{self, Lock},
     interrupt, process,
 };
-use penstock_model::digest::sha256;
+use penstock_model::{BoardKernel, digest::sha256};
 
 use crate::{
     cache::Cache,
@@ -115,8 +116,11 @@ impl Image {
         self.file("guest/initramfs")
     }
 
-    pub(crate) fn kernel(&self) -> PathBuf {
-        self.file("vmlinuz")
+    pub(crate) fn kernel(&self, kernel: BoardKernel) -> PathBuf {
+        self.file(match kernel {
+            BoardKernel::Standard => "vmlinuz",
+            BoardKernel::Realtime => "vmlinuz-realtime",
+        })
     }
 
     pub(crate) fn initramfs(&self) -> PathBuf {
@@ -235,7 +239,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 
     let out = work.join("out");
     files::write_atomic(work.join("initramfs.cpio"), initramfs(&out)?)?;
-    for name in ["vmlinuz", "guest", "qemu", "packages", "kernel"] {
+    for name in ["vmlinuz", "vmlinuz-realtime", "guest", "qemu", "packages", "kernels"] {
         files::rename(out.join(name), work.join(name))?;
     }
     for done in [&out, &given, &work.join("prepare"), &work.join("pins"), &work.join("log")] {
@@ -316,6 +320,8 @@ fn debootstrap(work: &Path) -> Command {
         .arg("--aptopt=Acquire::Languages \"none\"")
         .arg("--aptopt=Acquire::Retries \"3\"")
         .args(recipe::EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
+        // Of several that fit, the last one counts.
+        .args(recipe::INCLUDED.iter().map(|path| format!("--dpkgopt=path-include={path}")))
         .arg(format!("--include={}", recipe::PACKAGES.join(",")))
         .arg(format!("--setup-hook=upload {} /etc/apt/preferences.d/penstock", file("pins")))
         // The backports are on the mirror that the release itself comes from.
@@ -405,6 +411,10 @@ fn initramfs(out: &Path) -> Result<Vec<u8>, BoardError> {
     archive.file("bin/busybox", 0o755, &files::read(out.join("busybox"))?);
     let order = files::read_to_string(out.join("modules.order"))?;
     archive.file("modules.order", 0o644, order.as_bytes());
+    let releases: BTreeSet<&str> = order.lines().filter_map(|line| line.split('/').next()).collect();
+    for release in releases {
+        archive.directory(&format!("modules/{release}"));
+    }
     for module in order.lines() {
         archive.file(&format!("modules/{module}"), 0o644, &files::read(out.join("modules").join(module))?);
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_host::{files, running::Running};
-use penstock_model::digest::sha256;
+use penstock_model::{BoardKernel, digest::sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::{accelerator::Choice, cache::Cache, error::BoardError};
@@ -31,6 +31,9 @@ pub struct KeptBoard {
     pub emulator: String,
     /// What executes it, and why.
     pub choice: Choice,
+    /// Its kernel.
+    #[serde(default = "standard")]
+    pub kernel: BoardKernel,
     /// Whether it can be reset: what it was furnished with outlives that.
     #[serde(default)]
     pub can_be_reset: bool,
@@ -41,12 +44,18 @@ impl fmt::Display for KeptBoard {
         let KeptBoard { name, port, .. } = self;
         write!(
             f,
-            "{name}: SSH on 127.0.0.1:{port}, QEMU {} ({})",
+            "{name}: SSH on 127.0.0.1:{port}, QEMU {} ({}), {} kernel",
             self.emulator,
-            self.choice.accelerator.name()
+            self.choice.accelerator.name(),
+            self.kernel.name()
         )?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))
     }
+}
+
+/// The kernel of boards from before there was another.
+fn standard() -> BoardKernel {
+    BoardKernel::Standard
 }
 
 impl KeptBoard {

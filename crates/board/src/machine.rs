@@ -106,7 +106,7 @@ impl Run<'_> {
             .command()
             .args(["-name", "penstock"])
             .args(["-accel", self.accelerator.argument(), "-cpu", "max"])
-            .args(["-kernel", &text(self.image.kernel()), "-initrd", &initramfs])
+            .args(["-kernel", &text(self.image.kernel(self.design.kernel.kernel)), "-initrd", &initramfs])
             .args(["-append", &line])
             .args(["-chardev", &serial()])
             .args(["-device", "isa-serial,id=console,chardev=console"])

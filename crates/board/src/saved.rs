@@ -60,6 +60,7 @@ impl Saved {
             emulator.version(),
             accelerator,
             processor,
+            design.kernel.kernel,
             design.kernel_command_line(),
         ]);
         let digest = sha256(key.to_string());

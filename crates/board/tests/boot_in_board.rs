@@ -18,8 +18,9 @@ fn main() -> ExitCode {
     // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
     trials.one_at_a_time();
     let missing = trials.lacking("boards", || image().err());
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
         ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
+        ("the_realtime_kernel_boots_and_resumes_in_board", realtime),
         ("one_that_stays_is_found_and_ended_in_board", one_that_stays),
         ("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
         ("two_hundred_vfs_appear_in_board", two_hundred_vfs),
@@ -138,6 +139,47 @@ fn it_boots_and_resumes() -> Outcome {
     assert_eq!(inside(&board, "ip route show default")?, "");
     drop(board);
     expect_empty(&cache)
+}
+
+/// The other kernel, saved and resumed as the first one is, with more CPUs and with what measures it.
+fn realtime() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let both =
+        |kernel: &str| design(&format!("nics: {{NET0: {{vfs: 2}}}}\nboard: {{kernel: {kernel}, cpus: 4}}"));
+    let (board, notes) = up(both("realtime"), &cache, &UpOptions::default())?;
+    let told = |p: &Progress| matches!(p, Progress::Note(n) if n == "Kernel: realtime (the model says so)");
+    assert!(notes.iter().any(told), "{notes:?}");
+    board.down()?;
+    // One that is like it but for the kernel is another board, and takes nothing of it.
+    let (board, _) = up(both("standard"), &cache, &UpOptions { save: false, ..UpOptions::default() })?;
+    assert!(!board.is_warm());
+    assert_eq!(inside(&board, "cat /sys/kernel/realtime 2>/dev/null || echo none")?, "none\n");
+    board.down()?;
+    let (board, _) = up(both("realtime"), &cache, &UpOptions::default())?;
+    assert!(board.is_warm());
+    let script = "
+        cat /sys/kernel/realtime
+        nproc
+        grep -c -e mitigations=off -e rcu_expedited=1 /proc/cmdline || true
+        cyclictest -q -a 3 -t 1 -p 80 -i 1000 -l 100 | grep -c 'C: *100'
+        grep -o timerlat /sys/kernel/tracing/available_tracers
+        for tool in rtla oslat hackbench chrt taskset; do command -v $tool; done | wc -l";
+    assert_eq!(inside(&board, script)?, "1\n4\n0\n1\ntimerlat\n5\n");
+    nics_work(&board)?;
+    board.down()?;
+    expect_empty(&cache)
+}
+
+/// VFs are made under their own driver, and given back.
+fn nics_work(board: &Board) -> Outcome {
+    let script = "
+        cd /sys/bus/pci/devices/0000:01:00.0
+        echo 2 >sriov_numvfs
+        basename $(readlink virtfn1/driver)
+        echo 0 >sriov_numvfs";
+    assert_eq!(inside(board, script)?, "igbvf\n");
+    Ok(())
 }
 
 /// PFs and VFs as the design says, under the kernel's own drivers; VFs are made and given back.
@@ -358,8 +400,10 @@ fn console_account() -> Outcome {
 fn image_holds() -> Outcome {
     let image = image()?;
     image.verify()?;
-    assert!(image.packages()?.contains("linux-image-"));
-    for file in [image.guest_kernel(), image.guest_initramfs()] {
+    let packages = image.packages()?;
+    assert!(packages.contains("linux-image-amd64 ") && packages.contains("linux-image-rt-amd64 "));
+    let realtime = image.directory().join("guest/vmlinuz-realtime");
+    for file in [image.guest_kernel(), image.guest_initramfs(), realtime] {
         assert!(files::length(&file)? > 1 << 20, "{}", file.display());
     }
     Ok(())

@@ -43,6 +43,27 @@ fn golden(name: &str, text: &str) {
 }
 
 #[test]
+fn a_kernel_is_chosen_with_the_reason() {
+    let chosen = |text: &str| {
+        let design = design(text);
+        (design.kernel.kernel.name(), design.kernel.why.clone(), design.cpus, design.kernel_command_line())
+    };
+    let (kernel, why, cpus, line) = chosen("nics: {NET0: {vfs: 1}}");
+    assert_eq!((kernel, why.as_str(), cpus), ("standard", "nothing in the model asks for real time", 2));
+    assert!(line.contains("mitigations=off"), "{line}");
+    let (kernel, why, cpus, line) = chosen("{nics: {NET0: {vfs: 1}}, board: {kernel: realtime}}");
+    assert_eq!((kernel, why.as_str(), cpus), ("realtime", "the model says so", 4));
+    assert_eq!(line, "console=ttyS0 panic=-1 no_timer_check intel_iommu=on iommu=pt");
+    let (kernel, why, ..) = chosen("{nics: {NET0: {vfs: 1}}, guests: {a: {kind: vm, functions: [NET0#0]}}}");
+    assert_eq!(kernel, "standard");
+    assert!(why.starts_with("a is a VM, and the realtime one refuses KVM under emulation"), "{why}");
+    let text =
+        "{nics: {NET0: {vfs: 1}}, board: {kernel: realtime}, guests: {a: {kind: vm, functions: [NET0#0]}}}";
+    let refused = penstock_model::parse(&Source::new("test.yaml", text)).unwrap_err();
+    assert!(format!("{refused:?}").contains("refuses KVM under emulation"), "{refused:?}");
+}
+
+#[test]
 fn boards_are_what_they_were() {
     golden("smallest", "nics: {NET0: {vfs: 1}}");
     golden(

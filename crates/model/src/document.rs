@@ -13,9 +13,9 @@ use serde::{
 };
 
 use crate::{
-    ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName, Inside,
-    InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings, VlanId,
-    VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
+    BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName,
+    Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings,
+    VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
@@ -427,9 +427,11 @@ impl FunctionDocument {
 pub(crate) struct BoardDocument {
     /// Pairs of NICs whose uplinks are joined. Default: none.
     pub cables: Vec<[NicName; 2]>,
-    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs.
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or the realtime kernel; as many as the model names.
     #[schemars(range(min = 1, max = 8192))]
     pub cpus: Option<u32>,
+    /// Its kernel: `standard` or `realtime`, the same with PREEMPT_RT, which runs no VMs on a board. Default: standard.
+    pub kernel: Option<BoardKernel>,
     /// Memory of the board. Default: derived from guests and VFs.
     pub memory: Option<ByteSize>,
     /// What stands for each NIC. Default: igb up to 7 VFs, virtio beyond.

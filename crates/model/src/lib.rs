@@ -44,7 +44,7 @@ pub use guest::{
 pub use inventory::Inventory;
 pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
-pub use model::{Board, Emulation, Model, Nic, NicMatch};
+pub use model::{Board, BoardKernel, Emulation, Model, Nic, NicMatch};
 pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{parse, parse_with_warnings};
 pub use pci::{Bdf, RoutingId, SerialNumber};

@@ -125,8 +125,10 @@ impl NicMatch {
 pub struct Board {
     /// Pairs of NICs whose uplinks are joined.
     pub cables: Vec<[NicName; 2]>,
-    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs.
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or the realtime kernel; as many as the model names.
     pub cpus: Option<u32>,
+    /// Which kernel it runs. Default: standard.
+    pub kernel: Option<BoardKernel>,
     /// Memory of the board. Default: derived from guests and VFs.
     pub memory: Option<ByteSize>,
     /// What emulates a NIC. Default: igb up to 7 VFs, virtio beyond.
@@ -135,6 +137,27 @@ pub struct Board {
     pub iommu: Option<bool>,
     /// How many VFs an emulated NVMe controller of the board has. `None`: no such controller.
     pub nvme_vfs: Option<u16>,
+}
+
+/// The kernel of a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BoardKernel {
+    /// The distribution's usual one.
+    Standard,
+    /// The same with PREEMPT_RT. Its KVM wants a processor whose time stamp counter never changes its rate
+    /// (`arch/x86/kvm/x86.c`), and an emulated one does not say so: no VMs.
+    Realtime,
+}
+
+impl BoardKernel {
+    /// Its word in a model.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BoardKernel::Standard => "standard",
+            BoardKernel::Realtime => "realtime",
+        }
+    }
 }
 
 /// The device that stands for a NIC on a board.

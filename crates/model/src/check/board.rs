@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Subject, function::nic_hint, guest};
 use crate::{
-    ByteSize, Emulation, GuestKind, NicName,
+    BoardKernel, ByteSize, Emulation, GuestKind, NicName,
     diagnostic::{Diagnostic, Path},
 };
 
@@ -37,6 +37,17 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 format!("{name} is a VM, and a board without an IOMMU gives no function to a VM"),
             )
             .with_hint("leave `iommu` out, or write `kind: container`"),
+        );
+    }
+    if let (Some(BoardKernel::Realtime), Some((name, _))) = (model.board.kernel, vm) {
+        messages.push(
+            Diagnostic::error(
+                path.join("kernel"),
+                format!(
+                    "{name} is a VM, and the realtime kernel refuses KVM under emulation (it needs a constant TSC)"
+                ),
+            )
+            .with_hint("leave `kernel` out, or rehearse the containers in a model of their own"),
         );
     }
     let cables = path.join("cables");

@@ -310,6 +310,7 @@ fn build_board(document: BoardDocument) -> Board {
     Board {
         cables: document.cables,
         cpus: document.cpus,
+        kernel: document.kernel,
         memory: document.memory,
         emulation: document.emulation,
         iommu: document.iommu,
