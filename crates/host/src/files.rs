@@ -206,6 +206,11 @@ pub fn remove_file(path: impl AsRef<Path>) -> Result<()> {
     on("remove", path.as_ref(), gone_is_fine(fs::remove_file(&path)))
 }
 
+/// Removes an empty directory; one that is already gone is fine.
+pub fn remove_directory(path: impl AsRef<Path>) -> Result<()> {
+    on("remove", path.as_ref(), gone_is_fine(fs::remove_dir(&path)))
+}
+
 /// Removes a directory and everything below it; already gone is success.
 pub fn remove_tree(path: impl AsRef<Path>) -> Result<()> {
     on("remove", path.as_ref(), gone_is_fine(fs::remove_dir_all(&path)))

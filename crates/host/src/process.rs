@@ -446,6 +446,16 @@ impl Background {
     }
 }
 
+impl Background {
+    /// Kills it and all that it started: its process group, which nothing of Penstock's is in.
+    pub fn end_group(mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
+            let _ = child.wait();
+        }
+    }
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -4,6 +4,7 @@
 //! - [`taker`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
 //! - [`run`]: a run from its beginning to its end. [`journal`]: what it can be taken up again from.
 //! - [`network`]: samples between two ends, by netperf and iperf3.
+//! - [`latency`]: how late threads wake, by cyclictest, oslat and timerlat, beside a load.
 //! - [`scene`]: where programs can be run, and where each function's interface is.
 //! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error, never a 0.
 //! - [`probe`]: the sender of requests at fixed times, and what answers them.
@@ -14,6 +15,7 @@
 pub mod across;
 pub mod event;
 pub mod journal;
+pub mod latency;
 pub mod matrix;
 pub mod network;
 pub mod parse;

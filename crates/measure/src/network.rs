@@ -9,7 +9,7 @@ mod bridge;
 mod command;
 mod crossing;
 mod ends;
-mod lease;
+pub(crate) mod lease;
 mod proof;
 mod prove;
 mod scout;

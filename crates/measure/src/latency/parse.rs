@@ -1,0 +1,153 @@
+//! What cyclictest, oslat, rtla, hwlatdetect and hackbench print. Outside bytes: cut off, of another version, or made up; each
+//! of these is an error that says so, and none becomes a 0.
+
+pub mod cyclictest;
+pub mod hackbench;
+pub mod hwlatdetect;
+pub mod oslat;
+mod rt_tests;
+pub mod timerlat;
+
+use std::collections::BTreeMap;
+
+use penstock_model::measurement::latency::{Bins, BinsError};
+use thiserror::Error;
+
+/// More output than this is not read. A histogram of a hundred thousand bins has two megabytes.
+pub const LIMIT: usize = 16 << 20;
+
+/// The longest latency in microseconds that is believed: an hour. A longer one is a clock that was set.
+const LONGEST: f64 = 3.6e9;
+
+/// What one run of a tool on one CPU told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// The tool's version, where its output has it.
+    pub version: Option<String>,
+    /// The CPU that it ran on, where its output has it.
+    pub cpu: Option<u32>,
+    /// Every latency, those beyond the last bin included; never none.
+    pub counts: Bins,
+    /// The shortest, in microseconds.
+    pub min: f64,
+    /// The mean, in microseconds.
+    pub mean: f64,
+    /// The longest, in microseconds.
+    pub max: f64,
+}
+
+/// Output that tells nothing that could be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OutputError {
+    /// There is none.
+    #[error("{tool} printed nothing")]
+    Empty {
+        /// Which tool.
+        tool: &'static str,
+    },
+    /// There is too much.
+    #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
+    TooLong {
+        /// Which tool.
+        tool: &'static str,
+        /// How much.
+        bytes: usize,
+    },
+    /// It ends too early, or is no such output at all.
+    #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
+    Malformed {
+        /// Which tool.
+        tool: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The tool itself says that it failed.
+    #[error("{tool} failed: {message}")]
+    Failed {
+        /// Which tool.
+        tool: &'static str,
+        /// Its words.
+        message: String,
+    },
+    /// Something in it cannot be.
+    #[error("{tool}'s output cannot be: {why}")]
+    Odd {
+        /// Which tool.
+        tool: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It ran, and nothing was counted: there is nothing to tell, and a 0 would be taken for a fast machine.
+    #[error("{tool} ran, but counted no latency")]
+    NothingCounted {
+        /// Which tool.
+        tool: &'static str,
+    },
+}
+
+/// The bytes as text, when there are any and not too many.
+fn text<'a>(tool: &'static str, output: &'a [u8]) -> Result<&'a str, OutputError> {
+    if output.len() > LIMIT {
+        return Err(OutputError::TooLong { tool, bytes: output.len() });
+    }
+    if output.iter().all(u8::is_ascii_whitespace) {
+        return Err(OutputError::Empty { tool });
+    }
+    std::str::from_utf8(output).map_err(|error| OutputError::Malformed { tool, why: error.to_string() })
+}
+
+/// Output in lines, of which the last has its end: a number at the end of what was cut off could be the first half of one.
+fn lines<'a>(tool: &'static str, output: &'a [u8]) -> Result<&'a str, OutputError> {
+    let text = text(tool, output)?;
+    match text.ends_with('\n') {
+        true => Ok(text),
+        false => Err(OutputError::Malformed { tool, why: "its last line has no end".to_owned() }),
+    }
+}
+
+impl Told {
+    /// Checks what the parts say of each other: a histogram that was cut off does not pass.
+    fn checked(self, tool: &'static str) -> Result<Told, OutputError> {
+        let odd = |why: String| Err(OutputError::Odd { tool, why });
+        let Told { counts, min, mean, max, .. } = &self;
+        let (min, mean, max) = (*min, *mean, *max);
+        if counts.is_empty() {
+            return Err(OutputError::NothingCounted { tool });
+        }
+        let sound = [min, mean, max].iter().all(|value| value.is_finite() && (0.0..=LONGEST).contains(value));
+        // Means are printed with two digits, or cut down to whole numbers.
+        if !sound || min > mean + 1.0 || mean > max + 0.01 {
+            return odd(format!("the shortest is {min} us, the mean {mean} us, the longest {max} us"));
+        }
+        let (over, limit) = (counts.over(), counts.limit());
+        if over > 0 && max < f64::from(limit) {
+            return odd(format!("{over} latencies are beyond {limit} us, but the longest is {max} us"));
+        }
+        let (first, last) = (counts.bins().next(), counts.bins().next_back());
+        // A bin holds what is cut down, or rounded, to its number.
+        let far =
+            |bin: Option<(u32, u64)>, told: f64| bin.filter(|(bin, _)| (f64::from(*bin) - told).abs() > 1.0);
+        if let Some((bin, _)) = far(last, max).filter(|_| over == 0) {
+            return odd(format!("the longest is {max} us, but the last bin is that of {bin} us"));
+        }
+        if let Some((bin, _)) = far(first, min) {
+            return odd(format!("the shortest is {min} us, but the first bin is that of {bin} us"));
+        }
+        Ok(self)
+    }
+}
+
+/// A histogram; what the bins lack to `total` is beyond them.
+fn counts(tool: &'static str, bins: BTreeMap<u32, u64>, limit: u32, total: u64) -> Result<Bins, OutputError> {
+    Bins::new(bins, limit, total).map_err(|error| odd(tool, error))
+}
+
+fn odd(tool: &'static str, error: BinsError) -> OutputError {
+    OutputError::Odd { tool, why: error.to_string() }
+}
+
+/// The counts of a histogram, added up.
+fn total(tool: &'static str, bins: &BTreeMap<u32, u64>) -> Result<u64, OutputError> {
+    let total = bins.values().try_fold(0u64, |sum, count| sum.checked_add(*count));
+    total.ok_or_else(|| odd(tool, BinsError::Overflow))
+}
