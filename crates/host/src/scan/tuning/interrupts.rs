@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::inventory::tuning::{Irq, Knob, Reading, Value};
+use penstock_model::{
+    Bdf,
+    inventory::tuning::{Irq, Knob, Reading, Value},
+};
 
 use super::{cpu_list, reading_of};
 use crate::scan::reader::Reader;
 
 const IRQS: &str = "/proc/irq";
+const FUNCTIONS: &str = "/sys/bus/pci/devices";
 /// More interrupts than a machine has.
 const MOST_IRQS: usize = 20_000;
 /// CPUs in all sets of all interrupts together: 2000 CPUs in both sets of 4000 interrupts. A tree that somebody made up could
@@ -53,9 +57,22 @@ pub(super) fn irqs(reader: &mut Reader<'_>) -> Irqs {
     }
     for (number, line) in of_table.into_iter().take(MOST_IRQS) {
         let Line { users, chip, counts, .. } = line;
-        found.irqs.insert(number, Irq { users, chip, counts, effective: Reading::Absent });
+        found.irqs.insert(number, Irq { users, chip, counts, ..Irq::default() });
     }
+    of_functions(&mut found.irqs, reader);
     found
+}
+
+/// Finds the functions whose interrupts these are (`drivers/pci/msi/msi.c`).
+fn of_functions(irqs: &mut BTreeMap<u32, Irq>, reader: &mut Reader<'_>) {
+    for name in reader.list(FUNCTIONS) {
+        let Ok(function) = name.parse::<Bdf>() else { continue };
+        for number in reader.numbered(&format!("{FUNCTIONS}/{name}/msi_irqs"), "") {
+            if let Some(irq) = irqs.get_mut(&number) {
+                irq.function = Some(function);
+            }
+        }
+    }
 }
 
 /// `/proc/interrupts` or `/proc/softirqs`, as it reads.
