@@ -26,6 +26,7 @@ mod quantile;
 mod random;
 mod significance;
 mod tails;
+pub mod wake_ups;
 
 pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired};
 pub use looks::{Confidence, Look, Looks, samples_for_interval};

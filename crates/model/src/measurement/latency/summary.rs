@@ -21,7 +21,7 @@ pub struct Summary {
     pub mean: Option<f64>,
     /// The longest, in microseconds. One order statistic: it grows with `n`.
     pub max: Option<f64>,
-    /// Percentiles, the lowest first.
+    /// Percentiles, the lowest first, and the median of the blocks' longest.
     pub quantiles: Vec<Quantile>,
     /// What the maximum allows to be said of all wake-ups.
     pub bound: Option<TailBound>,
@@ -100,6 +100,10 @@ pub enum Statistic {
     /// The 99.999th percentile.
     #[serde(rename = "p99.999")]
     P99999,
+    /// The median of the blocks' longest ones: what a block of that length usually comes to. Unlike the maximum it does not grow
+    /// with the number of blocks, and has an interval that means something.
+    #[serde(rename = "block-max")]
+    BlockMax,
     /// The longest. One order statistic: it grows with the number of latencies.
     #[serde(rename = "max")]
     Max,
@@ -107,7 +111,7 @@ pub enum Statistic {
 
 impl Statistic {
     /// All of them.
-    pub const ALL: [Statistic; 9] = [
+    pub const ALL: [Statistic; 10] = [
         Statistic::Min,
         Statistic::Mean,
         Statistic::P50,
@@ -116,6 +120,7 @@ impl Statistic {
         Statistic::P999,
         Statistic::P9999,
         Statistic::P99999,
+        Statistic::BlockMax,
         Statistic::Max,
     ];
 
@@ -130,6 +135,7 @@ impl Statistic {
             Statistic::P999 => "p99.9",
             Statistic::P9999 => "p99.99",
             Statistic::P99999 => "p99.999",
+            Statistic::BlockMax => "block-max",
             Statistic::Max => "max",
         }
     }
@@ -143,7 +149,7 @@ impl Statistic {
             Statistic::P999 => Some(0.001),
             Statistic::P9999 => Some(0.000_1),
             Statistic::P99999 => Some(0.000_01),
-            Statistic::Min | Statistic::Mean | Statistic::Max => None,
+            Statistic::Min | Statistic::Mean | Statistic::BlockMax | Statistic::Max => None,
         }
     }
 }
