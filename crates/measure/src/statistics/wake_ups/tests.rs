@@ -31,6 +31,7 @@ fn series(arm: Arm, blocks: Vec<Block>) -> Series {
         load: Load::Idle,
         arm,
         power: Power::Held,
+        ordinary: false,
     };
     let mut series = Series::new(setting);
     series.summary = summarise(&blocks, 0.95, 7).unwrap();
