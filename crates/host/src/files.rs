@@ -100,10 +100,11 @@ pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<
     on("read", &root.join(path.trim_start_matches('/')), read())
 }
 
-/// Writes a kernel attribute or an existing file in one `write` call; never creates it.
+/// Writes a kernel attribute or an existing file in one `write` call; never creates it. What a fixture's file held is gone, as it
+/// is with the kernel's.
 pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
     let path = path.as_ref();
-    let write = || OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes());
+    let write = || OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes());
     on("write", path, write())
 }
 

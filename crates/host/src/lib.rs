@@ -13,6 +13,7 @@
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
+//! - [`cgroup`], [`irq`], [`knob`], [`resctrl`], [`scheduling`]: what decides how late a thread wakes, changed and read back.
 //! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
 //! - [`ears`] and [`uevent`]: what the kernel tells by itself, of namespaces, devices and processes.
 //! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
@@ -23,6 +24,7 @@
 pub mod accounts;
 pub mod boot;
 mod cause;
+pub mod cgroup;
 pub mod cpio;
 pub mod datagrams;
 pub mod device;
@@ -34,6 +36,8 @@ pub mod frames;
 pub mod here;
 pub mod interface;
 pub mod interrupt;
+pub mod irq;
+pub mod knob;
 pub mod managers;
 pub mod namespace;
 pub mod netlink;
@@ -42,9 +46,11 @@ pub mod place;
 pub mod probe;
 pub mod process;
 pub mod record;
+pub mod resctrl;
 pub mod root;
 pub mod running;
 pub mod scan;
+pub mod scheduling;
 pub mod scratch;
 pub mod terminal;
 pub mod threads;
