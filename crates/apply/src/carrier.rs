@@ -20,6 +20,7 @@ use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_on
 
 mod boot;
 mod facts;
+mod realtime;
 
 /// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
 /// driver serialises what they ask of it, so that more gain nothing.
@@ -387,10 +388,7 @@ impl Carry for HostCarrier {
             | Action::PlaceInterrupts { .. }
             | Action::MakeResctrlGroup { .. }
             | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. } => Err(CarryError::Failed {
-                attempt: format!("the host's carrier was given \"{action}\""),
-                source: "it does not carry this yet".into(),
-            }),
+            | Action::SetSchemata { .. } => realtime::carry(&self.root, action).unwrap_or(Ok(())),
         }
     }
 
@@ -416,6 +414,7 @@ impl Carry for HostCarrier {
 
     fn is_gone(&mut self, action: &Action) -> bool {
         action.function().is_some_and(|function| !self.function(function).exists())
+            || realtime::is_gone(&self.root, action)
     }
 
     fn observes(&self, fact: &Fact) -> bool {

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::{
     containers::config::ConfigError,
+    realtime::RealtimeError,
     vms::{MOST_FUNCTIONS, VirshError},
     words::listed,
 };
@@ -338,11 +339,14 @@ pub enum GuestError {
         /// What it does not do.
         what: &'static str,
     },
-    /// Its partition and its scheduling cannot be changed yet.
-    #[error("the partition and the scheduling of guest {guest} are not carried by this build")]
-    NotCarried {
+    /// Its partition or its scheduling.
+    #[error("guest {guest} does not have its CPUs as it should")]
+    Realtime {
         /// Its name.
         guest: GuestName,
+        /// Why.
+        #[source]
+        source: RealtimeError,
     },
 }
 
@@ -362,6 +366,7 @@ impl GuestError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            GuestError::Realtime { source, .. } => source.hint()?.to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::NoRoot { .. } => "make the directory, or leave `root` out of the model".to_owned(),
             GuestError::NoLimits { what: "pin", why, .. } if why.contains("online") => {
@@ -452,7 +457,8 @@ impl GuestError {
                 | GuestError::Held { .. }
                 | GuestError::NoMemory { .. }
                 | GuestError::NotMade { .. }
-                | GuestError::NoHugePages { .. },
+                | GuestError::NoHugePages { .. }
+                | GuestError::Realtime { .. },
                 Some(hint),
             ) => CarryError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },
             _ => CarryError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },

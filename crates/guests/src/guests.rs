@@ -15,6 +15,7 @@ use penstock_plan::{Action, Carry, CarryError, Fact, action::GuestDefinition};
 use crate::{
     containers::Containers,
     error::GuestError,
+    realtime::{self, There},
     state::State,
     status::Status,
     vms::{Builtin, Vms},
@@ -27,6 +28,7 @@ const SIDE_BY_SIDE: usize = 8;
 /// The guests of this host that Penstock looks after.
 #[derive(Clone, Debug)]
 pub struct Guests {
+    root: Root,
     state: State,
     containers: Containers,
     vms: Vms,
@@ -39,14 +41,15 @@ impl Guests {
     pub fn new(root: Root, state: PathBuf, builtin: Builtin) -> Guests {
         Guests {
             containers: Containers::new(root.clone(), state.clone()),
-            vms: Vms::new(root, state.clone(), builtin),
+            vms: Vms::new(root.clone(), state.clone(), builtin),
             state: State::new(state),
+            root,
         }
     }
 
     /// These containers and VMs, which share the directory `state`; for tests.
     pub fn of(state: PathBuf, containers: Containers, vms: Vms) -> Guests {
-        Guests { state: State::new(state), containers, vms }
+        Guests { root: Root::system(), state: State::new(state), containers, vms }
     }
 
     /// Its containers.
@@ -64,7 +67,21 @@ impl Guests {
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let mut all = self.containers.found()?;
         all.extend(self.vms.found()?);
+        for (guest, found) in all.iter_mut().filter(|(_, found)| found.running) {
+            if let Some(there) = self.there(guest)? {
+                found.isolated = realtime::isolated(&self.root, there);
+                found.scheduling = realtime::scheduling(&self.root, there);
+            }
+        }
         Ok(all)
+    }
+
+    /// A guest as it is there, running or suspended.
+    fn there<'a>(&self, guest: &'a GuestName) -> Result<Option<There<'a>>, GuestError> {
+        if self.is_vm(guest)? {
+            return Ok(self.vms.process(guest)?.map(|qemu| There::Vm(qemu.id)));
+        }
+        Ok(self.containers.first_process(guest)?.map(|init| There::Container(guest, init.id)))
     }
 
     /// How the guests that are defined here are defined; one whose definition cannot be read is left out.
@@ -148,7 +165,16 @@ impl Guests {
                 self.only(true, guest, "is not suspended")?;
                 self.vms.suspend(guest, patience)
             }
-            Action::StopGuest { guest } if self.is_vm(guest)? => self.vms.stop(guest, patience),
+            Action::StopGuest { guest } if self.is_vm(guest)? => {
+                let stopped = self.vms.stop(guest, patience);
+                // A partition goes with the guest; what was claimed for it above its groups does not.
+                let pin = self.state.definition(guest)?.and_then(|definition| definition.pin);
+                if let (Ok(()), Some(pin)) = (&stopped, pin) {
+                    realtime::release(&self.root, None, &pin)
+                        .map_err(|source| GuestError::Realtime { guest: guest.clone(), source })?;
+                }
+                stopped
+            }
             Action::StopGuest { guest } => self.containers.stop(guest, patience),
             Action::AwaitGuest { guest, within } => {
                 let patience = Duration::from_secs(u64::from(*within)).min(patience);
@@ -158,8 +184,20 @@ impl Guests {
                     self.containers.await_ready(guest, patience)
                 }
             }
-            Action::IsolateGuest { guest, .. } | Action::ScheduleGuest { guest, .. } => {
-                Err(GuestError::NotCarried { guest: guest.clone() })
+            Action::IsolateGuest { guest, cpus, on } => {
+                let there = self.there(guest)?;
+                let done = match there {
+                    Some(there) if *on => realtime::isolate(&self.root, there, cpus),
+                    None if *on => return Err(GuestError::NotThere { guest: guest.clone() }),
+                    there => realtime::release(&self.root, there, cpus),
+                };
+                done.map_err(|source| GuestError::Realtime { guest: guest.clone(), source })
+            }
+            Action::ScheduleGuest { guest, scheduling } => {
+                let there =
+                    self.there(guest)?.ok_or_else(|| GuestError::NotThere { guest: guest.clone() })?;
+                realtime::schedule(&self.root, there, *scheduling)
+                    .map_err(|source| GuestError::Realtime { guest: guest.clone(), source })
             }
             _ => Ok(()),
         }
@@ -199,6 +237,18 @@ impl Guests {
                 let there = self.is_vm(guest)? && self.vms.process(guest)?.is_some();
                 (true, there && self.vms.suspended()?.contains(guest), "suspended")
             }
+            Fact::GuestIsolated { guest, cpus, on } => {
+                return Ok(realtime::is_isolated(&self.root, self.there(guest)?, cpus, *on));
+            }
+            Fact::GuestScheduled { guest, scheduling } => {
+                let seen = self.there(guest)?.map(|there| realtime::scheduled(&self.root, there));
+                return Ok(match seen {
+                    None => Err("it is not there".to_owned()),
+                    Some(Some(seen)) if seen == realtime::numbers(*scheduling) => Ok(()),
+                    Some(Some(seen)) => Err(format!("it is scheduled as {seen}")),
+                    Some(None) => Err("its threads are not all scheduled alike".to_owned()),
+                });
+            }
             Fact::GuestReady { guest } if self.is_vm(guest)? => return self.vms.ready(guest),
             Fact::GuestReady { guest } => return self.containers.ready(guest),
             _ => return Ok(Err("it is nothing about guests".to_owned())),
@@ -221,6 +271,11 @@ fn attempt(action: &Action) -> String {
         Action::SuspendGuest { guest } => format!("suspend VM {guest}"),
         Action::StopGuest { guest } => format!("stop guest {guest}"),
         Action::AwaitGuest { guest, .. } => format!("see guest {guest} ready"),
+        Action::IsolateGuest { guest, cpus, on: true } => format!("give guest {guest} the CPUs {cpus} alone"),
+        Action::IsolateGuest { guest, cpus, on: false } => {
+            format!("take the CPUs {cpus} from guest {guest} alone")
+        }
+        Action::ScheduleGuest { guest, scheduling } => format!("schedule guest {guest} as {scheduling}"),
         other => other.to_string(),
     }
 }

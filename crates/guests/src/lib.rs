@@ -8,6 +8,7 @@ pub mod console;
 pub mod containers;
 pub mod error;
 pub mod guests;
+pub mod realtime;
 pub mod state;
 pub mod status;
 pub mod vms;

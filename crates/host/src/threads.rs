@@ -103,6 +103,27 @@ pub fn vm_sight(root: &Root, pid: u32) -> Result<VmSight, ThreadsError> {
     })
 }
 
+/// The threads of the virtual CPUs of QEMU's process `pid`, by virtual CPU.
+///
+/// # Errors
+///
+/// As [`vm_sight`].
+pub fn vcpu_threads(root: &Root, pid: u32) -> Result<BTreeMap<u32, u32>, ThreadsError> {
+    let tasks = files::list(root.path(format!("/proc/{pid}/task")))
+        .map_err(|source| ThreadsError::File { pid, source })?;
+    let threads: BTreeMap<u32, u32> = tasks
+        .iter()
+        .filter_map(|task| {
+            let name = files::read_to_string(root.path(format!("/proc/{pid}/task/{task}/comm"))).ok()?;
+            Some((vcpu(&name)?, task.parse().ok()?))
+        })
+        .collect();
+    if threads.is_empty() {
+        return Err(ThreadsError::NoVcpus { pid, threads: tasks.len() });
+    }
+    Ok(threads)
+}
+
 /// The number in `CPU 3/KVM`.
 fn vcpu(name: &str) -> Option<u32> {
     name.strip_prefix("CPU ")?.split('/').next()?.trim().parse().ok()

@@ -250,6 +250,11 @@ impl Containers {
         Ok(self.running(guest)?.is_some())
     }
 
+    /// The first process of a running container.
+    pub(crate) fn first_process(&self, guest: &GuestName) -> Result<Option<Running>, GuestError> {
+        self.running(guest)
+    }
+
     fn died(&self, guest: &GuestName) -> GuestError {
         GuestError::Died { guest: guest.clone(), said: lxc::last_words(&self.state, guest) }
     }

@@ -8,7 +8,7 @@
 
 use std::{fmt::Write as _, path::PathBuf};
 
-use penstock_model::{Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId};
+use penstock_model::{Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy};
 use penstock_plan::action::GuestDefinition;
 
 use crate::state::PREFIX;
@@ -114,10 +114,18 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
     line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(MEMORY)));
     line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
-    if definition.pin.is_some() || domain.emulator.is_some() {
+    if definition.pin.is_some() || domain.emulator.is_some() || definition.scheduling.is_some() {
         line(1, "<cputune>".to_owned());
         for (vcpu, places) in vcpu_places(definition).iter().enumerate() {
             line(2, format!("<vcpupin vcpu='{vcpu}' cpuset='{places}'/>"));
+        }
+        // libvirt refuses a priority for the ordinary policy, which every thread has anyway.
+        if let Some(Scheduling { policy, priority }) = definition.scheduling
+            && policy != SchedulingPolicy::Other
+        {
+            let last = cpus(definition) - 1;
+            let policy = if policy == SchedulingPolicy::Rr { "rr" } else { "fifo" };
+            line(2, format!("<vcpusched vcpus='0-{last}' scheduler='{policy}' priority='{priority}'/>"));
         }
         if let Some(emulator) = domain.emulator {
             line(2, format!("<emulatorpin cpuset='{emulator}'/>"));
