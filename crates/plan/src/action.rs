@@ -323,6 +323,14 @@ pub(crate) fn listed(functions: &BTreeSet<Bdf>) -> String {
     }
 }
 
+/// `CPU 2`, `CPUs 2-3`.
+pub(crate) fn named(cpus: &CpuSet) -> String {
+    match cpus.0.len() {
+        1 => format!("CPU {cpus}"),
+        _ => format!("CPUs {cpus}"),
+    }
+}
+
 /// A group of resctrl in words.
 pub(crate) fn resctrl_group(name: &str) -> String {
     if name.is_empty() { "resctrl's default group".to_owned() } else { format!("resctrl group {name}") }
@@ -394,26 +402,26 @@ impl fmt::Display for Action {
             }
             Action::Tune { knob, to } => write!(f, "{knob} = {to}"),
             Action::MakePartition { group, cpus } => {
-                write!(f, "control group {group}: isolated partition of the CPUs {cpus}")
+                write!(f, "control group {group}: isolated partition of {}", named(cpus))
             }
             Action::RemovePartition { group, cpus } => {
-                write!(f, "control group {group}: remove it, with its partition of the CPUs {cpus}")
+                write!(f, "control group {group}: remove it, with its partition of {}", named(cpus))
             }
             Action::IsolateGuest { guest, cpus, on: true } => {
-                write!(f, "guest {guest}: isolated partition of the CPUs {cpus}")
+                write!(f, "guest {guest}: isolated partition of {}", named(cpus))
             }
             Action::IsolateGuest { guest, cpus, on: false } => {
-                write!(f, "guest {guest}: no partition of the CPUs {cpus} any more")
+                write!(f, "guest {guest}: no partition of {} any more", named(cpus))
             }
             Action::ScheduleGuest { guest, scheduling } => {
                 write!(f, "guest {guest}: schedule as {scheduling}")
             }
             Action::PlaceInterrupts { functions, cpus } => {
-                write!(f, "interrupts of {}: to the CPUs {cpus}", listed(functions))
+                write!(f, "interrupts of {}: to {}", listed(functions), named(cpus))
             }
             Action::MakeResctrlGroup { group, settings } => {
                 let ResctrlGroup { cpus, schemata } = settings;
-                write!(f, "resctrl group {group}: the CPUs {cpus} with {}", Shares(schemata))
+                write!(f, "resctrl group {group}: {} with {}", named(cpus), Shares(schemata))
             }
             Action::RemoveResctrlGroup { group, .. } => write!(f, "resctrl group {group}: remove it"),
             Action::SetSchemata { group, schemata } => {

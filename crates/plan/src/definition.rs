@@ -7,6 +7,7 @@ use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root
 use crate::{
     action::{GuestDefinition, GuestFunction},
     planner::Planner,
+    realtime,
     wanted::{WantedNic, WantedVf},
 };
 
@@ -35,7 +36,7 @@ pub fn define(
         init: guest.init.clone(),
         devices: guest.devices.clone(),
         vm: is_vm.then(|| Vm { emulator: emulator(planner, name, guest), ..guest.vm.clone() }),
-        scheduling: guest.realtime.as_ref().filter(|_| is_vm).map(|realtime| realtime.scheduling),
+        scheduling: realtime::defined(guest),
         functions: guest
             .functions
             .iter()
@@ -80,10 +81,12 @@ pub fn memory(guest: &Guest) -> u64 {
     guest.memory.map_or(MEMORY, |size| size.0)
 }
 
-/// CPUs that are some other guest's alone.
+/// CPUs that are some other guest's alone, or isolated.
 fn taken_by_others(model: &Model, name: &GuestName) -> BTreeSet<u32> {
     let others = model.guests.iter().filter(|(other, guest)| *other != name && guest.exclusive);
-    others.filter_map(|(_, guest)| guest.pin.as_ref()).flat_map(|pin| pin.0.iter().copied()).collect()
+    let pins = others.filter_map(|(_, guest)| guest.pin.as_ref());
+    let isolated = model.realtime.iter().map(|realtime| &realtime.isolated);
+    pins.chain(isolated).flat_map(|cpus| cpus.0.iter().copied()).collect()
 }
 
 /// Where a guest runs that is pinned nowhere: `None` is anywhere, unless some CPUs are another guest's alone. The set is
@@ -107,6 +110,9 @@ fn emulator(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> Optio
     }
     if guest.pin.is_none() {
         return beside_the_exclusive(planner, name);
+    }
+    if let Some(realtime) = &planner.model.realtime {
+        return Some(realtime::housekeeping(realtime, planner.inventory));
     }
     let online = &planner.inventory.cpus.online.0;
     let pins = planner.model.guests.values().filter_map(|guest| guest.pin.as_ref());

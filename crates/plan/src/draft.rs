@@ -31,6 +31,22 @@ pub enum Made {
     Linked(Bdf, GuestName),
     /// A file is as the model has it made.
     File(String),
+    /// Interrupts and workqueues are off the isolated CPUs, as far as steps took them off.
+    Quiet,
+    /// Idle states and frequency of a CPU are as wanted.
+    Cpu(u32),
+    /// The partition of the CPUs that no guest owns.
+    Partition,
+    /// Caches and bandwidth are shared out.
+    Shares,
+    /// A guest has its partition.
+    Isolated(GuestName),
+    /// A guest's threads have their priority.
+    Scheduled(GuestName),
+    /// The interrupts of a guest's functions go where they are to go.
+    Interrupts(GuestName),
+    /// Ordinary threads are kept a share of each CPU, or no longer.
+    Throttling,
 }
 
 /// One step before it has a number.
@@ -80,8 +96,10 @@ impl Draft {
         let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
         let needs: BTreeSet<StepId> =
             sketch.needs.iter().filter_map(|need| self.makers(need)).flatten().copied().collect();
-        // Attributes of one VF do not depend on each other, so all of them count; of the rest the last step tells.
-        let parallel = matches!(sketch.makes, Made::Attributes(_));
+        // Attributes of one VF, and masks of interrupts, do not depend on each other, so all of them count; of the rest the last
+        // step tells.
+        let parallel =
+            matches!(sketch.makes, Made::Attributes(_) | Made::Quiet | Made::Throttling | Made::Cpu(_));
         let steps = self.made.entry(sketch.makes).or_default();
         if !parallel {
             steps.clear();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Direction,
-    action::{BootArguments, Schemata, Shares, listed, resctrl_group},
+    action::{BootArguments, Schemata, Shares, listed, named, resctrl_group},
 };
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
@@ -191,24 +191,24 @@ impl fmt::Display for Fact {
             Fact::BootArguments(boot) => write!(f, "the boot loader passes {}", boot.words.join(" ")),
             Fact::KnobIs { knob, value } => write!(f, "{knob} holds {value}"),
             Fact::Partition { group, cpus } => {
-                write!(f, "control group {group} is an isolated partition of the CPUs {cpus}")
+                write!(f, "control group {group} is an isolated partition of {}", named(cpus))
             }
             Fact::NoPartition { group } => write!(f, "there is no control group {group}"),
             Fact::GuestIsolated { guest, cpus, on: true } => {
-                write!(f, "guest {guest} is in an isolated partition of the CPUs {cpus}")
+                write!(f, "guest {guest} is in an isolated partition of {}", named(cpus))
             }
             Fact::GuestIsolated { guest, cpus, on: false } => {
-                write!(f, "guest {guest} has no partition of the CPUs {cpus}")
+                write!(f, "guest {guest} has no partition of {}", named(cpus))
             }
             Fact::GuestScheduled { guest, scheduling } => {
                 write!(f, "guest {guest} is scheduled as {scheduling}")
             }
             Fact::InterruptsAt { functions, cpus } => {
-                write!(f, "the interrupts of {} go to the CPUs {cpus}", listed(functions))
+                write!(f, "the interrupts of {} go to {}", listed(functions), named(cpus))
             }
             Fact::ResctrlGroupIs { group, settings } => {
                 let ResctrlGroup { cpus, schemata } = settings;
-                write!(f, "resctrl group {group} has the CPUs {cpus} and {}", Shares(schemata))
+                write!(f, "resctrl group {group} has {} and {}", named(cpus), Shares(schemata))
             }
             Fact::NoResctrlGroup { group } => write!(f, "there is no resctrl group {group}"),
             Fact::SchemataAre { group, schemata } => {

@@ -11,7 +11,7 @@ use crate::{
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
-    vfs,
+    realtime, vfs,
     waits::Waits,
     wanted::{WantedNic, WantedVf},
 };
@@ -72,10 +72,12 @@ pub fn guest_steps<'a>(
     nics: &[WantedNic<'a>],
     guests: impl Iterator<Item = (&'a GuestName, &'a Guest)>,
 ) {
+    let guests: Vec<(&GuestName, &Guest)> = guests.collect();
     let starting: Vec<Starting<'_, 'a>> =
-        guests.filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
+        guests.iter().copied().filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
     external::usable(planner, &starting);
     fits::check(planner, &starting);
+    realtime::these_run(planner, guests.iter().map(|(name, _)| *name));
     let mut waits = Waits::new(planner, nics, &starting);
     for alike in starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()) {
         together(planner, &mut waits, alike);
@@ -117,6 +119,15 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
         planner.draft.on_behalf_of(Some(guest.name));
         create(planner, guest);
     }
+    // Before it may run: a VM that is suspended has its threads and its control group, and wakes nobody.
+    for guest in starting.iter().filter(|guest| guest.is_vm()) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        let found = planner.inventory.guests.get(guest.name).filter(|_| guest.suspended);
+        realtime::isolate(planner, guest.name, guest.guest, found);
+        if guest.suspended {
+            realtime::schedule(planner, guest.name, guest.guest, found);
+        }
+    }
     waits.in_order(planner, starting, |planner, waits, ready| {
         for guest in ready.iter().filter(|guest| !guest.is_vm()) {
             planner.draft.on_behalf_of(Some(guest.name));
@@ -127,6 +138,8 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
                 disturbed(planner, nic, guest.name);
             }
             start(planner, guest);
+            realtime::isolate(planner, guest.name, guest.guest, None);
+            realtime::schedule(planner, guest.name, guest.guest, None);
         }
         let vms = || ready.iter().filter(|guest| guest.is_vm());
         vms().for_each(|vm| waits.for_links(planner, vm));
@@ -146,6 +159,7 @@ fn starting<'n, 'a>(
     let is_vm = guest.kind == GuestKind::Vm;
     let suspended = is_vm && planner.suspended(name);
     let starting = Starting { name, guest, functions, suspended };
+    planner.given.insert(name.clone(), starting.addresses().collect());
     if planner.runs(name) {
         let addresses: Vec<Bdf> = starting.addresses().collect();
         let right = running(planner, name, &addresses, suspended);
@@ -302,6 +316,7 @@ fn list(guest: &Guest) -> String {
 fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Made::Defined(name.clone())];
+    needs.extend(realtime::needs_before_start(planner, name));
     needs.extend(
         guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf), Made::Interface(bdf)]),
     );

@@ -10,8 +10,10 @@ use penstock_model::{Bdf, Diagnostics, GuestName, Inventory, Model, NicName, VfI
 
 use crate::{
     Plan, PlanError,
+    action::Schemata,
     draft::Draft,
     error::Refusal,
+    realtime::Wishes,
     resolve::resolve,
     wanted::{WantedNic, WantedVf, wanted},
 };
@@ -27,6 +29,12 @@ pub struct Planner<'a> {
     pub unbound: HashSet<Bdf>,
     /// What managers of interfaces leave alone at this point of the plan, of each PF.
     pub told: HashMap<(Manager, Bdf), BTreeSet<Bdf>>,
+    /// What real time asks of the machine; `None`: nothing.
+    pub realtime: Option<Wishes<'a>>,
+    /// Where the functions of guests are here.
+    pub given: HashMap<GuestName, BTreeSet<Bdf>>,
+    /// The shares of resctrl's default group at this point of the plan, once a guest has given back its own.
+    pub returned: Option<Schemata>,
     pub draft: Draft,
     pub notes: Vec<String>,
     pub messages: Diagnostics,
@@ -61,6 +69,9 @@ impl<'a> Planner<'a> {
             running,
             unbound: HashSet::new(),
             told,
+            realtime: None,
+            given: HashMap::new(),
+            returned: None,
             draft: Draft::default(),
             notes: Vec::new(),
             messages: Diagnostics::default(),

@@ -6,7 +6,7 @@ use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
     Action, Fact, Plan, PlanError, Step, StepId, external, generate, guest, managers, nic, order,
-    planner::Planner, stop::stop_steps, vfs,
+    planner::Planner, realtime, stop::stop_steps, vfs,
 };
 
 /// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
@@ -17,11 +17,14 @@ use crate::{
 /// [`PlanError`]; nothing is decided later.
 pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let (mut planner, nics) = Planner::new(model, inventory)?;
+    realtime::begin(&mut planner);
+    realtime::before_all(&mut planner);
     nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
     generate::file_steps(&mut planner)?;
     guest::guest_steps(&mut planner, &nics, in_starting_order(model));
+    realtime::after_all(&mut planner);
     strangers(&mut planner);
     planner.finish()
 }
@@ -40,6 +43,9 @@ fn in_starting_order(model: &Model) -> impl Iterator<Item = (&GuestName, &Guest)
 pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Result<Plan, PlanError> {
     known(model, chosen)?;
     let (mut planner, nics) = Planner::new(model, inventory)?;
+    // Guests that run in real time need all that the machine does for it.
+    realtime::begin(&mut planner);
+    realtime::before_all(&mut planner);
     let starting = order::with_needed(model, chosen);
     let starts = |name: Option<&GuestName>| name.is_some_and(|name| starting.contains(name));
     for nic in &nics {
@@ -65,6 +71,7 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
     }
     let chosen = in_starting_order(model).filter(|(name, _)| starting.contains(*name));
     guest::guest_steps(&mut planner, &nics, chosen);
+    realtime::after_all(&mut planner);
     planner.finish()
 }
 

@@ -9,6 +9,7 @@ use crate::{
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
+    realtime,
     wanted::WantedNic,
 };
 
@@ -48,6 +49,7 @@ pub fn stop_steps(
     } else {
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
+    realtime::remove_group(planner, name);
     let returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
     for function in &returned {
         give_back(planner, nics, name, function);

@@ -10,6 +10,7 @@ use crate::{
     draft::{Made, Sketch},
     guest::Starting,
     planner::{Planner, vf_list},
+    realtime,
     wanted::WantedNic,
 };
 
@@ -181,6 +182,7 @@ impl<'a> Waits<'a> {
         let name = guest.name;
         planner.draft.on_behalf_of(Some(name));
         let mut needs = vec![Made::Running(name.clone())];
+        needs.extend(realtime::needs_before_start(planner, name));
         let mut proven = Vec::new();
         for (nic, _) in self.on_host(planner, guest) {
             needs.push(Made::Linked(nic.pf.bdf, name.clone()));

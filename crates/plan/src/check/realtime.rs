@@ -1,14 +1,17 @@
 //! What decides how late a thread wakes, as far as a plan can change it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use penstock_model::{
-    CpuSet,
+    CpuSet, GuestName, Model, Scheduling, SchedulingPolicy,
     inventory::{
         Inventory,
-        tuning::{Knob, Partition, Reading, Tuning, Value},
+        tuning::{Knob, Partition, Reading, ResctrlGroup, Tuning, Value},
     },
 };
 
-use crate::Action;
+use super::machine::Machine;
+use crate::{Action, Fact};
 
 /// Does what it can of `action`.
 pub fn act(inventory: &mut Inventory, action: &Action) {
@@ -85,4 +88,242 @@ fn set(tuning: &mut Tuning, knob: Knob, to: &Value) {
         // Where the kernel delivers it of these is not known before.
         irq.effective = Reading::Is(cpus.clone());
     }
+}
+
+/// Whether an action is one of real time.
+pub fn is_of_it(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. }
+    )
+}
+
+/// Whether `action` by itself makes `fact` true.
+pub fn implied(action: &Action, fact: &Fact) -> bool {
+    match (action, fact) {
+        (Action::Tune { knob, to }, Fact::KnobIs { knob: of, value }) => knob == of && to == value,
+        (Action::MakePartition { group, cpus }, Fact::Partition { group: of, cpus: has }) => {
+            group == of && cpus == has
+        }
+        (Action::RemovePartition { group, .. }, Fact::NoPartition { group: of })
+        | (Action::RemoveResctrlGroup { group, .. }, Fact::NoResctrlGroup { group: of }) => group == of,
+        (Action::IsolateGuest { guest, cpus, on }, Fact::GuestIsolated { guest: of, cpus: has, on: is }) => {
+            guest == of && cpus == has && on == is
+        }
+        (Action::ScheduleGuest { guest, scheduling }, Fact::GuestScheduled { guest: of, scheduling: is }) => {
+            guest == of && scheduling == is
+        }
+        (Action::PlaceInterrupts { functions, cpus }, Fact::InterruptsAt { functions: of, cpus: at }) => {
+            functions == of && cpus == at
+        }
+        (Action::MakeResctrlGroup { group, settings }, Fact::ResctrlGroupIs { group: of, settings: is }) => {
+            group == of && settings == is
+        }
+        (Action::SetSchemata { group, schemata }, Fact::SchemataAre { group: of, schemata: are }) => {
+            group == of && schemata == are
+        }
+        _ => false,
+    }
+}
+
+/// What brings back what was before `action`; `None` when nothing is known that could.
+pub fn restoring(machine: &Machine, action: &Action) -> Option<Action> {
+    let tuning = machine.inventory.tuning.as_ref();
+    let groups = || tuning.and_then(|tuning| tuning.resctrl.known()).map(|resctrl| &resctrl.groups);
+    Some(match action {
+        Action::Tune { knob, .. } => Action::Tune { knob: *knob, to: value(tuning?, *knob)?.clone() },
+        Action::MakePartition { group, cpus } => {
+            Action::RemovePartition { group: group.clone(), cpus: cpus.clone() }
+        }
+        Action::RemovePartition { group, .. } => {
+            let present = tuning?.cgroups.partitions.get(group)?;
+            (present.state == "isolated")
+                .then(|| Action::MakePartition { group: group.clone(), cpus: present.cpus.clone() })?
+        }
+        Action::IsolateGuest { guest, cpus, on } => {
+            Action::IsolateGuest { guest: guest.clone(), cpus: cpus.clone(), on: !on }
+        }
+        Action::ScheduleGuest { guest, .. } => {
+            let before = machine.guest(guest).and_then(|found| found.scheduling);
+            Action::ScheduleGuest { guest: guest.clone(), scheduling: before.unwrap_or_default() }
+        }
+        Action::MakeResctrlGroup { group, settings } => {
+            Action::RemoveResctrlGroup { group: group.clone(), settings: settings.clone() }
+        }
+        Action::RemoveResctrlGroup { group, .. } => {
+            Action::MakeResctrlGroup { group: group.clone(), settings: groups()?.get(group)?.clone() }
+        }
+        Action::SetSchemata { group, schemata } => {
+            let now = &groups()?.get(group)?.schemata;
+            let before = schemata.keys().map(|name| Some((name.clone(), now.get(name)?.clone())));
+            Action::SetSchemata { group: group.clone(), schemata: before.collect::<Option<_>>()? }
+        }
+        _ => return None,
+    })
+}
+
+fn value(tuning: &Tuning, knob: Knob) -> Option<&Value> {
+    tuning.knobs.get(&knob)?.known()
+}
+
+/// CPUs that are in some partition, but for one of `except`.
+fn partitioned(machine: &Machine, except: Option<&GuestName>) -> BTreeSet<u32> {
+    let tuning = machine.inventory.tuning.as_ref();
+    let groups = tuning.into_iter().flat_map(|tuning| tuning.cgroups.partitions.values());
+    let groups = groups.filter(|partition| partition.state == "isolated").map(|partition| &partition.cpus);
+    let others = machine.inventory.guests.iter().filter(|(name, _)| Some(*name) != except);
+    groups.chain(others.map(|(_, found)| &found.isolated)).flat_map(|cpus| cpus.0.iter().copied()).collect()
+}
+
+/// Which rules `action` breaks on the machine as it is. `way_there`: it is part of a plan that makes the machine what the model
+/// says, and not of a way back.
+pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool) -> Vec<String> {
+    let online = &machine.inventory.cpus.online.0;
+    let mut wrong = Vec::new();
+    match action {
+        Action::Tune { knob, to: Value::Cpus(cpus) } => {
+            if cpus.0.is_disjoint(online) {
+                wrong.push(format!("{knob} would hold no CPU that is on line"));
+            }
+            let free: BTreeSet<u32> = online.difference(&partitioned(machine, None)).copied().collect();
+            if way_there && cpus.0.is_disjoint(&free) && !is_of_guest(machine, model, *knob) {
+                wrong.push(format!("{knob} would hold isolated CPUs alone"));
+            }
+            if let Knob::IrqAffinity(number) = knob {
+                let there = machine.inventory.tuning.as_ref().is_some_and(|t| t.irqs.contains_key(number));
+                if !there {
+                    wrong.push(format!("there is no interrupt {number}"));
+                }
+            }
+        }
+        Action::MakePartition { group, cpus } => {
+            wrong.extend(partition(machine, cpus, None));
+            let tuning = machine.inventory.tuning.as_ref();
+            if tuning.is_some_and(|tuning| tuning.cgroups.partitions.contains_key(group)) {
+                wrong.push(format!("control group {group} is there already"));
+            }
+        }
+        Action::RemovePartition { group, .. } => {
+            let tuning = machine.inventory.tuning.as_ref();
+            if !tuning.is_some_and(|tuning| tuning.cgroups.partitions.contains_key(group)) {
+                wrong.push(format!("there is no control group {group}"));
+            }
+        }
+        Action::IsolateGuest { guest, .. } | Action::ScheduleGuest { guest, .. } if !machine.runs(guest) => {
+            wrong.push(format!("guest {guest} is not there, and has no control group"));
+        }
+        Action::IsolateGuest { guest, cpus, on: true } => wrong.extend(partition(machine, cpus, Some(guest))),
+        Action::ScheduleGuest { scheduling, .. } => {
+            let ordinary = scheduling.policy == SchedulingPolicy::Other;
+            let good = if ordinary { 0..=0 } else { 1..=Scheduling::MOST };
+            if !good.contains(&scheduling.priority) {
+                wrong.push(format!("there is no {scheduling}"));
+            }
+        }
+        Action::PlaceInterrupts { functions, cpus } => {
+            if cpus.0.is_disjoint(online) {
+                wrong.push(format!("none of the CPUs {cpus} is on line"));
+            }
+            let gone = functions.iter().filter(|function| machine.seat(**function).is_none());
+            wrong.extend(gone.map(|function| format!("{function} does not exist")));
+        }
+        Action::MakeResctrlGroup { group, settings } => {
+            wrong.extend(resctrl_group(machine, group, settings, way_there));
+        }
+        Action::RemoveResctrlGroup { group, .. } => {
+            let known = machine.inventory.tuning.as_ref().and_then(|tuning| tuning.resctrl.known());
+            if !known.is_some_and(|resctrl| resctrl.groups.contains_key(group)) {
+                wrong.push(format!("there is no resctrl group {group}"));
+            }
+        }
+        Action::SetSchemata { group, schemata } => wrong.extend(masks(machine, group, schemata)),
+        Action::ResumeGuest { guest } if way_there => wrong.extend(alone(machine, model, guest)),
+        _ => {}
+    }
+    wrong
+}
+
+/// Whether an interrupt is of a function that a guest runs with.
+fn is_of_guest(machine: &Machine, model: &Model, knob: Knob) -> bool {
+    let Knob::IrqAffinity(number) = knob else { return false };
+    let tuning = machine.inventory.tuning.as_ref();
+    let function = tuning.and_then(|tuning| tuning.irqs.get(&number)?.function);
+    let user = function.and_then(|function| machine.user(function));
+    user.and_then(|guest| model.guests.get(guest)?.realtime.as_ref()).is_some()
+}
+
+/// What stands against a partition of these CPUs.
+fn partition(machine: &Machine, cpus: &CpuSet, guest: Option<&GuestName>) -> Vec<String> {
+    let online = &machine.inventory.cpus.online.0;
+    let taken = partitioned(machine, guest);
+    let mut wrong = Vec::new();
+    if cpus.0.is_empty() || !cpus.0.is_subset(online) {
+        wrong.push(format!("not all of the CPUs \"{cpus}\" are on line"));
+    }
+    if !cpus.0.is_disjoint(&taken) {
+        wrong.push(format!("some of the CPUs {cpus} are another partition's"));
+    }
+    if online.iter().all(|cpu| taken.contains(cpu) || cpus.0.contains(cpu)) {
+        wrong.push("no CPU would be left for the machine itself".to_owned());
+    }
+    wrong
+}
+
+/// Whether the CPUs of a VM are its alone before it runs.
+fn alone(machine: &Machine, model: &Model, guest: &GuestName) -> Option<String> {
+    let wanted = model.guests.get(guest).filter(|wanted| wanted.realtime.is_some())?;
+    let pin = wanted.pin.as_ref()?;
+    let since_start = pin.0.is_subset(&machine.inventory.cpus.isolated.0);
+    let has = machine.guest(guest).map(|found| &found.isolated);
+    (!since_start && has != Some(pin))
+        .then(|| format!("{guest} would run before the CPUs {pin} are its alone"))
+}
+
+fn resctrl_group(machine: &Machine, name: &str, settings: &ResctrlGroup, way_there: bool) -> Vec<String> {
+    let known = machine.inventory.tuning.as_ref().and_then(|tuning| tuning.resctrl.known());
+    let Some(resctrl) = known else { return vec!["resctrl is not there".to_owned()] };
+    let mut wrong = masks(machine, name, &settings.schemata);
+    if resctrl.groups.contains_key(name) {
+        wrong.push(format!("resctrl group {name} is there already"));
+    }
+    if resctrl.most_groups.is_some_and(|most| resctrl.groups.len() >= most as usize) {
+        wrong.push(format!("there is no room for resctrl group {name}"));
+    }
+    for (resource, domains) in settings.schemata.iter().filter(|(resource, _)| *resource != "MB") {
+        let default = resctrl.groups.get("").and_then(|group| group.schemata.get(resource));
+        let shared = domains.iter().any(|(domain, mask)| {
+            default.and_then(|default| default.get(domain)).is_some_and(|other| mask & other != 0)
+        });
+        if way_there && shared {
+            wrong.push(format!("the ways of resctrl group {name} are the default group's too"));
+        }
+    }
+    wrong
+}
+
+/// Masks that the CPU would not take.
+fn masks(machine: &Machine, group: &str, schemata: &BTreeMap<String, BTreeMap<u32, u64>>) -> Vec<String> {
+    let known = machine.inventory.tuning.as_ref().and_then(|tuning| tuning.resctrl.known());
+    let Some(resctrl) = known else { return vec!["resctrl is not there".to_owned()] };
+    let mut wrong = Vec::new();
+    for (resource, domains) in schemata.iter().filter(|(resource, _)| *resource != "MB") {
+        let whole = resctrl.masks.get(resource).copied().unwrap_or_default();
+        let least = resctrl.least_bits.get(resource).copied().unwrap_or(1);
+        for mask in domains.values() {
+            let pieces =
+                (0..64).filter(|bit| mask >> bit & 1 == 1 && (*bit == 0 || mask >> (bit - 1) & 1 == 0));
+            if mask & !whole != 0 || mask.count_ones() < least || pieces.count() != 1 {
+                wrong.push(format!("{resource} of resctrl group \"{group}\" cannot be {mask:x}"));
+            }
+        }
+    }
+    wrong
 }

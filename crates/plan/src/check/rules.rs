@@ -7,6 +7,7 @@ use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribu
 use super::{
     excuse::excused,
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
+    realtime,
     step::{is_vm, loses},
 };
 use crate::{Action, Direction, Plan, Step, action::GuestDefinition};
@@ -87,6 +88,7 @@ impl<'a> Rules<'a> {
             Action::AwaitLink { pf, .. } => link(machine, *pf),
             _ => interface(machine, action),
         };
+        broken.extend(realtime::broken(machine, self.model, action, self.wanted == Wanted::AsTheModelSays));
         broken.extend(loses(machine, action));
         broken
     }

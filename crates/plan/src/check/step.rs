@@ -2,7 +2,10 @@
 
 use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
 
-use super::machine::{Machine, is_link_local};
+use super::{
+    machine::{Machine, is_link_local},
+    realtime,
+};
 use crate::{Action, Direction, Fact, Step};
 
 /// What is wrong with a step's number, its needs and its postcondition.
@@ -73,6 +76,7 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
         (Action::EnableUnit { unit, on }, Fact::UnitEnabled { unit: of, on: is }) => unit == of && on == is,
         (Action::SetBootArguments(boot), Fact::BootArguments(is)) => boot == is,
+        (action, fact) if realtime::implied(action, fact) => true,
         _ => false,
     }
 }
@@ -83,6 +87,8 @@ enum WayBack {
     Must(Action),
     /// Any definition of that guest.
     Redefine,
+    /// Anywhere else, or nothing: interrupts that this plan's guest asked for go with the guest.
+    Elsewhere,
     /// None, because nothing can or need be taken back.
     None,
     /// This one, or none because the earlier value is not the user's: a VF that this plan made.
@@ -96,6 +102,13 @@ pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String>
         (WayBack::Must(wanted), None) => return Some(format!("it has no inverse; {wanted} would be it")),
         (WayBack::May(wanted), inverse) => inverse.as_ref().is_none_or(|inverse| wanted == *inverse),
         (WayBack::None, inverse) => inverse.is_none(),
+        (WayBack::Elsewhere, inverse) => match (&step.action, inverse) {
+            (
+                Action::PlaceInterrupts { functions, .. },
+                Some(Action::PlaceInterrupts { functions: of, .. }),
+            ) => functions == of,
+            (_, inverse) => inverse.is_none(),
+        },
         (WayBack::Redefine, inverse) => {
             let (Action::UndefineGuest { guest }, Some(Action::DefineGuest(definition))) =
                 (&step.action, inverse)
@@ -170,6 +183,11 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
                 None => Action::RemoveFile { path: path.clone() },
             })
         }
+        Action::PlaceInterrupts { .. } => WayBack::Elsewhere,
+        _ if realtime::is_of_it(action) => match realtime::restoring(machine, action) {
+            Some(inverse) => Must(inverse),
+            None => WayBack::None,
+        },
         _ => interface(machine, action),
     }
 }

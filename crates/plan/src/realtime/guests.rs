@@ -1,0 +1,152 @@
+//! A guest's own partition, how it is scheduled, and where its interrupts go.
+
+use std::collections::BTreeSet;
+
+use penstock_model::{
+    Bdf, CpuSet, Guest, GuestKind, GuestName, Scheduling, SchedulingPolicy,
+    inventory::{
+        FoundGuest,
+        tuning::{Irq, Knob, Value},
+    },
+};
+
+use super::{Turn, Wishes, guests, interrupts, named, tune};
+use crate::{
+    Action,
+    draft::{Made, Sketch},
+    planner::Planner,
+};
+
+/// What must be so before a guest may start, or before a suspended VM may run.
+pub fn needs_before_start(planner: &Planner<'_>, name: &GuestName) -> Vec<Made> {
+    let guest = planner.model.guests.get(name).filter(|guest| guest.realtime.is_some());
+    let (Some(guest), Some(_)) = (guest, &planner.realtime) else { return Vec::new() };
+    let cpus = guest.pin.iter().flat_map(|pin| pin.0.iter().copied().map(Made::Cpu));
+    [Made::Quiet, Made::Partition, Made::Shares, Made::Isolated(name.clone())]
+        .into_iter()
+        .chain(cpus)
+        .collect()
+}
+
+/// Has the control group of a guest that is there be an isolated partition of its CPUs.
+pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found: Option<&FoundGuest>) {
+    let Some(pin) =
+        wanted(planner, guest).filter(|_| planner.realtime.as_ref().is_some_and(|w| w.partitions))
+    else {
+        return;
+    };
+    if found.is_some_and(|found| found.isolated == pin) {
+        return;
+    }
+    let action = |on| Action::IsolateGuest { guest: name.clone(), cpus: pin.clone(), on };
+    planner.draft.push(Sketch::new(
+        action(true),
+        Some(action(false)),
+        vec![Made::Running(name.clone()), Made::Quiet, Made::Partition],
+        Made::Isolated(name.clone()),
+        format!("nothing but {name} is to run on {}", named(&pin)),
+    ));
+}
+
+/// Has the threads of a guest that is there be scheduled as the model says. A VM that is made anew has that from its
+/// definition.
+pub fn schedule(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found: Option<&FoundGuest>) {
+    let Some(realtime) = guest.realtime.as_ref().filter(|_| planner.realtime.is_some()) else { return };
+    let to = realtime.scheduling;
+    // What a new container's threads have, and those of whom nothing is known.
+    let before = found.and_then(|found| found.scheduling).unwrap_or_default();
+    if before == to {
+        return;
+    }
+    let action = |scheduling| Action::ScheduleGuest { guest: name.clone(), scheduling };
+    planner.draft.push(Sketch::new(
+        action(to),
+        Some(action(before)),
+        vec![Made::Running(name.clone()), Made::Isolated(name.clone())],
+        Made::Scheduled(name.clone()),
+        match to.policy {
+            SchedulingPolicy::Other => format!("{name} takes its turn like any other"),
+            _ => format!("{name} is not to wait for ordinary threads"),
+        },
+    ));
+}
+
+fn wanted(planner: &Planner<'_>, guest: &Guest) -> Option<CpuSet> {
+    planner.realtime.as_ref()?;
+    guest.realtime.as_ref()?;
+    guest.pin.clone()
+}
+
+/// Guests that run already: they are not started anew for it.
+pub fn these_run<'a>(planner: &mut Planner<'a>, chosen: impl Iterator<Item = &'a GuestName>) {
+    let inventory = planner.inventory;
+    for name in chosen {
+        let Some(found) = inventory.guests.get(name).filter(|found| found.running && !found.suspended) else {
+            continue;
+        };
+        let Some(guest) = planner.model.guests.get(name) else { continue };
+        planner.draft.on_behalf_of(Some(name));
+        isolate(planner, name, guest, Some(found));
+        schedule(planner, name, guest, Some(found));
+    }
+    planner.draft.on_behalf_of(None);
+}
+
+/// Sends the interrupts of guests' functions where the model says. Those of guests that say nothing go by the default mask.
+pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+    let (model, inventory) = (planner.model, planner.inventory);
+    for (name, guest, _) in guests(model) {
+        let Some(cpus) = guest.realtime.as_ref().and_then(|realtime| realtime.interrupts.clone()) else {
+            continue;
+        };
+        let Some(functions) = planner.given.get(name).cloned().filter(|given| !given.is_empty()) else {
+            continue;
+        };
+        planner.draft.on_behalf_of(Some(name));
+        if inventory.guests.get(name).is_some_and(|found| found.running && !found.suspended) {
+            move_those_that_are_there(planner, wishes, name, &functions, &cpus);
+            continue;
+        }
+        // They go with the guest; until then, where the kernel would have put them by itself.
+        let back = interrupts::default_mask(planner, wishes)
+            .map(|cpus| Action::PlaceInterrupts { functions: functions.clone(), cpus });
+        planner.draft.push(
+            Sketch::new(
+                Action::PlaceInterrupts { functions, cpus: cpus.clone() },
+                back,
+                vec![Made::Ready(name.clone()), Made::Isolated(name.clone()), Made::Quiet],
+                Made::Interrupts(name.clone()),
+                format!("the interrupts of {name}'s functions go to {}", named(&cpus)),
+            )
+            .best_effort(true),
+        );
+    }
+}
+
+/// Sends the interrupts of a guest that runs there, one by one: each has a place of its own to go back to.
+fn move_those_that_are_there(
+    planner: &mut Planner<'_>,
+    wishes: &Wishes<'_>,
+    name: &GuestName,
+    functions: &BTreeSet<Bdf>,
+    cpus: &CpuSet,
+) {
+    let of = |irq: &Irq| irq.function.is_some_and(|own| functions.contains(&own));
+    for (number, _) in wishes.tuning.irqs.iter().filter(|(_, irq)| of(irq)) {
+        let turn = Turn {
+            knob: Knob::IrqAffinity(*number),
+            to: Value::Cpus(cpus.clone()),
+            needs: vec![Made::Isolated(name.clone())],
+            makes: Made::Interrupts(name.clone()),
+            reason: format!("the interrupts of {name}'s functions go to {}", named(cpus)),
+            best_effort: true,
+        };
+        tune(planner, wishes, turn);
+    }
+}
+
+/// How the virtual CPUs of a VM are scheduled by its definition.
+pub fn defined(guest: &Guest) -> Option<Scheduling> {
+    let realtime = guest.realtime.as_ref().filter(|_| guest.kind == GuestKind::Vm)?;
+    Some(realtime.scheduling)
+}

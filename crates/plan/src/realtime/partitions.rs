@@ -1,0 +1,126 @@
+//! Isolated partitions of CPUs (`Documentation/admin-guide/cgroup-v2.rst`, cpuset).
+
+use penstock_model::{
+    CpuSet, GuestKind, Model, Realtime,
+    inventory::tuning::{CgroupVersion, Tuning},
+};
+
+use super::{Wishes, guests, has_cpusets, named, not_since_start, union, version};
+use crate::{
+    Action,
+    draft::{Made, Sketch},
+    planner::Planner,
+};
+
+/// The control group of CPUs that nothing may use and no guest owns.
+pub const PARTITION: &str = "penstock-isolated";
+
+/// The first kernel with partitions that are isolated (`kernel/cgroup/cpuset.c`, commit f28e22441f35).
+const ISOLATED: (u32, u32) = (6, 1);
+/// The first kernel with partitions below groups that are none (commit 181c8e091aae): libvirt has its VMs there.
+const REMOTE: (u32, u32) = (6, 7);
+
+/// The CPUs to isolate that no guest with `realtime` is pinned to.
+pub fn nobodys(model: &Model, realtime: &Realtime) -> CpuSet {
+    let owned = union(guests(model).map(|(.., pin)| pin));
+    CpuSet(realtime.isolated.0.difference(&owned).copied().collect())
+}
+
+/// Whether partitions can be made here. Where not, all CPUs that would need one must be isolated since the start.
+pub fn possible(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning) -> bool {
+    let inventory = planner.inventory;
+    if realtime.isolated.0.is_empty() {
+        return false;
+    }
+    let release = &inventory.kernel.release;
+    let vm = guests(planner.model).find(|(_, guest, _)| guest.kind == GuestKind::Vm);
+    let needed = if vm.is_some() { REMOTE } else { ISOLATED };
+    let why = if let Some(seen) = version(release).filter(|seen| *seen < needed) {
+        let what = match vm.filter(|_| seen >= ISOLATED) {
+            Some((name, ..)) => format!("partitions where libvirt has {name}"),
+            None => "isolated partitions of CPUs".to_owned(),
+        };
+        format!("Linux {release} has no {what}: it takes {}.{}", needed.0, needed.1)
+    } else if tuning.cgroups.version == CgroupVersion::V1 {
+        "this machine has control groups of version 1, which have no isolated partitions".to_owned()
+    } else if tuning.cgroups.version == CgroupVersion::Unknown {
+        "no control groups could be seen".to_owned()
+    } else if !has_cpusets(tuning) {
+        "this kernel's control groups have no controller `cpuset`".to_owned()
+    } else {
+        let both: Vec<u32> = realtime.isolated.0.intersection(&inventory.cpus.isolated.0).copied().collect();
+        if !both.is_empty() {
+            let both = CpuSet(both.into_iter().collect());
+            planner.note(format!(
+                "{} isolated since the kernel's start (isolcpus): a partition may have {} only as an isolated one, and nothing spreads threads over {} until then",
+                if both.0.len() == 1 { format!("CPU {both} is") } else { format!("CPUs {both} are") },
+                if both.0.len() == 1 { "it" } else { "them" },
+                if both.0.len() == 1 { "it" } else { "them" },
+            ));
+        }
+        return true;
+    };
+    let open = not_since_start(inventory, &realtime.isolated);
+    if open.0.is_empty() {
+        planner.note(format!(
+            "{why}; {} isolated since the kernel's start, so that `pin` alone decides who is there",
+            if realtime.isolated.0.len() == 1 {
+                format!("CPU {} is", realtime.isolated)
+            } else {
+                format!("CPUs {} are", realtime.isolated)
+            }
+        ));
+        return false;
+    }
+    let mut way_round = format!(
+        "have the kernel isolate {} at its start: `penstock apply --persist` puts isolcpus=domain,managed_irq,{} on its command line",
+        named(&realtime.isolated),
+        realtime.isolated
+    );
+    if tuning.cgroups.version == CgroupVersion::V1 {
+        way_round += "; or start systemd with systemd.unified_cgroup_hierarchy=1";
+    }
+    planner.lack(format!("{} cannot be isolated while this kernel runs: {why}", named(&open)), way_round);
+    false
+}
+
+/// The partition of the CPUs that no guest owns.
+pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+    let mut wanted = nobodys(planner.model, wishes.realtime);
+    if !wishes.partitions {
+        return;
+    }
+    let of_boot = CpuSet(wanted.0.intersection(&planner.inventory.cpus.isolated.0).copied().collect());
+    if !of_boot.0.is_empty() {
+        // The kernel keeps everybody off who does not ask for them.
+        wanted = not_since_start(planner.inventory, &wanted);
+    }
+    let present = wishes.tuning.cgroups.partitions.get(PARTITION);
+    let group = || PARTITION.to_owned();
+    if let Some(present) = present {
+        if present.state == "isolated" && present.cpus == wanted {
+            return;
+        }
+        let cpus = present.cpus.clone();
+        planner.draft.push(Sketch::new(
+            Action::RemovePartition { group: group(), cpus: cpus.clone() },
+            (present.state == "isolated").then(|| Action::MakePartition { group: group(), cpus }),
+            vec![Made::Quiet],
+            Made::Partition,
+            match present.state.as_str() {
+                "isolated" => "it is made anew with other CPUs".to_owned(),
+                state => format!("its partition is \"{state}\", and is made anew"),
+            },
+        ));
+    }
+    if wanted.0.is_empty() {
+        return;
+    }
+    planner.draft.push(Sketch::new(
+        Action::MakePartition { group: group(), cpus: wanted.clone() },
+        Some(Action::RemovePartition { group: group(), cpus: wanted.clone() }),
+        vec![Made::Quiet, Made::Partition],
+        Made::Partition,
+        format!("nothing else is to run on {}", named(&wanted)),
+    ));
+}
