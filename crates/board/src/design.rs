@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     device::{Device, DeviceKind, Netdev, ROOT_BUS, VfLayout},
-    kernel::KernelChoice,
+    kernel::{self, KernelChoice},
     rules::{self, CompositionError},
 };
 
@@ -27,6 +27,8 @@ const FIRST_PORT: u16 = 4 * 8;
 /// The most root ports with an igb behind them. An igb has I/O ports, a bridge hands them on 4 KiB at a time, and SeaBIOS stops
 /// without a word when the 64 KiB that there are do not suffice.
 const IGB_PORTS: usize = 14;
+/// The most CPUs that a board has unless the model's `board` says more: emulated ones share those of this machine.
+const MOST_CPUS: u32 = 32;
 /// The function number at which the chipset's own devices begin (`1f.0`).
 const CHIPSET: u16 = 0x1f * 8;
 
@@ -127,7 +129,10 @@ impl Design {
         }
         place(&mut nics, igbs > IGB_PORTS);
         let design = assemble(model, nics);
-        let errors = design.check();
+        let mut errors = design.check();
+        if model.board.cpus.is_none() && design.cpus > MOST_CPUS {
+            errors.push(CompositionError::TooManyCpus { wanted: design.cpus, limit: MOST_CPUS });
+        }
         if errors.is_empty() { Ok(design) } else { Err(errors) }
     }
 
@@ -316,7 +321,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
-        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many, &kernel)),
+        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many, kernel.kernel)),
         kernel,
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
         nics: Vec::new(),
@@ -471,14 +476,20 @@ fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
 }
 
 /// CPUs enough for the interrupt vectors of `many` VFs, for some that are isolated beside some that are not, and for every
-/// host CPU that a guest is pinned to.
-fn cpus(model: &Model, many: bool, kernel: &KernelChoice) -> u32 {
-    let pins = |guest: &Guest| {
-        let sets = [guest.pin.as_ref(), guest.vm.emulator.as_ref()];
-        sets.into_iter().flatten().filter_map(|cpus| cpus.0.last()).max().copied()
+/// host CPU that the model names.
+fn cpus(model: &Model, many: bool, kernel: BoardKernel) -> u32 {
+    let of_guest = |guest: &Guest| {
+        let interrupts = guest.realtime.as_ref().and_then(|realtime| realtime.interrupts.clone());
+        [guest.pin.clone(), guest.vm.emulator.clone(), interrupts]
     };
-    let pinned = model.guests.values().filter_map(pins).max().map_or(0, |last| last.saturating_add(1));
-    pinned.max(if many || kernel.kernel == BoardKernel::Realtime { 4 } else { 2 })
+    let of_machine = model
+        .realtime
+        .iter()
+        .flat_map(|realtime| [Some(realtime.isolated.clone()), realtime.housekeeping.clone()]);
+    let named = model.guests.values().flat_map(of_guest).chain(of_machine).flatten();
+    let last = named.filter_map(|cpus| cpus.0.last().copied()).max();
+    let realtime = kernel == BoardKernel::Realtime || kernel::asks_for_real_time(model);
+    last.map_or(0, |last| last.saturating_add(1)).max(if many || realtime { 4 } else { 2 })
 }
 
 /// A VM's memory where the model does not say.

@@ -47,6 +47,17 @@ pub enum CompositionError {
         /// The room.
         limit: usize,
     },
+    /// More CPUs than are emulated without being asked for.
+    #[error(
+        "the model names CPU {}, and a board has at most {limit} CPUs where nothing is said: write `board: {{cpus: {wanted}}}` to have as many, or name lower ones",
+        wanted - 1
+    )]
+    TooManyCpus {
+        /// How many there would have to be.
+        wanted: u32,
+        /// The most.
+        limit: u32,
+    },
     /// No PF of the inventory is the NIC's.
     #[error("NIC {nic}: the inventory has no PF {what}")]
     NoSuchPf {

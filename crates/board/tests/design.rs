@@ -55,8 +55,19 @@ fn a_kernel_is_chosen_with_the_reason() {
     assert_eq!((kernel, why.as_str(), cpus), ("realtime", "the model says so", 4));
     assert_eq!(line, "console=ttyS0 panic=-1 no_timer_check intel_iommu=on iommu=pt");
     let (kernel, why, ..) = chosen("{nics: {NET0: {vfs: 1}}, guests: {a: {kind: vm, functions: [NET0#0]}}}");
-    assert_eq!(kernel, "standard");
+    assert_eq!((kernel, why.as_str()), ("standard", "nothing in the model asks for real time"));
+    let (kernel, why, cpus, _) = chosen(
+        "{nics: {NET0: {vfs: 1}}, guests: {a: {kind: vm, pin: 1, exclusive: on, realtime: on, functions: [NET0#0]}}}",
+    );
+    assert_eq!((kernel, cpus), ("standard", 4));
     assert!(why.starts_with("a is a VM, and the realtime one refuses KVM under emulation"), "{why}");
+    let (kernel, why, cpus, _) = chosen("{nics: {NET0: {vfs: 1}}, realtime: {isolated: 4-5}}");
+    assert_eq!((kernel, why.as_str(), cpus), ("realtime", "the model asks for real time and has no VM", 6));
+    let many = |board: &str| model(&format!("{{nics: {{NET0: {{vfs: 1}}}}, realtime: {{isolated: 63}}{board}}}"));
+    let refused = Design::from_model(&many(""), None).unwrap_err();
+    assert_eq!(refused, [CompositionError::TooManyCpus { wanted: 64, limit: 32 }]);
+    assert!(refused[0].to_string().contains("names CPU 63") && refused[0].to_string().contains("{cpus: 64}"));
+    assert_eq!(Design::from_model(&many(", board: {cpus: 64}"), None).unwrap().cpus, 64);
     let text =
         "{nics: {NET0: {vfs: 1}}, board: {kernel: realtime}, guests: {a: {kind: vm, functions: [NET0#0]}}}";
     let refused = penstock_model::parse(&Source::new("test.yaml", text)).unwrap_err();

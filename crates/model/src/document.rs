@@ -427,10 +427,12 @@ impl FunctionDocument {
 pub(crate) struct BoardDocument {
     /// Pairs of NICs whose uplinks are joined. Default: none.
     pub cables: Vec<[NicName; 2]>,
-    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or the realtime kernel; as many as the model names.
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or to do with real time, or as many as the model
+    /// names, up to 32.
     #[schemars(range(min = 1, max = 8192))]
     pub cpus: Option<u32>,
-    /// Its kernel: `standard` or `realtime`, the same with PREEMPT_RT, which runs no VMs on a board. Default: standard.
+    /// Its kernel: `standard` or `realtime`, the same with PREEMPT_RT, which runs no VMs on a board. Default: realtime
+    /// for a model that says anything of real time and has no VM, else standard.
     pub kernel: Option<BoardKernel>,
     /// Memory of the board. Default: derived from guests and VFs.
     pub memory: Option<ByteSize>,

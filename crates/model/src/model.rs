@@ -125,9 +125,10 @@ impl NicMatch {
 pub struct Board {
     /// Pairs of NICs whose uplinks are joined.
     pub cables: Vec<[NicName; 2]>,
-    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or the realtime kernel; as many as the model names.
+    /// CPUs of the board. Default: 2, or 4 when it has more than 64 VFs or to do with real time, or as many as the model
+    /// names, up to 32.
     pub cpus: Option<u32>,
-    /// Which kernel it runs. Default: standard.
+    /// Which kernel it runs. Default: realtime for a model that says anything of real time and has no VM, else standard.
     pub kernel: Option<BoardKernel>,
     /// Memory of the board. Default: derived from guests and VFs.
     pub memory: Option<ByteSize>,
