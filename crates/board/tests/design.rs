@@ -63,7 +63,8 @@ fn a_kernel_is_chosen_with_the_reason() {
     assert!(why.starts_with("a is a VM, and the realtime one refuses KVM under emulation"), "{why}");
     let (kernel, why, cpus, _) = chosen("{nics: {NET0: {vfs: 1}}, realtime: {isolated: 4-5}}");
     assert_eq!((kernel, why.as_str(), cpus), ("realtime", "the model asks for real time and has no VM", 6));
-    let many = |board: &str| model(&format!("{{nics: {{NET0: {{vfs: 1}}}}, realtime: {{isolated: 63}}{board}}}"));
+    let many =
+        |board: &str| model(&format!("{{nics: {{NET0: {{vfs: 1}}}}, realtime: {{isolated: 63}}{board}}}"));
     let refused = Design::from_model(&many(""), None).unwrap_err();
     assert_eq!(refused, [CompositionError::TooManyCpus { wanted: 64, limit: 32 }]);
     assert!(refused[0].to_string().contains("names CPU 63") && refused[0].to_string().contains("{cpus: 64}"));

@@ -15,18 +15,22 @@ pub const PROGRAM: &str = "/penstock/bin/penstock";
 /// Where the builtin guest's kernel and initramfs may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Builtin {
-    /// Directories with `vmlinuz` and `initramfs`, the first that has both is used.
+    /// Directories with `vmlinuz`, `initramfs` and maybe `vmlinuz-realtime`, the first that has the first two is used.
     pub directories: Vec<PathBuf>,
 }
 
 impl Builtin {
-    /// The kernel and the initramfs; `None` when no directory has them.
-    pub fn find(&self) -> Option<(PathBuf, PathBuf)> {
+    /// The kernel and the initramfs; `None` when no directory has them. For a guest in real time the kernel is the one with
+    /// PREEMPT_RT, where the directory has it.
+    pub fn find(&self, realtime: bool) -> Option<(PathBuf, PathBuf)> {
         let both = |directory: &PathBuf| (directory.join("vmlinuz"), directory.join("initramfs"));
-        self.directories
+        let (kernel, initramfs) = self
+            .directories
             .iter()
             .map(both)
-            .find(|(kernel, initramfs)| files::exists(kernel) && files::exists(initramfs))
+            .find(|(kernel, initramfs)| files::exists(kernel) && files::exists(initramfs))?;
+        let other = kernel.with_file_name("vmlinuz-realtime");
+        Some((if realtime && files::exists(&other) { other } else { kernel }, initramfs))
     }
 }
 
@@ -125,6 +129,21 @@ mod tests {
         let wanted = "02:00:00:00:01:04 eth0 - 192.0.2.7/24 2001:db8::7/64\n\
                       02:00:00:00:01:05 lan 9000 192.0.2.7/24 2001:db8::7/64\n";
         assert_eq!(interfaces(&definition()), wanted);
+    }
+
+    #[test]
+    fn a_guest_in_real_time_has_the_kernel_for_it_where_there_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let builtin =
+            Builtin { directories: vec![directory.path().join("none"), directory.path().to_owned()] };
+        assert_eq!(builtin.find(false), None);
+        for file in ["vmlinuz", "initramfs"] {
+            files::write_atomic(directory.path().join(file), file).unwrap();
+        }
+        let kernel = |realtime| builtin.find(realtime).unwrap().0.file_name().unwrap().to_owned();
+        assert_eq!((kernel(false), kernel(true)), ("vmlinuz".into(), "vmlinuz".into()));
+        files::write_atomic(directory.path().join("vmlinuz-realtime"), "").unwrap();
+        assert_eq!((kernel(false), kernel(true)), ("vmlinuz".into(), "vmlinuz-realtime".into()));
     }
 
     #[test]

@@ -53,8 +53,9 @@ impl Vms {
         Ok(match &vm.boot {
             Boot::Builtin => {
                 let looked = || self.builtin.directories.clone();
+                let realtime = definition.scheduling.is_some();
                 let (kernel, initramfs) =
-                    self.builtin.find().ok_or_else(|| GuestError::NoBuiltin { looked: looked() })?;
+                    self.builtin.find(realtime).ok_or_else(|| GuestError::NoBuiltin { looked: looked() })?;
                 // Beside the other: a user's own directories are closed to QEMU, and AppArmor closes /usr/lib.
                 let own = |name: &str| self.state.file(guest, name);
                 files::copy(&kernel, own("vmlinuz"))?;
