@@ -79,10 +79,21 @@ impl Machine {
         Ok(inventory)
     }
 
-    /// Its inventory with the files that the model generates, as far as they are there. One that is there and cannot be
+    /// Its inventory with all that decides how late threads wake, where the model has a word of real time.
+    pub fn inventory_with_tuning(&self, model: &Model) -> Result<Inventory, Failure> {
+        let mut inventory = self.inventory()?;
+        if model.realtime.is_some() {
+            let (tuning, unknown) = scan::tuning::tuning(&self.root, &inventory);
+            inventory.tuning = Some(tuning);
+            inventory.unknown.extend(unknown);
+        }
+        Ok(inventory)
+    }
+
+    /// The same, with the files that the model generates, as far as they are there. One that is there and cannot be
     /// taken back once it is overwritten is refused.
     pub fn inventory_for(&self, model: &Model) -> Result<Inventory, Failure> {
-        let mut inventory = self.inventory()?;
+        let mut inventory = self.inventory_with_tuning(model)?;
         for path in generate::paths(model) {
             match self.generated(&path) {
                 Seen::Text(text) => drop(inventory.files.insert(path, text)),

@@ -8,11 +8,11 @@ use std::fmt;
 
 use penstock_model::{
     ByteSize, GuestKind, GuestName, Inventory, Model, NicName, Path,
-    inventory::{BootFacts, HugePages, IommuKind},
+    inventory::{BootFacts, HugePages, IommuKind, tuning::Reading},
 };
 use serde::Serialize;
 
-use crate::{definition::memory, drivers::VFIO, resolve::resolve};
+use crate::{action::named, definition::memory, drivers::VFIO, realtime, resolve::resolve};
 
 /// What is set where a machine is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,6 +97,7 @@ pub fn boot_needs(model: &Model, inventory: &Inventory) -> BootNeeds {
     iommu(model, inventory, &mut needs);
     huge_pages(model, inventory, &mut needs);
     vfs(model, inventory, &mut needs);
+    realtime(model, inventory, &mut needs);
     needs
 }
 
@@ -281,6 +282,70 @@ fn vfs(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
     }
 }
 
+/// What of real time a running kernel does not change: the tick of a CPU, where it places interrupts itself, and, without isolated
+/// partitions, who may run where.
+fn realtime(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
+    let Some(realtime) = model.realtime.as_ref().filter(|realtime| !realtime.isolated.0.is_empty()) else {
+        return;
+    };
+    let isolated = &realtime.isolated;
+    let housekeeping = realtime::housekeeping(realtime, inventory);
+    let line = &inventory.kernel.command_line;
+    let guests: Vec<String> = model
+        .guests
+        .iter()
+        .filter(|(_, guest)| guest.realtime.is_some())
+        .map(|(name, _)| Path::of(["guests", name.as_str(), "realtime"]).to_string())
+        .collect();
+    let isolation = match guests.is_empty() {
+        true => vec![Path::of(["realtime", "isolated"]).to_string()],
+        false => guests,
+    };
+    let tickless = realtime.tickless == Some(true);
+    let lines = || vec![Path::of(["realtime", "tickless"]).to_string()];
+    let no_partitions = realtime::why_no_partitions(model, inventory);
+    if tickless {
+        let now = inventory.tuning.as_ref().and_then(|tuning| tuning.tickless.known());
+        let live = now.map_or_else(
+            || is_on(line, &format!("nohz_full={isolated}")),
+            |now| isolated.0.is_subset(&now.0),
+        );
+        let reason =
+            format!("{} no periodic tick while one thread runs, which the kernel prepares as it starts");
+        needs.add(BootSetting::KernelArgument(format!("nohz_full={isolated}")), live, reason, lines());
+        let offloads = format!("rcu_nocbs={isolated}");
+        let reason = "what RCU has to free is freed by threads on other CPUs".to_owned();
+        needs.add(BootSetting::KernelArgument(offloads.clone()), is_on(line, &offloads), reason, lines());
+        let affinity = format!("irqaffinity={housekeeping}");
+        let reason = "interrupts that the kernel sets up before anybody can move them go there".to_owned();
+        needs.add(BootSetting::KernelArgument(affinity.clone()), is_on(line, &affinity), reason, lines());
+    }
+    if !tickless && no_partitions.is_none() {
+        return;
+    }
+    let (words, reason, lines) = match no_partitions {
+        Some(why) => (
+            format!("isolcpus=domain,managed_irq,{isolated}"),
+            format!("the kernel keeps everybody off {} from its start: {why}", named(isolated)),
+            isolation,
+        ),
+        None => (
+            format!("isolcpus=managed_irq,{isolated}"),
+            "interrupts that the kernel places itself (NVMe, some NICs) keep off as far as their queues allow"
+                .to_owned(),
+            lines(),
+        ),
+    };
+    let live = is_on(line, &words);
+    let other = line.split_ascii_whitespace().find(|word| word.starts_with("isolcpus=") && *word != words);
+    if let Some(other) = other.filter(|_| !live) {
+        needs.notes.push(format!(
+            "the kernel's command line has {other} already, and the kernel takes another isolcpus= only for the same CPUs: change that line where it comes from to {words}"
+        ));
+    }
+    needs.add(BootSetting::KernelArgument(words), live, reason, lines);
+}
+
 /// "a", "a and b", "a, b and c".
 fn list<T: fmt::Display>(items: &[&T]) -> String {
     match items {
@@ -304,6 +369,16 @@ pub fn after_reboot(inventory: &Inventory, needs: &BootNeeds) -> Inventory {
                 pf.iommu_group = Some(number);
                 later.iommu_groups.insert(number, vec![pf.bdf]);
             }
+        }
+        if let Some(cpus) =
+            words.strip_prefix("isolcpus=domain,managed_irq,").and_then(|cpus| cpus.parse().ok())
+        {
+            later.cpus.isolated = cpus;
+        }
+        if let (Some(cpus), Some(tuning)) = (words.strip_prefix("nohz_full="), &mut later.tuning)
+            && let Ok(cpus) = cpus.parse()
+        {
+            tuning.tickless = Reading::Is(cpus);
         }
         let Some((size, pages)) = pool(words) else { continue };
         match later.huge_pages.iter_mut().find(|pool| pool.size == size) {

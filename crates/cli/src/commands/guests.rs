@@ -38,7 +38,7 @@ fn run(
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
     let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
-    let inventory = machine.inventory()?;
+    let inventory = machine.inventory_with_tuning(&file.model)?;
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;
     plan::judge_steps(&plan, &file, &inventory)?;

@@ -37,7 +37,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let patience = Duration::from_millis(arguments.patience);
     printer.doing("Looking at this machine");
-    let inventory = machine.inventory()?;
+    let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
     if !lost.0.is_empty() {
         // One that is not there does not keep the others from being looked at.
@@ -71,7 +71,7 @@ pub fn look(
     printer: &mut Printer,
 ) -> Result<Seen, Failure> {
     printer.doing("Looking at this machine");
-    let inventory = machine.inventory()?;
+    let inventory = machine.inventory_with_tuning(&file.model)?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
         .map_err(|found| model_file::explain(&found, &file.source, printer))?;
     compare(file, machine, inventory, nics, patience, printer)

@@ -37,7 +37,7 @@ use crate::{
 };
 
 pub use guests::{defined, isolate, needs_before_start, schedule, these_run};
-pub use partitions::PARTITION;
+pub use partitions::{PARTITION, why_none as why_no_partitions};
 pub use shares::{group_of, remove_group};
 
 /// What real time asks of this machine.

@@ -2,7 +2,10 @@
 
 use penstock_model::{
     CpuSet, GuestKind, Model, Realtime,
-    inventory::tuning::{CgroupVersion, Tuning},
+    inventory::{
+        Inventory,
+        tuning::{CgroupVersion, Tuning},
+    },
 };
 
 use super::{Wishes, guests, has_cpusets, named, not_since_start, union, version};
@@ -26,49 +29,52 @@ pub fn nobodys(model: &Model, realtime: &Realtime) -> CpuSet {
     CpuSet(realtime.isolated.0.difference(&owned).copied().collect())
 }
 
+/// Why this machine has no partitions for what the model isolates; `None`: it has, or nobody looked.
+pub fn why_none(model: &Model, inventory: &Inventory) -> Option<String> {
+    let tuning = inventory.tuning.as_ref()?;
+    let release = &inventory.kernel.release;
+    let vm = guests(model).find(|(_, guest, _)| guest.kind == GuestKind::Vm);
+    let needed = if vm.is_some() { REMOTE } else { ISOLATED };
+    if let Some(seen) = version(release).filter(|seen| *seen < needed) {
+        let what = match vm.filter(|_| seen >= ISOLATED) {
+            Some((name, ..)) => format!("partitions where libvirt has {name}"),
+            None => "isolated partitions of CPUs".to_owned(),
+        };
+        Some(format!("Linux {release} has no {what}: it takes {}.{}", needed.0, needed.1))
+    } else if tuning.cgroups.version == CgroupVersion::V1 {
+        Some("this machine has control groups of version 1, which have no isolated partitions".to_owned())
+    } else if tuning.cgroups.version == CgroupVersion::Unknown {
+        Some("no control groups could be seen".to_owned())
+    } else {
+        let none = || "this kernel's control groups have no controller `cpuset`".to_owned();
+        (!has_cpusets(tuning)).then(none)
+    }
+}
+
 /// Whether partitions can be made here. Where not, all CPUs that would need one must be isolated since the start.
 pub fn possible(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning) -> bool {
     let inventory = planner.inventory;
     if realtime.isolated.0.is_empty() {
         return false;
     }
-    let release = &inventory.kernel.release;
-    let vm = guests(planner.model).find(|(_, guest, _)| guest.kind == GuestKind::Vm);
-    let needed = if vm.is_some() { REMOTE } else { ISOLATED };
-    let why = if let Some(seen) = version(release).filter(|seen| *seen < needed) {
-        let what = match vm.filter(|_| seen >= ISOLATED) {
-            Some((name, ..)) => format!("partitions where libvirt has {name}"),
-            None => "isolated partitions of CPUs".to_owned(),
-        };
-        format!("Linux {release} has no {what}: it takes {}.{}", needed.0, needed.1)
-    } else if tuning.cgroups.version == CgroupVersion::V1 {
-        "this machine has control groups of version 1, which have no isolated partitions".to_owned()
-    } else if tuning.cgroups.version == CgroupVersion::Unknown {
-        "no control groups could be seen".to_owned()
-    } else if !has_cpusets(tuning) {
-        "this kernel's control groups have no controller `cpuset`".to_owned()
-    } else {
-        let both: Vec<u32> = realtime.isolated.0.intersection(&inventory.cpus.isolated.0).copied().collect();
-        if !both.is_empty() {
-            let both = CpuSet(both.into_iter().collect());
+    let Some(why) = why_none(planner.model, inventory) else {
+        let both = realtime.isolated.0.intersection(&inventory.cpus.isolated.0).copied();
+        let both = CpuSet(both.collect());
+        if !both.0.is_empty() {
+            let (are, them) = if both.0.len() == 1 { ("is", "it") } else { ("are", "them") };
             planner.note(format!(
-                "{} isolated since the kernel's start (isolcpus): a partition may have {} only as an isolated one, and nothing spreads threads over {} until then",
-                if both.0.len() == 1 { format!("CPU {both} is") } else { format!("CPUs {both} are") },
-                if both.0.len() == 1 { "it" } else { "them" },
-                if both.0.len() == 1 { "it" } else { "them" },
+                "{} {are} isolated since the kernel's start (isolcpus): a partition may have {them} only as an isolated one, and until then nothing spreads threads over {them}",
+                named(&both)
             ));
         }
         return true;
     };
     let open = not_since_start(inventory, &realtime.isolated);
     if open.0.is_empty() {
+        let are = if realtime.isolated.0.len() == 1 { "is" } else { "are" };
         planner.note(format!(
-            "{why}; {} isolated since the kernel's start, so that `pin` alone decides who is there",
-            if realtime.isolated.0.len() == 1 {
-                format!("CPU {} is", realtime.isolated)
-            } else {
-                format!("CPUs {} are", realtime.isolated)
-            }
+            "{why}; {} {are} isolated since the kernel's start, so that `pin` alone decides who is there",
+            named(&realtime.isolated)
         ));
         return false;
     }
@@ -77,7 +83,8 @@ pub fn possible(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning)
         named(&realtime.isolated),
         realtime.isolated
     );
-    if tuning.cgroups.version == CgroupVersion::V1 {
+    let old = version(&inventory.kernel.release).is_some_and(|seen| seen < ISOLATED);
+    if tuning.cgroups.version == CgroupVersion::V1 && !old {
         way_round += "; or start systemd with systemd.unified_cgroup_hierarchy=1";
     }
     planner.lack(format!("{} cannot be isolated while this kernel runs: {why}", named(&open)), way_round);
