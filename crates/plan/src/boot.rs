@@ -310,8 +310,10 @@ fn realtime(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
             || is_on(line, &format!("nohz_full={isolated}")),
             |now| isolated.0.is_subset(&now.0),
         );
-        let reason =
-            format!("{} no periodic tick while one thread runs, which the kernel prepares as it starts");
+        let reason = format!(
+            "{} without a periodic tick while one thread runs: the kernel prepares that as it starts",
+            named(isolated)
+        );
         needs.add(BootSetting::KernelArgument(format!("nohz_full={isolated}")), live, reason, lines());
         let offloads = format!("rcu_nocbs={isolated}");
         let reason = "what RCU has to free is freed by threads on other CPUs".to_owned();
