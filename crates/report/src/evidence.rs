@@ -269,6 +269,17 @@ impl Evidence {
         self.measurements.as_ref().map(|measurements| measurements.rulings.as_slice()).unwrap_or_default()
     }
 
+    /// Whether something was measured or audited, so that a run without verdicts is none that forgot them.
+    pub(crate) fn has_more_than_verdicts(&self) -> bool {
+        self.measurements.is_some() || self.latency.is_some() || self.audits.is_some()
+    }
+
+    /// How many claims about latencies came out so.
+    pub(crate) fn claims_told(&self, told: Told) -> usize {
+        let rulings = self.latency.as_ref().map(|latency| latency.rulings.as_slice()).unwrap_or_default();
+        rulings.iter().filter(|ruling| ruling.told == told).count()
+    }
+
     /// How many verdicts came out how.
     pub fn counts(&self) -> Counts {
         Counts::of(&self.verdicts)

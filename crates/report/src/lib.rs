@@ -8,6 +8,7 @@
 //! What guests and serial lines wrote is shown as text only: the HTML escapes everything, and control characters
 //! never reach a terminal.
 
+mod audit;
 mod charts;
 pub mod compare;
 pub mod evidence;
@@ -20,6 +21,7 @@ mod page;
 mod picture;
 pub mod printable;
 mod reach;
+mod real_time;
 pub mod redact;
 mod seconds;
 mod sentence;

@@ -5,11 +5,11 @@ use std::fmt::{self, Write};
 use penstock_model::Verdict;
 
 use crate::{
-    Evidence, Group, MachineGuest,
+    Evidence, Group, MachineGuest, audit,
     machine::{kind_word, ranges},
     measurements, origin,
     printable::{one_line, printable},
-    reach, seconds,
+    reach, real_time, seconds,
     sentence::sentence,
 };
 
@@ -36,11 +36,13 @@ fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     }
     guests(to, &machine.guests)?;
     let groups = evidence.groups();
-    if !groups.is_empty() || evidence.measurements.is_none() {
+    if !groups.is_empty() || !evidence.has_more_than_verdicts() {
         verdicts(to, &groups)?;
     }
     paths(to, evidence)?;
     measurements::markdown::write(to, evidence)?;
+    real_time::markdown::write(to, evidence)?;
+    audit::markdown(to, evidence)?;
     steps(to, evidence)?;
     phases(to, evidence)?;
     provenance(to, evidence)?;

@@ -11,12 +11,12 @@ use self::{
     verdicts::{GroupView, Mark, Reach, VerdictRow, group_view, reach_view, row},
 };
 use crate::{
-    Evidence, GroupName, StepOutcome,
+    Evidence, GroupName, StepOutcome, audit,
     machine::{kind_word, ranges},
     measurements, origin,
     picture::{self, Picture},
     printable::{one_line, printable},
-    seconds,
+    real_time, seconds,
     sentence::sentence,
     templates,
 };
@@ -49,6 +49,8 @@ struct Page {
     groups: Vec<GroupView>,
     reach: Option<Reach>,
     measured: Option<measurements::View>,
+    real_time: Option<real_time::View>,
+    audit: Option<audit::View>,
     steps: Option<Steps>,
     times: Option<Times>,
     origin: Vec<(&'static str, String)>,
@@ -119,6 +121,8 @@ impl Page {
                 .collect(),
             reach,
             measured: measurements::view(evidence),
+            real_time: real_time::view(evidence),
+            audit: audit::view(evidence),
             steps: steps(evidence),
             times: times(evidence),
             origin: origin::rows(evidence),

@@ -47,6 +47,21 @@ fn seen(evidence: &Evidence) -> Vec<String> {
             (some, missing) => seen.push(format!("{some} of {} cells measured", some + missing)),
         }
     }
+    if let Some(latency) = &evidence.latency {
+        let holding = evidence.claims_told(Told::Holds);
+        match latency.rulings.len() {
+            0 => {}
+            1 => seen.push(format!("{holding} of 1 claim about latencies holds")),
+            all => seen.push(format!("{holding} of {all} claims about latencies hold")),
+        }
+        match latency.counts() {
+            (0, _) => {}
+            (all, 0) => seen.push(format!("latencies measured in {all} series")),
+            (some, missing) => {
+                seen.push(format!("latencies measured in {some} of {} series", some + missing));
+            }
+        }
+    }
     seen
 }
 
@@ -79,6 +94,20 @@ fn why(evidence: &Evidence) -> Vec<String> {
         0 => {}
         count => why.push(format!("{} cannot be told", expectations(count))),
     }
+    for (told, words) in [(Told::DoesNotHold, "broken"), (Told::CannotBeTold, "not proven")] {
+        match evidence.claims_told(told) {
+            0 => {}
+            1 => why.push(format!("1 claim about latencies is {words}")),
+            count => why.push(format!("{count} claims about latencies are {words}")),
+        }
+    }
+    if let Some(latency) = evidence.latency.as_ref().filter(|latency| latency.rulings.is_empty()) {
+        match latency.counts() {
+            (0, _) => why.push("no latencies were measured".to_owned()),
+            (_, 0) => {}
+            (_, missing) => why.push(format!("latencies of {missing} series are missing")),
+        }
+    }
     let measured = evidence.measurements.as_ref().map(|measurements| measurements.counts());
     match measured {
         Some((_, 1)) => why.push("1 cell is missing".to_owned()),
@@ -92,7 +121,9 @@ fn why(evidence: &Evidence) -> Vec<String> {
         _ => {}
     }
     match measured {
-        None if counts.total() == 0 => why.push("nothing was verified".to_owned()),
+        None if counts.total() == 0 && !evidence.has_more_than_verdicts() => {
+            why.push("nothing was verified".to_owned())
+        }
         Some((0, _)) if counts.total() == 0 => why.push("nothing was measured".to_owned()),
         _ => {}
     }

@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use penstock_model::Verdict;
 
-use crate::{Evidence, StepOutcome, measurements, printable::one_line, sentence::sentence};
+use crate::{Evidence, StepOutcome, audit, measurements, printable::one_line, real_time, sentence::sentence};
 
 /// No summary has more lines.
 const MOST_LINES: usize = 25;
+/// So many lines are kept for what does not hold, and for notes.
+const LEAST_BAD: usize = 4;
 /// No more groups than this get a line of their own.
 const MOST_GROUPS: usize = 8;
 
@@ -39,6 +41,9 @@ pub fn summary(evidence: &Evidence) -> String {
     }
 
     lines.extend(measurements::terminal::lines(evidence));
+    lines.extend(real_time::terminal::lines(evidence));
+    lines.extend(audit::line(evidence));
+    lines.truncate(MOST_LINES - LEAST_BAD);
 
     let mut bad: Vec<String> = evidence
         .steps

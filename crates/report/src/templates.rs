@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 20] = [
+const TEMPLATES: [(&str, &str); 24] = [
     ("head.html", include_str!("../templates/head.html")),
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
@@ -18,6 +18,10 @@ const TEMPLATES: [(&str, &str); 20] = [
     ("measurements.html", include_str!("../templates/measurements.html")),
     ("measurements.css", include_str!("../templates/measurements.css")),
     ("rulings.html", include_str!("../templates/rulings.html")),
+    ("ruling_list.html", include_str!("../templates/ruling_list.html")),
+    ("real_time.html", include_str!("../templates/real_time.html")),
+    ("real_time.css", include_str!("../templates/real_time.css")),
+    ("audit.html", include_str!("../templates/audit.html")),
     ("heat.html", include_str!("../templates/heat.html")),
     ("charts.html", include_str!("../templates/charts.html")),
     ("latency.html", include_str!("../templates/latency.html")),

@@ -78,3 +78,26 @@ fn a_measured_run_as_json_reads_back() {
     check("measured.json", &evidence.json());
     assert_eq!(Evidence::from_json(&evidence.json()).unwrap(), evidence);
 }
+
+#[test]
+fn a_run_of_latencies_as_a_page() {
+    check("real-time.html", &html(&runs::real_time::real_time(true)));
+}
+
+#[test]
+fn a_run_of_latencies_as_markdown() {
+    check("real-time.md", &markdown(&runs::real_time::real_time(true)));
+}
+
+#[test]
+fn a_run_of_latencies_in_a_terminal() {
+    check("real-time.txt", &summary(&runs::real_time::real_time(false)));
+}
+
+#[test]
+fn a_run_of_latencies_as_json_reads_back() {
+    let evidence = runs::real_time::real_time(true);
+    assert_eq!(Evidence::from_json(&evidence.json()).unwrap(), evidence);
+    let latency = evidence.latency.unwrap();
+    assert_eq!(latency.counts(), (10, 1));
+}

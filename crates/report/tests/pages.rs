@@ -225,3 +225,51 @@ fn what_the_model_hides_is_told_and_lets_the_run_hold() {
     );
     assert!(page("hidden", &evidence).contains("out of sight, as the model has it"));
 }
+
+#[test]
+fn latencies_of_wake_ups_are_shown_with_what_keeps_them_from_holding() {
+    let evidence = runs::real_time::real_time(true);
+    let page = page("real-time", &evidence);
+    for must in [
+        "Emulated machine: look at the ratios only",
+        "1 claim about latencies is broken, 1 claim about latencies is not proven",
+        ">longer</text>",
+        "oslat is not in rt-2",
+        "tuned, again (A&#x2f;A)",
+        "it was not the same machine all the time",
+        "echo 0-1 &gt; /proc/irq/24/smp_affinity_list",
+        "Spike blocks a minute",
+    ] {
+        assert!(page.contains(must), "{must} is missing");
+    }
+    // What contradicts stands before what fails, before what could not be read.
+    let at = |rule: &str| page.find(&format!("<b>{rule}</b>")).unwrap_or_else(|| panic!("{rule}"));
+    assert!(at("fair-server") < at("smi-count"));
+    let after = Evidence {
+        audits: Some(penstock_report::Audits { before: None, after: Some(runs::real_time::audit(true)) }),
+        ..runs::small()
+    };
+    let page = html(&after);
+    let at = |rule: &str| page.find(&format!("<b>{rule}</b>")).unwrap();
+    assert!(at("irqs-on-isolated") < at("fair-server"));
+}
+
+#[test]
+fn one_wake_up_and_a_hundred_million_make_a_page() {
+    let tiny = runs::real_time::tiny();
+    let tiny = page("real-time-tiny", &tiny);
+    for must in ["withheld", "cyclictest was killed", "latencies of 1 series are missing", "1 blocks failed"]
+    {
+        assert!(tiny.contains(must), "{must} is missing");
+    }
+    let evidence = runs::real_time::huge();
+    let latency = evidence.latency.as_ref().unwrap();
+    assert!(latency.series.iter().all(|series| series.summary.as_ref().unwrap().n > 100_000_000));
+    let began = Instant::now();
+    let huge = page("real-time-huge", &evidence);
+    let took = began.elapsed();
+    assert!(huge.len() < 400_000, "{} bytes", huge.len());
+    assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 }), "{took:?}");
+    let empty = Evidence { latency: Some(Default::default()), ..runs::small() };
+    assert!(page("real-time-empty", &empty).contains("id=\"real-time\""));
+}

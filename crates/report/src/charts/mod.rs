@@ -8,6 +8,7 @@ pub(crate) mod histogram;
 pub(crate) mod line_chart;
 pub(crate) mod plot;
 pub(crate) mod scale;
+pub(crate) mod wake_ups;
 
 pub(crate) use heat_map::{HeatCell, HeatColumn, HeatMap, HeatRow, Warmth};
 pub(crate) use plot::{Key, Plot, Style};

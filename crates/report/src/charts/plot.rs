@@ -91,6 +91,15 @@ pub(crate) struct Plot {
     labels: Vec<Label>,
     /// Where something is missing; the text says why.
     unknown: Vec<Label>,
+    /// Stretches of the x axis that stand out, behind everything.
+    bands: Vec<Band>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Band {
+    x: String,
+    width: String,
+    height: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -171,6 +180,51 @@ impl Plot {
                 class: String::new(),
             })
             .collect();
+    }
+
+    /// A stretch of the x axis that stands out, in pixels.
+    pub(crate) fn band(&mut self, from: f64, to: f64) {
+        let (x, width) = (short(from), short((to - from).max(0.5)));
+        self.bands.push(Band { x, width, height: short(BOTTOM - TOP) });
+    }
+
+    /// A word below the x axis, in place of a number.
+    pub(crate) fn x_word(&mut self, at: f64, text: &str) {
+        self.x_ticks.push(Label {
+            x: short(at),
+            y: short(BOTTOM),
+            text: text.to_owned(),
+            class: String::new(),
+        });
+    }
+
+    /// Words at a point, whose end or beginning stands there, whichever is nearer to the middle. It goes up where it would
+    /// stand on another.
+    pub(crate) fn tag(
+        &mut self,
+        style: Style,
+        taken: &mut Vec<(f64, f64, f64)>,
+        x: f64,
+        y: f64,
+        text: String,
+    ) {
+        let wide = text.chars().count() as f64 * 7.2;
+        let right = x > LEFT + wide + 8.0;
+        let (from, to) = if right { (x - 6.0 - wide, x - 6.0) } else { (x + 8.0, x + 8.0 + wide) };
+        let mut y = (y - 6.0).max(TOP + 10.0);
+        let free = |y: f64, taken: &[(f64, f64, f64)]| {
+            taken.iter().all(|(a, b, at)| *b < from || *a > to || (y - at).abs() >= 14.0)
+        };
+        while !free(y, taken) && y > TOP + 10.0 {
+            y -= 7.0;
+        }
+        while !free(y, taken) && y < BOTTOM - 4.0 {
+            y += 7.0;
+        }
+        taken.push((from, to, y));
+        let class = format!("k{}{}", style.colour, if right { " end" } else { "" });
+        let x = if right { to } else { from };
+        self.labels.push(Label { x: short(x), y: short(y), text, class });
     }
 
     /// A line through marks, interrupted between its pieces.

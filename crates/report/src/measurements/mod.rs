@@ -8,9 +8,9 @@ mod latency;
 pub(crate) mod markdown;
 mod missing;
 mod penalties;
-mod rulings;
-mod shown;
-mod sizes;
+pub(crate) mod rulings;
+pub(crate) mod shown;
+pub(crate) mod sizes;
 pub(crate) mod terminal;
 mod when;
 

@@ -17,27 +17,28 @@ const MOST_CLAIMS: usize = 40;
 /// A line and what it came out as.
 #[derive(Serialize)]
 pub(crate) struct RulingView {
-    line: String,
-    class: &'static str,
-    symbol: &'static str,
-    word: String,
+    pub(crate) line: String,
+    pub(crate) class: &'static str,
+    pub(crate) symbol: &'static str,
+    pub(crate) word: String,
     /// What that means, in a sentence.
-    meaning: String,
-    open: bool,
-    claims: Vec<ClaimRow>,
-    left_out: usize,
+    pub(crate) meaning: String,
+    pub(crate) open: bool,
+    pub(crate) claims: Vec<ClaimRow>,
+    pub(crate) left_out: usize,
 }
 
+/// One thing that a line was held against.
 #[derive(Serialize)]
-struct ClaimRow {
-    cell: String,
-    against: String,
-    seen: String,
-    wanted: String,
-    class: &'static str,
-    symbol: &'static str,
-    word: String,
-    why: String,
+pub(crate) struct ClaimRow {
+    pub(crate) cell: String,
+    pub(crate) against: String,
+    pub(crate) seen: String,
+    pub(crate) wanted: String,
+    pub(crate) class: &'static str,
+    pub(crate) symbol: &'static str,
+    pub(crate) word: String,
+    pub(crate) why: String,
 }
 
 /// The symbol and the class of an outcome.

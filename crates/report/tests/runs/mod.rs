@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, reason = "each test uses the runs that it needs")]
 
 pub mod measured;
+pub mod real_time;
 
 use std::time::Duration;
 
