@@ -204,8 +204,11 @@ pub(crate) fn line(evidence: &Evidence) -> Option<String> {
     let one = |when: &str, audit: &Option<Audit>| {
         let score = &audit.as_ref()?.score;
         Some(format!(
-            "{when} {} % ({} conflicts, {} failed, {} unknown)",
-            score.percent, score.conflict, score.fail, score.unknown
+            "{when} {} % ({}, {} failed, {} unknown)",
+            score.percent,
+            shown::many(score.conflict, "conflict"),
+            score.fail,
+            score.unknown
         ))
     };
     let parts = [one("before", &audits.before), one("after", &audits.after)];

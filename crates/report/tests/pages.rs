@@ -237,7 +237,7 @@ fn latencies_of_wake_ups_are_shown_with_what_keeps_them_from_holding() {
         "oslat is not in rt-2",
         "tuned, again (A&#x2f;A)",
         "it was not the same machine all the time",
-        "echo 0-1 &gt; /proc/irq/24/smp_affinity_list",
+        "What is not as it should be",
         "Spike blocks a minute",
     ] {
         assert!(page.contains(must), "{must} is missing");

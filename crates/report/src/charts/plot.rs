@@ -93,6 +93,8 @@ pub(crate) struct Plot {
     unknown: Vec<Label>,
     /// Stretches of the x axis that stand out, behind everything.
     bands: Vec<Band>,
+    /// From words down to the point that they speak of, whose place is the text.
+    poles: Vec<Label>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -190,41 +192,29 @@ impl Plot {
 
     /// A word below the x axis, in place of a number.
     pub(crate) fn x_word(&mut self, at: f64, text: &str) {
-        self.x_ticks.push(Label {
-            x: short(at),
-            y: short(BOTTOM),
-            text: text.to_owned(),
-            class: String::new(),
-        });
+        let room = text.chars().count() as f64 * 3.7 + 16.0;
+        for tick in &mut self.x_ticks {
+            // A number that would stand on the word is left out.
+            if tick.x.parse::<f64>().is_ok_and(|x| (x - at).abs() < room) {
+                tick.text.clear();
+            }
+        }
+        let (x, y) = (short(at), short(BOTTOM));
+        self.x_ticks.push(Label { x, y, text: text.to_owned(), class: String::new() });
     }
 
-    /// Words at a point, whose end or beginning stands there, whichever is nearer to the middle. It goes up where it would
-    /// stand on another.
-    pub(crate) fn tag(
-        &mut self,
-        style: Style,
-        taken: &mut Vec<(f64, f64, f64)>,
-        x: f64,
-        y: f64,
-        text: String,
-    ) {
-        let wide = text.chars().count() as f64 * 7.2;
-        let right = x > LEFT + wide + 8.0;
-        let (from, to) = if right { (x - 6.0 - wide, x - 6.0) } else { (x + 8.0, x + 8.0 + wide) };
-        let mut y = (y - 6.0).max(TOP + 10.0);
-        let free = |y: f64, taken: &[(f64, f64, f64)]| {
-            taken.iter().all(|(a, b, at)| *b < from || *a > to || (y - at).abs() >= 14.0)
-        };
-        while !free(y, taken) && y > TOP + 10.0 {
-            y -= 7.0;
+    /// Words on poles that stand at points: the farther right, the lower, so that no words stand on another's pole.
+    pub(crate) fn flags(&mut self, mut flags: Vec<(f64, f64, Style, String)>) {
+        flags.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (place, (x, y, style, text)) in flags.into_iter().enumerate() {
+            let top = TOP + 12.0 + place as f64 * 15.0;
+            let wide = text.chars().count() as f64 * 7.0;
+            let left = x + wide > WIDTH;
+            let class = format!("flag k{}{}", style.colour, if left { " end" } else { "" });
+            self.poles.push(Label { x: short(x), y: short(top - 9.0), text: short(y), class: class.clone() });
+            let at = if left { x - 6.0 } else { x + 6.0 };
+            self.labels.push(Label { x: short(at), y: short(top), text, class });
         }
-        while !free(y, taken) && y < BOTTOM - 4.0 {
-            y += 7.0;
-        }
-        taken.push((from, to, y));
-        let class = format!("k{}{}", style.colour, if right { " end" } else { "" });
-        let x = if right { to } else { from };
-        self.labels.push(Label { x: short(x), y: short(y), text, class });
     }
 
     /// A line through marks, interrupted between its pieces.

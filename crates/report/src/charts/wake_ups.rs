@@ -93,7 +93,7 @@ pub(crate) fn histogram(id: String, label: String, end: u32, all: &[WakeUps]) ->
         plot.x_word(LONGER + 5.0, "longer");
     }
     plot.y_axis("wake-ups counted".to_owned(), &y, counted);
-    let mut taken = Vec::new();
+    let mut flags = Vec::new();
     for (one, (columns, longer)) in all.iter().zip(&columns) {
         let mut line = steps(columns, &x, &y, each);
         let title = format!("{}: the longest is {}", one.name, one.longest);
@@ -109,8 +109,9 @@ pub(crate) fn histogram(id: String, label: String, end: u32, all: &[WakeUps]) ->
             0 => format!("max {}", one.longest),
             longer => format!("{} longer, max {}", counted(*longer as f64), one.longest),
         };
-        plot.tag(one.style, &mut taken, at.0, at.1, text);
+        flags.push((at.0, at.1, one.style, text));
     }
+    plot.flags(flags);
     plot
 }
 
@@ -204,12 +205,12 @@ pub(crate) fn ccdf(id: String, label: String, all: &[WakeUps], time: impl Fn(f64
     plot
 }
 
-/// A fraction in words that its reader counts in: "1 in 1k" is one of a thousand.
+/// A fraction in words that its reader counts in: "1/1k" is one of a thousand.
 fn part(fraction: f64) -> String {
     match (1.0 / fraction).round() {
         1.0 => "all".to_owned(),
-        few if few <= 10.0 => format!("1 in {few:.0}"),
-        many => format!("1 in {}", counted(many)),
+        few if few <= 10.0 => format!("1/{few:.0}"),
+        many => format!("1/{}", counted(many)),
     }
 }
 
@@ -228,7 +229,7 @@ pub(crate) fn over_time(
     let most = moments().map(|moment| moment.max).fold(10.0, f64::max);
     let right = RIGHT;
     let unit = time_unit(end);
-    let x = Scale::from_zero(end / unit.0, LEFT, right);
+    let x = Scale::new(Spread::Linear, 0.0, end / unit.0, LEFT, right);
     let y = Scale::new(Spread::Decades, least / 1.3, most * 1.4, BOTTOM, TOP);
     let about = all.iter().map(|course| {
         let worst = course.moments.iter().max_by(|a, b| a.max.total_cmp(&b.max));

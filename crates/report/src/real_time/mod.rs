@@ -119,7 +119,8 @@ pub(crate) fn lead(latency: &Latency) -> String {
         shown::many(measured, "series").replace("seriess", "series"),
     );
     if missing > 0 {
-        text += &format!("; {missing} of {} series have none", measured + missing);
+        let have = if missing == 1 { "has" } else { "have" };
+        text += &format!("; {missing} of {} series {have} none", measured + missing);
     }
     let took =
         crate::seconds::text(std::time::Duration::try_from_secs_f64(latency.seconds).unwrap_or_default());

@@ -91,7 +91,7 @@ fn row(source: &Source<'_>, series: &Series, summary: &Summary) -> SeriesRow {
 
 /// A small share as what it is one of, rounded down, so that nothing is promised that was not proven.
 pub(super) fn one_in(share: f64) -> String {
-    let one_in = (1.0 / share).floor();
+    let one_in = (1.0 / share * (1.0 + 1e-9)).floor();
     if one_in.is_finite() { shown::count(one_in as u64) } else { "∞".to_owned() }
 }
 
