@@ -67,7 +67,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             return;
         }
         let Some(pin) = &guest.pin else {
-            if guest.exclusive {
+            // Of real time without `pin` there are words of its own.
+            if guest.exclusive && guest.realtime.is_none() {
                 subject.messages.push(
                     Diagnostic::error(
                         at(name, "exclusive"),
@@ -120,7 +121,11 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                     format!("{name} {how} {cpu} {shared}, which {is} {owner}'s alone"),
                 )
                 .with_related(at(owner, "pin"), "taken here")
-                .with_hint(format!("choose other CPUs, or take `exclusive` from {owner}")),
+                .with_hint(match model.guests[*owner].realtime.is_some() {
+                    true => "choose other CPUs: those of a guest that runs in real time are a partition"
+                        .to_owned(),
+                    false => format!("choose other CPUs, or take `exclusive` from {owner}"),
+                }),
             );
         }
     }

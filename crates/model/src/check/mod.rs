@@ -217,7 +217,7 @@ fn build_guest(
     let devices = device::build(document.devices, &path, messages);
     let pin = lists.expand(document.pin, &path.join("pin"), messages);
     let emulator = lists.expand(document.emulator, &path.join("emulator"), messages);
-    let realtime = realtime::build_guest(document.realtime, kind, lists, &path, messages);
+    let realtime = realtime::build_guest(document.realtime, document.exclusive, kind, lists, &path, messages);
     let vm = vm::build(
         vm::Written {
             boot: document.boot,

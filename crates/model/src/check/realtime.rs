@@ -1,10 +1,11 @@
 //! Real time: who is isolated, who keeps house, how guests are scheduled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Subject, cpus};
 use crate::{
-    CpuSet, Guest, GuestKind, GuestRealtime, Realtime, Scheduling, SchedulingPolicy,
+    CpuSet, Frequency, Guest, GuestKind, GuestName, GuestRealtime, Realtime, Scheduling, SchedulingPolicy,
+    decode::nearest,
     diagnostic::{Diagnostic, Path},
     document::{GuestRealtimeDocument, GuestRealtimeEntry, RealtimeDocument},
 };
@@ -19,17 +20,24 @@ const MOST_WAYS: u32 = 32;
 /// What the file says of one guest; `None` when it does not run in real time.
 pub(super) fn build_guest(
     entry: Option<GuestRealtimeEntry>,
+    exclusive: Option<bool>,
     kind: GuestKind,
     lists: &mut cpus::Lists,
     path: &Path,
     messages: &mut Vec<Diagnostic>,
 ) -> Option<GuestRealtime> {
+    let of_guest = path;
     let path = path.join("realtime");
     let document = match entry? {
         GuestRealtimeEntry::Spoiled | GuestRealtimeEntry::Set(false) => return None,
         GuestRealtimeEntry::Set(true) => GuestRealtimeDocument::default(),
         GuestRealtimeEntry::Settings(document) => document,
     };
+    if exclusive == Some(false) {
+        let text = "the CPUs of a guest that runs in real time are a partition, and nobody else's";
+        let wrong = Diagnostic::error(of_guest.join("exclusive"), text);
+        messages.push(wrong.with_hint("leave `exclusive` out, or `realtime`"));
+    }
     let interrupts = lists.expand(document.interrupts, &path.join("interrupts"), messages);
     check_latency(document.wake_latency, &path, messages);
     if let Some(ways) = document.cache.filter(|ways| !(1..=MOST_WAYS).contains(ways)) {
@@ -117,19 +125,161 @@ pub(super) fn build<'a>(
     })
 }
 
+/// Governors that Linux has (`drivers/cpufreq/`).
+const GOVERNORS: [&str; 6] =
+    ["performance", "schedutil", "ondemand", "conservative", "powersave", "userspace"];
+
 /// Who is isolated and who keeps house, against each other and against the guests.
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
+    let mut owners: HashMap<u32, &GuestName> = HashMap::new();
+    for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.realtime.is_some()) {
+        for cpu in guest.pin.iter().flat_map(|pin| &pin.0) {
+            owners.entry(*cpu).or_insert(name);
+        }
+    }
+    let isolated = model.realtime.iter().flat_map(|realtime| realtime.isolated.0.iter().copied());
+    let nobodys = CpuSet(isolated.filter(|cpu| !owners.contains_key(cpu)).collect());
+    let owner = |cpus: &CpuSet| cpus.0.iter().find_map(|cpu| owners.get(cpu).copied());
     for (name, guest) in &model.guests {
         if super::full(subject.messages) {
             return;
         }
-        if guest.realtime.is_some() && guest.pin.is_none() {
-            let text = format!("{name} runs in real time and has no `pin`: which CPUs are to be its alone?");
-            let wrong = Diagnostic::error(Path::of(["guests", name.as_str(), "realtime"]), text).at_key();
-            subject.messages.push(
-                wrong.with_hint("give it CPUs with `pin`, as many as it has threads that must not wait"),
-            );
+        if let Some(realtime) = &guest.realtime {
+            let path = Path::of(["guests", name.as_str(), "realtime"]);
+            subject.messages.extend(governor(realtime.frequency.as_ref(), &path));
+            subject.messages.extend(unpinned(name, guest, &path));
+            subject.messages.extend(swapped(name, guest, &path));
         }
+        subject.messages.extend(intrudes(name, guest, &nobodys));
+        subject.messages.extend(interrupted(name, guest, &owners));
     }
+    let Some(realtime) = &model.realtime else { return };
+    let path = Path::of(["realtime"]);
+    subject.messages.extend(governor(realtime.frequency.as_ref(), &path));
+    if let Some(both) = shared(realtime.housekeeping.as_ref(), &realtime.isolated) {
+        let at = match owner(&both) {
+            Some(owner) => Path::of(["guests", owner.as_str(), "pin"]),
+            None => path.join("isolated"),
+        };
+        let text = format!("{} would keep house and {} isolated", cpus_named(&both), are(&both));
+        subject.messages.push(
+            Diagnostic::error(path.join("housekeeping"), text)
+                .with_related(at, "isolated here")
+                .with_hint("leave `housekeeping` out: it is then every CPU that is not isolated"),
+        );
+    }
+    if realtime.isolated.0.is_empty() {
+        let text = "this is for isolated CPUs, and there are none";
+        let wrong = Diagnostic::warning(path, text).at_key();
+        subject
+            .messages
+            .push(wrong.with_hint("name them with `isolated`, or give guests `realtime` and `pin`"));
+    } else if realtime.isolated.0.contains(&0) {
+        let at = match owner(&CpuSet([0].into())) {
+            Some(owner) => Path::of(["guests", owner.as_str(), "pin"]),
+            None => path.join("isolated"),
+        };
+        let text = "CPU 0 is to be isolated, and the kernel does work there that it does nowhere else";
+        let wrong = Diagnostic::warning(at, text);
+        subject.messages.push(wrong.with_hint("isolate another, and leave CPU 0 to housekeeping"));
+    }
+}
+
+/// A governor that Linux does not have.
+fn governor(frequency: Option<&Frequency>, path: &Path) -> Option<Diagnostic> {
+    let Some(Frequency::Governor(name)) = frequency else { return None };
+    if GOVERNORS.contains(&name.as_str()) {
+        return None;
+    }
+    let hint = match nearest(name, GOVERNORS.into_iter()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("write one of {}, or a frequency like 2.4GHz", GOVERNORS.join(", ")),
+    };
+    let text = format!("Linux has no governor `{name}`");
+    Some(Diagnostic::error(path.join("frequency"), text).with_hint(hint))
+}
+
+fn unpinned(name: &GuestName, guest: &Guest, path: &Path) -> Option<Diagnostic> {
+    if guest.pin.is_some() {
+        return None;
+    }
+    let text = format!("{name} runs in real time and has no `pin`: which CPUs are to be its alone?");
+    let wrong = Diagnostic::error(path.clone(), text).at_key();
+    Some(wrong.with_hint("give it CPUs with `pin`: for a VM one for each virtual CPU"))
+}
+
+/// A page that has to be read from the swap first takes milliseconds. What a function reaches by DMA stays in RAM anyway.
+fn swapped(name: &GuestName, guest: &Guest, path: &Path) -> Option<Diagnostic> {
+    let locked = guest.vm.locked_memory || guest.vm.huge_pages.is_some() || !guest.functions.is_empty();
+    if guest.kind == GuestKind::Container || locked {
+        return None;
+    }
+    let text = format!("the memory of {name} may be swapped out, and it would wait for it");
+    Some(Diagnostic::warning(path.clone(), text).at_key().with_hint("write `locked_memory: on`"))
+}
+
+/// A guest on CPUs that are isolated and no guest's.
+fn intrudes(name: &GuestName, guest: &Guest, nobodys: &CpuSet) -> Option<Diagnostic> {
+    let uses = [("pin", &guest.pin), ("emulator", &guest.vm.emulator)];
+    let (key, both) = uses
+        .into_iter()
+        .filter(|(key, _)| *key != "pin" || guest.realtime.is_none())
+        .find_map(|(key, set)| Some((key, shared(set.as_ref(), nobodys)?)))?;
+    let text = match key {
+        "pin" => format!("{name} is pinned to {}, which {} isolated", cpus_named(&both), are(&both)),
+        _ => format!(
+            "QEMU's own threads of {name} are to run on {}, which {} isolated",
+            cpus_named(&both),
+            are(&both)
+        ),
+    };
+    Some(
+        Diagnostic::error(Path::of(["guests", name.as_str(), key]), text)
+            .with_related(Path::of(["realtime", "isolated"]), "isolated here")
+            .with_hint(match key {
+                "pin" => "give it `realtime` too, or other CPUs",
+                _ => "give it CPUs of housekeeping, or leave it out",
+            }),
+    )
+}
+
+/// Interrupts of one guest on the CPUs of another, or on its own.
+fn interrupted(name: &GuestName, guest: &Guest, owners: &HashMap<u32, &GuestName>) -> Option<Diagnostic> {
+    let interrupts = guest.realtime.as_ref()?.interrupts.as_ref()?;
+    let path = Path::of(["guests", name.as_str(), "realtime", "interrupts"]);
+    let owner = |cpu: &u32| owners.get(cpu).copied().filter(|owner| *owner != name);
+    if let Some(other) = interrupts.0.iter().find_map(owner) {
+        let both = CpuSet(interrupts.0.iter().copied().filter(|cpu| owner(cpu) == Some(other)).collect());
+        let text = format!(
+            "the interrupts of {name} would go to {}, which {} {other}'s alone",
+            cpus_named(&both),
+            are(&both)
+        );
+        return Some(
+            Diagnostic::error(path, text)
+                .with_related(Path::of(["guests", other.as_str(), "pin"]), "taken here")
+                .with_hint("give them a CPU of housekeeping, or leave `interrupts` out"),
+        );
+    }
+    let own = shared(guest.pin.as_ref(), interrupts)?;
+    let text = format!("the interrupts of {name}'s functions would interrupt it on {}", cpus_named(&own));
+    Some(
+        Diagnostic::warning(path, text)
+            .with_hint("leave `interrupts` out: the CPUs of housekeeping then handle them"),
+    )
+}
+
+/// The CPUs that are in both, if any are.
+fn shared(one: Option<&CpuSet>, other: &CpuSet) -> Option<CpuSet> {
+    let both = CpuSet(one?.0.intersection(&other.0).copied().collect());
+    (!both.0.is_empty()).then_some(both)
+}
+
+fn cpus_named(cpus: &CpuSet) -> String {
+    if cpus.0.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") }
+}
+
+fn are(cpus: &CpuSet) -> &'static str {
+    if cpus.0.len() == 1 { "is" } else { "are" }
 }

@@ -107,7 +107,7 @@ pub(crate) struct GuestRealtimeDocument {
     #[schemars(with = "Option<CpuSet>")]
     pub interrupts: Option<CpuList>,
     /// Ways of the last-level cache that are its alone (resctrl). Default: none.
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = 32))]
     pub cache: Option<u32>,
     /// The most of the memory's bandwidth that it may use, like `40%` (resctrl). Default: no limit.
     pub memory_bandwidth: Option<Percent>,
