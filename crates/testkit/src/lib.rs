@@ -13,3 +13,4 @@ pub mod namespace;
 pub mod needs;
 pub mod sysfs;
 pub mod trials;
+pub mod tuned;

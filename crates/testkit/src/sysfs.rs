@@ -7,6 +7,7 @@
 //! driver -> ../../../bus/pci/drivers/ixgbe    a symbolic link, relative and within the tree
 //! config : 4096 @0 8680ad15 @100 10000100     4096 bytes, zero but for these, all in hexadecimal but the length
 //! net/                                        an empty directory
+//! cpu{0-3,8}/online = 1                       the same for each number of the list
 //! /usr/share/misc/pci.ids <<END               a file with the lines up to END; this path is absolute
 //! 8086  Intel Corporation
 //! END
@@ -19,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use penstock_model::CpuSet;
 use tempfile::TempDir;
 
 /// No recorded file is larger.
@@ -41,6 +43,7 @@ impl fmt::Display for PlantError {
 
 impl std::error::Error for PlantError {}
 
+#[derive(Clone)]
 enum Entry {
     File(Vec<u8>),
     Link(String),
@@ -84,7 +87,19 @@ pub fn fixtures() -> PathBuf {
 
 /// Writes the tree that `text` records into the empty directory `directory`, and never outside it.
 pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
-    let entries = parse(text)?;
+    write(&parse(text)?, directory)
+}
+
+/// As [`plant`], with what `changes` record in place of, and beside, what `text` has.
+pub fn plant_changed(text: &str, changes: &[&str], directory: &Path) -> Result<(), PlantError> {
+    let mut entries = parse(text)?;
+    for changes in changes {
+        entries.extend(parse(changes)?);
+    }
+    write(&entries, directory)
+}
+
+fn write(entries: &BTreeMap<String, Entry>, directory: &Path) -> Result<(), PlantError> {
     let put = |path: &String, entry: &Entry| -> io::Result<()> {
         let path = directory.join(path);
         let parent = path.parent().unwrap_or(directory);
@@ -95,7 +110,7 @@ pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
             Entry::Directory => fs::create_dir_all(path),
         }
     };
-    for (path, entry) in &entries {
+    for (path, entry) in entries {
         put(path, entry).map_err(|error| PlantError { line: 0, why: format!("{path}: {error}") })?;
     }
     Ok(())
@@ -136,12 +151,14 @@ fn parse(text: &str) -> Result<BTreeMap<String, Entry>, PlantError> {
             return Err(fail(format!("{line:?} is neither a file, a link nor a directory")));
         };
         let path = absolute(&directory, name).map_err(fail)?;
-        if let Entry::Link(target) = &entry {
-            within(&path, target).map_err(fail)?;
-            links.insert(path.clone());
-        }
-        if entries.insert(path.clone(), entry).is_some() {
-            return Err(fail(format!("/{path} is there twice")));
+        for path in expanded(&path).map_err(fail)? {
+            if let Entry::Link(target) = &entry {
+                within(&path, target).map_err(fail)?;
+                links.insert(path.clone());
+            }
+            if entries.insert(path.clone(), entry.clone()).is_some() {
+                return Err(fail(format!("/{path} is there twice")));
+            }
         }
     }
     // What lies below a link would be written wherever that leads.
@@ -166,6 +183,18 @@ fn absolute(directory: &str, name: &str) -> Result<String, String> {
         .split('/')
         .any(|part| matches!(part, "" | "." | "..") || part.contains('\0') || part.len() > 255);
     if odd { Err(format!("{path:?} is no path of a tree")) } else { Ok(path) }
+}
+
+/// The path for each number of the list in braces; the path itself when there is none.
+fn expanded(path: &str) -> Result<Vec<String>, String> {
+    let Some((before, rest)) = path.split_once('{') else { return Ok(vec![path.to_owned()]) };
+    let odd = || format!("{path:?} has braces without a list of numbers");
+    let (list, after) = rest.split_once('}').ok_or_else(odd)?;
+    let numbers: CpuSet = list.parse().map_err(|_| odd())?;
+    if numbers.0.is_empty() || after.contains('{') {
+        return Err(odd());
+    }
+    Ok(numbers.0.iter().map(|number| format!("{before}{number}{after}")).collect())
 }
 
 /// Refuses a link that leads out of the tree.
@@ -254,6 +283,20 @@ mod tests {
         assert_eq!(read("a/b/l"), b"one = 1\n");
         assert_eq!(read("a/b/g"), [0, 0x0a, 0xff, 0, 0x70, 0]);
         assert!(directory.path().join("a/b/h/i").is_dir());
+    }
+
+    #[test]
+    fn a_list_in_braces_stands_for_each_number_and_changes_come_over_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "[/a]\ncpu{0-1,3}/x = 1\n";
+        plant_changed(text, &["/a/cpu3/x = 2", "/a/cpu4/x = 3"], directory.path()).unwrap();
+        let read = |cpu: u32| fs::read_to_string(directory.path().join(format!("a/cpu{cpu}/x"))).ok();
+        let all: Vec<_> = (0..5).map(read).collect();
+        let wanted = [Some("1\n"), Some("1\n"), None, Some("2\n"), Some("3\n")];
+        assert_eq!(all, wanted.map(|text| text.map(str::to_owned)));
+        for odd in ["/a{0 = 1", "/a{} = 1", "/a{x}b = 1", "/a{0}{1} = 1", "/a{0}/b = 1\n/a0/b = 2"] {
+            assert!(plant(odd, directory.path()).is_err(), "{odd:?}");
+        }
     }
 
     #[test]
