@@ -212,8 +212,23 @@ impl<'a> Machine<'a> {
             .numa_node
     }
 
+    /// Whether a program runs.
+    pub(crate) fn runs(&self, program: &str) -> Result<bool, Silent> {
+        self.sees_processes()?;
+        Ok(self.tuning.programs.contains(program))
+    }
+
+    /// What runs is not known where processes are hidden from who looked.
+    pub(crate) fn sees_processes(&self) -> Result<(), Silent> {
+        if self.tuning.processes_hidden {
+            return unknown("processes of others are hidden from who looked (hidepid): look as root");
+        }
+        Ok(())
+    }
+
     /// VMs whose virtual CPUs are to wake in time.
     pub(crate) fn realtime_vms(&self) -> Result<Vec<&RunningVm<'a>>, Silent> {
+        self.sees_processes()?;
         let vms: Vec<_> = self.vms.iter().filter(|vm| vm.realtime).collect();
         if vms.is_empty() {
             left_out("no VM runs whose virtual CPUs have CPUs of their own")

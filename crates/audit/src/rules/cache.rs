@@ -1,8 +1,9 @@
 //! Shared caches and memory bandwidth (`Documentation/filesystems/resctrl.rst`).
 
 use penstock_model::{
+    CpuSet,
     audit::{Currency, Layer},
-    inventory::tuning::Resctrl,
+    inventory::tuning::{Resctrl, ResctrlGroup},
 };
 
 use crate::{
@@ -122,6 +123,30 @@ fn is_cache(resource: &str) -> bool {
     resource.starts_with('L')
 }
 
+/// Whether a group's share of this domain is used: of a cache that none of its CPUs is behind it has whatever it was made with.
+/// A group without CPUs has tasks, which run anywhere.
+fn uses(machine: &Machine<'_>, resource: &str, group: &ResctrlGroup, domain: u32) -> bool {
+    let level = resource.as_bytes().get(1).map(|digit| u32::from(digit.wrapping_sub(b'0')));
+    let mut caches: Vec<&CpuSet> = machine
+        .inventory
+        .cpus
+        .caches
+        .iter()
+        .filter(|cache| Some(cache.level) == level)
+        .map(|cache| &cache.cpus)
+        .collect();
+    caches.sort_by_key(|cpus| cpus.0.first());
+    caches.dedup();
+    // The inventory does not keep the caches' ids, which count up with their sockets.
+    let domains: Vec<u32> =
+        group.schemata.get(resource).into_iter().flatten().map(|(domain, _)| *domain).collect();
+    if group.cpus.0.is_empty() || domains.len() != caches.len() {
+        return true;
+    }
+    let position = domains.iter().position(|other| *other == domain);
+    position.is_none_or(|position| !both(caches[position], &group.cpus).0.is_empty())
+}
+
 fn with_devices(machine: &Machine<'_>) -> Said {
     let resctrl = mounted(machine)?;
     let wanted = "no way that devices write to";
@@ -131,7 +156,7 @@ fn with_devices(machine: &Machine<'_>) -> Said {
             let devices = resctrl.shareable.get(resource).copied().unwrap_or(0);
             let shared: Vec<String> = domains
                 .iter()
-                .filter(|(_, mask)| *mask & devices != 0)
+                .filter(|(domain, mask)| *mask & devices != 0 && uses(machine, resource, group, **domain))
                 .map(|(domain, mask)| format!("{resource}:{domain}={mask:x}"))
                 .collect();
             if !shared.is_empty() {
@@ -162,7 +187,9 @@ fn overlap(machine: &Machine<'_>) -> Said {
                         .and_then(|domains| domains.get(domain))
                         .copied()
                         .unwrap_or(0);
-                    if mask & theirs != 0 {
+                    let used =
+                        [group, others].into_iter().all(|group| uses(machine, resource, group, *domain));
+                    if mask & theirs != 0 && used {
                         shared.push(format!("{resource}:{domain}={:x}", mask & theirs));
                     }
                 }

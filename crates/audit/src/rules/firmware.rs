@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "firmware-updates",
         layer: Layer::Firmware,
-        what: "programs that ask firmware things now and then (fwupd)",
+        what: "programs that ask firmware things now and then (fwupd, fwupd-refresh.timer)",
         why: "reading firmware's tables triggers system management interrupts; its timer runs while guests do",
         price: Some((
             Currency::Security,
@@ -88,18 +88,15 @@ fn smi(machine: &Machine<'_>) -> Said {
 
 fn fwupd(machine: &Machine<'_>) -> Said {
     let wanted = "not beside guests in real time";
-    if machine.tuning.programs.contains("fwupd") {
-        return Finding::fail(
-            "fwupd runs",
-            wanted,
-            "systemctl disable --now fwupd-refresh.timer fwupd.service; run it in maintenance hours",
-        )
-        .into();
+    let timer = machine.tuning.programs.contains("fwupd-refresh.timer");
+    let runs = machine.runs("fwupd");
+    if timer || runs.as_ref().is_ok_and(|runs| *runs) {
+        let read = if timer { "fwupd-refresh.timer is on" } else { "fwupd runs" };
+        let how = "systemctl disable --now fwupd-refresh.timer fwupd.service; run it in maintenance hours";
+        return Finding::fail(read, wanted, how).into();
     }
-    if machine.tuning.programs.is_empty() && machine.tuning.knobs.is_empty() {
-        return unknown("which programs run could not be seen");
-    }
-    Finding::pass("fwupd does not run now", wanted).into()
+    runs?;
+    Finding::pass("fwupd does not run, nor its timer", wanted).into()
 }
 
 fn turbo(machine: &Machine<'_>) -> Said {

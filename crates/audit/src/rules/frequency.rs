@@ -259,6 +259,7 @@ fn pstate_off(machine: &Machine<'_>) -> Said {
 const RETUNERS: [&str; 6] = ["tuned", "thermald", "power-profiles-daemon", "tlp", "auto-cpufreq", "cpupower"];
 
 fn programs(machine: &Machine<'_>) -> Said {
+    machine.sees_processes()?;
     let running: Vec<&str> =
         RETUNERS.into_iter().filter(|name| machine.tuning.programs.contains(*name)).collect();
     if running.is_empty() {
@@ -268,7 +269,7 @@ fn programs(machine: &Machine<'_>) -> Said {
 }
 
 fn power_daemon(machine: &Machine<'_>) -> Said {
-    if !machine.tuning.programs.contains("power-profiles-daemon") {
+    if !machine.runs("power-profiles-daemon")? {
         return left_out("power-profiles-daemon does not run");
     }
     let governors = governor_of(machine, machine.kept()?)?;

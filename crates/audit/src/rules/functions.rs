@@ -108,12 +108,13 @@ fn remapping(machine: &Machine<'_>) -> Said {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
+    // `DMAR-MSI` is the IOMMU's own.
     let chips: BTreeSet<&str> = machine
         .tuning
         .irqs
         .values()
         .map(|irq| irq.chip.as_str())
-        .filter(|chip| chip.contains("MSI"))
+        .filter(|chip| chip.contains("PCI-MSI"))
         .collect();
     if chips.is_empty() {
         return unknown("no message-signalled interrupt was seen");

@@ -351,7 +351,7 @@ fn managed_only(machine: &Machine<'_>) -> Said {
 
 fn irqbalance(machine: &Machine<'_>) -> Said {
     let kept = machine.kept()?;
-    if !machine.tuning.programs.contains("irqbalance") {
+    if !machine.runs("irqbalance")? {
         return left_out("irqbalance does not run");
     }
     let tickless =

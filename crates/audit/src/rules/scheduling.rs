@@ -180,6 +180,7 @@ fn fifo_vcpus(machine: &Machine<'_>) -> Said {
     let mut found = Vec::new();
     let mut seen = false;
     let number = runtime(machine)?;
+    machine.sees_processes()?;
     for vm in &machine.vms {
         let cpus = vm.vcpus.iter().filter(|thread| is_realtime(thread));
         let cpus = cpus.fold(CpuSet::default(), |all, thread| either(&all, &thread.cpus));
@@ -202,7 +203,7 @@ fn guard(machine: &Machine<'_>) -> Said {
     if runtime(machine)? != -1 {
         return left_out("throttling is on");
     }
-    let read = if machine.tuning.programs.contains("stalld") { "stalld runs" } else { "nothing does" };
+    let read = if machine.runs("stalld")? { "stalld runs" } else { "nothing does" };
     Finding::recorded(read, "stalld, or threads that are known to sleep").into()
 }
 
