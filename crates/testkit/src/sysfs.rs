@@ -90,13 +90,60 @@ pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
     write(&parse(text)?, directory)
 }
 
-/// As [`plant`], with what `changes` record in place of, and beside, what `text` has.
-pub fn plant_changed(text: &str, changes: &[&str], directory: &Path) -> Result<(), PlantError> {
-    let mut entries = parse(text)?;
-    for changes in changes {
-        entries.extend(parse(changes)?);
+/// A planted tree of which some files are changed for a while: to plant it anew for each change takes too long.
+pub struct Changing {
+    entries: BTreeMap<String, Entry>,
+    directory: TempDir,
+}
+
+impl Changing {
+    /// Plants the tree that `text` records.
+    pub fn new(text: &str) -> Result<Changing, PlantError> {
+        let directory =
+            tempfile::tempdir().map_err(|error| PlantError { line: 0, why: error.to_string() })?;
+        let entries = parse(text)?;
+        write(&entries, directory.path())?;
+        Ok(Changing { entries, directory })
     }
-    write(&entries, directory)
+
+    /// The tree.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What `use_it` makes of the tree while what `changes` record is in place of, and beside, what it has. A line
+    /// `- /sys/kernel/iommu_groups` takes away all that is below.
+    pub fn with<T>(&self, changes: &[&str], use_it: impl FnOnce(&Path) -> T) -> Result<T, PlantError> {
+        let mut changed = BTreeMap::new();
+        for changes in changes {
+            for gone in changes.lines().filter_map(|line| line.strip_prefix("- /")) {
+                self.remove(gone, |path| fs::remove_dir_all(path))?;
+            }
+            let kept: Vec<&str> = changes.lines().filter(|line| !line.starts_with("- /")).collect();
+            changed.extend(parse(&kept.join("\n"))?);
+        }
+        for path in changed.keys() {
+            self.remove(path, |path| fs::remove_file(path))?;
+        }
+        write(&changed, self.path())?;
+        let made = use_it(self.path());
+        for path in changed.keys() {
+            self.remove(path, |path| fs::remove_file(path))?;
+        }
+        let lacking = |(path, _): &(&String, &Entry)| self.path().join(path).symlink_metadata().is_err();
+        let lacking = self.entries.iter().filter(lacking).map(|(path, entry)| (path.clone(), entry.clone()));
+        write(&lacking.collect(), self.path())?;
+        Ok(made)
+    }
+
+    fn remove(&self, path: &str, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PlantError> {
+        match how(self.path().join(path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(PlantError { line: 0, why: format!("{path}: {error}") })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 fn write(entries: &BTreeMap<String, Entry>, directory: &Path) -> Result<(), PlantError> {
@@ -286,16 +333,17 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_braces_stands_for_each_number_and_changes_come_over_what_is_there() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = "[/a]\ncpu{0-1,3}/x = 1\n";
-        plant_changed(text, &["/a/cpu3/x = 2", "/a/cpu4/x = 3"], directory.path()).unwrap();
-        let read = |cpu: u32| fs::read_to_string(directory.path().join(format!("a/cpu{cpu}/x"))).ok();
-        let all: Vec<_> = (0..5).map(read).collect();
-        let wanted = [Some("1\n"), Some("1\n"), None, Some("2\n"), Some("3\n")];
-        assert_eq!(all, wanted.map(|text| text.map(str::to_owned)));
+    fn a_list_in_braces_stands_for_each_number_and_changes_are_taken_back() {
+        let tree = Changing::new("[/a]\ncpu{0-1,3}/x = 1\n").unwrap();
+        let read = |path: &Path| {
+            let read = |cpu: u32| fs::read_to_string(path.join(format!("a/cpu{cpu}/x"))).ok();
+            (0..5).map(read).map(|text| text.unwrap_or_default()).collect::<Vec<_>>()
+        };
+        let changed = tree.with(&["/a/cpu3/x = 2", "- /a/cpu1\n/a/cpu4/x = 3"], read).unwrap();
+        assert_eq!(changed, ["1\n", "", "", "2\n", "3\n"]);
+        assert_eq!(read(tree.path()), ["1\n", "1\n", "", "1\n", ""]);
         for odd in ["/a{0 = 1", "/a{} = 1", "/a{x}b = 1", "/a{0}{1} = 1", "/a{0}/b = 1\n/a0/b = 2"] {
-            assert!(plant(odd, directory.path()).is_err(), "{odd:?}");
+            assert!(Changing::new(odd).is_err(), "{odd:?}");
         }
     }
 

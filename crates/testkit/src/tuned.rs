@@ -8,16 +8,15 @@
 //! default_smp_affinity = ffff
 //! ```
 //!
-//! What is below a heading takes the place of what the machine has there. A `@` before the `|` has the fault be one of those
+//! What is below a heading takes the place of what the machine has there; `- /sys/x` takes away all that is below it. A `@` before the `|` has the fault be one of those
 //! that the mis-tuned machine has all at once.
 
 use std::{fs, path::Path};
 
 use penstock_host::{Root, scan};
 use penstock_model::{Inventory, inventory::tuning::Watched};
-use tempfile::TempDir;
 
-use crate::sysfs;
+use crate::sysfs::{self, Changing};
 
 /// A fault that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,17 +59,29 @@ pub fn faults() -> Vec<Fault> {
     faults
 }
 
-/// The well-tuned machine with these faults, in a directory of its own that is gone when dropped.
-///
-/// # Panics
-///
-/// When it cannot be planted.
-pub fn machine<'a>(faults: impl IntoIterator<Item = &'a Fault>) -> TempDir {
-    let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let changes: Vec<&str> = faults.into_iter().map(|fault| fault.changes.as_str()).collect();
-    sysfs::plant_changed(&text("well-tuned.tree"), &changes, directory.path())
-        .unwrap_or_else(|error| panic!("{error} in {changes:?}"));
-    directory
+/// The well-tuned machine.
+pub struct Machine(Changing);
+
+impl Machine {
+    /// Plants it in a directory of its own, gone when dropped.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be planted.
+    #[expect(clippy::new_without_default, reason = "it writes files")]
+    pub fn new() -> Machine {
+        Machine(Changing::new(&text("well-tuned.tree")).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// What `use_it` makes of the machine's tree while it has these faults.
+    ///
+    /// # Panics
+    ///
+    /// When they cannot be planted, or taken back.
+    pub fn with<T>(&self, faults: &[&Fault], use_it: impl FnOnce(&Path) -> T) -> T {
+        let changes: Vec<&str> = faults.iter().map(|fault| fault.changes.as_str()).collect();
+        self.0.with(&changes, use_it).unwrap_or_else(|error| panic!("{error} in {changes:?}"))
+    }
 }
 
 /// The inventory of a planted machine, with its tuning, and with what went on while it was recorded.
