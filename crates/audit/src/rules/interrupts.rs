@@ -243,7 +243,7 @@ fn delivered<'a>(
     machine: &Machine<'a>,
     cpus: &CpuSet,
     which: fn(&Irq) -> bool,
-) -> Result<(Vec<(u32, &'a Irq, CpuSet)>, usize), Silent> {
+) -> Result<(Found<'a>, usize), Silent> {
     let (mut found, mut dark) = (Vec::new(), 0);
     for (number, irq) in irqs(machine)? {
         if irq.users.is_empty() || !which(irq) {
