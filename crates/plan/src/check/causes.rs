@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use penstock_model::{Bdf, GuestName, Model};
+use penstock_model::{Bdf, GuestName, Model, inventory::tuning::Knob};
 
 use super::{machine::Machine, rules::VFIO};
 use crate::{Action, Step};
@@ -24,6 +24,14 @@ enum Aspect {
     Running(GuestName),
     Ready(GuestName),
     Linked(Bdf, Option<GuestName>),
+    /// Interrupts and workqueues keep off isolated CPUs.
+    Quiet,
+    /// Idle states and frequency of a CPU.
+    Cpu(u32),
+    /// The guest's CPUs are its alone, or no longer.
+    Isolated(GuestName),
+    /// The ways of resctrl's groups.
+    Shares,
 }
 
 pub struct Causes {
@@ -102,8 +110,31 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::ResumeGuest { guest } | Action::SuspendGuest { guest } => one(Aspect::Running(guest.clone())),
         Action::AwaitGuest { guest, .. } => one(Aspect::Ready(guest.clone())),
         Action::AwaitLink { pf, .. } => one(Aspect::Linked(*pf, step.guest.clone())),
+        Action::Tune { knob, .. } => match knob {
+            Knob::DefaultIrqAffinity | Knob::Workqueues | Knob::WritebackWorkqueue | Knob::IrqAffinity(_) => {
+                vec![(Aspect::Quiet, true)]
+            }
+            Knob::ResumeLatency(cpu)
+            | Knob::Governor(cpu)
+            | Knob::MinFrequency(cpu)
+            | Knob::MaxFrequency(cpu) => vec![(Aspect::Cpu(*cpu), true)],
+            _ => Vec::new(),
+        },
+        Action::IsolateGuest { guest, .. } => one(Aspect::Isolated(guest.clone())),
+        Action::MakeResctrlGroup { .. } | Action::RemoveResctrlGroup { .. } | Action::SetSchemata { .. } => {
+            one(Aspect::Shares)
+        }
         _ => Vec::new(),
     }
+}
+
+/// What the machine does for a guest that runs in real time, before it starts.
+fn for_real_time(model: &Model, guest: &GuestName) -> Vec<Aspect> {
+    let Some(guest) = model.guests.get(guest).filter(|guest| guest.realtime.is_some()) else {
+        return Vec::new();
+    };
+    let cpus = guest.pin.iter().flat_map(|pin| pin.0.iter().copied().map(Aspect::Cpu));
+    [Aspect::Quiet, Aspect::Shares].into_iter().chain(cpus).collect()
 }
 
 fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
@@ -145,6 +176,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
                 ]);
             }
             all.extend(after(model, guest));
+            all.extend(for_real_time(model, guest));
             all
         }
         Action::CreateGuest { guest } => {
@@ -155,8 +187,9 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             all
         }
         Action::ResumeGuest { guest } => {
-            let mut all = vec![Aspect::There(guest.clone())];
+            let mut all = vec![Aspect::There(guest.clone()), Aspect::Isolated(guest.clone())];
             all.extend(after(model, guest));
+            all.extend(for_real_time(model, guest));
             for pf in machine.functions(guest).iter().filter_map(|function| pf_of(*function)) {
                 all.push(match machine.user(pf) {
                     Some(holder) => Aspect::Ready(holder.clone()),
@@ -167,6 +200,14 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         }
         Action::AwaitGuest { guest, .. } => vec![Aspect::Running(guest.clone())],
         Action::AwaitLink { pf, .. } => vec![Aspect::Link(*pf)],
+        Action::MakePartition { .. } => vec![Aspect::Quiet],
+        Action::IsolateGuest { guest, on: true, .. } => vec![Aspect::There(guest.clone()), Aspect::Quiet],
+        Action::ScheduleGuest { guest, .. } => {
+            vec![Aspect::There(guest.clone()), Aspect::Isolated(guest.clone())]
+        }
+        Action::MakeResctrlGroup { .. } | Action::RemoveResctrlGroup { .. } | Action::SetSchemata { .. } => {
+            vec![Aspect::Shares]
+        }
         _ => Vec::new(),
     }
 }

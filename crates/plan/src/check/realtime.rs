@@ -11,7 +11,7 @@ use penstock_model::{
 };
 
 use super::machine::Machine;
-use crate::{Action, Fact};
+use crate::{Action, Fact, Plan};
 
 /// Does what it can of `action`.
 pub fn act(inventory: &mut Inventory, action: &Action) {
@@ -326,4 +326,91 @@ fn masks(machine: &Machine, group: &str, schemata: &BTreeMap<String, BTreeMap<u3
         }
     }
     wrong
+}
+
+/// What is not as the model says at the end.
+pub fn judge(model: &Model, plan: &Plan, machine: &Machine) -> Vec<String> {
+    let Some(realtime) = &model.realtime else {
+        let touching = plan.steps.iter().filter(|step| is_of_it(&step.action));
+        return touching.map(|step| format!("the model says nothing of \"{}\"", step.action)).collect();
+    };
+    let Some(tuning) = &machine.inventory.tuning else { return Vec::new() };
+    let isolated = &realtime.isolated.0;
+    let mut wrong = Vec::new();
+    let masks = [Knob::DefaultIrqAffinity, Knob::Workqueues, Knob::WritebackWorkqueue];
+    let irqs = tuning.irqs.iter().filter(|(_, irq)| {
+        let elsewhere = ["nvme", "virtio", "timer"];
+        let by_kernel = irq.users.iter().any(|user| elsewhere.iter().any(|start| user.starts_with(start)));
+        !irq.users.is_empty() && !by_kernel
+    });
+    for knob in masks.into_iter().chain(irqs.map(|(number, _)| Knob::IrqAffinity(*number))) {
+        if let Some(Value::Cpus(cpus)) = value(tuning, knob)
+            && !cpus.0.is_disjoint(isolated)
+            && !is_of_guest(machine, model, knob)
+        {
+            wrong.push(format!("{knob} holds {cpus}, and {} is isolated", realtime.isolated));
+        }
+    }
+    let mut alone = partitioned(machine, None);
+    alone.extend(&machine.inventory.cpus.isolated.0);
+    let open: Vec<&u32> = isolated.difference(&alone).collect();
+    if !open.is_empty() {
+        wrong.push(format!("the CPUs {open:?} are to be isolated and are in no partition"));
+    }
+    let number = |knob| match value(tuning, knob) {
+        Some(Value::Number(number)) => Some(*number),
+        _ => None,
+    };
+    if let (Some(throttling), Some(runtime)) = (realtime.throttling, number(Knob::RtRuntime))
+        && throttling == (runtime == -1)
+    {
+        wrong.push(format!("{} holds {runtime}", Knob::RtRuntime));
+    }
+    for cpu in isolated {
+        let owner = model.guests.values().find(|guest| {
+            guest.realtime.is_some() && guest.pin.as_ref().is_some_and(|pin| pin.0.contains(cpu))
+        });
+        let own = owner.and_then(|guest| guest.realtime.as_ref()?.wake_latency);
+        let knob = Knob::ResumeLatency(*cpu);
+        if let (Some(most), Some(is)) = (own.or(realtime.wake_latency), value(tuning, knob)) {
+            let good = match most {
+                0 => *is == Value::Word("n/a".to_owned()),
+                most => *is == Value::Number(i64::from(most)),
+            };
+            if !good {
+                wrong.push(format!("{knob} holds {is}, and {most} is wanted"));
+            }
+        }
+    }
+    for (name, guest) in &model.guests {
+        let Some(wanted) = &guest.realtime else { continue };
+        let found = machine.guest(name).filter(|found| found.running);
+        if let Some(seen) = found.and_then(|found| found.scheduling)
+            && seen != wanted.scheduling
+        {
+            wrong.push(format!("{name} is scheduled as {seen}, and not as {}", wanted.scheduling));
+        }
+        if let Some(ways) = wanted.cache {
+            wrong.extend(own_ways(tuning, name, guest.pin.as_ref(), ways));
+        }
+    }
+    wrong
+}
+
+/// Whether a guest has as many ways as it is to have, and nobody else has them.
+fn own_ways(tuning: &Tuning, name: &GuestName, pin: Option<&CpuSet>, ways: u32) -> Option<String> {
+    let groups = &tuning.resctrl.known()?.groups;
+    let group = groups.get(&format!("penstock-{name}"));
+    let caches = |group: &ResctrlGroup| {
+        let of = group.schemata.iter().filter(|(resource, _)| resource.starts_with('L'));
+        of.flat_map(|(_, domains)| domains.values().copied()).collect::<Vec<u64>>()
+    };
+    let masks = group.map(caches).unwrap_or_default();
+    let all = masks.iter().fold(0, |all, mask| all | mask);
+    let ours = groups.iter().filter(|(other, _)| other.is_empty() || other.starts_with("penstock-"));
+    let others = ours.filter(|(other, _)| **other != format!("penstock-{name}"));
+    let shared = others.flat_map(|(_, other)| caches(other)).any(|mask| mask & all != 0);
+    let enough = !masks.is_empty() && masks.iter().all(|mask| mask.count_ones() == ways);
+    let right = enough && !shared && group.map(|group| &group.cpus) == pin;
+    (!right).then(|| format!("{name} does not have {ways} cache ways of its own"))
 }

@@ -13,6 +13,7 @@ use super::{
     excuse::excused,
     external,
     machine::{Machine, has_attribute, reports_attributes},
+    realtime,
     rules::{VFIO, bound_for_network},
 };
 use crate::{
@@ -54,6 +55,7 @@ pub fn judge(
     }
     messages.extend(judge.files());
     messages.extend(judge.managers());
+    messages.extend(realtime::judge(model, plan, machine));
     findings.extend(messages.into_iter().map(|message| Finding { step: None, message }));
 }
 

@@ -38,6 +38,14 @@ pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found
     if found.is_some_and(|found| found.isolated == pin) {
         return;
     }
+    if let Some(found) = found.filter(|found| !found.isolated.0.is_empty()) {
+        planner.note(format!(
+            "{name} runs with {} as its partition, and is to have {}: stop and start it",
+            named(&found.isolated),
+            named(&pin)
+        ));
+        return;
+    }
     let action = |on| Action::IsolateGuest { guest: name.clone(), cpus: pin.clone(), on };
     planner.draft.push(Sketch::new(
         action(true),

@@ -79,7 +79,8 @@ fn turn(
     best_effort: bool,
 ) {
     let to = Value::Cpus(narrowed(planner, wishes, now));
-    tune(planner, wishes, Turn { knob, to, needs: Vec::new(), makes: Made::Quiet, reason, best_effort });
+    let needs = vec![Made::Partition];
+    tune(planner, wishes, Turn { knob, to, needs, makes: Made::Quiet, reason, best_effort });
 }
 
 /// What a mask comes to.

@@ -2,9 +2,10 @@
 //!
 //! The order of a plan, and why:
 //!
-//! 1. Interrupts and workqueues leave the CPUs, the default mask first: what the steps behind it make (VFs, their drivers) asks
-//!    for its interrupts under that mask. They leave before there is a partition, as the kernel takes unbound workqueues off
-//!    a partition by itself, and the way back could not tell what was there before.
+//! 1. A partition of ours with other CPUs goes: they may be anybody's now. Then interrupts and workqueues leave the isolated CPUs,
+//!    the default mask first: what the steps behind it make (VFs, their drivers) asks for its interrupts under that mask. They
+//!    leave before there is a partition, as the kernel takes unbound workqueues off a partition by itself, and the way back
+//!    could not tell what was there before.
 //! 2. The partition of CPUs that no guest owns, idle states, frequencies, cache and memory bandwidth: all that a guest is to find when
 //!    it runs. The default group of resctrl gives ways away before another group has them, so that they are never two's.
 //! 3. The NICs and the guests, as without real time. A VM's partition is made while it is suspended, a container's as soon as it
@@ -98,6 +99,7 @@ pub fn begin(planner: &mut Planner<'_>) {
 /// The steps before the NICs' and the guests'.
 pub fn before_all(planner: &mut Planner<'_>) {
     let Some(wishes) = planner.realtime.clone() else { return };
+    partitions::remove_stale(planner, &wishes);
     interrupts::steps(planner, &wishes);
     partitions::steps(planner, &wishes);
     cpus::steps(planner, &wishes);

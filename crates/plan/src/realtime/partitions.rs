@@ -91,42 +91,46 @@ pub fn possible(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning)
     false
 }
 
-/// The partition of the CPUs that no guest owns.
-pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
-    let mut wanted = nobodys(planner.model, wishes.realtime);
-    if !wishes.partitions {
+/// The CPUs of the partition that is to be there, which may be none.
+fn wanted(planner: &Planner<'_>, wishes: &Wishes<'_>) -> CpuSet {
+    // From those that it isolated at its start the kernel keeps everybody off who does not ask for them.
+    not_since_start(planner.inventory, &nobodys(planner.model, wishes.realtime))
+}
+
+/// Takes a partition of ours away that has other CPUs, or is none: before interrupts and guests come to these.
+pub fn remove_stale(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+    let Some(present) = wishes.tuning.cgroups.partitions.get(PARTITION).filter(|_| wishes.partitions) else {
+        return;
+    };
+    let is_isolated = present.state == "isolated";
+    if is_isolated && present.cpus == wanted(planner, wishes) {
         return;
     }
-    let of_boot = CpuSet(wanted.0.intersection(&planner.inventory.cpus.isolated.0).copied().collect());
-    if !of_boot.0.is_empty() {
-        // The kernel keeps everybody off who does not ask for them.
-        wanted = not_since_start(planner.inventory, &wanted);
-    }
+    let (group, cpus) = (PARTITION.to_owned(), present.cpus.clone());
+    planner.draft.push(Sketch::new(
+        Action::RemovePartition { group: group.clone(), cpus: cpus.clone() },
+        is_isolated.then_some(Action::MakePartition { group, cpus }),
+        Vec::new(),
+        Made::Partition,
+        match is_isolated {
+            true => "other CPUs are to be isolated now".to_owned(),
+            false => format!("its partition is \"{}\"", present.state),
+        },
+    ));
+}
+
+/// The partition of the CPUs that no guest owns.
+pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+    let wanted = wanted(planner, wishes);
     let present = wishes.tuning.cgroups.partitions.get(PARTITION);
-    let group = || PARTITION.to_owned();
-    if let Some(present) = present {
-        if present.state == "isolated" && present.cpus == wanted {
-            return;
-        }
-        let cpus = present.cpus.clone();
-        planner.draft.push(Sketch::new(
-            Action::RemovePartition { group: group(), cpus: cpus.clone() },
-            (present.state == "isolated").then(|| Action::MakePartition { group: group(), cpus }),
-            vec![Made::Quiet],
-            Made::Partition,
-            match present.state.as_str() {
-                "isolated" => "it is made anew with other CPUs".to_owned(),
-                state => format!("its partition is \"{state}\", and is made anew"),
-            },
-        ));
-    }
-    if wanted.0.is_empty() {
+    let is_there = present.is_some_and(|present| present.state == "isolated" && present.cpus == wanted);
+    if !wishes.partitions || wanted.0.is_empty() || is_there {
         return;
     }
     planner.draft.push(Sketch::new(
-        Action::MakePartition { group: group(), cpus: wanted.clone() },
-        Some(Action::RemovePartition { group: group(), cpus: wanted.clone() }),
-        vec![Made::Quiet, Made::Partition],
+        Action::MakePartition { group: PARTITION.to_owned(), cpus: wanted.clone() },
+        Some(Action::RemovePartition { group: PARTITION.to_owned(), cpus: wanted.clone() }),
+        vec![Made::Quiet],
         Made::Partition,
         format!("nothing else is to run on {}", named(&wanted)),
     ));

@@ -348,7 +348,7 @@ pub fn remove_group(planner: &mut Planner<'_>, name: &GuestName) {
     planner.draft.push(Sketch::new(
         Action::RemoveResctrlGroup { group: group.clone(), settings: found.clone() },
         Some(Action::MakeResctrlGroup { group, settings: found.clone() }),
-        vec![Made::Running(name.clone())],
+        vec![Made::Running(name.clone()), Made::Shares],
         Made::Shares,
         format!("its cache ways and its bandwidth were {name}'s"),
     ));
