@@ -21,7 +21,7 @@ use self::{
     harm::{Harm, How, Played},
     words::Words,
 };
-use crate::{Plan, Step, StepId};
+use crate::{Action, Plan, Step, StepId, action::named};
 
 /// Something that is lost when a plan is carried out, and that nobody may want to lose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,7 @@ pub fn dangers(plan: &Plan, inventory: &Inventory) -> Vec<Danger> {
         }
         played.take(step);
     }
+    found.session(plan);
     found.dangers.into_iter().map(Growing::done).collect()
 }
 
@@ -102,6 +103,39 @@ impl Found<'_> {
         });
         let harms = &mut danger.lost[known].1;
         harms.extend(harm.filter(|harm| !harms.contains(harm)));
+    }
+
+    /// The CPUs that the operator's session is bound to, all of which somebody else is to have alone.
+    fn session(&mut self, plan: &Plan) {
+        let tuning = self.inventory.tuning.as_ref();
+        let Some(own) = tuning.and_then(|tuning| tuning.own_cpus.known()) else { return };
+        let taking = |step: &&Step| match &step.action {
+            Action::MakePartition { cpus, .. } | Action::IsolateGuest { cpus, on: true, .. } => {
+                !cpus.0.is_disjoint(&own.0)
+            }
+            _ => false,
+        };
+        let steps: Vec<&Step> = plan.steps.iter().filter(taking).collect();
+        let taken: BTreeSet<u32> = steps
+            .iter()
+            .flat_map(|step| match &step.action {
+                Action::MakePartition { cpus, .. } | Action::IsolateGuest { cpus, .. } => cpus.0.clone(),
+                _ => BTreeSet::new(),
+            })
+            .collect();
+        if own.0.is_empty() || !own.0.is_subset(&taken) {
+            return;
+        }
+        for step in steps {
+            self.add(
+                format!("session-cpus:{own}"),
+                step,
+                format!("this session may run on {} alone", named(own)),
+                Some("isolated, so that nobody but their owner gets them".to_owned()),
+                "start penstock where nothing binds it to these CPUs (taskset, a cpuset), or isolate others"
+                    .to_owned(),
+            );
+        }
     }
 
     fn lifelines(&mut self, lifelines: &Lifelines, step: &Step, harm: &Harm) {

@@ -155,6 +155,36 @@ fn most_of_what_is_made_up_can_be_planned() {
     assert!(planned > 80, "{planned} of 200");
 }
 
+/// A plan without one step, its numbers and needs in order.
+fn without(plan: &Plan, gone: usize) -> Plan {
+    let mut plan = plan.clone();
+    plan.steps.remove(gone);
+    let gone = gone as u32 + 1;
+    for (position, step) in plan.steps.iter_mut().enumerate() {
+        step.id.0 = position as u32 + 1;
+        step.needs.retain(|need| need.0 != gone);
+        step.needs.iter_mut().filter(|need| need.0 > gone).for_each(|need| need.0 -= 1);
+    }
+    plan
+}
+
+/// What the checker has to miss when a step of this kind is left out.
+fn is_missed(action: &Action) -> bool {
+    match action {
+        // What becomes of frequencies, of interrupts that the kernel places, and of bandwidth shows in no guest's definition.
+        Action::Tune { knob, .. } => matches!(
+            knob,
+            Knob::DefaultIrqAffinity
+                | Knob::Workqueues
+                | Knob::WritebackWorkqueue
+                | Knob::ResumeLatency(_)
+                | Knob::RtRuntime
+        ),
+        Action::MakePartition { .. } | Action::IsolateGuest { .. } => true,
+        _ => false,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -167,6 +197,28 @@ proptest! {
         prop_assert!(again.steps.is_empty(), "{}\nthen\n{}", plan_made, again);
         let back = undo(&plan_made);
         prop_assert_eq!(check_steps(&model, &there, &back), vec![], "{}", back);
+    }
+
+    #[test]
+    fn the_checker_misses_what_is_left_out_and_sees_what_is_too_much(seed in any::<u64>()) {
+        let Some((model, inventory, whole)) = made(seed) else { return Ok(()) };
+        for (at, step) in whole.steps.iter().enumerate() {
+            if is_missed(&step.action) {
+                let found = check(&model, &inventory, &without(&whole, at));
+                prop_assert!(!found.is_empty(), "\"{}\" is not missed in\n{}", step.action, whole);
+            }
+            let mut damaged = whole.clone();
+            let taken = damaged.steps[at].inverse.take();
+            if matches!(step.action, Action::Tune { .. } | Action::IsolateGuest { .. }) && taken.is_some() {
+                let found = check(&model, &inventory, &damaged);
+                prop_assert!(!found.is_empty(), "\"{}\" needs a way back in\n{}", step.action, whole);
+            }
+            if let Action::IsolateGuest { cpus, .. } = &mut damaged.steps[at].action {
+                *cpus = inventory.cpus.online.clone();
+                let found = check(&model, &inventory, &damaged);
+                prop_assert!(!found.is_empty(), "all CPUs are taken in\n{}", damaged);
+            }
+        }
     }
 
     #[test]

@@ -94,6 +94,10 @@ fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root
         selinux_cache: reader.reading("/sys/fs/selinux/avc/cache_threshold", number),
         security_modules: reader.reading("/sys/kernel/security/lsm", words),
         links: links::links(inventory, reader),
+        own_cpus: reader.reading("/proc/self/status", |status| {
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            cpu_list(list.ok_or("it does not say where this program may run")?.trim())
+        }),
         unknown_parameters: boot::unknown_words(root),
         ..Tuning::default()
     };

@@ -192,7 +192,7 @@ fn governor(frequency: Option<&Frequency>, path: &Path) -> Option<Diagnostic> {
     if GOVERNORS.contains(&name.as_str()) {
         return None;
     }
-    let hint = match nearest(name, GOVERNORS.into_iter()) {
+    let hint = match nearest(name, GOVERNORS) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("write one of {}, or a frequency like 2.4GHz", GOVERNORS.join(", ")),
     };

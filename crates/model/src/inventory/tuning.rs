@@ -93,6 +93,9 @@ pub struct Tuning {
     pub links: BTreeMap<Bdf, PciLink>,
     /// Words of the command line that the kernel said it does not know.
     pub unknown_parameters: Reading<Vec<String>>,
+    /// Where the program that looked may run, and with it the session that it was started in (`Cpus_allowed_list` in
+    /// `/proc/self/status`).
+    pub own_cpus: Reading<CpuSet>,
     /// What went on while somebody watched; `None`: nobody did.
     pub watched: Option<Watched>,
 }
