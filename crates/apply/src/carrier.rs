@@ -12,10 +12,11 @@ use std::{
 
 use penstock_host::{
     InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
+    interrupt,
     managers::{self, ManagerError},
     netlink::{wait_for_interface, wait_for_udev},
 };
-use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
+use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_one};
 
 mod boot;
@@ -152,10 +153,44 @@ impl HostCarrier {
         &mut self,
         function: Bdf,
         driver: Option<&str>,
+        mac: Option<Mac>,
         deadline: Instant,
     ) -> Result<(), CarryError> {
         bind(&self.root, function, driver)?;
-        self.await_interface(function, driver, deadline)
+        self.settle(function, driver, mac, deadline)
+    }
+
+    /// Waits until a function that was bound has its interface, with this MAC address. One with another is bound anew until
+    /// its PF has answered: a driver asks once, while it is bound.
+    fn settle(
+        &mut self,
+        function: Bdf,
+        driver: Option<&str>,
+        mac: Option<Mac>,
+        deadline: Instant,
+    ) -> Result<(), CarryError> {
+        let answered = deadline.min(Instant::now() + CARRIER);
+        let mut pause = Duration::from_millis(50);
+        loop {
+            self.await_interface(function, driver, deadline)?;
+            let wanted = Fact::Driver { function, driver: driver.map(str::to_owned), mac };
+            let Err(seen) = facts::holds(self, &wanted)? else { return Ok(()) };
+            // What else may be wrong shows when the step is proven.
+            let Some(mac) = mac.filter(|_| seen.starts_with(facts::ADDRESS)) else { return Ok(()) };
+            if Instant::now() + pause > answered || interrupt::pending() {
+                return Err(CarryError::Failed {
+                    attempt: format!("{function} was bound to {}, and {seen}", driver.unwrap_or("no driver")),
+                    source: format!(
+                        "its PF did not tell it {mac}; is the PF up, and does `ip link` show that address for the VF?"
+                    )
+                    .into(),
+                });
+            }
+            bind(&self.root, function, None)?;
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(1));
+            bind(&self.root, function, driver)?;
+        }
     }
 
     /// Waits until a function that was bound to a network driver has its interface.
@@ -245,7 +280,7 @@ impl HostCarrier {
     /// Binds several functions side by side, each by a thread of its own in turn.
     fn set_drivers(
         &mut self,
-        wanted: &[(Bdf, Option<&str>)],
+        wanted: &[(Bdf, Option<&str>, Option<Mac>)],
         deadline: Duration,
     ) -> Vec<Result<(), CarryError>> {
         let until = Instant::now() + deadline;
@@ -255,12 +290,12 @@ impl HostCarrier {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
             let mut outcomes: Vec<_> =
-                first.iter().map(|(function, driver)| bind(root, *function, *driver)).collect();
+                first.iter().map(|(function, driver, _)| bind(root, *function, *driver)).collect();
             let threads: Vec<_> = rest
                 .chunks(share)
                 .map(|part| {
                     let work = move || -> Vec<_> {
-                        part.iter().map(|(function, driver)| bind(root, *function, *driver)).collect()
+                        part.iter().map(|(function, driver, _)| bind(root, *function, *driver)).collect()
                     };
                     scope.spawn(work)
                 })
@@ -271,9 +306,9 @@ impl HostCarrier {
             }
             outcomes
         });
-        for ((function, driver), outcome) in wanted.iter().zip(&mut outcomes) {
+        for ((function, driver, mac), outcome) in wanted.iter().zip(&mut outcomes) {
             if outcome.is_ok() {
-                *outcome = self.await_interface(*function, *driver, until);
+                *outcome = self.settle(*function, *driver, *mac, until);
             }
         }
         outcomes
@@ -331,7 +366,9 @@ impl Carry for HostCarrier {
                 }
                 self.change(*pf, |netlink, index| netlink.set_vf(index, *vf, attribute))
             }
-            Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref(), until),
+            Action::SetDriver { function, driver, mac } => {
+                self.set_driver(*function, driver.as_deref(), *mac, until)
+            }
             Action::SetMac { function, mac } => {
                 self.change(*function, |netlink, index| netlink.set_mac(index, *mac))
             }
@@ -396,10 +433,10 @@ impl Carry for HostCarrier {
         if actions.iter().all(|action| matches!(action, Action::SetVfAttribute { .. })) {
             return self.set_attributes(actions, deadline);
         }
-        let drivers: Option<Vec<(Bdf, Option<&str>)>> = actions
+        let drivers: Option<Vec<_>> = actions
             .iter()
             .map(|action| match action {
-                Action::SetDriver { function, driver } => Some((*function, driver.as_deref())),
+                Action::SetDriver { function, driver, mac } => Some((*function, driver.as_deref(), *mac)),
                 _ => None,
             })
             .collect();

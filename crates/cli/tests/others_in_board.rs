@@ -11,17 +11,14 @@ use std::{
 use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    needs,
-    trials::{Outcome, Test, Trials},
+    trials::{self, Outcome},
 };
 
 fn main() -> ExitCode {
-    let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 1] =
-        [("vfs_that_somebody_else_made_are_used_and_stay_his_in_board", vfs_stay_his)];
-    trials.add(&missing, tests);
-    trials.run()
+    trials::on_boards(&[
+        ("vfs_that_somebody_else_made_are_used_and_stay_his_in_board", vfs_stay_his),
+        ("a_pf_that_is_late_tells_its_vfs_their_addresses_all_the_same_in_board", a_pf_that_is_late),
+    ])
 }
 
 /// Three VFs as an operator makes them. The PF's link comes back when they are there.
@@ -165,4 +162,32 @@ fn what_others_chose_is_respected(bench: &Bench) -> Outcome {
         "rm /etc/driverctl.d/*; echo 0000:01:10.2 > {vf}/driver/unbind; echo > {vf}/driver_override; echo 0000:01:10.2 > /sys/bus/pci/drivers/igbvf/bind"
     ))?;
     Ok(())
+}
+
+/// Takes the PF down as soon as it keeps the last VF's address, for as long as a driver takes to negotiate a link.
+const DOWN: &str = "(until ip link show eth0 | grep -q 'vf 2.*02:aa:00:00:00:02'; do :; done; \
+                    ip link set eth0 down; sleep 3; ip link set eth0 up) >/dev/null 2>&1 &";
+
+/// A VF's driver asks its PF for the address once, while it is bound, and makes one up when nobody answers: while the PF is
+/// down, on the host or inside the container that has it.
+fn a_pf_that_is_late() -> Outcome {
+    let name = own_name("late");
+    let vfs = "vfs: 3, match: {mac: \"02:70:73:00:00:01\"}";
+    let guests = "  a: {functions: [{vf: NET0#0, mac: \"02:aa:00:00:00:00\"}, {vf: NET0#1, mac: \"02:aa:00:00:00:01\"}]}\n  \
+                  b: {functions: [{vf: NET0#2, mac: \"02:aa:00:00:00:02\"}]}\n";
+    let owned = format!(
+        "machine: {name}\nnics: {{NET0: {{{vfs}}}}}\nguests:\n  owner:\n    functions: [NET0]\n    \
+         init: [sh, -c, \"ip link set eth0 down; sleep 3; ip link set eth0 up; exec sleep infinity\"]\n{guests}"
+    );
+    let bench = Bench { board: KeptBoard::up(&name, &owned)? };
+    bench.verb("apply", 0)?;
+    bench.verb("verify", 0)?;
+    bench.verb("stop", 0)?;
+
+    let on_host = format!("nics: {{NET0: {{{vfs}}}}}\nguests:\n{guests}");
+    bench.board.write("/root/host.yaml", &on_host).ended_with(0)?;
+    bench.say("echo 0 >/sys/class/net/eth0/device/sriov_numvfs")?;
+    let apply = "penstock apply /root/host.yaml 2>&1; penstock verify /root/host.yaml 2>&1";
+    let said = bench.board.shell(&format!("{DOWN} {apply}"));
+    said.ended_with(0)
 }

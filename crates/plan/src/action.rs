@@ -30,8 +30,15 @@ pub enum Action {
     SetVfCount { pf: Bdf, count: u16 },
     /// Set one attribute of a VF through its PF's interface (`IFLA_VFINFO_LIST`).
     SetVfAttribute { pf: Bdf, vf: VfIndex, attribute: VfAttribute },
-    /// Bind a driver to a function that has none: `driver_override`, then `drivers_probe`; or unbind with `None`.
-    SetDriver { function: Bdf, driver: Option<String> },
+    /// Bind a driver to a function that has none: `driver_override`, then `drivers_probe`; or unbind with `None`. With a
+    /// MAC address, the one that the PF keeps for a VF: its driver asks for it while it is bound, and where the PF does not
+    /// answer just then, takes one of its own (`drivers/net/ethernet/intel/igbvf/netdev.c`, `igbvf_probe`).
+    SetDriver {
+        function: Bdf,
+        driver: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mac: Option<Mac>,
+    },
     /// Set the MAC address of a function's own interface (`IFLA_ADDRESS`): for drivers whose PF cannot set it.
     SetMac { function: Bdf, mac: Mac },
     /// Rename a function's interface; it must be down.
@@ -368,8 +375,10 @@ impl fmt::Display for Action {
                 write!(f, "{pf}: {count} VF{}", if *count == 1 { "" } else { "s" })
             }
             Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{pf} vf {vf}: {attribute}"),
-            Action::SetDriver { function, driver: Some(driver) } => write!(f, "{function}: bind {driver}"),
-            Action::SetDriver { function, driver: None } => write!(f, "{function}: unbind its driver"),
+            Action::SetDriver { function, driver: Some(driver), .. } => {
+                write!(f, "{function}: bind {driver}")
+            }
+            Action::SetDriver { function, driver: None, .. } => write!(f, "{function}: unbind its driver"),
             Action::SetMac { function, mac } => write!(f, "{function}: interface address {mac}"),
             Action::Rename { function, to } => write!(f, "{function}: call its interface {to}"),
             Action::SetMtu { function, mtu } => write!(f, "{function}: MTU {mtu}"),

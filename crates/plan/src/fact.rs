@@ -29,8 +29,14 @@ pub enum Fact {
     VfCount { pf: Bdf, count: u16 },
     /// The PF's driver reports the attribute so.
     VfAttribute { pf: Bdf, vf: VfIndex, attribute: VfAttribute },
-    /// The function is bound to this driver and, for a network driver, has an interface; or is bound to none.
-    Driver { function: Bdf, driver: Option<String> },
+    /// The function is bound to this driver and, for a network driver, has an interface, with this MAC address where one
+    /// is named; or is bound to none.
+    Driver {
+        function: Bdf,
+        driver: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mac: Option<Mac>,
+    },
     /// The function's interface has this MAC address.
     Mac { function: Bdf, mac: Mac },
     /// The function's interface has this name.
@@ -94,7 +100,7 @@ impl Fact {
             Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
             Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
             Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
-            Action::SetDriver { function, driver } => Fact::Driver { function, driver },
+            Action::SetDriver { function, driver, mac } => Fact::Driver { function, driver, mac },
             Action::SetMac { function, mac } => Fact::Mac { function, mac },
             Action::Rename { function, to } => Fact::Name { function, name: to },
             Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
@@ -160,8 +166,13 @@ impl fmt::Display for Fact {
                 write!(f, "{pf} has {count} VF{}", if *count == 1 { "" } else { "s" })
             }
             Fact::VfAttribute { pf, vf, attribute } => write!(f, "{pf} reports vf {vf} with {attribute}"),
-            Fact::Driver { function, driver: Some(driver) } => write!(f, "{function} is bound to {driver}"),
-            Fact::Driver { function, driver: None } => write!(f, "{function} has no driver"),
+            Fact::Driver { function, driver: Some(driver), mac: None } => {
+                write!(f, "{function} is bound to {driver}")
+            }
+            Fact::Driver { function, driver: Some(driver), mac: Some(mac) } => {
+                write!(f, "{function} is bound to {driver}, whose interface has {mac}")
+            }
+            Fact::Driver { function, driver: None, .. } => write!(f, "{function} has no driver"),
             Fact::Mac { function, mac } => write!(f, "the interface of {function} has the address {mac}"),
             Fact::Name { function, name } => write!(f, "the interface of {function} is called {name}"),
             Fact::MtuIs { function, mtu } => write!(f, "the interface of {function} has MTU {mtu}"),

@@ -90,18 +90,8 @@ pub fn guest_steps<'a>(
 /// by side, and may be carried out so. VMs are created before anything is waited for: that takes long, and needs nobody.
 fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[Starting<'_, 'a>]) {
     let fresh = || starting.iter().filter(|guest| !guest.suspended);
-    for guest in fresh() {
-        planner.draft.on_behalf_of(Some(guest.name));
-        guest.vfs().for_each(|(nic, vf, function)| bind(planner, nic, vf, guest, function));
-    }
-    for guest in fresh() {
-        planner.draft.on_behalf_of(Some(guest.name));
-        if guest.is_vm() {
-            macs_of_the_device(planner, guest);
-        } else {
-            guest.vfs().for_each(|(nic, vf, _)| set_own_mac(planner, nic, vf, guest.name));
-        }
-    }
+    drivers(planner, fresh(), |planner, guest, nic| guest.is_vm() || !waits.is_held(planner, nic));
+    fresh().filter(|guest| guest.is_vm()).for_each(|vm| macs_of_the_device(planner, vm));
     for guest in fresh() {
         let name = guest.name;
         let known = planner.inventory.guests.contains_key(name);
@@ -128,6 +118,14 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
             realtime::schedule(planner, guest.name, guest.guest, found);
         }
     }
+    let mut held: Vec<&WantedNic<'a>> = Vec::new();
+    for guest in fresh().filter(|guest| !guest.is_vm()) {
+        held.extend(guest.vfs().map(|(nic, ..)| nic).filter(|nic| waits.is_held(planner, nic)));
+    }
+    held.iter().for_each(|nic| waits.for_holder(planner, nic));
+    drivers(planner, fresh(), |_, guest, nic| {
+        !guest.is_vm() && held.iter().any(|held| held.name == nic.name)
+    });
     waits.in_order(planner, starting, |planner, waits, ready| {
         for guest in ready.iter().filter(|guest| !guest.is_vm()) {
             planner.draft.on_behalf_of(Some(guest.name));
@@ -145,6 +143,31 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
         vms().for_each(|vm| waits.for_links(planner, vm));
         vms().for_each(|vm| waits.resume(planner, vm));
     });
+}
+
+/// Gives the VFs that `chosen` picks, by their guest and their NIC, the drivers that their guests need, and then the MACs
+/// that only their own interfaces can be given.
+fn drivers<'n, 'a: 'n>(
+    planner: &mut Planner<'a>,
+    guests: impl Iterator<Item = &'n Starting<'n, 'a>> + Clone,
+    chosen: impl Fn(&Planner<'a>, &Starting<'_, 'a>, &WantedNic<'a>) -> bool,
+) {
+    for guest in guests.clone() {
+        planner.draft.on_behalf_of(Some(guest.name));
+        for (nic, vf, function) in guest.vfs() {
+            if chosen(planner, guest, nic) {
+                bind(planner, nic, vf, guest, function);
+            }
+        }
+    }
+    for guest in guests.filter(|guest| !guest.is_vm()) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        for (nic, vf, _) in guest.vfs() {
+            if chosen(planner, guest, nic) {
+                set_own_mac(planner, nic, vf, guest.name);
+            }
+        }
+    }
 }
 
 /// Whether a guest is to be started; one that runs, or whose functions another runs with, is not.

@@ -133,8 +133,8 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let who = vf_name(nic.name, index);
     if let Some(driver) = &owned.driver {
         planner.draft.push(Sketch::new(
-            Action::SetDriver { function, driver: None },
-            Some(Action::SetDriver { function, driver: Some(driver.clone()) }),
+            Action::SetDriver { function, driver: None, mac: None },
+            Some(Action::SetDriver { function, driver: Some(driver.clone()), mac: None }),
             needs(),
             Made::Driver(function),
             format!("{who} comes back from {name}; a function is reset without a driver"),
@@ -157,8 +157,8 @@ fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
     if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
         planner.draft.push(Sketch::new(
-            Action::SetDriver { function, driver: Some(driver.clone()) },
-            Some(Action::SetDriver { function, driver: None }),
+            Action::SetDriver { function, driver: Some(driver.clone()), mac: None },
+            Some(Action::SetDriver { function, driver: None, mac: None }),
             vec![Made::Running(name.clone()), Made::Driver(function)],
             Made::Driver(function),
             format!("{who} had it before {name}; {} is externally managed", nic.name),

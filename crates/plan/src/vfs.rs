@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_model::{
-    VfAttribute, VfIndex,
+    Mac, VfAttribute, VfIndex,
     inventory::{PresentVf, VfState},
 };
 
@@ -171,8 +171,8 @@ fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
 pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let function = vf.found.bdf;
     planner.draft.push(Sketch::new(
-        Action::SetDriver { function, driver: None },
-        Some(Action::SetDriver { function, driver: Some(driver.to_owned()) }),
+        Action::SetDriver { function, driver: None, mac: None },
+        Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: None }),
         vec![Made::Vfs(nic.pf.bdf), Made::Driver(function)],
         Made::Driver(function),
         why,
@@ -186,18 +186,21 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
     let mut needs =
         vec![Made::Vfs(pf), Made::Interface(pf), Made::Attributes(function), Made::Driver(function)];
     // A VF driver wants its PF up: by then, that may be inside a guest.
-    needs.extend(
-        nic.owner
-            .filter(|(guest, _)| Some(*guest) != vf.owner)
-            .map(|(guest, _)| Made::Running(guest.clone())),
-    );
+    let holder = planner.user(pf).or(nic.owner.map(|(guest, _)| guest));
+    needs.extend(holder.filter(|guest| Some(*guest) != vf.owner).map(|guest| Made::Ready(guest.clone())));
     planner.draft.push(Sketch::new(
-        Action::SetDriver { function, driver: Some(driver.to_owned()) },
-        Some(Action::SetDriver { function, driver: None }),
+        Action::SetDriver { function, driver: Some(driver.to_owned()), mac: address(nic, vf) },
+        Some(Action::SetDriver { function, driver: None, mac: None }),
         needs,
         Made::Driver(function),
         why,
     ));
+}
+
+/// The address that a VF's network driver has to learn from the PF, where that keeps one for it.
+fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
+    let keeps = nic.driver.is_some_and(|driver| driver.sets_vf_attributes) && !vf.best_effort.contains("mac");
+    vf.settings.mac.filter(|_| keeps)
 }
 
 /// Gives a VF without a driver to VFIO, for a VM. The kernel then only hands it on: it needs nothing of its PF's
@@ -205,8 +208,8 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
 pub fn bind_vfio(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) {
     let function = vf.found.bdf;
     planner.draft.push(Sketch::new(
-        Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()) },
-        Some(Action::SetDriver { function, driver: None }),
+        Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()), mac: None },
+        Some(Action::SetDriver { function, driver: None, mac: None }),
         vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
         Made::Driver(function),
         why,

@@ -119,6 +119,19 @@ impl<'a> Waits<'a> {
         needed
     }
 
+    /// Waits until the guest that has the PF's interface by now, if one has, is ready: until it has brought the PF up, a VF's
+    /// driver gets no answer from it.
+    pub fn for_holder(&mut self, planner: &mut Planner<'a>, nic: &WantedNic<'a>) {
+        if let Some(holder) = self.holder(planner, nic) {
+            self.wait(planner, holder);
+        }
+    }
+
+    /// Whether a guest has the PF's interface by now.
+    pub fn is_held(&self, planner: &Planner<'a>, nic: &WantedNic<'a>) -> bool {
+        self.holder(planner, nic).is_some()
+    }
+
     /// The guest that has the PF's interface by now.
     fn holder(&self, planner: &Planner<'a>, nic: &WantedNic<'a>) -> Option<&'a GuestName> {
         let owner = nic.owner.map(|(owner, _)| owner).filter(|owner| self.runs.contains(*owner));

@@ -184,7 +184,7 @@ fn touches(plan: &Plan, inventory: &Inventory, pf: Bdf, action: &Action) -> bool
         | Action::SetMac { function, .. }
         | Action::RemoveAddress { function, .. }
         | Action::ResetFunction { function } => *function == pf,
-        Action::SetDriver { function, driver } => {
+        Action::SetDriver { function, driver, .. } => {
             *function == pf && inventory.pf(pf).is_some_and(|pf| pf.driver != *driver)
         }
         Action::SetVfCount { pf: of, .. } => {

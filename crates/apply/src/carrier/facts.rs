@@ -1,7 +1,7 @@
 //! Reads back what a step was to make true.
 
 use penstock_host::{files, managers};
-use penstock_model::{Bdf, InterfaceAddress, VfAttribute, VfIndex, inventory::VfState};
+use penstock_model::{Bdf, InterfaceAddress, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{CarryError, Direction, Fact};
 
 use super::{Found, HostCarrier, WITHOUT_INTERFACE, from_netlink, from_pci};
@@ -25,10 +25,8 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         }
         Fact::VfCount { pf, count } => vf_count(carrier, *pf, *count),
         Fact::VfAttribute { pf, vf, attribute } => vf_attribute(carrier, *pf, *vf, attribute),
-        Fact::Driver { function, driver } => driver_is(carrier, *function, driver.as_deref()),
-        Fact::Mac { function, mac } => {
-            attribute(carrier, *function, "address", |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
-        }
+        Fact::Driver { function, driver, mac } => driver_is(carrier, *function, driver.as_deref(), *mac),
+        Fact::Mac { function, mac } => has_mac(carrier, *function, *mac),
         Fact::MtuIs { function, mtu } => attribute(carrier, *function, "mtu", |seen| seen == mtu.to_string()),
         Fact::Name { function, name } => Ok(with_interface(carrier, *function, |_, found| {
             same(found.name == name.as_str(), || format!("it is called {}", found.name))
@@ -123,6 +121,13 @@ fn attribute(
     })
 }
 
+/// The file that holds an interface's MAC address; what is seen of it begins with this.
+pub const ADDRESS: &str = "address";
+
+fn has_mac(carrier: &mut HostCarrier, function: Bdf, mac: Mac) -> Result<Seen, CarryError> {
+    attribute(carrier, function, ADDRESS, |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
+}
+
 fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryError> {
     let function = carrier.function(pf);
     if !function.exists() {
@@ -136,7 +141,12 @@ fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryErr
     }))
 }
 
-fn driver_is(carrier: &mut HostCarrier, function: Bdf, driver: Option<&str>) -> Result<Seen, CarryError> {
+fn driver_is(
+    carrier: &mut HostCarrier,
+    function: Bdf,
+    driver: Option<&str>,
+    mac: Option<Mac>,
+) -> Result<Seen, CarryError> {
     let at = format!("could not read the driver of {function}");
     let bound = carrier.function(function).driver().map_err(|error| from_pci(&at, error))?;
     if bound.as_deref() != driver {
@@ -146,9 +156,10 @@ fn driver_is(carrier: &mut HostCarrier, function: Bdf, driver: Option<&str>) -> 
         }));
     }
     match driver {
-        Some(driver) if !WITHOUT_INTERFACE.contains(&driver) => {
-            with_interface(carrier, function, |_, _| Ok(()))
-        }
+        Some(driver) if !WITHOUT_INTERFACE.contains(&driver) => match mac {
+            Some(mac) => has_mac(carrier, function, mac),
+            None => with_interface(carrier, function, |_, _| Ok(())),
+        },
         _ => Ok(Ok(())),
     }
 }

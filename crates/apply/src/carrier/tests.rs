@@ -69,6 +69,7 @@ fn facts_are_what_the_files_say() {
     let driver = |function: &str, driver: Option<&str>| Fact::Driver {
         function: bdf(function),
         driver: driver.map(str::to_owned),
+        mac: None,
     };
     for (fact, so) in [
         (Fact::Autoprobe { pf, on: true }, true),
@@ -104,13 +105,50 @@ fn a_count_whose_vfs_do_not_exist_is_not_so() {
 fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
     let tree = Tree::new();
     symlink("../../../bus/pci/drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
-    let fact = Fact::Driver { function: bdf("0000:04:10.2"), driver: Some("igbvf".to_owned()) };
+    let fact = Fact::Driver { function: bdf("0000:04:10.2"), driver: Some("igbvf".to_owned()), mac: None };
     assert!(!tree.holds(fact.clone()));
     // virtio keeps the interface one directory further down.
     fs::create_dir_all(tree.device("0000:04:10.2/virtio3/net/eth3")).unwrap();
     fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
     fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
     assert!(tree.holds(fact));
+    // Nor with an address of its driver's own, where its PF keeps another.
+    fs::write(tree.path("sys/class/net/eth3/address"), "02:00:00:00:00:01\n").unwrap();
+    let with = |mac: &str| Fact::Driver {
+        function: bdf("0000:04:10.2"),
+        driver: Some("igbvf".to_owned()),
+        mac: Some(mac.parse().unwrap()),
+    };
+    assert!(tree.holds(with("02:00:00:00:00:01")));
+    let seen = tree.carrier().holds(&with("02:00:00:00:00:02")).unwrap();
+    assert_eq!(seen, Err("address of eth3 is 02:00:00:00:00:01".to_owned()));
+}
+
+#[test]
+fn a_driver_that_keeps_an_address_of_its_own_is_bound_anew_until_the_deadline() {
+    let tree = Tree::new();
+    fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
+    fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
+    fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
+    fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
+    fs::write(tree.path("sys/class/net/eth3/address"), "02:00:00:00:00:01\n").unwrap();
+    let bind = |mac: &str| {
+        let mac = Some(mac.parse().unwrap());
+        let function = bdf("0000:04:10.2");
+        let action = Action::SetDriver { function, driver: Some("igbvf".to_owned()), mac };
+        tree.carrier().carry(&action, Duration::from_millis(300))
+    };
+    bind("02:00:00:00:00:01").unwrap();
+    let unbound = || fs::read_to_string(tree.path("sys/bus/pci/drivers/igbvf/unbind")).unwrap();
+    assert_eq!(unbound(), "");
+    let text = penstock_host::chain(&bind("02:00:00:00:00:02").unwrap_err());
+    assert_eq!(unbound().trim(), "0000:04:10.2", "{text}");
+    assert!(
+        text.contains("and address of eth3 is 02:00:00:00:00:01: its PF did not tell it 02:00:00:00:00:02"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -120,8 +158,8 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     for (fact, so) in [
         (Fact::VfCount { pf: gone, count: 0 }, true),
         (Fact::VfCount { pf: gone, count: 2 }, false),
-        (Fact::Driver { function: gone, driver: None }, true),
-        (Fact::Driver { function: gone, driver: Some("igb".to_owned()) }, false),
+        (Fact::Driver { function: gone, driver: None, mac: None }, true),
+        (Fact::Driver { function: gone, driver: Some("igb".to_owned()), mac: None }, false),
         (Fact::Link { function: gone, direction: Direction::Down }, true),
         (Fact::Link { function: gone, direction: Direction::Up }, false),
         (Fact::LacksAddress { function: gone, address: "10.0.0.1/24".parse().unwrap() }, true),
@@ -130,9 +168,9 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     }
     // Nor is giving back what is gone an error.
     let second = Duration::from_secs(1);
-    let unbind = Action::SetDriver { function: gone, driver: None };
+    let unbind = Action::SetDriver { function: gone, driver: None, mac: None };
     tree.carrier().carry(&unbind, second).unwrap();
-    let bind = Action::SetDriver { function: gone, driver: Some("igbvf".to_owned()) };
+    let bind = Action::SetDriver { function: gone, driver: Some("igbvf".to_owned()), mac: None };
     assert!(tree.carrier().carry(&bind, second).is_err());
 }
 
@@ -169,6 +207,7 @@ fn many_functions_are_bound_side_by_side_and_answered_in_order() {
             // Unbinding what is not there or has no driver works; binding what is not there does not.
             function: *function,
             driver: (!there.contains(&n)).then(|| "vfio-pci".to_owned()),
+            mac: None,
         })
         .collect();
     let outcomes = tree.carrier().carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));

@@ -145,7 +145,7 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
                 "guest {guest} runs with {vf}, one of these VFs, and is of no run that is taken back"
             ))
         }
-        (Action::SetDriver { function, driver }, Some(Action::SetDriver { driver: before, .. })) => {
+        (Action::SetDriver { function, driver, .. }, Some(Action::SetDriver { driver: before, .. })) => {
             if let Some(guest) = user(*function) {
                 return Some(format!(
                     "guest {guest} runs with {function} and is of no run that is taken back"

@@ -29,7 +29,7 @@ impl Machine {
             let actions =
                 deeds.plan.steps.iter().flat_map(|step| std::iter::once(&step.action).chain(&step.inverse));
             for action in actions {
-                if let Action::SetDriver { function, driver: Some(driver) } = action
+                if let Action::SetDriver { function, driver: Some(driver), .. } = action
                     && open.get(function) == Some(&driver.as_str())
                 {
                     open.remove(function);

@@ -145,15 +145,18 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             let vf = machine.vf(*pf, *vf).map(|(vf, _)| Aspect::Driver(vf.bdf));
             [Aspect::Count(*pf), Aspect::Link(*pf)].into_iter().chain(vf).collect()
         }
-        Action::SetDriver { function, driver } => {
+        Action::SetDriver { function, driver, .. } => {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
                 all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
             }
             let network = driver.as_deref().is_some_and(|driver| driver != VFIO);
             if let (Some(pf), true) = (pf_of(*function), network) {
-                // Once its PF is in a guest, that guest keeps it up.
-                all.push(machine.user(pf).map_or(Aspect::Link(pf), |guest| Aspect::Running(guest.clone())));
+                // Once its PF is in a guest, that guest keeps it up, and tells when it is.
+                match machine.user(pf) {
+                    None => all.push(Aspect::Link(pf)),
+                    Some(guest) => all.extend([Aspect::Running(guest.clone()), Aspect::Ready(guest.clone())]),
+                }
             }
             all
         }

@@ -202,7 +202,7 @@ impl Machine {
                     set_attribute(present.attributes.get_or_insert_with(new_state), attribute);
                 }
             }
-            Action::SetDriver { function, driver } => self.set_driver(*function, driver.as_deref()),
+            Action::SetDriver { function, driver, .. } => self.set_driver(*function, driver.as_deref()),
             Action::ResetFunction { .. } => {}
             Action::SetSwitchMode { pf, mode } => {
                 if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use penstock_model::{Bdf, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex, inventory::Pf};
+use penstock_model::{
+    Bdf, FunctionName, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex, inventory::Pf,
+};
 
 use super::{
     excuse::excused,
@@ -31,17 +33,19 @@ pub struct Rules<'a> {
     waits: bool,
     /// The attributes that each VF is to have before a driver sees it.
     attributes: HashMap<Bdf, Vec<VfAttribute>>,
+    /// The MAC address of each VF that it must have.
+    macs: HashMap<Bdf, Mac>,
 }
 
 impl<'a> Rules<'a> {
     pub fn new(model: &'a Model, inventory: &Inventory, plan: &Plan, wanted: Wanted) -> Rules<'a> {
-        let attributes = match wanted {
+        let (attributes, macs) = match wanted {
             Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
-            Wanted::Anything => HashMap::new(),
+            Wanted::Anything => Default::default(),
         };
         let waits = |step: &Step| matches!(step.action, Action::AwaitGuest { .. } | Action::AwaitLink { .. });
         let waits = wanted == Wanted::AsTheModelSays || plan.steps.iter().any(waits);
-        Rules { model, wanted, waits, attributes }
+        Rules { model, wanted, waits, attributes, macs }
     }
 
     /// Which rules a step breaks on the machine as it is.
@@ -51,8 +55,8 @@ impl<'a> Rules<'a> {
             Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
             Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
             Action::SetVfAttribute { pf, vf, attribute: set } => attribute(machine, *pf, *vf, set),
-            Action::SetDriver { function, driver } => {
-                let mut broken = self.driver(machine, *function, driver.as_deref());
+            Action::SetDriver { function, driver, mac } => {
+                let mut broken = self.driver(machine, *function, driver.as_deref(), *mac);
                 let chosen = machine.inventory.chosen_drivers.get(function);
                 let for_guest = self.wanted == Wanted::AsTheModelSays && step.guest.is_some();
                 if for_guest && driver.is_some() {
@@ -103,7 +107,13 @@ impl<'a> Rules<'a> {
         broken
     }
 
-    fn driver(&self, machine: &Machine, function: Bdf, driver: Option<&str>) -> Vec<String> {
+    fn driver(
+        &self,
+        machine: &Machine,
+        function: Bdf,
+        driver: Option<&str>,
+        mac: Option<Mac>,
+    ) -> Vec<String> {
         let mut broken = exists(machine, function);
         if let Some(guest) = machine.user(function) {
             broken.push(format!("guest {guest} runs with {function}"));
@@ -121,6 +131,19 @@ impl<'a> Rules<'a> {
         let up_wanted = driver != Some(VFIO);
         if up_wanted && pf.and_then(|pf| pf.interface.as_ref()).is_some_and(|interface| !interface.up) {
             broken.push(format!("the PF of {function} is down"));
+        }
+        if let Some(holder) = pf.and_then(|pf| machine.user(pf.bdf)).filter(|_| up_wanted && self.waits)
+            && !machine.is_ready(holder)
+        {
+            broken.push(format!(
+                "{holder} has the PF of {function}, and nobody waited until that has its link"
+            ));
+        }
+        let wanted = self.macs.get(&function).filter(|_| up_wanted);
+        if wanted.is_some_and(|wanted| mac != Some(*wanted)) {
+            broken.push(format!(
+                "nobody looks whether {function} has the MAC address that its PF keeps for it"
+            ));
         }
         broken.extend(self.lacking(machine, function));
         broken
@@ -232,9 +255,13 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// What each VF is to have, from the model alone.
-fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashMap<Bdf, Vec<VfAttribute>> {
-    let mut all = HashMap::new();
+/// What each VF is to have, and the MACs that are not best effort, from the model alone.
+fn wanted_attributes(
+    model: &Model,
+    inventory: &Inventory,
+    plan: &Plan,
+) -> (HashMap<Bdf, Vec<VfAttribute>>, HashMap<Bdf, Mac>) {
+    let (mut all, mut macs) = (HashMap::new(), HashMap::new());
     for (name, nic) in &model.nics {
         let pf = plan.nics.get(name).and_then(|bdf| inventory.pf(*bdf));
         let sets = |pf: &&Pf| pf.driver.as_deref().is_some_and(reports_attributes) && !nic.externally_managed;
@@ -249,9 +276,12 @@ fn wanted_attributes(model: &Model, inventory: &Inventory, plan: &Plan) -> HashM
             let mut attributes = settings.attributes();
             attributes.retain(|attribute| !excused(model, inventory, pf.bdf, name, index, attribute));
             all.insert(seat.bdf, attributes);
+            let owner = model.owner(&FunctionName { nic: name.clone(), vf: Some(index) });
+            let best_effort = owner.map_or(&nic.best_effort, |(_, function)| &function.best_effort);
+            macs.extend(settings.mac.filter(|_| !best_effort.contains("mac")).map(|mac| (seat.bdf, mac)));
         }
     }
-    all
+    (all, macs)
 }
 
 /// The managers of interfaces that would take a function for theirs.

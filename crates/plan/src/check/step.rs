@@ -40,9 +40,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
             Action::SetVfAttribute { pf, vf, attribute },
             Fact::VfAttribute { pf: at, vf: of, attribute: is },
         ) => pf == at && vf == of && attribute == is,
-        (Action::SetDriver { function, driver }, Fact::Driver { function: at, driver: is }) => {
-            function == at && driver == is
-        }
+        (
+            Action::SetDriver { function, driver, mac },
+            Fact::Driver { function: at, driver: is, mac: has },
+        ) => function == at && driver == is && mac == has,
         (Action::SetMac { function, mac }, Fact::Mac { function: at, mac: is }) => {
             function == at && mac == is
         }
@@ -98,7 +99,7 @@ enum WayBack {
 /// What is wrong with a step's inverse.
 pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String> {
     let right = match (restoring(machine, model, &step.action), &step.inverse) {
-        (WayBack::Must(wanted), Some(inverse)) => wanted == *inverse,
+        (WayBack::Must(wanted), Some(inverse)) => wanted == without_mac(inverse.clone()),
         (WayBack::Must(wanted), None) => return Some(format!("it has no inverse; {wanted} would be it")),
         (WayBack::May(wanted), inverse) => inverse.as_ref().is_none_or(|inverse| wanted == *inverse),
         (WayBack::None, inverse) => inverse.is_none(),
@@ -120,6 +121,14 @@ pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String>
     };
     let inverse = step.inverse.as_ref().map_or_else(|| "none".to_owned(), Action::to_string);
     (!right).then(|| format!("its inverse ({inverse}) does not bring back what was"))
+}
+
+/// The same, whichever address a driver that is bound again is to find: what was before may have been one of its own.
+fn without_mac(inverse: Action) -> Action {
+    match inverse {
+        Action::SetDriver { function, driver, .. } => Action::SetDriver { function, driver, mac: None },
+        other => other,
+    }
 }
 
 /// Whether a guest is a VM: as it was defined in this plan, else as the model says.
@@ -155,7 +164,7 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
         },
         Action::SetDriver { function, .. } => {
             let driver = machine.driver(*function).map(str::to_owned);
-            Must(Action::SetDriver { function: *function, driver })
+            Must(Action::SetDriver { function: *function, driver, mac: None })
         }
         Action::SetSwitchMode { pf, .. } => match machine.pf(*pf).map(|found| found.switch_mode) {
             None | Some(SwitchMode::Unreported) => WayBack::None,

@@ -113,7 +113,7 @@ impl<'a> Played<'a> {
                     left.for_each(|vf| harm(vf, How::Dropped));
                 }
             }
-            Action::SetDriver { function, driver } => {
+            Action::SetDriver { function, driver, .. } => {
                 if driver.is_some() && driver.as_deref() == self.driver(*function) {
                     return;
                 }
@@ -267,7 +267,7 @@ fn present(pf: &Pf) -> impl Iterator<Item = Bdf> {
 /// The function that a step gives to VFIO.
 pub fn given_to_vfio(step: &Step) -> Option<Bdf> {
     match &step.action {
-        Action::SetDriver { function, driver: Some(driver) } if driver == VFIO => Some(*function),
+        Action::SetDriver { function, driver: Some(driver), .. } if driver == VFIO => Some(*function),
         _ => None,
     }
 }

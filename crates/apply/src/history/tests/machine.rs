@@ -204,7 +204,7 @@ fn act(inner: &mut Inner, action: &Action) -> Result<(), &'static str> {
             }
             inner.world.insert(key, attribute.to_string());
         }
-        Action::SetDriver { function, driver } => {
+        Action::SetDriver { function, driver, .. } => {
             let key = driver_key(*function);
             if inner.get(&key).is_none() {
                 return Err("ENODEV");
@@ -245,7 +245,7 @@ fn is_so(inner: &Inner, fact: &Fact) -> bool {
         Fact::Link { function, direction } => is(format!("link {function}"), format!("{direction:?}")),
         Fact::VfCount { pf, count } => is(format!("vfs {pf}"), count.to_string()),
         Fact::VfAttribute { pf, vf, attribute } => is(format!("mac {pf} {vf}"), attribute.to_string()),
-        Fact::Driver { function, driver } => is(driver_key(*function), format!("{driver:?}")),
+        Fact::Driver { function, driver, .. } => is(driver_key(*function), format!("{driver:?}")),
         Fact::Reset { .. } => true,
         Fact::FileIs { path, text } => is(format!("file {path}"), text.clone()),
         Fact::NoFile { path } => inner.get(&format!("file {path}")).is_none(),
@@ -444,6 +444,7 @@ pub fn plan_for(world: &World) -> Plan {
             let bind = |driver: Option<&str>| Action::SetDriver {
                 function: vf(n, index),
                 driver: driver.map(str::to_owned),
+                mac: None,
             };
             if scratch.get(&driver_key(vf(n, index))) == Some("None") {
                 let reset = Action::ResetFunction { function: vf(n, index) };
