@@ -17,13 +17,15 @@ image: build
 	$(penstock) board image
 
 # The optimised binary is what runs inside the boards that the tests boot. Making the image waits for the network most of
-# the time.
+# the time. Test programs run side by side, as many as there are CPUs; `cargo test` runs the same tests, one program after
+# the other. `make test tests="--package penstock-cli --test watch_in_board"` runs some of them.
+tests ?=
 test: build
 	@scripts/install-dependencies test
 	@scripts/unpack-grub target/grub
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub \
-	cargo test --workspace --locked --no-fail-fast
+	sh -c 'cargo test --workspace --locked --no-run && exec target/$(target)/debug/side-by-side $(tests)'
 
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.
 lint:

@@ -11,6 +11,7 @@ use std::{
 use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{self, Run, run},
+    programs,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -265,7 +266,7 @@ fn passes_on_board(at: &Path, package: &str, test: &str, words: &[&str]) -> Outc
     let strip = std::process::Command::new("strip")
         .arg("-o")
         .arg(&stripped)
-        .arg(built_test(package, test)?)
+        .arg(programs::executable(package, test)?)
         .status()?;
     assert!(strip.success());
     let inside = format!("/root/{test}");
@@ -279,19 +280,6 @@ fn passes_on_board(at: &Path, package: &str, test: &str, words: &[&str]) -> Outc
     tests.ended_with(0)?;
     assert!(tests.stdout.contains("; 0 failed; 0 ignored"), "{}\n{}", tests.stdout, tests.stderr);
     Ok(())
-}
-
-/// The executable of an integration test of this workspace, as cargo has built it.
-fn built_test(package: &str, test: &str) -> Result<PathBuf, Failed> {
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["test", "--no-run", "--message-format=json", "--package", package, "--test", test])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let built = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut executables = built.filter(|message| message["target"]["name"] == test);
-    let found = executables.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    found.ok_or_else(|| format!("cargo built no {test}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
 fn an_interrupt_leaves_nothing_running() -> Outcome {

@@ -11,6 +11,7 @@ pub mod grub;
 pub mod models;
 pub mod namespace;
 pub mod needs;
+pub mod programs;
 pub mod sysfs;
 pub mod trials;
 pub mod tuned;

@@ -1,0 +1,225 @@
+//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are
+//! CPUs. Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the longest.
+//!
+//! `side-by-side [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. What a
+//! program says is shown when it has ended, whole. Ctrl-C ends them all.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use penstock_host::interrupt;
+use penstock_testkit::programs::{self, LIST, Program};
+
+/// More of them than this at once need more memory than a small machine has: each may have a board.
+const MOST: usize = 4;
+
+/// The programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
+const LONGEST: [&str; 9] = [
+    "guests_in_board",
+    "rehearse_in_board",
+    "crash_in_board",
+    "boot_in_board",
+    "persist_in_board",
+    "measure_in_board",
+    "identity_in_board",
+    "network_in_netns",
+    "watch_in_board",
+];
+
+/// How long programs that were interrupted may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Something to run.
+struct Task {
+    /// As cargo announces it.
+    title: String,
+    /// As cargo names it when it failed.
+    name: String,
+    command: Command,
+}
+
+/// A task that runs.
+struct Running {
+    task: Task,
+    child: Child,
+    output: tempfile::NamedTempFile,
+    began: Instant,
+}
+
+/// How many tests there were.
+#[derive(Default)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Count {
+    /// Adds what a program says at its end.
+    fn add(&mut self, output: &str) {
+        for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+            let number = |of: &str| -> u64 {
+                let found = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(of));
+                found.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            };
+            self.passed += number("passed");
+            self.failed += number("failed");
+            self.ignored += number("ignored");
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = env::args().skip(1).collect();
+    let all = words.is_empty();
+    if all {
+        words.push("--workspace".to_owned());
+    }
+    match run(&words, all) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
+    let mut found = programs::built(words)?;
+    if found.is_empty() {
+        return Err("there is nothing to test".to_owned());
+    }
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let list = directory.path().join("programs.json");
+    programs::tell(&found, &list).map_err(|error| format!("{}: {error}", list.display()))?;
+    found.sort_by_key(|program| {
+        LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
+    });
+    let mut waiting: Vec<Task> = found.iter().map(|program| task(program, &list)).collect();
+    if all {
+        waiting.push(doc_tests());
+    }
+    waiting.reverse();
+    interrupt::catch().map_err(|error| error.to_string())?;
+
+    let began = Instant::now();
+    let lanes = thread::available_parallelism().map_or(1, usize::from).min(MOST);
+    let (mut running, mut count, mut failed): (Vec<Running>, _, Vec<String>) =
+        (Vec::new(), Count::default(), Vec::new());
+    while !(waiting.is_empty() && running.is_empty()) {
+        if interrupt::pending() {
+            eprintln!("interrupted: {} programs were not run to their end", waiting.len() + running.len());
+            end(running);
+            return Ok(ExitCode::from(130));
+        }
+        while running.len() < lanes
+            && let Some(task) = waiting.pop()
+        {
+            running.push(start(task)?);
+        }
+        let mut still = Vec::with_capacity(lanes);
+        for mut one in running {
+            match one.child.try_wait().map_err(|error| error.to_string())? {
+                None => still.push(one),
+                Some(status) => {
+                    let bad = tell(&one, status, &mut count);
+                    failed.extend(bad.then_some(one.task.name));
+                }
+            }
+        }
+        running = still;
+        thread::sleep(Duration::from_millis(20));
+    }
+    let Count { passed, failed: bad, ignored } = count;
+    let seconds = began.elapsed().as_secs();
+    println!("\nall programs: {passed} passed; {bad} failed; {ignored} ignored; finished in {seconds} s");
+    if failed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("error: {} target{} failed:", failed.len(), if failed.len() == 1 { "" } else { "s" });
+    failed.iter().for_each(|name| eprintln!("    `{name}`"));
+    Ok(ExitCode::FAILURE)
+}
+
+/// A program, with one board at a time: there are others beside it.
+fn task(program: &Program, list: &Path) -> Task {
+    let Program { package, name, source, directory, executable } = program;
+    let mut command = Command::new(executable);
+    command.current_dir(directory).env(LIST, list);
+    if name.ends_with("_in_board") {
+        command.arg("--test-threads=1");
+    }
+    let kind = if program.is_integration() { "" } else { "unittests " };
+    let of = match program.is_integration() {
+        true => format!("--test {name}"),
+        false if source.ends_with("main.rs") => format!("--bin {name}"),
+        false => "--lib".to_owned(),
+    };
+    Task {
+        title: format!("     Running {kind}{} ({})", source.display(), executable.display()),
+        name: format!("-p {package} {of}"),
+        command,
+    }
+}
+
+/// The examples in the documentation, which only cargo can run.
+fn doc_tests() -> Task {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--workspace", "--locked", "--doc", "--quiet"]);
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    Task { title: "   Doc-tests of all crates".to_owned(), name: "--doc".to_owned(), command }
+}
+
+fn start(mut task: Task) -> Result<Running, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", task.title.trim());
+    let output = tempfile::NamedTempFile::new().map_err(failed)?;
+    let file = |file: &tempfile::NamedTempFile| {
+        fs::OpenOptions::new().append(true).open(file.path()).map(Stdio::from)
+    };
+    let (one, other) = (file(&output).map_err(failed)?, file(&output).map_err(failed)?);
+    // A group of its own: all that it starts can be ended with it.
+    let child = task.command.stdin(Stdio::null()).stdout(one).stderr(other).process_group(0).spawn();
+    let child = child.map_err(failed)?;
+    eprintln!("     Started {}", task.name);
+    Ok(Running { task, child, output, began: Instant::now() })
+}
+
+/// Shows what a task said; whether it failed.
+fn tell(ended: &Running, status: ExitStatus, count: &mut Count) -> bool {
+    let text = fs::read(ended.output.path()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    count.add(&text);
+    println!("\n{} in {:.1} s\n{}", ended.task.title, ended.began.elapsed().as_secs_f64(), text.trim_end());
+    if let Some(signal) = status.signal() {
+        println!("it was ended by signal {signal}");
+    }
+    !status.success()
+}
+
+/// Ends what runs, as Ctrl-C would, and by force what does not heed that.
+fn end(mut running: Vec<Running>) {
+    let signal = |one: &Running, signal| {
+        let group = i32::try_from(one.child.id()).map(Pid::from_raw);
+        let _ = group.map(|group| killpg(group, signal));
+    };
+    running.iter().for_each(|one| signal(one, Signal::SIGINT));
+    let until = Instant::now() + FAREWELL;
+    while Instant::now() < until && running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(None))) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    for mut one in running {
+        signal(&one, Signal::SIGKILL);
+        let _ = one.child.wait();
+    }
+}
