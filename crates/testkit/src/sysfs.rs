@@ -117,18 +117,18 @@ impl Changing {
         let mut changed = BTreeMap::new();
         for changes in changes {
             for gone in changes.lines().filter_map(|line| line.strip_prefix("- /")) {
-                self.remove(gone, |path| fs::remove_dir_all(path))?;
+                self.remove(gone, fs::remove_dir_all)?;
             }
             let kept: Vec<&str> = changes.lines().filter(|line| !line.starts_with("- /")).collect();
             changed.extend(parse(&kept.join("\n"))?);
         }
         for path in changed.keys() {
-            self.remove(path, |path| fs::remove_file(path))?;
+            self.remove(path, fs::remove_file)?;
         }
         write(&changed, self.path())?;
         let made = use_it(self.path());
         for path in changed.keys() {
-            self.remove(path, |path| fs::remove_file(path))?;
+            self.remove(path, fs::remove_file)?;
         }
         let lacking = |(path, _): &(&String, &Entry)| self.path().join(path).symlink_metadata().is_err();
         let lacking = self.entries.iter().filter(lacking).map(|(path, entry)| (path.clone(), entry.clone()));
@@ -136,7 +136,7 @@ impl Changing {
         Ok(made)
     }
 
-    fn remove(&self, path: &str, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PlantError> {
+    fn remove(&self, path: &str, how: impl FnOnce(PathBuf) -> io::Result<()>) -> Result<(), PlantError> {
         match how(self.path().join(path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(PlantError { line: 0, why: format!("{path}: {error}") })
