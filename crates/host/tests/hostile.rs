@@ -16,9 +16,10 @@ use penstock_host::{
     scan::{
         lifelines::{Started, lifelines},
         scan,
+        tuning::tuning,
     },
 };
-use penstock_model::Inventory;
+use penstock_model::{Inventory, inventory::tuning::Reading};
 use penstock_testkit::sysfs;
 use proptest::prelude::*;
 
@@ -32,6 +33,9 @@ fn look(tree: &Path) -> Inventory {
     std::thread::spawn(move || {
         let mut inventory = scan(&root, None);
         inventory.lifelines = Some(lifelines(&root, None, &Started::default()));
+        let (tuning, unknown) = tuning(&root, &inventory);
+        inventory.tuning = Some(tuning);
+        inventory.unknown.extend(unknown);
         let _ = send.send(inventory);
     });
     let inventory = outcome.recv_timeout(PATIENCE).expect("a scan comes to an end and does not panic");
@@ -58,8 +62,17 @@ fn entries(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The machine of the tests of what decides how late a thread wakes.
+const TUNED: &str = "tuned";
+
 fn planted(machine: &str) -> (tempfile::TempDir, Vec<PathBuf>) {
-    let tree = sysfs::machine(machine);
+    let tree = if machine == TUNED {
+        let tree = tempfile::tempdir().unwrap();
+        sysfs::plant(include_str!("machines/tuned.tree"), tree.path()).unwrap();
+        tree
+    } else {
+        sysfs::machine(machine)
+    };
     let mut found = Vec::new();
     entries(tree.path(), &mut found);
     assert!(found.len() > 100, "{} entries", found.len());
@@ -170,12 +183,14 @@ fn nothing_in_the_place_of_a_file_breaks_a_scan() {
         Evil::Gone,
     ] {
         // All at once: that each is met is what matters, and a scan goes on past each.
-        let (tree, found) = planted("82576-seven-vfs");
-        found.iter().filter(|path| !path.is_symlink()).for_each(|path| evil.put(path));
-        look(tree.path());
-        let (tree, found) = planted("82576-seven-vfs");
-        found.iter().filter(|path| path.is_symlink()).for_each(|path| evil.put(path));
-        look(tree.path());
+        for machine in ["82576-seven-vfs", TUNED] {
+            let (tree, found) = planted(machine);
+            found.iter().filter(|path| !path.is_symlink()).for_each(|path| evil.put(path));
+            look(tree.path());
+            let (tree, found) = planted(machine);
+            found.iter().filter(|path| path.is_symlink()).for_each(|path| evil.put(path));
+            look(tree.path());
+        }
     }
 }
 
@@ -184,8 +199,9 @@ fn no_mixture_of_evils_breaks_a_scan() {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), evil()), 1..40);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(24));
     runner
-        .run(&(0usize..3, changes), |(machine, changes)| {
-            let (tree, found) = planted(["82599-two-port", "shared-iommu-group", "82576-seven-vfs"][machine]);
+        .run(&(0usize..4, changes), |(machine, changes)| {
+            let machines = ["82599-two-port", "shared-iommu-group", "82576-seven-vfs", TUNED];
+            let (tree, found) = planted(machines[machine]);
             for (which, evil) in changes {
                 evil.put(&found[which.index(found.len())]);
             }
@@ -295,6 +311,36 @@ fn directories_without_end_are_cut() {
     assert!(inventory.unknown.len() < 5_000, "{} notes", inventory.unknown.len());
     assert!(inventory.unknown.last().unwrap().contains("more"), "{:?}", inventory.unknown.last());
     assert_eq!(inventory.pfs.len(), 2, "what is a function is still read");
+}
+
+/// A few characters stand for 65536 CPUs, and thousands of interrupts may each say so.
+#[test]
+fn sets_of_all_cpus_of_thousands_of_interrupts_take_bounded_memory() {
+    let (tree, _) = planted(TUNED);
+    for number in 100..6000 {
+        let directory = tree.path().join(format!("proc/irq/{number}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("smp_affinity_list"), "0-65535").unwrap();
+        fs::write(directory.join("effective_affinity_list"), "0-65535").unwrap();
+    }
+    let before = peak_memory();
+    let inventory = look(tree.path());
+    let grown = peak_memory().saturating_sub(before);
+    assert!(grown < 1 << 30, "a look took {} MiB", grown >> 20);
+    let irqs = inventory.tuning.unwrap().irqs;
+    assert!(irqs.len() > 5900 && matches!(irqs[&5999].effective, Reading::Unreadable(_)));
+}
+
+/// Groups below groups without end.
+#[test]
+fn control_groups_without_end_are_cut() {
+    let (tree, _) = planted(TUNED);
+    let groups = tree.path().join("sys/fs/cgroup/machine.slice");
+    for number in 0..11_000 {
+        fs::create_dir_all(groups.join(format!("{number}"))).unwrap();
+    }
+    let inventory = look(tree.path());
+    assert!(inventory.unknown.iter().any(|note| note.contains("more groups")), "{:?}", inventory.unknown);
 }
 
 /// Slots and labels that no firmware gives.

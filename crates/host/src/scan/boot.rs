@@ -155,27 +155,35 @@ const LOG: &str = "/dev/kmsg";
 
 /// What the kernel has said since it was started of what is asked for here, as far as it still knows and tells us.
 fn kernel_log(root: &Root) -> io::Result<String> {
-    let outcome = root.failed(LOG).and_then(|()| {
-        let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
-        let mut log = OpenOptions::new().read(true).custom_flags(flags).open(root.path(LOG))?;
-        let mut said = Vec::new();
-        let mut record = [0; 8192];
-        // Each read is one record (Documentation/ABI/testing/dev-kmsg).
-        while said.len() < LOG_LIMIT {
-            match log.read(&mut record) {
-                Ok(0) => break,
-                Ok(count) => said.extend_from_slice(&record[..count]),
-                // Overwritten before we came to it.
-                Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
-                Err(_) => break,
-            }
-        }
+    let outcome = said_since_the_start(root).map(|said| {
         let wanted = [NO_ROOM, NO_BUS, BEGINNING, UNKNOWN_WORDS];
         let text = String::from_utf8_lossy(&said);
         let lines = text.lines().filter(|line| wanted.iter().any(|words| line.contains(words)));
-        Ok(lines.flat_map(|line| [line, "\n"]).collect::<String>())
+        lines.flat_map(|line| [line, "\n"]).collect::<String>()
     });
     root.note(LOG, outcome.as_ref().map(|text| text.as_bytes()));
     outcome
+}
+
+fn said_since_the_start(root: &Root) -> io::Result<Vec<u8>> {
+    if !root.is_system() {
+        // In a tree it is a file like any other.
+        return root.unnoted().read(LOG, LOG_LIMIT).map(|(bytes, _)| bytes);
+    }
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
+    let mut log = OpenOptions::new().read(true).custom_flags(flags).open(root.path(LOG))?;
+    let mut said = Vec::new();
+    let mut record = [0; 8192];
+    // Each read is one record (Documentation/ABI/testing/dev-kmsg).
+    while said.len() < LOG_LIMIT {
+        match log.read(&mut record) {
+            Ok(0) => break,
+            Ok(count) => said.extend_from_slice(&record[..count]),
+            // Overwritten before we came to it.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(said)
 }

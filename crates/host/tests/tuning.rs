@@ -1,0 +1,243 @@
+//! What decides how late a thread wakes, read of a tree; recorded, and read again of the record.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use penstock_host::{
+    Root,
+    record::{ERRORS, Recorder},
+    scan::{scan, tuning::tuning},
+};
+use penstock_model::{
+    ByteSize, CpuSet,
+    inventory::tuning::{CgroupVersion, Knob, Reading, Tuning, Value},
+};
+use penstock_testkit::sysfs;
+
+fn tree() -> tempfile::TempDir {
+    let tree = tempfile::tempdir().unwrap();
+    sysfs::plant(include_str!("machines/tuned.tree"), tree.path()).unwrap();
+    tree
+}
+
+fn look(root: &Root) -> (Tuning, Vec<String>) {
+    let inventory = scan(root, None);
+    tuning(root, &inventory)
+}
+
+fn cpus(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+#[test]
+fn every_knob_is_read_and_none_is_taken_for_its_default() {
+    let tree = tree();
+    let (found, _) = look(&Root::at(tree.path()));
+    let knob = |knob: Knob| found.knobs.get(&knob).cloned().unwrap_or_else(|| panic!("{knob} was not read"));
+    let number = |number| Reading::Is(Value::Number(number));
+    assert_eq!(knob(Knob::RtRuntime), number(-1));
+    assert_eq!(knob(Knob::NmiWatchdog), number(0));
+    assert_eq!(knob(Knob::Workqueues), Reading::Is(Value::Cpus(cpus("0-1"))));
+    assert_eq!(knob(Knob::DefaultIrqAffinity), Reading::Is(Value::Cpus(cpus("0-1"))));
+    assert_eq!(knob(Knob::TransparentHugePages), Reading::Is(Value::Word("never".to_owned())));
+    assert_eq!(knob(Knob::TimerMigration), Reading::Absent);
+    let Reading::Unreadable(why) = knob(Knob::StatInterval) else { panic!("{:?}", knob(Knob::StatInterval)) };
+    assert!(why.contains("/proc/sys/vm/stat_interval") && why.contains("many"), "{why}");
+    assert_eq!(knob(Knob::ResumeLatency(2)), Reading::Is(Value::Word("n/a".to_owned())));
+    assert_eq!(knob(Knob::ResumeLatency(3)), number(0));
+    assert_eq!(knob(Knob::MinFrequency(2)), number(2_400_000));
+    assert_eq!(knob(Knob::Governor(3)), Reading::Absent);
+    assert_eq!(knob(Knob::FairServer(2)), number(0));
+    assert_eq!(knob(Knob::FairServer(3)), number(50_000_000));
+    assert_eq!(knob(Knob::FairServer(0)), Reading::Absent);
+    // Without debugfs nothing is known of the fair server, however old the kernel is.
+    fs::remove_dir_all(tree.path().join("sys/kernel/debug")).unwrap();
+    let (found, _) = look(&Root::at(tree.path()));
+    assert!(matches!(found.knobs[&Knob::FairServer(2)], Reading::Unreadable(_)));
+}
+
+#[test]
+fn interrupts_idle_states_and_clocks() {
+    let tree = tree();
+    let (found, _) = look(&Root::at(tree.path()));
+    let irq = &found.irqs[&35];
+    assert_eq!(irq.users, ["eth0-TxRx-0", "eth0"]);
+    assert_eq!(irq.effective, Reading::Is(cpus("1")));
+    assert_eq!(irq.counts, [(1, 7), (3, 2)].into());
+    assert_eq!(irq.function, Some("0000:04:00.0".parse().unwrap()));
+    assert_eq!(found.knobs[&Knob::IrqAffinity(35)], Reading::Is(Value::Cpus(cpus("0-1"))));
+    assert_eq!((found.irqs[&36].users.len(), &found.irqs[&36].effective), (0, &Reading::Absent));
+    assert_eq!(found.irqs.len(), 3, "what is no device's is no device interrupt");
+    let states = &found.idle[&2];
+    assert_eq!(
+        (states[1].name.as_str(), states[1].latency, states[1].disabled, states[1].usage),
+        ("C6", 133, true, 3)
+    );
+    assert!(!states[0].disabled && !found.idle.contains_key(&3));
+    assert_eq!(found.idle_driver, Reading::Is("intel_idle".to_owned()));
+    assert_eq!(found.turbo, Reading::Is(false));
+    assert_eq!(found.tickless, Reading::Is(CpuSet::default()));
+    assert_eq!(found.workqueues_isolated, Reading::Is(cpus("2-3")));
+    assert_eq!(found.clock_source, Reading::Is("tsc".to_owned()));
+    assert_eq!(found.cpu_flags, ["constant_tsc", "cat_l3", "mba"].map(str::to_owned).into());
+    assert_eq!(found.frequency_drivers, [(2, "intel_pstate".to_owned())].into());
+}
+
+#[test]
+fn partitions_and_classes_of_service() {
+    let tree = tree();
+    let (found, notes) = look(&Root::at(tree.path()));
+    assert_eq!(found.cgroups.version, CgroupVersion::V2);
+    assert_eq!(found.cgroups.isolated, Reading::Is(cpus("2")));
+    // `user.slice` does not hand the cpuset on: what is in there is no partition.
+    let names: Vec<&str> = found.cgroups.partitions.keys().map(String::as_str).collect();
+    assert_eq!(names, ["broken", "machine.slice/rt-2"]);
+    let partition = &found.cgroups.partitions["machine.slice/rt-2"];
+    assert_eq!((partition.state.as_str(), &partition.exclusive), ("isolated", &cpus("2")));
+    assert!(found.cgroups.partitions["broken"].state.starts_with("isolated invalid ("));
+    let resctrl = found.resctrl.known().unwrap();
+    assert_eq!((resctrl.masks["L3"], resctrl.shareable["L3"], resctrl.least_bits["L3"]), (0xfff, 0xc00, 1));
+    assert_eq!((resctrl.most_groups, resctrl.bandwidth), (Some(8), Some((10, 10))));
+    assert_eq!(resctrl.groups.keys().map(String::as_str).collect::<Vec<_>>(), ["", "rt-2"]);
+    assert_eq!(resctrl.groups["rt-2"].schemata["L3"], [(0, 0xf), (1, 0xfff)].into());
+    assert_eq!(resctrl.groups["rt-2"].schemata["MB"][&0], 40);
+    assert!(notes.iter().any(|note| note.contains("odd/schemata")), "{notes:?}");
+    fs::remove_file(tree.path().join("sys/fs/resctrl/schemata")).unwrap();
+    fs::remove_file(tree.path().join("sys/fs/cgroup/cgroup.controllers")).unwrap();
+    fs::create_dir(tree.path().join("sys/fs/cgroup/cpuset")).unwrap();
+    let (found, _) = look(&Root::at(tree.path()));
+    assert_eq!((found.resctrl, found.cgroups.version), (Reading::Absent, CgroupVersion::V1));
+}
+
+#[test]
+fn a_vm_with_its_threads_and_programs() {
+    let tree = tree();
+    let (found, _) = look(&Root::at(tree.path()));
+    assert_eq!(found.programs, ["irqbalance", "power-profiles-daemon"].map(str::to_owned).into());
+    assert!(!found.processes_hidden);
+    let vm = &found.vms[&50];
+    assert_eq!((vm.name.as_str(), vm.locked_kib, vm.huge_pages), ("penstock-rt-2", 262_144, true));
+    assert_eq!(vm.functions, BTreeSet::from(["0000:04:10.0".parse().unwrap()]));
+    let vcpu = &vm.threads[&52];
+    assert_eq!(
+        (vcpu.name.as_str(), &vcpu.cpus, vcpu.policy, vcpu.priority),
+        ("CPU 0/KVM", &cpus("2"), 1, 80)
+    );
+    assert_eq!(vm.threads[&60].name, "vhost-50");
+    assert_eq!(vm.threads.len(), 3);
+    // Who sees only his own processes knows nothing of others'.
+    fs::remove_dir_all(tree.path().join("proc/1")).unwrap();
+    assert!(look(&Root::at(tree.path())).0.processes_hidden);
+}
+
+#[test]
+fn links_weaknesses_modules_and_what_the_kernel_said() {
+    let tree = tree();
+    let (found, _) = look(&Root::at(tree.path()));
+    let link = &found.links[&"0000:04:00.0".parse().unwrap()];
+    // The slot above does 5 GT/s on 8 lanes, the function 8 GT/s on 4.
+    assert_eq!((link.speed.as_str(), link.most_speed.as_str()), ("2.5 GT/s PCIe", "5.0 GT/s PCIe"));
+    assert_eq!((link.width, link.most_width), (4, 4));
+    assert_eq!(found.vulnerabilities["meltdown"], "Mitigation: PTI");
+    assert_eq!(found.parameters["kvm.halt_poll_ns"], Reading::Is("0".to_owned()));
+    let words = ["splash", "kthread_cpus=0-1"].map(str::to_owned).to_vec();
+    assert_eq!(found.unknown_parameters, Reading::Is(words));
+    assert_eq!((found.selinux_enforcing, found.selinux_cache), (Reading::Is(true), Reading::Is(512)));
+    assert_eq!(found.node_huge_pages[&0][0].size, ByteSize(2 << 20));
+    let log = tree.path().join("dev/kmsg");
+    fs::write(&log, "6,0,0,-;Linux version 6.12\n").unwrap();
+    assert_eq!(look(&Root::at(tree.path())).0.unknown_parameters, Reading::Is(Vec::new()));
+    // A log that was written over may have said it.
+    fs::write(&log, "6,900,0,-;br0: port 1 entered blocking state\n").unwrap();
+    assert!(matches!(look(&Root::at(tree.path())).0.unknown_parameters, Reading::Unreadable(_)));
+    fs::remove_file(&log).unwrap();
+    assert_eq!(look(&Root::at(tree.path())).0.unknown_parameters, Reading::Absent);
+}
+
+/// All files of a tree, by path within it.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut rest = vec![directory.to_owned()];
+    while let Some(directory) = rest.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let data = fs::symlink_metadata(&path).unwrap();
+            if data.is_dir() {
+                rest.push(path);
+            } else if data.is_file() {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_record_says_what_the_machine_said_and_holds_nothing_else() {
+    let tree = tree();
+    fs::create_dir_all(tree.path().join("etc")).unwrap();
+    fs::write(tree.path().join("etc/shadow"), "secret").unwrap();
+    // What may not be read there may not be read here: here root may read everything.
+    let errors = "13 /sys/kernel/debug/sched/fair_server/cpu2/runtime\n22 /sys/fs/selinux/enforce\n";
+    fs::write(tree.path().join(ERRORS), errors).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let root = Root::recorded(tree.path()).recording(recorder.clone());
+    let (before, notes) = look(&root);
+    assert_eq!(before.knobs[&Knob::FairServer(2)], Reading::Denied);
+    assert!(matches!(before.selinux_enforcing, Reading::Unreadable(_)));
+    let to = tempfile::tempdir().unwrap();
+    let recorded = recorder.write(tree.path(), to.path()).unwrap();
+    assert_eq!(recorded.errors, 2);
+    let (after, again) = look(&Root::recorded(to.path()));
+    assert_eq!(serde_json::to_value(&after).unwrap(), serde_json::to_value(&before).unwrap());
+    assert_eq!(again, notes);
+    assert_eq!(scan(&Root::recorded(to.path()), None), scan(&Root::recorded(tree.path()), None));
+    for path in files(to.path()) {
+        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+        for secret in ["secret", "SerialNumber", "password"] {
+            assert!(!text.contains(secret), "{} holds {secret}", path.display());
+        }
+    }
+    assert!(!to.path().join("etc/shadow").exists());
+    // Nothing is mixed with what is there.
+    let error = recorder.write(tree.path(), to.path()).unwrap_err();
+    assert!(error.source.to_string().contains("not empty"), "{error:?}");
+}
+
+#[test]
+fn links_of_a_record_stay_in_it() {
+    let tree = tree();
+    // As some systems have it: a link with an absolute path.
+    let aside = tree.path().join("sys/module/kvm");
+    fs::rename(&aside, tree.path().join("kvm")).unwrap();
+    symlink("/kvm", &aside).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let root = Root::at(tree.path()).recording(recorder.clone());
+    // Absolute links of a tree lead to within the tree, not to this machine's files.
+    drop(look(&root));
+    let to = tempfile::tempdir().unwrap();
+    recorder.write(tree.path(), to.path()).unwrap();
+    let link = to.path().join("sys/module/kvm");
+    if let Ok(target) = fs::read_link(&link) {
+        assert!(target.is_relative(), "{}", target.display());
+        assert!(
+            fs::canonicalize(&link).is_ok_and(|real| real.starts_with(to.path())),
+            "{}",
+            target.display()
+        );
+    }
+    // Somebody else's tree may link to files of whoever looks at it: they are not read.
+    let theirs = tempfile::tempdir().unwrap();
+    let secret = theirs.path().join("secret");
+    fs::write(&secret, "1\n").unwrap();
+    let file = tree.path().join("sys/fs/selinux/enforce");
+    fs::remove_file(&file).unwrap();
+    symlink(&secret, &file).unwrap();
+    assert_eq!(look(&Root::at(tree.path())).0.selinux_enforcing, Reading::Absent);
+}
