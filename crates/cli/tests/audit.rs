@@ -87,28 +87,32 @@ fn a_record_is_judged_as_the_machine_was() -> Outcome {
     Ok(())
 }
 
-/// A machine whose throttling is off, and may be read.
+/// A file that one rule judges, and is as it should be.
+const FILE: &str = "/proc/sys/vm/stat_interval";
+const RULE: &str = "stat-interval";
+
+/// A recorded machine with that file.
 fn recorded() -> tempfile::TempDir {
     let tree = sysfs::machine("82576-seven-vfs");
-    let kernel = tree.path().join("proc/sys/kernel");
-    fs::create_dir_all(&kernel).unwrap();
-    fs::write(kernel.join("sched_rt_runtime_us"), "-1\n").unwrap();
+    let file = tree.path().join(FILE.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, "10\n").unwrap();
     tree
 }
 
-fn verdicts(found: &Value, what: &str) -> Vec<String> {
-    let of = rows(found).iter().filter(|row| row["rule"].as_str().is_some_and(|rule| rule.contains(what)));
-    of.map(|row| row["verdict"].as_str().unwrap_or_default().to_owned()).collect()
+/// How the rule that looks at the file came out.
+fn verdict(found: &Value) -> String {
+    let row = rows(found).iter().find(|row| row["rule"] == RULE).expect("the rule was applied");
+    row["verdict"].as_str().unwrap_or_default().to_owned()
 }
 
 fn what_was_denied_there_is_unknown_here() -> Outcome {
     let tree = recorded();
-    let before = found(&audit(&["--json", "--root", text(tree.path())]));
-    let unknown = |found: &Value| found["score"]["unknown"].as_u64().unwrap_or_default();
-    fs::write(tree.path().join(".errors"), "13 /proc/sys/kernel/sched_rt_runtime_us\n")?;
-    let after = found(&audit(&["--json", "--root", text(tree.path())]));
-    assert_eq!(unknown(&after), unknown(&before) + 1, "{after:#}");
-    assert_ne!(verdicts(&after, "throttl"), verdicts(&before, "throttl"));
+    let look = || found(&audit(&["--json", "--root", text(tree.path())]));
+    assert_eq!(verdict(&look()), "pass");
+    fs::write(tree.path().join(".errors"), format!("13 {FILE}\n"))?;
+    let after = look();
+    assert_eq!(verdict(&after), "unknown", "{after:#}");
     assert_eq!(after["holds"], false, "what is unknown does not hold");
     Ok(())
 }
@@ -209,11 +213,11 @@ fn nearly_all_without_root() -> Outcome {
     assert!(without * 5 >= all as u64 * 4, "{without} of {all}");
     // Who may not read something is told so, and not that it is as it should be.
     let tree = recorded();
-    let file = tree.path().join("proc/sys/kernel/sched_rt_runtime_us");
-    for path in [tree.path(), &tree.path().join("proc")] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
-    }
-    fs::set_permissions(&file, fs::Permissions::from_mode(0))?;
-    assert!(verdicts(&as_nobody(&["--root", text(tree.path())]), "throttl").contains(&"unknown".to_owned()));
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755))?;
+    let look = || verdict(&as_nobody(&["--root", text(tree.path())]));
+    assert_eq!(look(), "pass");
+    let file = tree.path().join(FILE.trim_start_matches('/'));
+    fs::set_permissions(file, fs::Permissions::from_mode(0))?;
+    assert_eq!(look(), "unknown");
     Ok(())
 }
