@@ -158,7 +158,12 @@ pub fn runs(root: &Root, manager: Manager) -> bool {
     let processes = root.entries("/proc").unwrap_or_default();
     processes.iter().map(|entry| &entry.name).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).any(
         |id| {
-            let comm = root.read(&format!("/proc/{id}/comm"), 64).unwrap_or_default().0;
+            let path = format!("/proc/{id}/comm");
+            let comm = root.unnoted().read(&path, 64).unwrap_or_default().0;
+            // A recorder need not know what else runs.
+            if comm.trim_ascii_end() == name.as_bytes() {
+                root.note(&path, Ok(&comm));
+            }
             let comm = String::from_utf8_lossy(&comm);
             // Who may not see the namespace takes it for ours.
             comm.trim_end() == name

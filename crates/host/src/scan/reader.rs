@@ -128,6 +128,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// As [`Reader::reading`] of a text, of which a recorder is told only where it is `wanted`.
+    pub fn glance(&mut self, path: &str, wanted: impl FnOnce(&str) -> bool) -> Option<String> {
+        let whole = Reader::new(&self.root.unnoted()).reading(path, |text| Ok(text.to_owned()));
+        let text = whole.known()?;
+        if wanted(text) {
+            self.root.note(path, Ok(format!("{text}\n").as_bytes()));
+        }
+        Some(text.clone())
+    }
+
     /// The first `limit` bytes of a file.
     pub fn bytes(&mut self, path: &str, limit: usize) -> Option<Vec<u8>> {
         match self.read(path, limit) {

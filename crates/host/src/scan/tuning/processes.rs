@@ -51,13 +51,11 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
     let ids: Vec<u32> = reader.quiet_list("/proc").iter().filter_map(|name| name.parse().ok()).collect();
     for id in ids.into_iter().take(MOST_PROCESSES) {
         // One that has ended meanwhile is none.
-        let Reading::Is(name) = reader.reading(&format!("/proc/{id}/comm"), |text| Ok(text.to_owned()))
-        else {
-            continue;
-        };
-        if let Some(program) = PROGRAMS.iter().find(|program| name == program[..program.len().min(NAME)]) {
-            found.programs.insert((*program).to_owned());
-        } else if name.starts_with("qemu") || name == "kvm" {
+        let wanted = |name: &str| program(name).is_some() || is_vm(name) || owner(name).is_some();
+        let Some(name) = reader.glance(&format!("/proc/{id}/comm"), wanted) else { continue };
+        if let Some(program) = program(&name) {
+            found.programs.insert(program.to_owned());
+        } else if is_vm(&name) {
             if let Some(vm) = vm(id, &mut threads, reader) {
                 found.vms.insert(id, vm);
             }
@@ -73,6 +71,15 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
         }
     }
     found
+}
+
+/// The program that the kernel calls so.
+fn program(name: &str) -> Option<&'static str> {
+    PROGRAMS.into_iter().find(|program| name == &program[..program.len().min(NAME)])
+}
+
+fn is_vm(name: &str) -> bool {
+    name.starts_with("qemu") || name == "kvm"
 }
 
 /// The process that a thread of the kernel works for: `vhost-1234` up to Linux 6.3 (`drivers/vhost/vhost.c`), `kvm-pit/1234`.
