@@ -14,9 +14,9 @@ const IRQS: &str = "/proc/irq";
 const FUNCTIONS: &str = "/sys/bus/pci/devices";
 /// More interrupts than a machine has.
 const MOST_IRQS: usize = 20_000;
-/// CPUs in all sets of all interrupts together: 2000 CPUs in both sets of 4000 interrupts. A tree that somebody made up could
+/// CPUs in all sets of all interrupts together: 1000 CPUs in both sets of 4000 interrupts. A tree that somebody made up could
 /// ask for all memory otherwise.
-const MOST_MEMBERS: usize = 16 << 20;
+const MOST_MEMBERS: usize = 8 << 20;
 
 /// The interrupts of a machine.
 #[derive(Debug, Default)]
