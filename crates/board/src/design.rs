@@ -1,5 +1,7 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
+use std::collections::BTreeMap;
+
 use penstock_model::{
     Bdf, BoardKernel, ByteSize, Emulation, Guest, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
     VfIndex, inventory::Pf,
@@ -62,6 +64,8 @@ pub struct Design {
     pub iommu: bool,
     /// Memory.
     pub memory: ByteSize,
+    /// Huge pages that its VMs want: how many of each size.
+    pub huge_pages: BTreeMap<ByteSize, u64>,
     /// The NICs, in the model's order, which is also that of their buses.
     pub nics: Vec<BoardNic>,
     /// Back ends of the NICs' functions.
@@ -89,7 +93,11 @@ impl Design {
             BoardKernel::Standard => "mitigations=off rcupdate.rcu_expedited=1 ",
             BoardKernel::Realtime => "",
         };
-        format!("console=ttyS0 panic=-1 no_timer_check {quick}{more}").trim_end().to_owned()
+        // Set aside at the start, while memory is in one piece.
+        let pages = (self.huge_pages.iter())
+            .map(|(size, count)| format!("hugepagesz={}M hugepages={count} ", size.0 >> 20))
+            .collect::<String>();
+        format!("console=ttyS0 panic=-1 no_timer_check {quick}{pages}{more}").trim_end().to_owned()
     }
 
     /// The board for `model`.
@@ -324,6 +332,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many, kernel.kernel)),
         kernel,
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
+        huge_pages: huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
         devices: Vec::new(),
@@ -510,6 +519,18 @@ fn memory(model: &Model, vfs: u32) -> ByteSize {
     let libvirt = if has_vm(model) { LIBVIRT } else { 0 };
     let needed = 768 + u64::from(vfs) * 4 + guests + libvirt;
     ByteSize((needed.div_ceil(256) * 256) << 20)
+}
+
+/// The huge pages of each size that the model's VMs want.
+fn huge_pages(model: &Model) -> BTreeMap<ByteSize, u64> {
+    let mut pages = BTreeMap::new();
+    for guest in model.guests.values().filter(|guest| guest.kind == GuestKind::Vm) {
+        if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
+            let memory = guest.memory.map_or(VM_MEMORY << 20, |memory| memory.0);
+            *pages.entry(size).or_default() += memory.div_ceil(size.0);
+        }
+    }
+    pages
 }
 
 fn has_vm(model: &Model) -> bool {

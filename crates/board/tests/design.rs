@@ -63,6 +63,11 @@ fn a_kernel_is_chosen_with_the_reason() {
     assert!(why.starts_with("a is a VM, and the realtime one refuses KVM under emulation"), "{why}");
     let (kernel, why, cpus, _) = chosen("{nics: {NET0: {vfs: 1}}, realtime: {isolated: 4-5}}");
     assert_eq!((kernel, why.as_str(), cpus), ("realtime", "the model asks for real time and has no VM", 6));
+    let line = design(
+        "{nics: {NET0: {vfs: 1}}, guests: {a: {kind: vm, memory: 64MiB, huge_pages: 2MiB, functions: [NET0#0]}}}",
+    )
+    .kernel_command_line();
+    assert!(line.contains(" hugepagesz=2M hugepages=32 "), "{line}");
     let many =
         |board: &str| model(&format!("{{nics: {{NET0: {{vfs: 1}}}}, realtime: {{isolated: 63}}{board}}}"));
     let refused = Design::from_model(&many(""), None).unwrap_err();
