@@ -217,7 +217,7 @@ fn nearly_all_without_root() -> Outcome {
     let look = || verdict(&as_nobody(&["--root", text(tree.path())]));
     assert_eq!(look(), "pass");
     let file = tree.path().join(FILE.trim_start_matches('/'));
-    fs::set_permissions(file, fs::Permissions::from_mode(0))?;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o000))?;
     assert_eq!(look(), "unknown");
     Ok(())
 }

@@ -102,7 +102,7 @@ fn processes(file: &impl Fn(&str, &str)) {
         file(&format!("{directory}/comm"), "qemu-system-x86");
         file(
             &format!("{directory}/cmdline"),
-            &format!("qemu\0-name\0guest=vm-{vm},debug-threads=on\0-m\0001G\0"),
+            &format!("qemu\0-name\0guest=vm-{vm},debug-threads=on\0-m\x001G\0"),
         );
         file(&format!("{directory}/status"), &status("qemu-system-x86"));
         for thread in 0..THREADS {

@@ -43,9 +43,9 @@ pub(super) struct Processes {
 }
 
 pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
-    let mut found = Processes::default();
     // With `hidepid` the first process is hidden from everybody but root and itself (proc(5)).
-    found.hidden = reader.exists("/proc/self") && !reader.exists("/proc/1");
+    let hidden = reader.exists("/proc/self") && !reader.exists("/proc/1");
+    let mut found = Processes { hidden, ..Processes::default() };
     let mut helpers = Vec::new();
     let mut threads = 0;
     let ids: Vec<u32> = reader.quiet_list("/proc").iter().filter_map(|name| name.parse().ok()).collect();
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(CommandLine::parse(&recorded), said);
         assert!(!recorded.contains("secret") && !recorded.contains("mem-path"));
         let plain =
-            CommandLine::parse("kvm\0-name\0web\0-object\0memory-backend-file,mem-path=/dev/shm/x\0-m\0001G");
+            CommandLine::parse("kvm\0-name\0web\0-object\0memory-backend-file,mem-path=/dev/shm/x\0-m\x001G");
         assert_eq!((plain.name.as_str(), plain.huge_pages), ("web", false));
         assert_eq!(CommandLine::parse(""), CommandLine::default());
     }
