@@ -1,9 +1,13 @@
-//! Any bytes as the output of netperf, iperf3, fio and the latency probe, as a datagram of it, as an `expect:` line, as
-//! recorded samples and as measurements.
+//! Any bytes as the output of netperf, iperf3, fio, the latency probe, cyclictest, oslat, timerlat, hwlatdetect and hackbench,
+//! as a datagram of the probe, as an `expect:` line, as recorded samples and as measurements.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use penstock_measure::{
+    latency::{
+        command::nameless,
+        parse::{Told, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+    },
     journal::{Journal, JsonLines, read_records, whole},
     parse::{ParseError, Reading, fio, iperf3, netperf, probe},
     probe::packet::{LEAST, Packet},
@@ -22,7 +26,23 @@ fn check(read: Result<Reading, ParseError>) {
     }
 }
 
+/// A histogram has something in it, and its overflow is not lost.
+fn check_latencies(told: Option<Told>) {
+    let Some(told) = told else { return };
+    assert!(told.counts.total() > 0 && told.min.is_finite() && told.max.is_finite());
+    assert!(told.counts.over() == 0 || told.max >= f64::from(told.counts.limit()));
+}
+
 fuzz_target!(|bytes: &[u8]| {
+    for limit in [0, 32, 400, 100_000] {
+        check_latencies(cyclictest::json(bytes, limit).ok());
+        check_latencies(oslat::json(bytes, limit).ok());
+        let both = timerlat::histogram(bytes, limit).ok();
+        check_latencies(both.as_ref().map(|both| both.interrupt.clone()));
+        check_latencies(both.map(|both| both.thread));
+    }
+    let _ = (hackbench::times(bytes), hwlatdetect::summary(bytes));
+    nameless(&String::from_utf8_lossy(bytes));
     for protocol in Protocol::ALL {
         check(netperf::key_values(bytes, protocol));
         check(netperf::comma_separated(bytes, &netperf::SELECTORS, protocol));

@@ -1,6 +1,6 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `attributes`, `audit`, `empty`, `image`, `kill`, `measure`, `overhead`, `plan`, `rehearse`, `report`,
+//! Arguments after `--` choose among `attributes`, `audit`, `empty`, `image`, `kill`, `latency`, `measure`, `overhead`, `plan`, `rehearse`, `report`,
 //! `reset`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
@@ -8,6 +8,7 @@ mod attributes;
 mod audit;
 mod crash;
 mod overhead;
+mod waking;
 
 use std::{
     env, fs,
@@ -65,6 +66,9 @@ fn main() {
     }
     if wanted("measure") {
         rows.extend(measure(directory.path()));
+    }
+    if wanted("latency") {
+        rows.extend(latency());
     }
     if wanted("overhead") {
         rows.extend(overhead());
@@ -332,6 +336,30 @@ fn measure(directory: &Path) -> Vec<Row> {
         row("measure containers.yaml, quick", "quick", 120.0),
         row("measure containers.yaml, full", "full", 720.0),
     ]
+}
+
+/// How much later an untuned board wakes than a tuned one.
+fn latency() -> Vec<Row> {
+    let rows = |(load, what): (&str, &'static [(&'static str, &'static str)])| {
+        let found = waking::compare(load);
+        let row = move |(statistic, what): &(&str, &'static str)| {
+            let ratio = found.iter().find(|ratio| ratio.statistic == *statistic);
+            // The table's targets are upper bounds, so that at least 10 times less is at most a tenth.
+            let value = ratio.map_or(f64::NAN, |ratio| 1.0 / ratio.value);
+            let parts = ratio.map_or_else(String::new, |ratio| format!("untuned over tuned {}", ratio.words));
+            Row { what, unit: "", target: 0.1, samples: vec![value], parts }
+        };
+        what.iter().map(row).collect::<Vec<_>>()
+    };
+    let others: &[(&str, &str)] = &[
+        ("p99.99", "tuned over untuned, p99.99, load on the others"),
+        ("max", "tuned over untuned, maximum, load on the others"),
+    ];
+    let anywhere: &[(&str, &str)] = &[
+        ("p99.99", "tuned over untuned, p99.99, load anywhere"),
+        ("max", "tuned over untuned, maximum, load anywhere"),
+    ];
+    [("others", others), ("anywhere", anywhere)].into_iter().flat_map(rows).collect()
 }
 
 /// What Penstock costs a single netperf.

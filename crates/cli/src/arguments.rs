@@ -13,7 +13,7 @@ use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
 pub use self::{
     audit::Audit,
     board::{Board, Inside},
-    measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning},
+    measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
 };
 use crate::{model_file::Brought, remote::hosts::Host};
 

@@ -25,6 +25,7 @@ mod rehearsal;
 mod remote;
 mod run_directory;
 mod settings;
+mod waking;
 mod watching;
 
 use std::process::ExitCode;

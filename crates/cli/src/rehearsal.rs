@@ -25,6 +25,7 @@ use crate::{
     measuring::{outcome, remote::Measuring},
     model_file::ModelFile,
     printer::Printer,
+    waking::remote as waking,
 };
 
 /// How long one verb may take inside a board, which software emulation slows down some twenty times.
@@ -135,12 +136,23 @@ impl<'a> Rehearsal<'a> {
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
         if let Some(measuring) = measuring {
-            printer.doing("Measuring, inside the board");
-            self.timed("measure", |evidence| {
-                let outcome = measuring.perform(board, &model, &nics, printer);
-                evidence.measurements = Some(outcome.measurements);
-                outcome.ended
-            })?;
+            let wakes = waking::is_realtime(&self.file.model);
+            // A model of real time alone has nothing else to measure.
+            if !wakes || !measuring.is_empty() {
+                printer.doing("Measuring, inside the board");
+                self.timed("measure", |evidence| {
+                    let outcome = measuring.perform(board, &model, &nics, printer);
+                    evidence.measurements = Some(outcome.measurements);
+                    outcome.ended
+                })?;
+            }
+            if wakes {
+                printer.doing("Measuring how late threads wake, inside the board");
+                let (seed, directory) = (measuring.seed(), measuring.directory().to_owned());
+                let latency = self
+                    .timed("latency", |_| waking::perform(board, &model, &nics, seed, &directory, printer))?;
+                self.evidence.latency = Some(latency);
+            }
         }
         self.complete = true;
         Ok(())

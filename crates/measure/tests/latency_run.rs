@@ -102,6 +102,8 @@ fn options(against: bool) -> RunOptions {
         budget: Some(1000.0),
         rounds: Some(4),
         against,
+        emulated: false,
+        started: String::new(),
     }
 }
 
@@ -195,6 +197,15 @@ fn a_bound_is_broken_by_a_single_wake_up_and_the_round_is_ended_first() {
     assert_eq!(ran.taken.len(), series * 2, "the second round is ended, and there is no third");
     assert_eq!(ran.latency.rulings[0].told, Told::DoesNotHold);
     assert!(!ran.latency.holds());
+}
+
+#[test]
+fn on_a_board_a_bound_cannot_be_told_however_it_looks() {
+    let options = RunOptions { emulated: true, ..options(false) };
+    let ran =
+        perform(false, &options, &["latency max < 100us except 0.1"], &[], EVER, &|_, _| Ok(json(&[7; 60])));
+    assert_eq!(ran.latency.rulings[0].told, Told::CannotBeTold);
+    assert!(ran.latency.emulated && !ran.latency.holds());
 }
 
 #[test]

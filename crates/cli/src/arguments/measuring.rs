@@ -3,7 +3,14 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use penstock_model::measurement::{PathKind, Protocol};
+use penstock_measure::latency::settings::Spread;
+use penstock_model::{
+    CpuSet,
+    measurement::{
+        ParseExpectationError, PathKind, Protocol,
+        latency::{Claim, Tool},
+    },
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Subject, duration};
@@ -20,11 +27,14 @@ pub struct Measure {
     /// How it is measured
     #[command(flatten)]
     pub tuning: Tuning,
+    /// How late threads wake
+    #[command(flatten)]
+    pub waking: Waking,
     /// The run directory [default: runs/MACHINE-TIME]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Go on with the interrupted run that is in this directory, measuring what it measured
-    #[arg(long, value_name = "RUN-DIR", conflicts_with_all = ["output", "quick", "Tuning"])]
+    #[arg(long, value_name = "RUN-DIR", conflicts_with_all = ["output", "quick", "Tuning", "Waking"])]
     pub resume: Option<PathBuf>,
     /// This machine is an emulated board, of which only ratios mean anything; found out where this is not given
     #[arg(long)]
@@ -38,11 +48,11 @@ pub struct Measure {
 #[derive(Clone, Debug, Default, Args)]
 #[group(multiple = true)]
 pub struct Tuning {
-    /// Length of a sample [default: 1s]
+    /// Length of a sample [default: 1s; of wake-ups 10s, quick 5s]
     #[arg(long, value_name = "TIME", value_parser = dwell)]
     pub dwell: Option<Duration>,
     /// How long the whole run may take, or `none` [default: 12m, quick 2m]
-    #[arg(long, value_name = "TIME", value_parser = time_limit)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = time_limit)]
     pub time_limit: Option<TimeLimit>,
     /// Stop measuring where half the interval of a median is this narrow [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -67,6 +77,63 @@ impl Tuning {
         let Tuning { dwell, time_limit, half_width, seed, only, paths, protocols } = self;
         let one = dwell.is_some() || time_limit.is_some() || half_width.is_some() || seed.is_some();
         one || only.is_some() || !paths.is_empty() || !protocols.is_empty()
+    }
+}
+
+/// How late threads wake, which is measured by itself.
+#[derive(Clone, Debug, Default, Args)]
+#[group(multiple = true)]
+pub struct Waking {
+    /// Measure how late threads wake on the CPUs that the model keeps for real time, on the host and in its guests, with
+    /// and without a load on the other CPUs; instead of traffic and storage
+    #[arg(long, conflicts_with_all = ["only", "paths", "protocols", "half_width"])]
+    pub latency: bool,
+    /// Measure the same machine without its real-time steps too: they are taken off and put on again between blocks, while
+    /// its guests run on
+    #[arg(long, value_name = "untuned", requires = "latency")]
+    pub against: Option<Against>,
+    /// What is to be proven: 100us, or what may stand after `latency` in a line of `expect`. It ends when it is proven or broken
+    #[arg(long, value_name = "BOUND", requires = "latency", value_parser = claim)]
+    pub prove: Vec<Claim>,
+    /// Measure these CPUs, instead of those that the model keeps for real time
+    #[arg(long, value_name = "CPUS", requires = "latency")]
+    pub cpus: Option<CpuSet>,
+    /// Only with these tools: cyclictest, oslat, timerlat, hwlat [default: all that are there; quick: cyclictest]
+    #[arg(long = "tool", value_name = "TOOL", value_delimiter = ',', requires = "latency", value_parser = tool)]
+    pub tools: Vec<Tool>,
+    /// Where hackbench runs: bound to the `others`, the CPUs of housekeeping, or `anywhere` that the machine lets it
+    /// [default: others]
+    #[arg(long, value_name = "WHERE", requires = "latency", value_parser = spread)]
+    pub load: Option<Spread>,
+}
+
+/// What the machine is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Against {
+    /// The same machine without its real-time steps.
+    Untuned,
+}
+
+fn claim(text: &str) -> Result<Claim, String> {
+    let bound = text.trim();
+    let alone = bound.starts_with(|c: char| c.is_ascii_digit());
+    let line = match () {
+        () if Claim::is_meant(bound) => bound.to_owned(),
+        () if alone => format!("latency max < {bound}"),
+        () => format!("latency {bound}"),
+    };
+    line.parse().map_err(|error: ParseExpectationError| error.to_string())
+}
+
+fn tool(text: &str) -> Result<Tool, String> {
+    named(text, Tool::ALL)
+}
+
+fn spread(text: &str) -> Result<Spread, String> {
+    match text {
+        "others" => Ok(Spread::Others),
+        "anywhere" => Ok(Spread::Anywhere),
+        _ => Err("it is one of others, anywhere".to_owned()),
     }
 }
 

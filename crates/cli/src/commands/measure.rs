@@ -21,6 +21,8 @@ use crate::{
     settings::Settings,
 };
 
+mod latency;
+
 /// How long a link may take to come up, and a frame to arrive, while the machine is looked at beforehand.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -28,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let began = Instant::now();
     let file = model_file::read_subject(&arguments.subject, printer)?;
+    if let Some(earlier) = latency::is_meant(arguments, &file)? {
+        return latency::run(arguments, &file, earlier, settings, printer);
+    }
     let now = SystemTime::now();
     let earlier = arguments
         .resume

@@ -52,7 +52,8 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     printer.data(&evidence, || {
         let measured = evidence.measurements.as_ref().zip(matrix.as_ref());
         let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix));
-        format!("{}{}", penstock_report::summary(&evidence), measured.unwrap_or_default())
+        let woken = evidence.latency.as_ref().map(crate::waking::outcome::text).unwrap_or_default();
+        format!("{}{}{woken}", penstock_report::summary(&evidence), measured.unwrap_or_default())
     })?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
     Ok(status)

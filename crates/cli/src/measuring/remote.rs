@@ -62,6 +62,21 @@ impl<'a> Measuring<'a> {
         Ok(Measuring { file, asked, matrix, directory: directory.to_owned() })
     }
 
+    /// Whether it is of nothing: a model without any path and any storage.
+    pub fn is_empty(&self) -> bool {
+        self.matrix.cells.is_empty()
+    }
+
+    /// What the order and the intervals are drawn from.
+    pub fn seed(&self) -> u64 {
+        self.asked.choice.seed
+    }
+
+    /// Where everything of it is kept.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Measures in `board`, where the model is at `model`, and its NICs are where these arguments say.
     pub fn perform(&self, board: &Board, model: &str, nics: &[String], printer: &mut Printer) -> Ended {
         let rules = &self.asked.choice.rules;
@@ -140,6 +155,8 @@ impl Heard {
             }
             // They were seen by `verify` a moment before.
             Some(Line::Verdicts(_)) => {}
+            // Latencies are measured by a run of their own.
+            Some(Line::Waking(_) | Line::Woken(_)) => {}
             None => printer.warn(format!("the penstock inside said what makes no sense: {text:.200}")),
         }
     }

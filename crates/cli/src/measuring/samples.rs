@@ -20,19 +20,23 @@ pub struct Samples(JsonLines<File>);
 /// The records of the run in `directory`, and its file to append to; made when there is none. A last line that was cut
 /// off, by a power cut or a full disk, is taken away.
 pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
-    let path = directory.join(SAMPLES);
+    open_file(&directory.join(SAMPLES))
+}
+
+/// The same of any file of records.
+pub fn open_file(path: &Path) -> Result<(Vec<Record>, Samples), Failure> {
     let mut records = Vec::new();
-    if files::exists(&path) {
-        let text = files::read(&path).or_fail(Status::Missing)?;
+    if files::exists(path) {
+        let text = files::read(path).or_fail(Status::Missing)?;
         let whole = journal::whole(&text);
         records = journal::read_records(whole).or_fail(Status::BadInput).map_err(|failure| {
             failure.hint(format!("{} is written by `penstock measure` alone", path.display()))
         })?;
         if whole.len() != text.len() {
-            files::write_atomic(&path, whole).or_fail(Status::Missing)?;
+            files::write_atomic(path, whole).or_fail(Status::Missing)?;
         }
     }
-    Ok((records, Samples(JsonLines(files::append(&path).or_fail(Status::Missing)?))))
+    Ok((records, Samples(JsonLines(files::append(path).or_fail(Status::Missing)?))))
 }
 
 impl Journal for Samples {

@@ -2,8 +2,11 @@
 
 use std::io::Write;
 
-use penstock_measure::{event::Event, record::Record};
-use penstock_model::{Verdict, measurement::Measurements};
+use penstock_measure::{event::Event, latency, record::Record};
+use penstock_model::{
+    Verdict,
+    measurement::{Measurements, latency::Latency},
+};
 use serde::{Deserialize, Serialize};
 
 /// One line.
@@ -18,6 +21,10 @@ pub enum Line {
     Verdicts(Vec<Verdict>),
     /// The end: all that came of it.
     Measured(Box<Measurements>),
+    /// While latencies are measured, something happened.
+    Waking(latency::run::Event),
+    /// The end of that: all that came of it.
+    Woken(Box<Latency>),
 }
 
 impl Line {

@@ -1,11 +1,21 @@
 //! From blocks to what is told of them: summaries, comparisons, rulings.
 
-use penstock_model::measurement::{
-    Told,
-    latency::{Claim, Finding, Latency, Limit, Ruling, Series, Statistic, Stopped, ToolVersion},
+use penstock_model::{
+    measurement::{
+        Told,
+        latency::{
+            Arm, Claim, Comparison, Finding, Latency, Limit, Ruling, Series, Setting, Statistic, Stopped,
+            ToolVersion,
+        },
+    },
+    verdict::Vantage,
 };
 
 use super::run::RunOptions;
+use crate::statistics::wake_ups;
+
+/// In what series are compared.
+const TOLD: [Statistic; 4] = [Statistic::P99, Statistic::P9999, Statistic::BlockMax, Statistic::Max];
 
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,55 +42,75 @@ pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], end
             one.missing = Some(why.unwrap_or_else(|| "no block of it was taken".to_owned()));
         }
     }
-    let rulings = rulings(claims, &series, options);
+    let mut notes = ending.notes;
+    for one in series.iter_mut().filter(|one| one.missing.is_none()) {
+        match wake_ups::summarise(&one.blocks, options.confidence, options.seed) {
+            Ok(summary) => one.summary = summary,
+            Err(why) => notes.push(format!("{}: {why}", one.id)),
+        }
+    }
+    let mut rulings = rulings(claims, &series, options);
+    if options.emulated {
+        rulings = rulings.into_iter().map(unproven).collect();
+    }
     Latency {
+        emulated: options.emulated,
+        started: options.started.clone(),
         seed: options.seed,
         seconds: ending.seconds,
         spike: options.spike,
         confidence: options.confidence,
         tools: ending.tools,
-        series,
+        comparisons: comparisons(&series, options),
         rulings,
+        series,
         stopped: ending.stopped,
-        notes: ending.notes,
+        notes,
         ..Latency::default()
     }
 }
 
 /// What the claims come out as.
 pub fn rulings(claims: &[Claim], series: &[Series], options: &RunOptions) -> Vec<Ruling> {
-    claims.iter().map(|claim| Ruling::new(claim.clone(), findings(claim, series, options))).collect()
+    claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
 }
 
-fn findings(claim: &Claim, series: &[Series], options: &RunOptions) -> Vec<Finding> {
-    let meant = series.iter().filter(|series| claim.left().matches(&series.setting));
-    meant.map(|series| finding(claim, series, options)).collect()
-}
-
-fn finding(claim: &Claim, series: &Series, options: &RunOptions) -> Finding {
-    let mut finding = Finding {
-        series: series.id.clone(),
-        against: None,
-        seen: None,
-        n: 0,
-        late: None,
-        max: series.max(),
-        told: Told::CannotBeTold,
-        why: None,
-    };
-    let (Limit::Below { late, except }, Statistic::Max) = (claim.limit(), claim.statistic()) else {
-        finding.why = Some("it is not decided here".to_owned());
-        return finding;
-    };
-    let Ok(bins) = series.bins() else { return finding };
-    finding.n = bins.total();
-    finding.late = bins.at_least(*late);
-    let needed = ((1.0 - options.confidence).ln() / (1.0 - except).ln()).ceil() as u64;
-    match finding.late {
-        Some(0) if finding.n >= needed => finding.told = Told::Holds,
-        Some(0) => finding.why = Some(format!("{} wake-ups; it takes {needed}", finding.n)),
-        Some(_) => finding.told = Told::DoesNotHold,
-        None => finding.why = Some("the histogram ends before it".to_owned()),
+/// On an emulated board no latency by itself means anything: what is said of one cannot be told, however it looks.
+fn unproven(ruling: Ruling) -> Ruling {
+    if !matches!(ruling.claim.limit(), Limit::Below { .. }) {
+        return ruling;
     }
-    finding
+    let cannot = |finding| Finding {
+        told: Told::CannotBeTold,
+        why: Some("the board is emulated, and only ratios mean anything".to_owned()),
+        ..finding
+    };
+    Ruling::new(ruling.claim, ruling.findings.into_iter().map(cannot).collect())
+}
+
+/// The tuned machine with the untuned one, and the host with its guests and with an ordinary CPU.
+fn comparisons(series: &[Series], options: &RunOptions) -> Vec<Comparison> {
+    let measured = || series.iter().filter(|series| series.is_measured());
+    let arm_of = |base: &Series, arm: Arm| {
+        let wanted = Setting { arm, ..base.setting.clone() };
+        measured().find(|series| series.setting == wanted)
+    };
+    let tuned = measured().filter(|series| series.setting.arm == Arm::Tuned);
+    let mut comparisons = Vec::new();
+    for base in tuned {
+        let here = &base.setting;
+        let null = arm_of(base, Arm::Null);
+        let reference = here.place == Vantage::Host && !here.ordinary;
+        let elsewhere = measured().filter(|other| {
+            let there = &other.setting;
+            let same = (there.tool, there.power, there.arm) == (here.tool, here.power, here.arm);
+            reference && same && there.load == here.load && (there.place != Vantage::Host || there.ordinary)
+        });
+        for other in arm_of(base, Arm::Untuned).into_iter().chain(elsewhere) {
+            comparisons.extend(TOLD.into_iter().map(|statistic| {
+                wake_ups::compare(base, other, null, statistic, options.confidence, options.seed)
+            }));
+        }
+    }
+    comparisons
 }

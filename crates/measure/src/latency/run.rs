@@ -7,9 +7,8 @@ use std::{
     time::Duration,
 };
 
-use penstock_model::measurement::{
-    Told as Verdict,
-    latency::{Block, Claim, Latency, Limit, Ruling, Series, Setting, Statistic, Stopped, ToolVersion},
+use penstock_model::measurement::latency::{
+    Block, Claim, Latency, Series, Setting, Statistic, Stopped, ToolVersion,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +19,7 @@ use super::{
 use crate::{
     journal::Journal,
     record::{Record, RecordOutcome},
+    statistics::wake_ups,
 };
 
 /// Blocks of a series that fail one after the other until it is given up.
@@ -47,6 +47,10 @@ pub struct RunOptions {
     pub rounds: Option<u32>,
     /// Whether the untuned machine is measured too.
     pub against: bool,
+    /// Whether the machine is an emulated board, of which only ratios mean anything.
+    pub emulated: bool,
+    /// When the run started, in RFC 3339 text.
+    pub started: String,
 }
 
 /// Something that happened in a run.
@@ -358,23 +362,22 @@ impl Run<'_> {
         ));
     }
 
-    /// Whether the claims are decided: one is broken, or all are proven. Only what a single look can decide ends a run: that a
-    /// maximum was passed, or was not in as many wake-ups as were wanted beforehand. A percentile or a ratio that is looked at over
-    /// and over would sooner or later look as is wished.
-    fn decided(&mut self) -> Option<Stopped> {
-        let maxima = |claim: &Claim| {
-            matches!(claim.limit(), Limit::Below { .. }) && claim.statistic() == Statistic::Max
-        };
-        if !self.claims.iter().any(maxima) {
+    /// Whether the claims are decided.
+    fn decided(&self) -> Option<Stopped> {
+        if self.claims.is_empty() {
             return None;
         }
-        let rulings: Vec<Ruling> = conclude::rulings(self.claims, &self.series, self.options);
-        if rulings.iter().any(|ruling| maxima(&ruling.claim) && ruling.told == Verdict::DoesNotHold) {
-            return Some(Stopped::Broken);
+        // A percentile is judged by what the series adds up to.
+        let mut series = self.series.clone();
+        if self.claims.iter().any(|claim| claim.statistic() != Statistic::Max) {
+            for one in &mut series {
+                let summary = wake_ups::summarise(&one.blocks, self.options.confidence, self.options.seed);
+                one.summary = summary.ok().flatten();
+            }
         }
+        let rulings = conclude::rulings(self.claims, &series, self.options);
         // In pairs of rounds the arms are balanced.
         let balanced = !self.options.against || self.series.iter().all(|series| series.blocks.len() % 2 == 0);
-        let proven = rulings.iter().all(|ruling| maxima(&ruling.claim) && ruling.told == Verdict::Holds);
-        (proven && balanced).then_some(Stopped::Proven)
+        wake_ups::decided(&rulings).filter(|stopped| balanced || *stopped == Stopped::Broken)
     }
 }

@@ -1,0 +1,183 @@
+//! `penstock measure MODEL --latency`: how late threads wake on this machine.
+
+use std::time::{Instant, SystemTime};
+
+use indexmap::IndexMap;
+use penstock_measure::latency::{
+    machine::{AsItIs, Toggle},
+    run::RAW,
+};
+use penstock_model::measurement::latency::Latency;
+use penstock_report::{
+    Evidence,
+    evidence::{Audits, Phase},
+    machine::Machine as Picture,
+};
+
+use super::{Outward, PATIENCE, warn};
+use crate::{
+    arguments::Measure,
+    commands::verify::{self, Seen},
+    evidence,
+    failure::{Failure, Status},
+    machine::Machine,
+    measuring::{samples, scene, wire::Line},
+    model_file::ModelFile,
+    printer::Printer,
+    run_directory::RunDirectory,
+    settings::Settings,
+    waking::{Asked, Choice, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
+};
+
+/// Whether it is this that is asked for: by an option, or by going on with a run of it.
+pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<Asked>>, Failure> {
+    let earlier = arguments.resume.as_deref().map(|directory| Asked::of(directory, file)).transpose()?;
+    let earlier = earlier.flatten();
+    Ok((arguments.waking.latency || earlier.is_some()).then_some(earlier))
+}
+
+/// Looks at the machine, measures it, and leaves a run directory. `earlier` is what the run was asked for that this one goes
+/// on with.
+pub fn run(
+    arguments: &Measure,
+    file: &ModelFile,
+    earlier: Option<Asked>,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
+    let (began, now) = (Instant::now(), SystemTime::now());
+    let mut choice = match &earlier {
+        Some(asked) => asked.choice.clone(),
+        None => Choice::new(arguments.quick, &arguments.waking, &arguments.tuning, now),
+    };
+    let machine = Machine::here(settings);
+    // What needs no look at guests is said before anything is looked at.
+    let online = penstock_host::scan::online_cpus(machine.root());
+    let layout = layout(&file.model, &file.source.name, &online, choice.cpus.as_ref())?;
+    let mut steps = match choice.options.against {
+        true => Some(Steps::find(&machine, file)?),
+        false => None,
+    };
+    let Seen { inventory, nics, places, verdicts } = look(file, &machine, printer)?;
+    let looked = began.elapsed();
+    let emulated = match arguments.emulated {
+        true => Some(crate::measuring::ON_A_BOARD.to_owned()),
+        false => scene::emulated(&inventory, &nics, machine.root()),
+    };
+    if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
+        asked.of_such_a_machine(&online, emulated.is_some(), directory)?;
+    }
+    choice.options.emulated = emulated.is_some();
+    let asked = earlier.unwrap_or_else(|| Asked::new(file, choice, online));
+    let scene = scene::scene(&file.model, &nics, places, machine.root());
+    warn(&verdicts, printer);
+    if let Some(why) = &emulated {
+        printer.say(format!("Only ratios will mean anything: {why}"));
+    }
+    for step in steps.iter().flat_map(Steps::in_words) {
+        printer.say(format!("Untuned means: {step}"));
+    }
+    let audited = || {
+        let seen = machine.inventory_with_tuning(&file.model).ok()?;
+        Some(penstock_audit::audit(&seen, Some(&file.model)))
+    };
+    let note = |latency: &mut Latency| {
+        if let Some(why) = &emulated {
+            latency.notes.insert(0, format!("only ratios mean anything: {why}"));
+            latency.notes.insert(
+                1,
+                "the emulator's virtual CPUs share the CPUs of the machine below: a wake-up can be late because that machine \
+                 ran something else, which no tuning of the board changes, so that a ratio is too small rather than too large"
+                    .to_owned(),
+            );
+        }
+    };
+    let mut as_it_is = AsItIs;
+    let toggle: &mut dyn Toggle = match &mut steps {
+        Some(steps) => steps,
+        None => &mut as_it_is,
+    };
+    if arguments.events {
+        Line::Verdicts(verdicts).tell();
+        let mut observe = |event: &_| Line::Waking(Clone::clone(event)).tell();
+        let (mut latency, interrupted) = perform(
+            &file.model,
+            &asked,
+            &layout,
+            &scene,
+            machine.root(),
+            toggle,
+            &[],
+            &mut Outward,
+            &mut observe,
+        );
+        note(&mut latency);
+        let status = if interrupted { Status::Interrupted } else { outcome::status(&latency) };
+        Line::Woken(Box::new(latency)).tell();
+        printer.done();
+        return Ok(status);
+    }
+
+    let directory = match &arguments.resume {
+        Some(earlier) => RunDirectory::of_earlier(earlier),
+        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?,
+    };
+    asked.keep(directory.path())?;
+    let (records, mut blocks) = samples::open_file(&directory.path().join(RAW))?;
+    printer.doing("Auditing this machine");
+    let before = audited();
+    let mut watch = Watch::new(&asked.choice.options);
+    printer.done();
+    let (mut latency, interrupted) = perform(
+        &file.model,
+        &asked,
+        &layout,
+        &scene,
+        machine.root(),
+        toggle,
+        &records,
+        &mut blocks,
+        &mut |event| watch.event(event, printer),
+    );
+    printer.done();
+    note(&mut latency);
+    let after = audited();
+
+    let mut evidence: Evidence = evidence::begun(file, directory.id(), now, emulated.is_some());
+    evidence::scanned(&mut evidence, &inventory)?;
+    evidence.hashes.binary = Some(evidence::binary()?);
+    evidence.machine = Picture::of(&file.model, &inventory, &nics, emulated.is_some());
+    evidence.verdicts = verdicts;
+    let phase = |name: &str, took| Phase { name: name.to_owned(), took };
+    evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
+    let status = if interrupted { Status::Interrupted } else { outcome::status(&latency) };
+    let measured = outcome::text(&latency);
+    evidence.latency = Some(latency);
+    evidence.audits = Some(Audits { before, after });
+    evidence.run.took = began.elapsed();
+    evidence.run.exit = Some(status as u8);
+    let kept = directory.keep(&evidence);
+    printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
+    kept?;
+    printer.say(format!("report: {}", directory.path().join("report.html").display()));
+    if interrupted {
+        let path = directory.path().display();
+        printer
+            .say(format!("Interrupted: go on with `penstock measure {} --resume {path}`", file.source.name));
+    }
+    Ok(status)
+}
+
+/// Looks at the machine as `verify` does. CPUs can be measured without the model's NICs: where these are not found, nothing is
+/// said of them, and what guests there are is measured.
+fn look(file: &ModelFile, machine: &Machine, printer: &mut Printer) -> Result<Seen, Failure> {
+    let inventory = machine.inventory()?;
+    if penstock_plan::resolve(&file.model, &inventory).is_ok() {
+        return verify::look(file, machine, PATIENCE, printer);
+    }
+    printer.warn(
+        "the model's NICs are not here: only its CPUs are measured, on the host and in guests that run",
+    );
+    let places = machine.places(&file.model);
+    Ok(Seen { inventory, nics: IndexMap::default(), places, verdicts: Vec::new() })
+}

@@ -1,0 +1,213 @@
+//! The machine with its real-time steps and without them, by turns.
+//!
+//! What stands of the runs that tuned it says what taking them off means: the inverses of those steps and of no others, so that
+//! guests run on. They are carried out as a run of their own, with its journal; putting the steps on again is taking that run
+//! back. A Penstock that is killed in between leaves a run that `penstock undo` takes back.
+
+use penstock_apply::{
+    Mode,
+    history::{KnownRun, Phase, Purpose, recovery::Taken, way_back},
+};
+use penstock_host::interrupt;
+use penstock_measure::latency::machine::Toggle;
+use penstock_plan::{Action, Plan, Step, StepId, undo};
+
+use crate::{
+    failure::{Failure, OrFail, Status, sources},
+    machine::Machine,
+    model_file::ModelFile,
+};
+
+/// Takes the real-time steps of earlier runs off and puts them on again.
+pub struct Steps<'a> {
+    machine: &'a Machine,
+    file: &'a ModelFile,
+    /// What takes them off.
+    off: Plan,
+    /// The run that took them off, while they are.
+    taken_off: Option<KnownRun>,
+}
+
+/// Whether a step tunes the machine and nothing else: taking it back leaves guests, functions and files as they are.
+pub fn is_realtime(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Tune { .. }
+            | Action::MakePartition { .. }
+            | Action::RemovePartition { .. }
+            | Action::IsolateGuest { .. }
+            | Action::ScheduleGuest { .. }
+            | Action::PlaceInterrupts { .. }
+            | Action::MakeResctrlGroup { .. }
+            | Action::RemoveResctrlGroup { .. }
+            | Action::SetSchemata { .. }
+    )
+}
+
+/// The real-time steps of plans, given oldest first with what stands of each, as one plan.
+fn realtime_of(plans: &[(&Plan, Vec<StepId>)]) -> Plan {
+    let mut all = Plan::default();
+    for (plan, standing) in plans {
+        all.nics.extend(plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
+        let earlier: Vec<StepId> = all.steps.iter().map(|step| step.id).collect();
+        let mut names: Vec<(StepId, StepId)> = Vec::new();
+        let ours = plan.steps.iter().filter(|step| standing.contains(&step.id) && is_realtime(&step.action));
+        for step in ours {
+            let id = StepId(u32::try_from(all.steps.len() + 1).unwrap_or(u32::MAX));
+            let own = step.needs.iter().filter_map(|need| names.iter().find(|(from, _)| from == need));
+            let needs = earlier.iter().copied().chain(own.map(|(_, to)| *to)).collect();
+            names.push((step.id, id));
+            // It concerns them all: a guest that fails alone would leave a machine that is half untuned.
+            all.steps.push(Step { id, needs, guest: None, ..step.clone() });
+        }
+    }
+    all
+}
+
+impl<'a> Steps<'a> {
+    /// Those of all runs of which something stands on this machine.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find(machine: &'a Machine, file: &'a ModelFile) -> Result<Steps<'a>, Failure> {
+        let runs = machine.runs();
+        let (all, _) = runs.list().or_fail(Status::Missing)?;
+        let mut deeds = Vec::new();
+        for run in all.iter().filter(|run| matches!(run.record.purpose, Purpose::Apply)) {
+            let deed = runs.deeds(run).or_fail(Status::Missing)?;
+            if deed.state.phase != Phase::Nothing {
+                deeds.push(deed);
+            }
+        }
+        let plans: Vec<(&Plan, Vec<StepId>)> = deeds
+            .iter()
+            .map(|deed| (&deed.plan, deed.state.standing().map(|(id, _)| id).collect()))
+            .collect();
+        let off = undo(&realtime_of(&plans));
+        if off.steps.is_empty() {
+            let text = "this machine cannot be untuned: no run of Penstock has tuned it since it started";
+            return Err(Failure::new(Status::Missing, text)
+                .hint(format!("tune it first: `penstock apply {}`", file.source.name)));
+        }
+        Ok(Steps { machine, file, off, taken_off: None })
+    }
+
+    /// What is taken off, in words.
+    pub fn in_words(&self) -> Vec<String> {
+        self.off.steps.iter().map(|step| step.action.to_string()).collect()
+    }
+
+    fn take_off(&mut self) -> Result<(), Failure> {
+        let alone = self.machine.lock()?;
+        let begun = self.machine.begin(alone, &self.off, Mode::Apply, self.file, None)?;
+        self.taken_off = begun.run.clone();
+        self.machine.carry_out(begun, &self.off, Mode::Apply, &mut ())?.or_fail(Status::Missing)?;
+        Ok(())
+    }
+
+    fn put_on(&mut self) -> Result<(), Failure> {
+        let Some(run) = self.taken_off.clone() else { return Ok(()) };
+        let alone = self.machine.lock()?;
+        let runs = self.machine.runs();
+        let deeds = runs.deeds(&run).or_fail(Status::Missing)?;
+        if deeds.state.phase == Phase::Nothing {
+            self.taken_off = None;
+            return Ok(());
+        }
+        let inventory = self.machine.inventory()?;
+        let taken = [Taken { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let way = way_back(&taken, &inventory);
+        let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way)?;
+        self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?.or_fail(Status::Missing)?;
+        if self.machine.runs().state(&run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+            let text = "some of its real-time steps could not be put on again".to_owned();
+            return Err(Failure::new(Status::DoesNotHold, text));
+        }
+        self.taken_off = None;
+        Ok(())
+    }
+}
+
+/// A failure in one line.
+fn line(failure: Failure) -> String {
+    match &failure.error {
+        Some(error) => sources(&**error).map(ToString::to_string).collect::<Vec<_>>().join(": "),
+        None => "it was interrupted".to_owned(),
+    }
+}
+
+impl Toggle for Steps<'_> {
+    fn set(&mut self, tuned: bool) -> Result<(), String> {
+        let (done, what) = match (tuned, &self.taken_off) {
+            (true, Some(_)) => (self.put_on(), "tuned again"),
+            (false, None) => (self.take_off(), "untuned"),
+            _ => return Ok(()),
+        };
+        done.map_err(|failure| format!("the machine could not be {what}: {}", line(failure)))
+    }
+
+    fn restore(&mut self) -> Result<(), String> {
+        let Some(run) = self.taken_off.as_ref().map(KnownRun::id) else { return Ok(()) };
+        interrupt::set_aside(|| self.put_on()).map_err(|failure| {
+            format!(
+                "the machine is not tuned as it was found: {}; `penstock undo {run}` puts it right",
+                line(failure)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_plan::Fact;
+
+    use super::*;
+
+    fn step(id: u32, action: Action, inverse: Option<Action>, needs: &[u32]) -> Step {
+        Step {
+            id: StepId(id),
+            postcondition: Fact::after(&action),
+            action,
+            inverse,
+            needs: needs.iter().map(|need| StepId(*need)).collect(),
+            reason: "because".into(),
+            best_effort: false,
+            guest: None,
+        }
+    }
+
+    fn partition(cpus: &str, on: bool) -> Action {
+        let (group, cpus) = ("penstock".to_owned(), cpus.parse().unwrap());
+        if on { Action::MakePartition { group, cpus } } else { Action::RemovePartition { group, cpus } }
+    }
+
+    fn isolate(on: bool) -> Action {
+        Action::IsolateGuest { guest: "rt".parse().unwrap(), cpus: "3".parse().unwrap(), on }
+    }
+
+    #[test]
+    fn only_what_stands_and_only_what_tunes_is_taken_off_the_last_first() {
+        let start = Action::StartGuest { guest: "rt".parse().unwrap() };
+        let stop = Action::StopGuest { guest: "rt".parse().unwrap() };
+        let first = Plan {
+            steps: vec![step(1, partition("2", true), Some(partition("2", false)), &[])],
+            ..Plan::default()
+        };
+        let second = Plan {
+            steps: vec![
+                step(1, start, Some(stop), &[]),
+                step(2, isolate(true), Some(isolate(false)), &[1]),
+                step(3, partition("1", true), Some(partition("1", false)), &[2]),
+            ],
+            ..Plan::default()
+        };
+        let all = realtime_of(&[(&first, vec![StepId(1)]), (&second, vec![StepId(1), StepId(2)])]);
+        let off = undo(&all);
+        let actions: Vec<&Action> = off.steps.iter().map(|step| &step.action).collect();
+        assert_eq!(actions, [&isolate(false), &partition("2", false)]);
+        // What takes them off can be taken back: that is what puts them on.
+        let on: Vec<Action> = undo(&off).steps.into_iter().map(|step| step.action).collect();
+        assert_eq!(on, [partition("2", true), isolate(true)]);
+        assert_eq!(off.steps[1].needs, [StepId(1)], "in this order and in no other");
+    }
+}
