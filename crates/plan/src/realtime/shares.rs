@@ -79,16 +79,12 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
         };
         let cut: Vec<_> = resources.iter().filter_map(left).filter(|(_, now, less)| now != less).collect();
         if !cut.is_empty() {
-            let schemata = |which: fn(
-                &(String, BTreeMap<u32, u64>, BTreeMap<u32, u64>),
-            ) -> BTreeMap<u32, u64>|
-             -> Schemata {
-                cut.iter().map(|one| (one.0.clone(), which(one))).collect()
-            };
+            let before: Schemata = cut.iter().map(|(name, now, _)| (name.clone(), now.clone())).collect();
+            let after: Schemata = cut.into_iter().map(|(name, _, less)| (name, less)).collect();
             let action = |schemata| Action::SetSchemata { group: String::new(), schemata };
             planner.draft.push(Sketch::new(
-                action(schemata(|one| one.2.clone())),
-                Some(action(schemata(|one| one.1.clone()))),
+                action(after),
+                Some(action(before)),
                 Vec::new(),
                 Made::Shares,
                 "everybody else keeps off the cache ways that are to be a guest's alone".to_owned(),

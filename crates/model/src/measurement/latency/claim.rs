@@ -388,7 +388,7 @@ fn bound<'a, 'b>(words: &'b [Word<'a>]) -> Result<Option<Bounded<'a, 'b>>, Wrong
         return Err((range, format!("a latency is counted in us, not in {}", quantity.unit)));
     }
     let value = quantity.value;
-    if value < 1.0 || value > 1e9 || (value - value.round()).abs() > 1e-6 {
+    if !(1.0..=1e9).contains(&value) || (value - value.round()).abs() > 1e-6 {
         return Err((range, "the tools count whole microseconds, from 1us to 1000s".into()));
     }
     Ok(Some((Amount::Microseconds(value.round() as u32), range, rest)))
