@@ -1,7 +1,7 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `attributes`, `audit`, `empty`, `image`, `kill`, `latency`, `measure`, `overhead`, `plan`, `rehearse`, `report`,
-//! `reset`, `vfs`; all of them without any.
+//! Arguments after `--` choose among `attributes`, `audit`, `empty`, `image`, `kill`, `kill-realtime`, `latency`, `measure`,
+//! `overhead`, `plan`, `rehearse`, `report`, `reset`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
@@ -78,6 +78,9 @@ fn main() {
     }
     if wanted("kill") {
         rows.push(crashes("killed in every step, back and on again", &crash::kill()));
+    }
+    if wanted("kill-realtime") {
+        rows.push(crashes("killed in every step of real time, back and on again", &crash::kill_realtime()));
     }
     if wanted("reset") {
         rows.push(crashes("reset at a random moment, back or on again", &crash::reset()));

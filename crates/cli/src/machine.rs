@@ -1,8 +1,16 @@
 //! This machine: its inventory, what can be carried out on it, and the places inside it, put together from the parts.
 
-use std::{collections::BTreeMap, env, path::PathBuf, process};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::PathBuf,
+    process,
+};
 
-use penstock_apply::{GuestPlace, verify::placement};
+use penstock_apply::{
+    GuestPlace,
+    verify::{GuestSight, placement, realtime},
+};
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
     Place, Root, interface_of, scan,
@@ -186,6 +194,38 @@ impl Machine {
         };
         let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();
         placement(model, &inventory.cpus.online, &sights)
+    }
+
+    /// What decides how late the model's guests wake, read anew.
+    pub fn realtime(&self, model: &Model, inventory: &Inventory) -> Vec<Verdict> {
+        if model.realtime.is_none() {
+            return Vec::new();
+        }
+        let (tuning, _) = scan::tuning::tuning(&self.root, inventory);
+        let status = self.guests().seen();
+        let sight = |name: &GuestName| {
+            let status = match &status {
+                Err(unseen) => {
+                    return GuestSight { threads: Err(unseen.to_string()), functions: BTreeSet::new() };
+                }
+                Ok(status) => status.get(name),
+            };
+            let threads = match status.and_then(|status| Some((status.kind, status.pid?))) {
+                None => Err("it does not run".to_owned()),
+                Some((GuestKind::Vm, pid)) => match tuning.vms.get(&pid) {
+                    Some(vm) => Ok(vm.threads.values().cloned().collect()),
+                    None => Err(format!("the threads of its QEMU (process {pid}) could not be read")),
+                },
+                Some((GuestKind::Container, pid)) => scan::tuning::container_threads(&self.root, pid)
+                    .ok_or_else(|| "its threads could not be read".to_owned()),
+            };
+            let functions =
+                status.map(|status| status.functions.iter().map(|owned| owned.function).collect());
+            GuestSight { threads, functions: functions.unwrap_or_default() }
+        };
+        let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();
+        let inventory = Inventory { tuning: Some(tuning.clone()), ..inventory.clone() };
+        realtime(model, &inventory, &sights)
     }
 
     /// Where a run keeps how far it is.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use penstock_guests::vms::domain::{self, Booted, Domain};
-use penstock_model::{ByteSize, CpuSet, DiskFormat, Firmware, Inside, Vm};
+use penstock_model::{ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, Vm};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 fn function(bdf: &str) -> GuestFunction {
@@ -65,6 +65,23 @@ fn no_virtual_cpu_strays_from_the_pin() {
     assert_eq!(pins(1), [place(0, "0,2")]);
     assert_eq!(pins(2), [place(0, "0"), place(1, "2")]);
     assert_eq!(pins(3), [place(0, "0,2"), place(1, "0,2"), place(2, "0,2")]);
+}
+
+#[test]
+fn virtual_cpus_are_scheduled_from_their_start() {
+    let line = |policy: SchedulingPolicy, priority: u32| {
+        let scheduled = GuestDefinition {
+            pin: Some("2-3".parse().unwrap()),
+            scheduling: Some(Scheduling { policy, priority }),
+            ..definition("rt-2", &[])
+        };
+        let xml = render(&scheduled, &kernel(), Some("0-1"));
+        xml.lines().map(str::trim).find(|line| line.starts_with("<vcpusched")).map(str::to_owned)
+    };
+    let wanted = |policy: &str| Some(format!("<vcpusched vcpus='0-1' scheduler='{policy}' priority='80'/>"));
+    assert_eq!(line(SchedulingPolicy::Fifo, 80), wanted("fifo"));
+    assert_eq!(line(SchedulingPolicy::Rr, 80), wanted("rr"));
+    assert_eq!(line(SchedulingPolicy::Other, 0), None);
 }
 
 #[test]

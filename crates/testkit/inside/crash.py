@@ -11,7 +11,8 @@ what came of it is about to be written) or `told:STEP` (that is written, and not
 every step. One line of JSON for each moment, and one before them. The moments are exact because the system calls of
 `penstock` are stopped at (ptrace), which it knows nothing of.
 
-`state` prints what is there as JSON, these files too: read with `ip`, from sysfs and from LXC. `torn` prints what of
+`state` prints what is there as JSON, these files too: read with `ip`, from sysfs, from LXC, from the control groups and the
+masks of interrupts. `torn` prints what of
 Penstock's files is neither whole nor absent, one a line.
 """
 import ctypes
@@ -165,6 +166,57 @@ def guests():
     return found
 
 
+def held(path):
+    """What each of these files holds, as far as they are there."""
+    return {name: said(name) for name in sorted(glob.glob(path))}
+
+
+def interrupts():
+    """Where each interrupt that somebody has may be delivered, by its place at its controller: numbers are given anew."""
+    found = {}
+    for line in (said("/proc/interrupts") or "").splitlines()[1:]:
+        label, _, rest = line.partition(":")
+        words = [word for word in rest.split() if not word.isdigit()]
+        if label.strip().isdigit() and len(words) > 2:
+            found[" ".join(words[:2])] = said("/proc/irq/%s/smp_affinity_list" % label.strip())
+    return found
+
+
+def scheduled():
+    """How the processes in control groups of containers are scheduled, the same ones once."""
+    found = set()
+    for path in glob.glob("/sys/fs/cgroup/lxc.payload.*/cgroup.procs"):
+        for process in (said(path) or "").split():
+            said_of = run("chrt", "-p", process).stdout.splitlines()[:2]
+            found.add(" ".join([said("/proc/%s/comm" % process) or ""] + [line.rsplit(": ", 1)[-1] for line in said_of]))
+    return sorted(found)
+
+
+def realtime():
+    """What decides how late threads wake, as far as anybody changes it."""
+    groups = {}
+    for path, _, _ in os.walk("/sys/fs/cgroup"):
+        wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
+        groups[path] = {name: said(path + "/" + name) for name in wanted}
+    knobs = {}
+    for pattern in (
+        "/proc/irq/default_smp_affinity",
+        "/proc/sys/kernel/sched_rt_*_us",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/bus/workqueue/devices/writeback/cpumask",
+        "/sys/devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_*",
+        "/sys/kernel/debug/sched/fair_server/cpu[0-9]*/runtime",
+        "/sys/fs/cgroup/cpuset.cpus.isolated",
+        "/sys/fs/resctrl/schemata",
+        "/sys/fs/resctrl/cpus_list",
+        "/sys/fs/resctrl/*/schemata",
+        "/sys/fs/resctrl/*/cpus_list",
+    ):
+        knobs.update(held(pattern))
+    return {"groups": groups, "knobs": knobs, "interrupts": interrupts(), "scheduled": scheduled()}
+
+
 def state(files):
     """What is there: interfaces, functions and their drivers, guests, files, and what a guest could leave behind."""
     functions = {}
@@ -183,6 +235,7 @@ def state(files):
         "guests": guests(),
         "files": {path: said(path) for path in files},
         "mounted": mounted,
+        "realtime": realtime(),
         "monitors": sorted(line.split(" ", 1)[1] for line in monitors),
     }
 

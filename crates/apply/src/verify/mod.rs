@@ -23,6 +23,7 @@ mod nic;
 mod placement;
 mod questions;
 mod reach;
+mod realtime;
 mod sample;
 mod scene;
 mod scope;
@@ -32,6 +33,7 @@ mod stations;
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
 pub use placement::placement;
+pub use realtime::{GuestSight, realtime};
 pub use scope::{Scope, function_at};
 pub use stations::{Across, Crossing, Post, Remote};
 

@@ -93,7 +93,7 @@ fn compare(
     Ok(Seen { inventory, nics, places, verdicts })
 }
 
-/// Looks at what is neither a NIC nor a guest's function: limits, placement, generated files.
+/// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files.
 pub fn beside(
     file: &ModelFile,
     machine: &Machine,
@@ -103,6 +103,7 @@ pub fn beside(
 ) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = machine.limits(&file.model);
     verdicts.extend(machine.placement(&file.model, inventory));
+    verdicts.extend(machine.realtime(&file.model, inventory));
     let generated =
         generate::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);

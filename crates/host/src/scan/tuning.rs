@@ -117,6 +117,8 @@ fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root
     tuning
 }
 
+pub use processes::container_threads;
+
 /// What one knob holds.
 fn reading_of(knob: Knob, reader: &mut Reader<'_>) -> Reading<Value> {
     reader.reading(&knob.to_string(), |text| knob.read(text).map_err(|error| error.to_string()))

@@ -7,7 +7,7 @@ use penstock_model::{
     inventory::tuning::{Reading, VmProcess, VmThread},
 };
 
-use crate::scan::reader::Reader;
+use crate::{Root, scan::reader::Reader};
 
 /// Programs that move threads, interrupts or frequencies about, or ask firmware for something, as the kernel calls them: the
 /// first 15 bytes of their names.
@@ -115,6 +115,41 @@ fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>) -> Option<VmProcess
         }
     }
     Some(vm)
+}
+
+/// The threads of every process of the container whose first process is `id`: of those in the control group that LXC made
+/// for it, or below. `None` when it has ended, or is in no such group.
+pub fn container_threads(root: &Root, id: u32) -> Option<Vec<VmThread>> {
+    let mut reader = Reader::new(root);
+    let group_of = |process: &str, reader: &mut Reader<'_>| -> Option<String> {
+        let whole = reader.part_of(&format!("/proc/{process}/cgroup"), |text| {
+            text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
+        });
+        whole.known().cloned()
+    };
+    let own = group_of(&id.to_string(), &mut reader)?;
+    let at = own.find("/lxc.payload.")? + 1;
+    let group = &own[..own[at..].find('/').map_or(own.len(), |length| at + length)];
+    let mut threads = Vec::new();
+    for process in reader.quiet_list("/proc").iter().filter(|name| name.parse::<u32>().is_ok()) {
+        let inside = group_of(process, &mut reader).is_some_and(|seen| {
+            seen.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        if !inside {
+            continue;
+        }
+        for task in reader.quiet_list(&format!("/proc/{process}/task")) {
+            let directory = format!("/proc/{process}/task/{task}");
+            let name = reader.reading(&format!("{directory}/comm"), |text| Ok(text.to_owned()));
+            if let Reading::Is(name) = name {
+                threads.extend(thread(&directory, name, &mut reader));
+            }
+            if threads.len() > MOST_THREADS {
+                return Some(threads);
+            }
+        }
+    }
+    Some(threads)
 }
 
 fn thread(directory: &str, name: String, reader: &mut Reader<'_>) -> Option<VmThread> {
