@@ -83,8 +83,9 @@ fn comes_and_goes() -> Outcome {
          | sed 's/.*: //' | sort -u"
     );
     assert_eq!(fields(&policies), "5\nSCHED_FIFO");
-    // Where interrupts go in fact: none but the kernel's own queues to the CPUs that are isolated, the VF's where they were asked for.
-    let interrupts = "grep -v -e virtio0-req -e timer /proc/interrupts | grep -o '^ *[0-9]*:' | tr -d ' :' | \
+    // Where interrupts go in fact: none but the kernel's own queues to the CPUs that are isolated, and the IOMMU's, which moves
+    // when it comes the next time; the VF's where they were asked for.
+    let interrupts = "grep -v -e virtio0-req -e timer -e dmar /proc/interrupts | grep -o '^ *[0-9]*:' | tr -d ' :' | \
                       while read n; do cat /proc/irq/$n/effective_affinity_list; done | sort -u";
     assert_eq!(fields(interrupts), "0\n1");
     let of_vf = "for n in $(ls /sys/bus/pci/devices/0000:01:10.0/msi_irqs); do cat /proc/irq/$n/smp_affinity_list; done | sort -u";
@@ -112,7 +113,7 @@ fn comes_and_goes() -> Outcome {
     let differs = crash::differences(&before, &state(&board));
     assert!(differs.is_empty(), "after undo: {differs:#?}");
 
-    // Killed when an interrupt has moved, in the middle of a partition, and when the guest has its own.
+    // Killed when the CPU that is nobody's has its partition, and when the guest has its own; all steps are a benchmark's.
     let plan = board.shell(&format!("penstock plan --json {}", board.model())).stdout;
     let steps = serde_json::from_str::<Value>(&plan)?["steps"].as_array().cloned().unwrap_or_default();
     let of = |kind: &str| {
@@ -120,11 +121,7 @@ fn comes_and_goes() -> Outcome {
         step.and_then(|step| step["id"].as_u64())
             .unwrap_or_else(|| panic!("the plan has a step {kind}: {plan}"))
     };
-    let moments = [
-        format!("done:{}", of("make_partition")),
-        format!("begun:{}", of("isolate_guest")),
-        format!("done:{}", of("schedule_guest")),
-    ];
+    let moments = [format!("done:{}", of("make_partition")), format!("done:{}", of("isolate_guest"))];
     let moments: Vec<&str> = moments.iter().map(String::as_str).collect();
     crash::kill(&board, &moments, &mut |moment| {
         assert!(moment.wrong.is_empty(), "{}: {:#?}", moment.name, moment.wrong);

@@ -177,6 +177,20 @@ fn whatever_is_otherwise_is_told() {
 }
 
 #[test]
+fn an_interrupt_that_moves_when_it_comes_next_has_been_sent_away() {
+    let mut inventory = machine();
+    let tuning = inventory.tuning.as_mut().unwrap();
+    tuning.irqs.insert(24, irq("dmar0", "2", None));
+    tuning.knobs.insert(Knob::IrqAffinity(24), Reading::Is(Value::Cpus(cpus("0-1"))));
+    let verdicts = judge(&inventory, sight());
+    assert_eq!(not_passed(&verdicts), Vec::<String>::new());
+    assert!(verdicts.iter().any(|verdict| verdict.seen.contains("24 (dmar0) until it comes the next time")));
+    let tuning = inventory.tuning.as_mut().unwrap();
+    tuning.knobs.insert(Knob::IrqAffinity(24), Reading::Is(Value::Cpus(cpus("0-3"))));
+    assert_eq!(not_passed(&judge(&inventory, sight())), ["machine interrupts: fail"]);
+}
+
+#[test]
 fn what_was_not_seen_is_unknown_and_not_left_out() {
     let whole = judge(&machine(), sight()).len();
     let blind = Inventory { tuning: None, ..machine() };
