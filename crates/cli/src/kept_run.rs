@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_host::files;
-use penstock_model::measurement::MEASUREMENT_VERSION;
+use penstock_model::measurement::{MEASUREMENT_VERSION, latency::LATENCY_VERSION};
 use penstock_report::{Evidence, ReadError};
 
 use crate::failure::{Failure, OrFail, Status};
@@ -58,6 +58,16 @@ impl KeptRun {
                 "the measurements in {} have version {}, and this Penstock reads up to {MEASUREMENT_VERSION}: use a newer Penstock",
                 file.display(),
                 measurements.version
+            );
+            return Err(Failure::new(Status::BadInput, text));
+        }
+        if let Some(latency) = &evidence.latency
+            && latency.version > LATENCY_VERSION
+        {
+            let text = format!(
+                "the latencies in {} have version {}, and this Penstock reads up to {LATENCY_VERSION}: use a newer Penstock",
+                file.display(),
+                latency.version
             );
             return Err(Failure::new(Status::BadInput, text));
         }

@@ -7,6 +7,10 @@ use penstock_model::measurement::{
     across::{CellsAcross, Change, Turn, Untold},
 };
 
+mod latency;
+
+pub use latency::{claims, latency};
+
 use crate::statistics::{self, Random, holm, median, p_of_ratio, samples_for_interval};
 
 /// The cells of B against those of A. The interval of each ratio takes the two runs as independent, and is drawn from A's
@@ -42,11 +46,31 @@ pub fn cells(a: &Measurements, b: &Measurements) -> CellsAcross {
     }
     across.only_b =
         arms(b).filter(|cell| !in_a.contains(cell.id.as_str())).map(|cell| cell.id.clone()).collect();
+    adjust(&mut across);
+    across
+}
+
+/// What two measurements of the same runs tell, as one: the chance of a false alarm is that of all of them together.
+pub fn together(all: impl IntoIterator<Item = CellsAcross>) -> Option<CellsAcross> {
+    all.into_iter().reduce(|mut one, other| {
+        one.confidence = one.confidence.min(other.confidence);
+        one.changes.extend(other.changes);
+        one.lost.extend(other.lost);
+        one.found.extend(other.found);
+        one.untold.extend(other.untold);
+        one.only_a.extend(other.only_a);
+        one.only_b.extend(other.only_b);
+        adjust(&mut one);
+        one
+    })
+}
+
+/// Corrects the p-values for their number.
+fn adjust(across: &mut CellsAcross) {
     let adjusted = holm(&across.changes.iter().map(|change| change.p).collect::<Vec<_>>());
     for (change, adjusted) in across.changes.iter_mut().zip(adjusted) {
         change.adjusted = adjusted;
     }
-    across
 }
 
 /// The cells that are of interest by themselves.

@@ -11,6 +11,7 @@ use penstock_model::{
     measurement::{
         Measurements,
         across::{Across, CellsAcross, Fact, RunName, Turn},
+        latency::Latency,
     },
 };
 
@@ -91,6 +92,9 @@ fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
     });
     add("seed", false, &|e| measured(e, &|m| m.seed.to_string()));
     add("exit status", false, &|e| e.run.exit.map(|exit| exit.to_string()));
+    let wakes = |e: &Evidence, tell: &dyn Fn(&Latency) -> String| e.latency.as_ref().map(tell);
+    add("a spike", false, &|e| wakes(e, &|latency| format!("{} us or longer", latency.spike)));
+    add("seed of the latencies", false, &|e| wakes(e, &|latency| latency.seed.to_string()));
     facts.extend(tools(a, b));
     facts
 }
@@ -98,12 +102,16 @@ fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
 /// The tools by place.
 fn tools(a: &Evidence, b: &Evidence) -> Vec<Fact> {
     let of = |evidence: &Evidence| -> Vec<(String, String)> {
+        let unknown = || "missing, or tells no version".to_owned();
         let tools = evidence.measurements.iter().flat_map(|measurements| &measurements.tools);
         let told = tools.map(|tool| {
-            let version = tool.version.clone().unwrap_or_else(|| "missing, or tells no version".to_owned());
-            (format!("{}, {}", tool.tool, tool.place), version)
+            (format!("{}, {}", tool.tool, tool.place), tool.version.clone().unwrap_or_else(unknown))
         });
-        told.collect()
+        let of_latencies = evidence.latency.iter().flat_map(|latency| &latency.tools);
+        let of_latencies = of_latencies.map(|tool| {
+            (format!("{}, {}", tool.tool, tool.place), tool.version.clone().unwrap_or_else(unknown))
+        });
+        told.chain(of_latencies).collect()
     };
     let (of_a, of_b) = (of(a), of(b));
     let find = |all: &[(String, String)], what: &str| {
@@ -171,11 +179,17 @@ fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
             "A board is emulated: its absolute values follow the load of the machine that emulates it. Only ratios inside one run mean anything, and they can be compared by their `expect:` lines.",
         );
     }
-    match (&a.measurements, &b.measurements) {
-        (None, None) => note("Neither run measured anything: verdicts alone are compared."),
-        (None, Some(_)) => note("A measured nothing."),
-        (Some(_), None) => note("B measured nothing."),
-        (Some(_), Some(_)) => {}
+    let any = |evidence: &Evidence| evidence.measurements.is_some() || evidence.latency.is_some();
+    match (any(a), any(b)) {
+        (false, false) => note("Neither run measured anything: verdicts alone are compared."),
+        (false, true) => note("A measured nothing."),
+        (true, false) => note("B measured nothing."),
+        (true, true) => {}
+    }
+    if a.latency.is_some() && b.latency.is_some() {
+        note(
+            "Of latencies a sample is a block: \"max\" is the median of the blocks' longest, not the longest of all, which is a single wake-up.",
+        );
     }
     if a == b {
         note("Both are the same run.");

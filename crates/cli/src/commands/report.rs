@@ -53,8 +53,11 @@ fn compared(
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
     let measured = a.evidence().measurements.as_ref().zip(b.evidence().measurements.as_ref());
+    let latencies = a.evidence().latency.as_ref().zip(b.evidence().latency.as_ref());
     let cells = measured.map(|(a, b)| across::cells(a, b));
-    let rulings = measured.map(|(a, b)| across::rulings(&a.rulings, &b.rulings)).unwrap_or_default();
+    let cells = across::together(cells.into_iter().chain(latencies.map(|(a, b)| across::latency(a, b))));
+    let mut rulings = measured.map(|(a, b)| across::rulings(&a.rulings, &b.rulings)).unwrap_or_default();
+    rulings.extend(latencies.map(|(a, b)| across::claims(&a.rulings, &b.rulings)).unwrap_or_default());
     let comparison = compare::compare(a.evidence(), b.evidence(), cells, rulings);
     if let Some(directory) = output {
         let json = serde_json::to_string_pretty(&comparison).or_fail(Status::Missing)? + "\n";
