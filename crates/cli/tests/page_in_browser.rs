@@ -20,6 +20,11 @@ const SCALE: [u32; 5] = [0x7fcdbb, 0x41b6c4, 0x3a9ac8, 0x225ea8, 0x081d58];
 const LINES: [u32; 4] = [0x0072b2, 0xc24e00, 0x00805e, 0xb03a80];
 /// The page's background in daylight.
 const PAPER: u32 = 0xfbfbfa;
+/// What is shaded, and what holds, fails or is unknown.
+const RAIL: u32 = 0xedeff1;
+const PASS: u32 = 0x00694b;
+const FAIL: u32 = 0xa8321a;
+const UNKNOWN: u32 = 0x7a5200;
 /// A window on a desk, and the narrowest that the browser makes.
 const WIDE: u32 = 1280;
 const NARROW: u32 = 500;
@@ -31,11 +36,13 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("pages in a browser", || needs::browser().err());
-    let tests: [(&str, Check); 6] = [
+    let tests: [(&str, Check); 8] = [
         ("two_thousand_cells_in_a_wide_window", || looks(&MANY, WIDE)),
         ("two_thousand_cells_in_a_narrow_window", || looks(&MANY, NARROW)),
         ("a_small_run_in_a_wide_window", || looks(&SMALL, WIDE)),
         ("a_small_run_in_a_narrow_window", || looks(&SMALL, NARROW)),
+        ("wake_ups_in_a_wide_window", || wakes(WIDE)),
+        ("wake_ups_in_a_narrow_window", || wakes(NARROW)),
         ("a_report_prints", prints),
         ("a_page_that_asks_and_complains_is_caught", caught),
     ];
@@ -184,19 +191,64 @@ fn looks(html: &str, width: u32) {
         assert!(rows > 30, "no line of the charts has #{line:06x}: {rows} rows");
     }
 
+    fits(html, width);
+}
+
+/// The section of latencies and the audit: lines and marks have their colours, and everything fits and can be read.
+fn wakes(width: u32) {
+    let html = page(&runs::real_time::real_time(true));
+    let from = |section: &str, after: &str| {
+        let before = format!("header,main>:not(#{section}),#{section}>:not({after}){{display:none}}");
+        let at = html.find("</style>").expect("the page has its style");
+        Look::at(&format!("{}{before}{}", &html[..at], &html[at..])).draw(width)
+    };
+    let charts = from("real-time", "#wake-ups~*");
+    for line in LINES {
+        let rows = charts.rows(line);
+        assert!(rows > 30, "no line of the charts has #{line:06x}: {rows} rows");
+    }
+    let rail = charts.count(RAIL);
+    assert!(
+        rail > 1000,
+        "neither the column of what is longer nor the time under load is shaded: {rail} pixels"
+    );
+    let audit = from("audit", "#audit-title");
+    for mark in [PASS, FAIL, UNKNOWN] {
+        assert!(audit.count(mark) > 20, "nothing of the audit has #{mark:06x}");
+    }
+    for one in [html, page(&runs::real_time::huge()), page(&runs::real_time::tiny())] {
+        fits(&one, width);
+    }
+}
+
+/// Nothing in the page makes it wider than the window, and no text of its charts is smaller than can be read.
+fn fits(html: &str, width: u32) {
     // A page scrolls sideways when something in it is wider, painted or not. A copy asks itself; the page has no scripts.
     let policy = html.find("<meta http-equiv").expect("the page has a policy");
     let end = policy + html[policy..].find('>').expect("a whole element") + 1;
-    let ask =
-        "<script>onload = () => document.body.dataset.wide = document.documentElement.scrollWidth</script>";
+    let ask = "<script>onload = () => { const body = document.body.dataset; body.wide = document.documentElement.scrollWidth; \
+         const seen = [...document.querySelectorAll('.real-time svg text')].filter(text => text.checkVisibility()); \
+         const outside = seen.filter(text => { const own = text.getBoundingClientRect(), all = text.ownerSVGElement.getBoundingClientRect(); \
+         return own.left < all.left - 1 || own.right > all.right + 1 || own.top < all.top - 1 || own.bottom > all.bottom + 1; }); \
+         body.outside = outside.map(text => text.textContent).join('; '); \
+         body.least = Math.min(99, ...seen.map(text => text.getBoundingClientRect().height)); }</script>";
     let copy = Look::at(&format!("{}{}{ask}", &html[..policy], &html[end..]));
     let (dom, _) = copy.open(width, 900, &["--dump-dom".to_owned()]);
-    let wide = dom.split("data-wide=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let wide = told(&dom, "wide");
     assert_eq!(
         wide,
         Some(width.to_string().as_str()),
         "the width of all that there is in a window of {width}"
     );
+    assert_eq!(told(&dom, "outside"), Some(""), "text of a chart that is cut off");
+    let least: f64 =
+        told(&dom, "least").and_then(|least| least.parse().ok()).expect("the page measured its text");
+    assert!(least >= 9.0, "text of {least} pixels");
+}
+
+/// What the copy of a page said of itself.
+fn told<'a>(dom: &'a str, what: &str) -> Option<&'a str> {
+    dom.split(&format!("data-{what}=\"")).nth(1).and_then(|rest| rest.split('"').next())
 }
 
 /// The page on paper.

@@ -9,7 +9,11 @@ use penstock_model::{
     measurement::{
         Cell, Claim, Comparison, Direction, End, EndKind, Estimate, Histogram, Load, Measured, Measurement,
         Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample, Status,
-        StopReason, Storage, Subject as Measures, Summary, Taken, Told, Tool, ToolVersion, Withheld,
+        StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Told, Tool, ToolVersion,
+        Withheld,
+        latency::{
+            self, Arm, Bins, Block, Latency, Power, Quantile, Series, Setting, Statistic, Summary, TailBound,
+        },
     },
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
@@ -206,7 +210,7 @@ fn cell() -> impl Strategy<Value = Cell> {
         Sample { at, seconds, position: 0, round: 0, warm_up, taken }
     });
     let summary = (metric(), number(), estimate(), number(), number()).prop_map(
-        |(metric, median, interval, min, max)| Summary { metric, n: 3, median, interval, min, max },
+        |(metric, median, interval, min, max)| CellSummary { metric, n: 3, median, interval, min, max },
     );
     let withheld = (metric(), any::<u64>(), any::<u64>()).prop_map(|(metric, have, need)| Withheld {
         metric,
@@ -331,5 +335,132 @@ proptest! {
         prop_assert_eq!(grouped, evidence.verdicts.len());
         prop_assert_eq!(evidence.counts().total(), evidence.verdicts.len());
         prop_assert_eq!(Evidence::from_json(&evidence.json()).unwrap(), evidence);
+    }
+}
+
+/// Latencies of whatever kind: blocks with any numbers, series that are named twice, comparisons of what is not there.
+fn latency() -> impl Strategy<Value = Latency> {
+    let told = || prop::sample::select(vec![Told::Holds, Told::CannotBeTold, Told::DoesNotHold]);
+    let bins = (prop::collection::btree_map(0u32..600, 0u64..1 << 40, 0..9), 600u32..700, 0u64..1 << 30);
+    let bins = bins.prop_map(|(counts, limit, over)| {
+        let total = counts.values().sum::<u64>() + over;
+        Bins::new(counts, limit, total).unwrap()
+    });
+    let block = (number(), number(), bins, option::of(number()), option::of(text())).prop_map(
+        |(start, seconds, counts, max, failed)| Block {
+            start,
+            seconds,
+            counts,
+            max,
+            mean: max,
+            spikes: Some(3),
+            failed,
+            ..Block::default()
+        },
+    );
+    let statistic = || prop::sample::select(Statistic::ALL.to_vec());
+    let quantile = (statistic(), estimate(), option::of(number()), option::of(text()))
+        .prop_map(|(statistic, value, alone, why)| Quantile { statistic, value, alone, why });
+    let summary = (vec(quantile, 0..5), number(), option::of(number()), any::<(u64, u32)>()).prop_map(
+        |(quantiles, seconds, max, (n, blocks))| Summary {
+            n,
+            blocks,
+            seconds,
+            min: max,
+            mean: max,
+            max,
+            quantiles,
+            bound: max.map(|below| TailBound { below, confidence: 0.95, wake_ups: seconds, blocks: seconds }),
+            spikes: Some(n),
+            spike_blocks: Some(blocks),
+        },
+    );
+    let arm = prop::sample::select(vec![Arm::Tuned, Arm::Untuned, Arm::Null]);
+    let setting = (arm, prop::sample::select(latency::Tool::ALL.to_vec()), any::<(bool, bool, bool)>())
+        .prop_map(|(arm, tool, (inside, loaded, ordinary))| Setting {
+            place: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
+            kind: if inside { EndKind::Vm } else { EndKind::Host },
+            cpu: 2,
+            ordinary,
+            tool,
+            load: if loaded {
+                latency::Load::Hackbench { place: Vantage::Host, cpus: "0-1".parse().unwrap(), groups: 8 }
+            } else {
+                latency::Load::Idle
+            },
+            arm,
+            power: Power::System,
+        });
+    let series = (setting, vec(block, 0..5), option::of(summary), option::of(text()), "[a-f]")
+        .prop_map(|(setting, blocks, summary, missing, id)| Series { id, setting, blocks, summary, missing });
+    let comparison = ("[a-g]", "[a-g]", statistic(), estimate(), estimate(), option::of(text())).prop_map(
+        |(base, other, statistic, ratio, null, why)| latency::Comparison {
+            base,
+            other,
+            statistic,
+            ratio,
+            null,
+            pairs: 1,
+            why,
+        },
+    );
+    let finding =
+        ("[a-g]", option::of("[a-g]"), estimate(), option::of(number()), told(), option::of(text()))
+            .prop_map(|(series, against, seen, max, told, why)| latency::Finding {
+                series,
+                against,
+                seen,
+                n: 5,
+                late: None,
+                max,
+                told,
+                why,
+            });
+    let lines = vec!["latency g max < 9us", "latency untuned / tuned p99 >= 2x"];
+    let ruling = (prop::sample::select(lines), vec(finding, 0..4))
+        .prop_map(|(line, findings)| latency::Ruling::new(line.parse().unwrap(), findings));
+    let parts = (vec(series, 0..12), vec(comparison, 0..5), vec(ruling, 0..4), vec(text(), 0..3));
+    (parts, any::<bool>(), number(), text()).prop_map(
+        |((series, comparisons, rulings, notes), emulated, seconds, started)| Latency {
+            emulated,
+            seconds,
+            started,
+            series,
+            comparisons,
+            rulings,
+            notes,
+            ..Latency::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_woke_late_it_renders(latency in latency(), verified in any::<bool>()) {
+        let mut evidence = Evidence { latency: Some(latency), ..runs::small() };
+        if !verified {
+            evidence.verdicts.clear();
+        }
+        let page = html(&evidence);
+        prop_assert!(page.trim_end().ends_with("</html>"));
+        for forbidden in ["<script", "<b>&", "\u{1b}", "\u{202e}", "\0", "NaN"] {
+            prop_assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
+        }
+        let drawn = page.split(" d=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for path in drawn {
+            prop_assert!(!path.contains("inf"), "a line goes to infinity: {path}");
+        }
+        for (open, close) in [("<table", "</table>"), ("<details", "</details>"), ("<svg", "</svg>"), ("<ul", "</ul>"), ("<div", "</div>")] {
+            let opened = page.matches(&format!("{open} ")).count() + page.matches(&format!("{open}>")).count();
+            prop_assert_eq!(opened, page.matches(close).count(), "{} and {} do not match", open, close);
+        }
+        prop_assert_eq!(evidence.holds(), page.contains("<strong>Holds</strong>"));
+        prop_assert_eq!(evidence.holds(), sentence(&evidence).starts_with("Holds: "));
+        let text = summary(&evidence);
+        prop_assert!(text.lines().count() <= 25, "{} lines", text.lines().count());
+        prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
+        prop_assert!(!markdown(&evidence).contains("<script"));
     }
 }

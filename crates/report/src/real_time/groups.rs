@@ -92,6 +92,18 @@ fn style(lines: &[&Setting], setting: &Setting) -> Style {
     )
 }
 
+/// The same over time, where loads are beside each other: what ran without load is hollow.
+fn moving(lines: &[&Setting], setting: &Setting) -> Style {
+    let style = style(lines, setting);
+    let mixed = lines.iter().any(|one| one.load.is_loaded() != setting.load.is_loaded());
+    if mixed && !setting.load.is_loaded() { Style::new(style.colour, 3) } else { style }
+}
+
+/// A line over time.
+fn moving_name(setting: &Setting) -> String {
+    format!("{}, {}", short(setting), if setting.load.is_loaded() { "loaded" } else { "idle" })
+}
+
 fn group(source: &Source<'_>, number: usize, (tool, power_of): (Tool, Power)) -> Group {
     let all: Vec<&Series> = (source.latency.series.iter())
         .filter(|series| series.is_measured())
@@ -111,7 +123,7 @@ fn group(source: &Source<'_>, number: usize, (tool, power_of): (Tool, Power)) ->
     });
     let charts: Vec<LoadCharts> = charts.collect();
     let courses: Vec<(Style, &&Series)> =
-        all.iter().take(2 * MOST_LINES).map(|series| (style(&settings, &series.setting), series)).collect();
+        all.iter().take(2 * MOST_LINES).map(|series| (moving(&settings, &series.setting), series)).collect();
     let loaded = stretches(&all);
     let mixed = all.iter().any(|series| !series.setting.load.is_loaded()) && !loaded.is_empty();
     Group {
@@ -130,7 +142,7 @@ fn group(source: &Source<'_>, number: usize, (tool, power_of): (Tool, Power)) ->
 fn keys(source: &Source<'_>, courses: &[(Style, &&Series)]) -> Vec<Key> {
     let mut keys: Vec<(Style, String, f64)> = Vec::new();
     for (style, series) in courses {
-        let (name, max) = (short(&series.setting), series.max().unwrap_or(0.0));
+        let (name, max) = (moving_name(&series.setting), series.max().unwrap_or(0.0));
         match keys.iter_mut().find(|(_, known, _)| *known == name) {
             Some((.., worst)) => *worst = worst.max(max),
             None => keys.push((*style, name, max)),
@@ -228,7 +240,7 @@ fn over_time(
     let courses: Vec<Course> = (all.iter())
         .map(|(style, series)| Course {
             style: *style,
-            name: short(&series.setting),
+            name: moving_name(&series.setting),
             moments: series
                 .counted()
                 .filter_map(|block| {

@@ -225,3 +225,52 @@ proptest! {
         prop_assert_eq!(again, shown);
     }
 }
+
+#[test]
+fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
+    use penstock_model::audit::{Audit, Judgement, Layer, Row};
+    let mut original = evidence();
+    // A commit may look like an address, and stays.
+    original.versions.commit = None;
+    original.latency = Some(
+        serde_json::from_str(
+            r#"{"notes":["on xeon-d, 0c:c4:7a:9a:61:ea"],"series":[{"id":"cyclictest osd-0 cpu2 idle tuned held",
+            "setting":{"place":{"guest":"osd-0"},"kind":"container","cpu":2,"tool":"cyclictest","load":"idle","arm":"tuned",
+            "power":"held"},"blocks":[{"start":0,"seconds":1,"counts":{"bins":{"3":5},"limit":400,"over":0},"max":3.0,
+            "raw":"raw/xeon-d.json"}]}],
+            "rulings":[{"claim":"latency osd-0 max < 9us","told":"holds","findings":[]}]}"#,
+        )
+        .unwrap(),
+    );
+    let row = Row {
+        rule: "irqs-on-isolated".into(),
+        layer: Layer::Interrupts,
+        subject: "enx0cc47a9a61ea-TxRx-0".into(),
+        verdict: Judgement::Conflict,
+        read: "irq 24 of 0c:c4:7a:9a:61:ea, serial number 0c-c4-7a-ff-ff-9a-61-ea, at 10.20.30.4".into(),
+        wanted: "none".into(),
+        why: String::new(),
+        price: None,
+        change: Some("echo 0-1 > /proc/irq/24/smp_affinity_list # root@xeon-d".into()),
+        source: String::new(),
+        needs_root: false,
+    };
+    let audit = Audit { rows: vec![row], ..Audit::default() };
+    original.audits = Some(crate::Audits { before: Some(audit), after: None });
+    for names in [false, true] {
+        let shown = Redactor::new(&original, names).evidence(&original).unwrap();
+        let text = shown.json();
+        for told in ["xeon-d", "0c:c4", "0cc47a", "0c-c4-7a", "10.20.30.4", "9a-61-ea"] {
+            assert!(!text.contains(told), "{told} stays in {text}");
+        }
+        assert_eq!(text.contains("osd-0"), !names);
+        let latency = shown.latency.unwrap();
+        assert_eq!(
+            latency.series[0].bins().unwrap(),
+            original.latency.as_ref().unwrap().series[0].bins().unwrap()
+        );
+        let guest = if names { "guest-1" } else { "osd-0" };
+        assert_eq!(latency.rulings[0].claim.to_string(), format!("latency {guest} max < 9us"));
+        assert_eq!(latency.series[0].id, format!("cyclictest {guest} cpu2 idle tuned held"));
+    }
+}
