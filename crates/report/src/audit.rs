@@ -105,6 +105,12 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
     let main = audits.before.as_ref().or(audits.after.as_ref())?;
     let both = [("before", &audits.before), ("after", &audits.after)];
     let mut bad: Vec<&Row> = main.rows.iter().filter(|row| rank(row.verdict) < 3).collect();
+    // What came to be wrong during the run is not in the audit before it.
+    let was_bad = |row: &Row| bad.iter().any(|was| was.rule == row.rule && was.subject == row.subject);
+    let since = audits.before.as_ref().and(audits.after.as_ref()).map(|after| after.rows.as_slice());
+    let since: Vec<&Row> =
+        (since.unwrap_or_default().iter()).filter(|row| rank(row.verdict) < 3 && !was_bad(row)).collect();
+    bad.extend(since);
     bad.sort_by_key(|row| rank(row.verdict));
     Some(View {
         scores: both.into_iter().filter_map(|(when, audit)| Some(score(when, audit.as_ref()?))).collect(),

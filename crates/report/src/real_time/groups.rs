@@ -131,7 +131,12 @@ fn group(source: &Source<'_>, number: usize, (tool, power_of): (Tool, Power)) ->
         about: about(tool),
         open: number == 0,
         loads: charts,
-        course: over_time(source, format!("wake-{number}-course"), &courses, &loaded),
+        course: over_time(
+            source,
+            format!("wake-{number}-course"),
+            &courses,
+            if mixed { &loaded } else { &[] },
+        ),
         shaded: mixed,
         keys: keys(source, &courses),
         left_out: all.len().saturating_sub(2 * MOST_LINES),
