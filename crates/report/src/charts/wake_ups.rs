@@ -166,8 +166,8 @@ pub(crate) fn ccdf(id: String, label: String, all: &[WakeUps], time: impl Fn(f64
     let middle = all.iter().filter_map(|one| one.bins.ranked(one.bins.total().div_ceil(2)));
     let far = longest > f64::from(middle.max().unwrap_or(0)) * 8.0;
     let x = match far {
-        true => Scale::new(Spread::Decades, least / 1.1, longest * 1.15, LEFT, RIGHT),
-        false => Scale::from_zero(longest * 1.04, LEFT, RIGHT),
+        true => Scale::new(Spread::Decades, least / 1.1, longest * 1.15, LEFT, RIGHT - 12.0),
+        false => Scale::from_zero(longest * 1.04, LEFT, RIGHT - 12.0),
     };
     // The longest of all stands at one of so many, on the frame's lower edge.
     let y = Scale::new(Spread::Decades, 0.8 / most as f64, 1.0, BOTTOM, TOP);
