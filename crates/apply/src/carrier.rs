@@ -12,7 +12,7 @@ use std::{
 
 use penstock_host::{
     InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
-    interrupt,
+    interrupt, irq,
     managers::{self, ManagerError},
     netlink::{wait_for_interface, wait_for_udev},
 };
@@ -323,9 +323,17 @@ fn pf_of(action: &Action) -> Option<Bdf> {
     }
 }
 
+/// Does to a function what has its driver ask its PF's, where the PF's can answer.
+fn beside_its_pf<R>(root: &Root, function: Bdf, work: impl FnOnce() -> R) -> R {
+    match PciFunction::new(root, function).physical_function() {
+        Ok(Some(pf)) => irq::beside(root, pf, work),
+        _ => work(),
+    }
+}
+
 fn bind(root: &Root, function: Bdf, driver: Option<&str>) -> Result<(), CarryError> {
     let pci = PciFunction::new(root, function);
-    match pci.set_driver(driver) {
+    match beside_its_pf(root, function, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
         Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
         outcome => outcome.map_err(|error| match driver {
@@ -377,7 +385,12 @@ impl Carry for HostCarrier {
                 self.change(*function, |netlink, index| netlink.set_mtu(index, *mtu))
             }
             Action::SetLink { function, direction } => {
-                self.change(*function, |netlink, index| netlink.set_up(index, *direction == Direction::Up))
+                let root = self.root.clone();
+                beside_its_pf(&root, *function, || {
+                    self.change(*function, |netlink, index| {
+                        netlink.set_up(index, *direction == Direction::Up)
+                    })
+                })
             }
             Action::AddAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.add_address(index, *address))

@@ -5,6 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use nix::{
+    sched::{CpuSet as NixCpuSet, sched_getaffinity, sched_setaffinity},
+    unistd::Pid,
+};
 use penstock_model::{
     Bdf, CpuSet,
     inventory::tuning::{Knob, Value},
@@ -68,6 +72,36 @@ pub fn place(root: &Root, function: Bdf, cpus: &CpuSet) -> Result<(), KnobError>
         outcome = outcome.and(placed);
     }
     outcome
+}
+
+/// Has `work` done on CPUs that none of the function's interrupts comes to, when there are such CPUs; else anywhere.
+///
+/// The driver of a VF asks that of its PF and waits, with bottom halves disabled, for the answer, which the PF's driver gives
+/// when it is interrupted. On a kernel with PREEMPT_RT that interrupt is a thread, which waits in turn for bottom halves of its CPU
+/// (`kernel/softirq.c`, `__local_bh_disable_ip`): on one CPU each waits for the other until the VF's driver gives up.
+pub fn beside<R>(root: &Root, function: Bdf, work: impl FnOnce() -> R) -> R {
+    let away = root.is_system().then(|| cpus_beside(root, function)).flatten();
+    let Some((all, away)) = away else { return work() };
+    // Whoever may not change where it runs runs where it is.
+    let moved = sched_setaffinity(Pid::from_raw(0), &away).is_ok();
+    let outcome = work();
+    if moved {
+        let _ = sched_setaffinity(Pid::from_raw(0), &all);
+    }
+    outcome
+}
+
+/// The CPUs of this thread, and those of them that no interrupt of the function comes to. `None`: all of them, or none.
+fn cpus_beside(root: &Root, function: Bdf) -> Option<(NixCpuSet, NixCpuSet)> {
+    let all = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    let mut away = all;
+    for delivery in deliveries(root, function).into_values() {
+        for cpu in delivery.effective.0 {
+            let _ = away.unset(usize::try_from(cpu).ok()?);
+        }
+    }
+    let some = (0..NixCpuSet::count()).any(|cpu| away.is_set(cpu) == Ok(true));
+    (some && away != all).then_some((all, away))
 }
 
 /// Where each interrupt of the function may be, and is.

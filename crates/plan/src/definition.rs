@@ -111,15 +111,19 @@ fn emulator(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> Optio
     if guest.pin.is_none() {
         return beside_the_exclusive(planner, name);
     }
-    if let Some(realtime) = &planner.model.realtime {
-        return Some(realtime::housekeeping(realtime, planner.inventory));
-    }
-    let online = &planner.inventory.cpus.online.0;
     let pins = planner.model.guests.values().filter_map(|guest| guest.pin.as_ref());
-    let pinned: BTreeSet<u32> = pins.flat_map(|pin| pin.0.iter().copied()).collect();
-    let free: BTreeSet<u32> = online.difference(&pinned).copied().collect();
-    if !free.is_empty() {
-        return Some(CpuSet(free));
+    let taken = pins.chain(planner.model.realtime.as_ref().map(|realtime| &realtime.isolated));
+    let taken: BTreeSet<u32> = taken.flat_map(|cpus| cpus.0.iter().copied()).collect();
+    let housekeeping =
+        planner.model.realtime.as_ref().map(|realtime| realtime::housekeeping(realtime, planner.inventory));
+    let free = |of: &BTreeSet<u32>| CpuSet(of.difference(&taken).copied().collect());
+    // In real time those of housekeeping, as long as one of them is nobody's.
+    let places = housekeeping.iter().map(|cpus| &cpus.0).chain([&planner.inventory.cpus.online.0]);
+    if let Some(place) = places.map(free).find(|place| !place.0.is_empty()) {
+        return Some(place);
+    }
+    if housekeeping.is_some() {
+        return housekeeping;
     }
     let beside = beside_the_exclusive(planner, name).filter(|cpus| !cpus.0.is_empty());
     let place = beside.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("the CPUs {cpus}"));

@@ -57,22 +57,22 @@ pub fn defined(
     if rest != guest.vm {
         wrong.push(format!("the VM {name} is defined otherwise than the model says"));
     }
+    let pinned: BTreeSet<u32> = model.guests.values().flat_map(|guest| cpus_of(guest.pin.as_ref())).collect();
+    // Nor is there room for them where nothing else may run.
+    let isolated = model.realtime.iter().flat_map(|realtime| cpus_of(Some(&realtime.isolated)));
+    let taken: BTreeSet<u32> = pinned.iter().copied().chain(isolated).collect();
     match (&guest.vm.emulator, &vm.emulator) {
         (Some(wanted), is) if is.as_ref() != Some(wanted) => {
             wrong.push(format!("QEMU's own threads of {name} do not run on {wanted}"));
         }
         (None, Some(is)) => {
             wrong.extend(intrudes(name.as_str(), "has QEMU's own threads on", is, &foreign));
-            let pinned: BTreeSet<u32> =
-                model.guests.values().flat_map(|guest| cpus_of(guest.pin.as_ref())).collect();
-            if guest.pin.is_some() && !online.is_subset(&pinned) && !is.0.is_disjoint(&pinned) {
+            if guest.pin.is_some() && !online.is_subset(&taken) && !is.0.is_disjoint(&pinned) {
                 wrong.push(format!("QEMU's own threads of {name} run on {is}, where guests are pinned"));
             }
         }
         (None, None) => {
-            let pinned: BTreeSet<u32> =
-                model.guests.values().flat_map(|guest| cpus_of(guest.pin.as_ref())).collect();
-            if (guest.pin.is_some() && !online.is_subset(&pinned)) || confined {
+            if (guest.pin.is_some() && !online.is_subset(&taken)) || confined {
                 wrong.push(format!("QEMU's own threads of {name} run anywhere"));
             }
         }
