@@ -71,10 +71,8 @@ pub fn defined(
                 wrong.push(format!("QEMU's own threads of {name} run on {is}, where guests are pinned"));
             }
         }
-        (None, None) => {
-            if (guest.pin.is_some() && !online.is_subset(&taken)) || confined {
-                wrong.push(format!("QEMU's own threads of {name} run anywhere"));
-            }
+        (None, None) if (guest.pin.is_some() && !online.is_subset(&taken)) || confined => {
+            wrong.push(format!("QEMU's own threads of {name} run anywhere"));
         }
         _ => {}
     }
