@@ -50,8 +50,8 @@ fn in_full(rows: &[&Row], out: &mut String) {
 }
 
 fn full(row: &Row, out: &mut String) {
-    let head = format!("{:<9} {}  {}", row.verdict, row.rule, row.subject);
-    wrapped(out, "  ", &plain(&head));
+    let head = format!("{}: {}", row.rule, row.subject);
+    wrapped(out, &format!("  {:<9} ", row.verdict), &plain(&head));
     let mut part = |name: &str, text: &str| {
         if !text.is_empty() {
             wrapped(out, &format!("{:INDENT$}{name:<7} ", ""), &plain(text));

@@ -158,7 +158,7 @@ fn faults_are_said() -> Outcome {
     }
 
     // The kernel has no VFIO: the container runs, each VM is said once with what is missing.
-    let gone = "rmmod vfio_pci; mv $(find /lib/modules -name 'vfio-pci.ko*') /srv/";
+    let gone = "rmmod vfio_pci; mv $(find /lib/modules/$(uname -r) -name 'vfio-pci.ko*') /srv/";
     board.shell(gone).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
     apply.ended_with(1)?;

@@ -26,18 +26,12 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn model(machine: &str, realtime: bool) -> String {
-    let (machine_has, guest_has) = if realtime {
-        (
-            "realtime: {isolated: 2-3, wake_latency: 0, throttling: off}\n",
-            "realtime: {policy: fifo, priority: 5, interrupts: 1}, ",
-        )
-    } else {
-        ("", "")
-    };
+fn model(machine: &str) -> String {
     format!(
-        "machine: {machine}\nnics: {{NET0: {{vfs: 2}}}}\n{machine_has}\
-         guests: {{rt: {{pin: 2, {guest_has}functions: [NET0#0]}}}}\nboard: {{cpus: 4}}\n"
+        "machine: {machine}\nnics: {{NET0: {{vfs: 2}}}}\n\
+         realtime: {{isolated: 2-3, wake_latency: 0, throttling: off}}\n\
+         guests: {{rt: {{pin: 2, realtime: {{policy: fifo, priority: 5, interrupts: 1}}, functions: [NET0#0]}}}}\n\
+         board: {{cpus: 4}}\n"
     )
 }
 
@@ -52,16 +46,12 @@ fn said(board: &KeptBoard, line: &str) -> String {
 
 fn comes_and_goes() -> Outcome {
     let name = own_name("realtime");
-    let board = KeptBoard::up(&name, &model(&name, true))?;
+    let board = KeptBoard::up(&name, &model(&name))?;
     crash::furnish(&board)?;
     let apply = ["penstock", "apply", "--quiet", board.model()];
     let undo = ["penstock", "undo", "--quiet"];
     let verify = ["penstock", "verify", board.model()];
 
-    // LXC itself leaves a group and the root's controllers behind with its first container: that is no matter of real time.
-    board.write("/root/plain.yaml", &model(&name, false)).ended_with(0)?;
-    board.inside(["penstock", "apply", "--quiet", "/root/plain.yaml"]).ended_with(0)?;
-    board.inside(undo).ended_with(0)?;
     let before = state(&board);
 
     board.inside(apply).ended_with(0)?;

@@ -195,9 +195,16 @@ def scheduled():
 def realtime():
     """What decides how late threads wake, as far as anybody changes it."""
     groups = {}
-    for path, _, _ in os.walk("/sys/fs/cgroup"):
+    root = "/sys/fs/cgroup"
+    for path, _, _ in os.walk(root):
+        # LXC makes this group with its first container and leaves it, and switches on every controller that there is.
+        if path == root + "/lxc.pivot":
+            continue
         wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
         groups[path] = {name: said(path + "/" + name) for name in wanted}
+    on = groups[root]["cgroup.subtree_control"]
+    if on and sorted(on.split()) == sorted(said(root + "/cgroup.controllers").split()):
+        groups[root]["cgroup.subtree_control"] = ""
     knobs = {}
     for pattern in (
         "/proc/irq/default_smp_affinity",

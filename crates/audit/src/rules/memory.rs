@@ -84,13 +84,14 @@ fn transparent(machine: &Machine<'_>) -> Said {
     match machine.knob(Knob::TransparentHugePages)? {
         None => Finding::pass("the kernel has none", "never").into(),
         Some(Value::Word(word)) if word == "never" => Finding::pass("never", "never").into(),
-        Some(other) => {
+        Some(Value::Word(word)) => {
             let how = format!(
                 "echo never > {}, for good: transparent_hugepage=never on the boot command line",
                 Knob::TransparentHugePages
             );
-            Finding::fail(other.to_string(), "never", how).into()
+            Finding::fail(word, "never", how).into()
         }
+        Some(other) => unknown(format!("{} holds {other}, which is no word", Knob::TransparentHugePages)),
     }
 }
 

@@ -63,15 +63,6 @@ pub fn kill() -> Counted {
 pub fn kill_realtime() -> Counted {
     let name = own_name("kill-realtime");
     let board = KeptBoard::up(&name, &realtime(&name)).expect("the board comes up");
-    // LXC leaves a group and the root's controllers behind with its first container, in real time or not.
-    let plain = format!(
-        "machine: {name}\nnics: {{NET0: {{vfs: 2}}}}\nguests: {{rt: {{pin: 2, functions: [NET0#0]}}}}\n"
-    );
-    board.write("/root/plain.yaml", &plain).ended_with(0).expect("the model is put into the board");
-    for words in [&["penstock", "apply", "--quiet", "/root/plain.yaml"][..], &["penstock", "undo", "--quiet"]]
-    {
-        board.inside(words).ended_with(0).expect("a container comes and goes");
-    }
     killed(&board, 20)
 }
 

@@ -66,7 +66,10 @@ mod tests {
     }
 
     fn of(text: &str, online: &str, cpus: Option<&str>) -> Result<Layout, String> {
-        let source = Source { name: "m.yaml".to_owned(), text: format!("machine: m\n{text}") };
+        let source = Source {
+            name: "m.yaml".to_owned(),
+            text: format!("machine: m\nnics: {{NET0: {{vfs: 1}}}}\n{text}"),
+        };
         let model = parse(&source).unwrap_or_else(|found| panic!("{found:?}"));
         layout(&model, "m.yaml", &set(online), cpus.map(set).as_ref())
             .map_err(|failure| failure.error.map_or_else(String::new, |error| error.to_string()))
