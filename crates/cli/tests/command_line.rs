@@ -1,11 +1,14 @@
 //! The binary as a user meets it, without a board: what it prints where, and how it exits.
 #![allow(clippy::disallowed_methods)]
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use penstock_testkit::{
     binary::{Run, run_built},
-    models,
+    models, tuned,
 };
 
 /// Runs the binary of this build.
@@ -315,4 +318,25 @@ fn every_recorded_machine_is_read_into_a_model_of_it() {
         let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
         assert_eq!(value["model"].as_str(), Some(read.stdout.as_str()), "{name}");
     }
+}
+
+#[test]
+fn an_audit_of_a_recorded_machine_finds_what_was_planted_and_nothing_else() {
+    let planted: Vec<tuned::Fault> = tuned::faults().into_iter().filter(|fault| fault.together).collect();
+    let planted: Vec<&tuned::Fault> = planted.iter().collect();
+    let machine = tuned::Machine::new();
+    let audit = |faults: &[&tuned::Fault]| {
+        machine.with(faults, |tree| penstock(tree, &["audit", "--json", "--root", tree.to_str().unwrap()]))
+    };
+    let complaints = |run: &Run| -> BTreeSet<String> {
+        let found: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let rows = found["rows"].as_array().unwrap().iter();
+        let wrong = rows.filter(|row| row["verdict"] == "fail" || row["verdict"] == "conflict");
+        wrong.map(|row| row["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    let well = audit(&[]);
+    assert_eq!((well.status, complaints(&well)), (0, BTreeSet::new()), "{}", well.stderr);
+    let mis = audit(&planted);
+    let wanted: BTreeSet<String> = planted.iter().flat_map(|fault| fault.rules.iter().cloned()).collect();
+    assert_eq!((mis.status, complaints(&mis)), (1, wanted), "{}", mis.stderr);
 }
