@@ -94,14 +94,18 @@ pub fn beside<R>(root: &Root, function: Bdf, work: impl FnOnce() -> R) -> R {
 /// The CPUs of this thread, and those of them that no interrupt of the function comes to. `None`: all of them, or none.
 fn cpus_beside(root: &Root, function: Bdf) -> Option<(NixCpuSet, NixCpuSet)> {
     let all = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    let mut away = all;
-    for delivery in deliveries(root, function).into_values() {
-        for cpu in delivery.effective.0 {
-            let _ = away.unset(usize::try_from(cpu).ok()?);
+    let deliveries = deliveries(root, function);
+    let without = |cpus: &dyn Fn(&Delivery) -> &CpuSet| -> Option<NixCpuSet> {
+        let mut away = all;
+        for cpu in deliveries.values().flat_map(|delivery| cpus(delivery).0.iter()) {
+            let _ = away.unset(usize::try_from(*cpu).ok()?);
         }
-    }
-    let some = (0..NixCpuSet::count()).any(|cpu| away.is_set(cpu) == Ok(true));
-    (some && away != all).then_some((all, away))
+        let some = (0..NixCpuSet::count()).any(|cpu| away.is_set(cpu) == Ok(true));
+        (some && away != all).then_some(away)
+    };
+    // Where an interrupt was sent shows only when it comes the next time: so where it may be, if that leaves a CPU.
+    let away = without(&|delivery| &delivery.allowed).or_else(|| without(&|delivery| &delivery.effective));
+    Some((all, away?))
 }
 
 /// Where each interrupt of the function may be, and is.
