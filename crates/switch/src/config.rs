@@ -1,0 +1,270 @@
+//! What the switch is told at its start and while it runs: its ports and what is set for each.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    net::{Mac, Tag},
+    settings::{LinkState, PortVlan, Settings, TagKind, Vlans},
+};
+
+/// The version of the file and of the control protocol.
+pub const VERSION: u32 = 1;
+
+/// A switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Whether frames between its ports stay inside (VEB), or go out to the uplink (VEPA). Default: they stay.
+    #[serde(default = "yes")]
+    pub loopback: bool,
+    /// Its ports by name.
+    #[serde(default)]
+    pub ports: BTreeMap<String, PortConfig>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A port: the attributes of `ip link set PF vf N ...` in their spelling, and what `ip` has no word for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortConfig {
+    /// The socket on which its front end is awaited.
+    pub socket: PathBuf,
+    /// Its address.
+    pub mac: Option<String>,
+    /// More addresses of its own.
+    pub more_macs: Vec<String>,
+    /// Its port VLAN; 0 is none.
+    pub vlan: u16,
+    /// Priority of its port VLAN's tag.
+    pub qos: u8,
+    /// Kind of its port VLAN's tag.
+    pub vlan_proto: TagKind,
+    /// VLANs whose tags it may use, like `0,100-199`; 0 stands for frames without a tag. Default: all.
+    pub trunk: Option<String>,
+    /// Drop frames from other addresses.
+    pub spoofchk: bool,
+    /// Drop ARP and neighbour discovery that tell of other addresses.
+    pub arp_check: bool,
+    /// It may be promiscuous.
+    pub trust: bool,
+    /// It gets every frame of its VLANs. Only with `trust`.
+    pub promiscuous: bool,
+    /// It gets what nobody has the address of.
+    pub default: bool,
+    /// It leads out.
+    pub uplink: bool,
+    /// The link that it shows.
+    pub link_state: LinkState,
+    /// Mbit/s; 0 is no limit.
+    pub max_tx_rate: u32,
+    /// Its MTU. Default: 1500.
+    pub mtu: Option<u16>,
+}
+
+/// What in a configuration makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// A newer version.
+    #[error("this is version {0} of a configuration; {VERSION} is known here")]
+    Version(u32),
+    /// Text that is no address.
+    #[error("{port}: {text:?} is not a MAC address of one station")]
+    Mac {
+        /// The port.
+        port: String,
+        /// The text.
+        text: String,
+    },
+    /// A VLAN that cannot be.
+    #[error("{port}: {text:?} is not a list of VLANs from 0 to 4094")]
+    Vlan {
+        /// The port.
+        port: String,
+        /// The text.
+        text: String,
+    },
+    /// A priority that cannot be.
+    #[error("{port}: priority {qos}; 7 is the highest")]
+    Qos {
+        /// The port.
+        port: String,
+        /// The number.
+        qos: u8,
+    },
+    /// An MTU that cannot be.
+    #[error("{port}: MTU {mtu}; 68 is the least")]
+    Mtu {
+        /// The port.
+        port: String,
+        /// The number.
+        mtu: u16,
+    },
+    /// Two ports with one socket.
+    #[error("{first} and {second} have the same socket")]
+    Socket {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// Two ports with one address in one VLAN.
+    #[error("{first} and {second} have the same address {mac} in the same VLAN")]
+    Collision {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+        /// The address.
+        mac: Mac,
+    },
+}
+
+impl Config {
+    /// Sees whether it makes sense, and what it is for each port.
+    pub fn settings(&self) -> Result<BTreeMap<String, Settings>, ConfigError> {
+        if self.version > VERSION {
+            return Err(ConfigError::Version(self.version));
+        }
+        let all: BTreeMap<String, Settings> = self
+            .ports
+            .iter()
+            .map(|(name, port)| Ok((name.clone(), port.settings(name)?)))
+            .collect::<Result<_, _>>()?;
+        let mut sockets = BTreeMap::new();
+        let mut addresses = BTreeMap::new();
+        for (name, port) in &self.ports {
+            if let Some(first) = sockets.insert(&port.socket, name) {
+                return Err(ConfigError::Socket { first: first.clone(), second: name.clone() });
+            }
+            for mac in all.get(name).map(|settings| settings.macs.as_slice()).unwrap_or_default() {
+                if let Some(first) = addresses.insert((*mac, port.vlan), name) {
+                    return Err(ConfigError::Collision {
+                        first: first.clone(),
+                        second: name.clone(),
+                        mac: *mac,
+                    });
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl PortConfig {
+    fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
+        let port = name.to_owned();
+        if self.qos > 7 {
+            return Err(ConfigError::Qos { port, qos: self.qos });
+        }
+        if self.vlan > 4094 {
+            return Err(ConfigError::Vlan { port, text: self.vlan.to_string() });
+        }
+        let mtu = self.mtu.unwrap_or(1500);
+        if mtu < 68 {
+            return Err(ConfigError::Mtu { port, mtu });
+        }
+        let macs = self.mac.iter().chain(&self.more_macs).map(|text| {
+            let fail = || ConfigError::Mac { port: name.to_owned(), text: text.clone() };
+            mac(text).filter(|mac| !mac.is_group() && !mac.is_zero()).ok_or_else(fail)
+        });
+        let macs = macs.collect::<Result<_, _>>()?;
+        let trunk = match &self.trunk {
+            None => Vlans::all(),
+            Some(text) => vlans(text).ok_or_else(|| ConfigError::Vlan { port, text: text.clone() })?,
+        };
+        let tag = Tag { vlan: self.vlan, priority: self.qos };
+        Ok(Settings {
+            macs,
+            vlan: (self.vlan != 0).then_some(PortVlan { tag, kind: self.vlan_proto }),
+            trunk,
+            spoofchk: self.spoofchk,
+            arp_check: self.arp_check,
+            trust: self.trust,
+            promiscuous: self.promiscuous,
+            default: self.default,
+            uplink: self.uplink,
+            link_state: self.link_state,
+            max_tx_rate: self.max_tx_rate,
+            mtu,
+        })
+    }
+}
+
+fn mac(text: &str) -> Option<Mac> {
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *octet = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then(|| Mac::new(octets))
+}
+
+fn vlans(text: &str) -> Option<Vlans> {
+    let mut all = Vlans::none();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last > 4094 {
+            return None;
+        }
+        (first..=last).for_each(|vlan| all.insert(vlan));
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<BTreeMap<String, Settings>, String> {
+        let config: Config = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        config.settings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_port_is_as_it_says() {
+        let all = config(
+            r#"{"version": 1, "ports": {"NET0#0": {"socket": "/run/0", "mac": "02:00:00:00:00:01", "vlan": 100, "qos": 3,
+            "spoofchk": true}, "up": {"socket": "/run/1", "trunk": "0,100-101", "uplink": true}}}"#,
+        )
+        .unwrap();
+        let port = &all["NET0#0"];
+        assert_eq!(port.macs[0].to_string(), "02:00:00:00:00:01");
+        assert_eq!(port.vlan.unwrap().tag, Tag { vlan: 100, priority: 3 });
+        let up = &all["up"];
+        assert!(up.is_member(0) && up.is_member(101) && !up.is_member(102) && !up.is_member(9999));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let port = |text: &str| {
+            config(&format!(r#"{{"version": 1, "ports": {{"a": {{"socket": "/s", {text}}}}}}}"#))
+        };
+        for (text, told) in [
+            (r#""mac": "02:00:00:00:00""#, "is not a MAC address"),
+            (r#""mac": "03:00:00:00:00:01""#, "of one station"),
+            (r#""vlan": 4095"#, "VLANs from 0 to 4094"),
+            (r#""trunk": "5-4""#, "list of VLANs"),
+            (r#""qos": 8"#, "7 is the highest"),
+            (r#""mtu": 10"#, "68 is the least"),
+            (r#""spoofcheck": true"#, "unknown field"),
+        ] {
+            let error = port(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        assert!(config(r#"{"version": 2}"#).unwrap_err().contains("version 2"));
+        let twice = r#"{"version": 1, "ports": {"a": {"socket": "/a", "mac": "02:00:00:00:00:01"},
+            "b": {"socket": "/b", "mac": "02:00:00:00:00:01"}}}"#;
+        assert!(config(twice).unwrap_err().contains("same address"));
+        assert!(config(&twice.replace("/b", "/a")).unwrap_err().contains("same socket"));
+    }
+}

@@ -1,0 +1,93 @@
+//! What went through a port, and what did not.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a frame was dropped, at the port that it came from, or at the one that it should have gone to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dropped {
+    /// A chain of buffers that cannot be.
+    BadChain,
+    /// A header that cannot be, or a frame shorter than one.
+    BadHeader,
+    /// Longer than the MTU.
+    TooLong,
+    /// The source is none of the port's addresses.
+    SpoofedMac,
+    /// A tag that the port may not use.
+    ForeignVlan,
+    /// ARP or neighbour discovery from another address.
+    SpoofedNeighbour,
+    /// A link is down.
+    LinkDown,
+    /// Nobody has the address.
+    NoReceiver,
+    /// The receiver has no buffers.
+    NoBuffers,
+    /// The receiver's buffers are too small for it, and cannot be joined.
+    TooSmall,
+}
+
+impl Dropped {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Dropped; 10] = [
+        Dropped::BadChain,
+        Dropped::BadHeader,
+        Dropped::TooLong,
+        Dropped::SpoofedMac,
+        Dropped::ForeignVlan,
+        Dropped::SpoofedNeighbour,
+        Dropped::LinkDown,
+        Dropped::NoReceiver,
+        Dropped::NoBuffers,
+        Dropped::TooSmall,
+    ];
+}
+
+/// Counters of a port. Sent and received are the guest's: sent went into the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that the guest sent; whole segments count as one.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames that the guest got.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames of its own that were dropped, by reason.
+    pub dropped_sent: [u64; Dropped::ALL.len()],
+    /// Frames for it that were dropped, by reason.
+    pub dropped_received: [u64; Dropped::ALL.len()],
+}
+
+impl Counters {
+    /// Counts a frame of the guest's that was dropped.
+    #[inline]
+    pub fn drop_sent(&mut self, why: Dropped) {
+        // Every reason has a place.
+        if let Some(count) = self.dropped_sent.get_mut(why as usize) {
+            *count += 1;
+        }
+    }
+
+    /// Counts a frame for the guest: so many bytes, or why it did not come.
+    #[inline]
+    pub fn received(&mut self, outcome: Result<u32, Dropped>) {
+        match outcome {
+            Ok(bytes) => {
+                self.received += 1;
+                self.received_bytes += u64::from(bytes);
+            }
+            Err(why) => self.drop_received(why),
+        }
+    }
+
+    /// Counts a frame for the guest that was dropped.
+    #[inline]
+    pub fn drop_received(&mut self, why: Dropped) {
+        if let Some(count) = self.dropped_received.get_mut(why as usize) {
+            *count += 1;
+        }
+    }
+}

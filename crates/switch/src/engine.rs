@@ -1,0 +1,455 @@
+//! The data path: takes what guests have sent, decides on each frame, and copies it to whom it is for.
+//!
+//! One thread runs it and owns all ports, so that nothing on it is shared with another: settings and rings come between
+//! two rounds. It knows neither sockets nor clocks; the time is an argument.
+
+mod deliver;
+mod judge;
+mod port;
+mod rate;
+mod receive;
+mod wire;
+
+use std::sync::Arc;
+
+pub use self::{
+    port::{Negotiated, Pair, Port},
+    receive::Receiving,
+    wire::Wire,
+};
+use crate::{
+    copy::Reader,
+    counters::{Counters, Dropped},
+    net::{ETHERNET_HEADER, Ethernet, LONGEST, TAG, Virtio},
+    ring::{Batch, Direction, Ring},
+    settings::{Settings, TagKind},
+    table::{PortId, Table},
+};
+
+/// Chains that are taken of one ring before the next has its turn.
+const TURN: usize = 32;
+/// Turns in a row in which a ring has nothing, after which it is looked at more rarely.
+const PATIENCE: u16 = 512;
+/// Rounds between two looks at wires, each of which is a call of the kernel.
+const ROUNDS_A_LOOK: u32 = 16;
+/// Resting rings that are looked at in a round.
+const GLANCES: usize = 4;
+
+/// The switch.
+#[derive(Debug)]
+pub struct Engine {
+    ports: Vec<Option<Box<Port>>>,
+    table: Table,
+    /// Ports that get what nobody has the address of.
+    unclaimed: Vec<PortId>,
+    /// Rings of frames from guests that had something lately. They are looked at in every round.
+    busy: Vec<Turn>,
+    /// The others: a few of them in every round.
+    resting: Vec<Turn>,
+    /// Ports that are no guest's.
+    wires: Vec<PortId>,
+    /// Rounds since these were looked at.
+    since_wires: u32,
+    /// What was read of a wire.
+    read: Vec<u8>,
+    /// Which of the resting ones is next.
+    glance: usize,
+    /// Ports, in the order of their numbers; what is for many is offered to each of them.
+    present: Vec<PortId>,
+    uplink: Option<PortId>,
+    /// Whether frames between ports that are no uplink stay inside.
+    loopback: bool,
+    batch: Batch,
+    /// Room for a frame that must be worked on.
+    frame: Vec<u8>,
+    segment: Vec<u8>,
+    /// Ports to which something was written in this turn.
+    touched: Vec<(PortId, usize)>,
+    /// Ports that get every frame of their VLANs.
+    promiscuous: Vec<PortId>,
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        Engine {
+            ports: Vec::new(),
+            table: Table::default(),
+            unclaimed: Vec::new(),
+            busy: Vec::new(),
+            resting: Vec::new(),
+            wires: Vec::new(),
+            since_wires: 0,
+            read: vec![0; LONGEST as usize + 12],
+            glance: 0,
+            present: Vec::new(),
+            uplink: None,
+            loopback: true,
+            batch: Batch::default(),
+            frame: Vec::with_capacity(LONGEST as usize),
+            segment: Vec::with_capacity(LONGEST as usize),
+            touched: Vec::new(),
+            promiscuous: Vec::new(),
+        }
+    }
+}
+
+/// A ring of frames from a guest, by its port and its pair.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    port: PortId,
+    pair: usize,
+    /// Turns in a row in which it had nothing.
+    empty: u16,
+}
+
+/// What came of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Chains that were taken.
+    pub frames: usize,
+    /// Nanoseconds until a port whose rate is used up may send again; `None`: none waits for that.
+    pub wait: Option<u64>,
+}
+
+impl Engine {
+    /// Puts a port in, or takes it out; says what was there before.
+    pub fn set_port(&mut self, id: PortId, port: Option<Box<Port>>) -> Option<Box<Port>> {
+        let at = usize::from(id);
+        if self.ports.len() <= at {
+            self.ports.resize_with(at + 1, || None);
+        }
+        let before = self.ports.get_mut(at).and_then(|place| std::mem::replace(place, port));
+        self.rebuild();
+        before
+    }
+
+    /// Gives a port other settings.
+    pub fn set_settings(&mut self, id: PortId, settings: Arc<Settings>) {
+        if let Some(port) = self.port_mut(id) {
+            port.set_settings(settings);
+        }
+        self.rebuild();
+    }
+
+    /// Whether frames between two ports stay inside (VEB), or go out to the uplink's switch (VEPA).
+    pub fn set_loopback(&mut self, on: bool) {
+        self.loopback = on;
+    }
+
+    /// A port.
+    pub fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.get(usize::from(id))?.as_deref()
+    }
+
+    /// A port, to be changed.
+    pub fn port_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.ports.get_mut(usize::from(id))?.as_deref_mut()
+    }
+
+    /// A port's counters.
+    pub fn counters(&self, id: PortId) -> Option<Counters> {
+        self.port(id).map(|port| port.counters)
+    }
+
+    /// Makes anew what is looked up for each frame.
+    fn rebuild(&mut self) {
+        let found = || {
+            let numbered = (0..).zip(self.ports.iter());
+            numbered.filter_map(|(id, port): (PortId, _)| Some((id, port.as_deref()?)))
+        };
+        let addresses: Vec<_> =
+            found().flat_map(|(id, port)| port.settings().macs.iter().map(move |mac| (*mac, id))).collect();
+        self.table = Table::new(&addresses);
+        self.unclaimed = found()
+            .filter(|(_, port)| port.settings().default || port.settings().uplink)
+            .map(|(id, _)| id)
+            .collect();
+        self.promiscuous = found()
+            .filter(|(_, port)| port.settings().promiscuous && port.settings().trust)
+            .map(|(id, _)| id)
+            .collect();
+        self.uplink = found().find(|(_, port)| port.settings().uplink).map(|(id, _)| id);
+        self.present = found().map(|(id, _)| id).collect();
+        let all = self.present.len();
+        self.touched.reserve(all.saturating_sub(self.touched.capacity()));
+    }
+
+    /// Has the rings of all ports served; to be called when one was added or taken away.
+    pub fn rings_changed(&mut self) {
+        self.busy.clear();
+        self.resting.clear();
+        for (port, found) in (0..).zip(&self.ports) {
+            let pairs = found.as_deref().map_or(0, |found| found.pairs.len());
+            self.busy.extend((0..pairs).map(|pair| Turn { port, pair, empty: 0 }));
+        }
+        self.resting.reserve(self.busy.len());
+        let numbered = (0..).zip(&self.ports);
+        let wires = numbered.filter(|(_, port)| port.as_deref().is_some_and(|port| port.wire.is_some()));
+        self.wires = wires.map(|(id, _)| id).collect();
+    }
+
+    /// Looks at all rings in the next rounds: whoever has woken the switch is among them.
+    pub fn wake_all(&mut self) {
+        for ring in self.resting.drain(..) {
+            self.busy.push(Turn { empty: PATIENCE - 2, ..ring });
+        }
+    }
+
+    /// Serves each ring that had something lately once, and looks at some of the others. `now` is in nanoseconds, from any
+    /// beginning.
+    pub fn round(&mut self, now: u64) -> Round {
+        let mut round = Round::default();
+        let mut turn = 0;
+        while let Some(Turn { port, pair, .. }) = self.busy.get(turn).copied() {
+            let taken = self.serve(port, pair, now, &mut round);
+            let rests = self.busy.get_mut(turn).is_some_and(|ring| {
+                ring.empty = if taken { 0 } else { ring.empty.saturating_add(1) };
+                ring.empty > PATIENCE
+            });
+            if rests {
+                self.resting.push(self.busy.swap_remove(turn));
+            } else {
+                turn += 1;
+            }
+        }
+        self.since_wires += 1;
+        // With nothing else to do there is time for the kernel.
+        if self.since_wires >= ROUNDS_A_LOOK || round.frames == 0 {
+            self.since_wires = 0;
+            for turn in 0..self.wires.len() {
+                if let Some(id) = self.wires.get(turn).copied() {
+                    self.serve_wire(id, now, &mut round);
+                }
+            }
+        }
+        for _ in 0..GLANCES.min(self.resting.len()) {
+            self.glance = if self.glance + 1 < self.resting.len() { self.glance + 1 } else { 0 };
+            let Some(Turn { port, pair, .. }) = self.resting.get(self.glance).copied() else { break };
+            if self.serve(port, pair, now, &mut round) {
+                let ring = self.resting.swap_remove(self.glance);
+                self.busy.push(Turn { empty: 0, ..ring });
+            }
+        }
+        round
+    }
+
+    /// Asks all guests to say when they send something, or not to. With `true`: says whether one has sent something meanwhile,
+    /// so that nobody may sleep yet.
+    pub fn ask_for_kicks(&mut self, on: bool) -> bool {
+        let mut any = false;
+        for port in self.ports.iter_mut().flatten() {
+            for sending in port.pairs.iter_mut().filter_map(|pair| pair.from_guest.as_mut()) {
+                any |= sending.ring.ask_for_kicks(on);
+            }
+        }
+        if any {
+            // Whoever it was is among them.
+            self.rings_changed();
+        }
+        any
+    }
+
+    /// Serves one ring of frames from a guest; says whether it had something, or waits for its rate.
+    fn serve(&mut self, id: PortId, pair: usize, now: u64, round: &mut Round) -> bool {
+        let Some(port) = self.port_mut(id) else { return false };
+        if let Some(wait) = port.rate.wait(now) {
+            round.wait = Some(round.wait.map_or(wait, |least| least.min(wait)));
+            return true;
+        }
+        // The ring is out of its port while other ports are written to.
+        let Some(mut sending) = port.pairs.get_mut(pair).and_then(|pair| pair.from_guest.take()) else {
+            return false;
+        };
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        let outcome = sending.ring.take(Direction::FromGuest, TURN, &mut batch);
+        let taken = batch.chains().len();
+        if taken > 0 {
+            let source = self.source(id, pair);
+            let mut bytes = 0;
+            for chain in batch.chains() {
+                if let Some(source) = &source {
+                    bytes += match chain.fault {
+                        Some(_) => self.dropped(id, Dropped::BadChain),
+                        None => self.forward(source, batch.spans(chain), chain.len),
+                    };
+                }
+                sending.ring.complete(chain, 0);
+            }
+            self.publish_touched();
+            if sending.ring.publish() {
+                sending.wake();
+            }
+            if let Some(port) = self.port_mut(id) {
+                port.rate.used(now, bytes);
+            }
+            round.frames += taken;
+        }
+        self.batch = batch;
+        if let Some(port) = self.port_mut(id) {
+            if outcome.is_err() {
+                port.broken = outcome.err();
+            } else if let Some(pair) = port.pairs.get_mut(pair) {
+                pair.from_guest = Some(sending);
+            }
+        }
+        taken > 0
+    }
+
+    /// Serves a port that is no guest's.
+    fn serve_wire(&mut self, id: PortId, now: u64, round: &mut Round) {
+        let Some(source) = self.source(id, 0) else { return };
+        let mut read = std::mem::take(&mut self.read);
+        let mut bytes = 0;
+        for _ in 0..TURN {
+            let Some(port) = self.port(id).filter(|port| port.rate.wait(now).is_none()) else { break };
+            let Some(len) = port.wire.as_ref().and_then(|wire| wire.read(&mut read)) else { break };
+            let spans = [deliver::span(read.get(..len).unwrap_or_default())];
+            bytes += self.forward(&source, &spans, len as u32);
+            round.frames += 1;
+        }
+        self.read = read;
+        if bytes > 0 {
+            self.publish_touched();
+            if let Some(port) = self.port_mut(id) {
+                port.rate.used(now, bytes);
+            }
+        }
+    }
+
+    /// What the frames of one turn have in common.
+    fn source(&self, id: PortId, pair: usize) -> Option<Source> {
+        let port = self.port(id)?;
+        Some(Source {
+            id,
+            pair,
+            settings: port.settings().clone(),
+            header: port.negotiated.header,
+            up: port.is_up(self),
+        })
+    }
+
+    fn dropped(&mut self, id: PortId, why: Dropped) -> u64 {
+        if let Some(port) = self.port_mut(id) {
+            port.counters.drop_sent(why);
+        }
+        0
+    }
+
+    /// Decides on a frame and delivers it; says how many bytes it counts for its sender's rate.
+    fn forward(&mut self, source: &Source, spans: &[crate::memory::Span], len: u32) -> u64 {
+        match self.read(source, spans, len) {
+            Ok(frame) => {
+                let bytes = u64::from(frame.len());
+                if let Some(port) = self.port_mut(source.id) {
+                    port.counters.sent += 1;
+                    port.counters.sent_bytes += bytes;
+                }
+                if !self.distribute(source, &frame) {
+                    self.dropped(source.id, Dropped::NoReceiver);
+                }
+                bytes
+            }
+            Err(why) => self.dropped(source.id, why),
+        }
+    }
+
+    /// Reads a frame's headers, once, and judges whether its sender may send it.
+    fn read<'a>(
+        &self,
+        source: &Source,
+        spans: &'a [crate::memory::Span],
+        len: u32,
+    ) -> Result<Frame<'a>, Dropped> {
+        if !source.up {
+            return Err(Dropped::LinkDown);
+        }
+        let header = u32::from(source.header);
+        let wire = len.checked_sub(header).ok_or(Dropped::BadHeader)?;
+        if wire > LONGEST {
+            return Err(Dropped::TooLong);
+        }
+        let mut reader = Reader::new(spans);
+        let mut bytes = [0_u8; 12];
+        let own = bytes.get_mut(..usize::from(source.header)).ok_or(Dropped::BadHeader)?;
+        if reader.read(own) < usize::from(source.header) {
+            return Err(Dropped::BadHeader);
+        }
+        let [a, b, c, d, e, f, g, h, i, j, _, _] = bytes;
+        let virtio = Virtio::read(&[a, b, c, d, e, f, g, h, i, j], wire).ok_or(Dropped::BadHeader)?;
+        let whole = reader;
+        let mut start = [0_u8; ETHERNET_HEADER + TAG];
+        let most = start.len().min(wire as usize);
+        let start = start.get_mut(..most).ok_or(Dropped::BadHeader)?;
+        if reader.read(start) < most {
+            return Err(Dropped::BadHeader);
+        }
+        // Inside a provider's tag a customer's is payload.
+        let ethernet = match &source.settings.vlan {
+            Some(own) if own.kind == TagKind::Provider => Ethernet::read_untagged(start),
+            _ => Ethernet::read(start),
+        };
+        let ethernet = ethernet.ok_or(Dropped::BadHeader)?;
+        let mut payload = whole;
+        // Its length was read from the same bytes.
+        payload.skip(ethernet.size() as u32);
+        let frame =
+            Frame { rest: wire - ethernet.size() as u32, virtio, ethernet, payload, vlan: 0, tag: None };
+        judge::admit(source, frame)
+    }
+}
+
+/// What the frames of one turn have in common.
+#[derive(Clone, Debug)]
+struct Source {
+    id: PortId,
+    pair: usize,
+    settings: Arc<Settings>,
+    /// Bytes of its virtio header.
+    header: u8,
+    up: bool,
+}
+
+/// A frame on its way. Its headers are private; its payload is still in the sender's memory.
+#[derive(Clone, Copy, Debug)]
+struct Frame<'a> {
+    virtio: Virtio,
+    ethernet: Ethernet,
+    /// What follows the Ethernet header that was read.
+    payload: Reader<'a>,
+    /// How many bytes that is.
+    rest: u32,
+    /// Its VLAN inside the switch; 0 for none.
+    vlan: u16,
+    /// The tag that it has in that VLAN, with its type on the wire.
+    tag: Option<(crate::net::Tag, u16)>,
+}
+
+impl Frame<'_> {
+    /// Its bytes as its sender wrote it.
+    fn len(&self) -> u32 {
+        self.rest + self.ethernet.size() as u32
+    }
+}
+
+/// A ring and how its driver is woken.
+#[derive(Debug)]
+pub struct Sending {
+    /// The ring.
+    pub ring: Ring,
+    /// What the driver waits on; `None`: it polls.
+    pub call: Option<std::os::fd::OwnedFd>,
+}
+
+impl Sending {
+    /// Wakes the driver.
+    fn wake(&self) {
+        if let Some(call) = &self.call {
+            // A counter that is full has woken it already.
+            let _ = nix::unistd::write(call, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Frames to whom they are for.
+
+use super::{Engine, Frame, Source};
+use crate::{
+    copy::Reader,
+    counters::Dropped,
+    memory::Span,
+    net::{Ethernet, LONGEST, Segments, Virtio},
+    offload,
+    table::PortId,
+};
+
+impl Engine {
+    /// Delivers a frame to everybody whom it is for; says whether there was anybody.
+    #[inline]
+    pub(super) fn distribute(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
+        // Without loopback everything that does not come from outside goes out, whomever it is for.
+        if !self.loopback && !source.settings.uplink {
+            return match self.uplink {
+                Some(uplink) => self.deliver(source, uplink, frame),
+                None => false,
+            };
+        }
+        if frame.ethernet.to.is_group() {
+            return self.flood(source, frame);
+        }
+        let found = self.table.find(frame.ethernet.to, |id| {
+            let port = self.ports.get(usize::from(id)).and_then(Option::as_deref);
+            port.is_some_and(|port| port.settings().is_member(frame.vlan))
+        });
+        match found {
+            // What a guest sends to itself is its own business.
+            Some(id) if id == source.id => true,
+            Some(id) => {
+                self.copies(source, id, frame);
+                self.deliver(source, id, frame)
+            }
+            None => self.unclaimed(source, frame),
+        }
+    }
+
+    /// To all of its VLAN.
+    fn flood(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
+        let mut any = false;
+        for turn in 0..self.present.len() {
+            let Some(id) = self.present.get(turn).copied() else { break };
+            let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
+            if id != source.id && self.port(id).is_some_and(concerns) {
+                self.deliver(source, id, frame);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// To the ports that get what nobody has the address of.
+    fn unclaimed(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
+        let mut any = self.copies(source, source.id, frame);
+        for turn in 0..self.unclaimed.len() {
+            let Some(id) = self.unclaimed.get(turn).copied() else { break };
+            let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
+            if id != source.id && self.port(id).is_some_and(concerns) {
+                self.deliver(source, id, frame);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// To ports that get every frame of their VLANs, but for `beside`, which gets it in any case.
+    fn copies(&mut self, source: &Source, beside: PortId, frame: &Frame<'_>) -> bool {
+        let mut any = false;
+        for turn in 0..self.promiscuous.len() {
+            let Some(id) = self.promiscuous.get(turn).copied() else { break };
+            let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
+            if id != source.id && id != beside && self.port(id).is_some_and(concerns) {
+                self.deliver(source, id, frame);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// To one port; says that there is such a port.
+    #[inline]
+    fn deliver(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) -> bool {
+        let Some(port) = self.port(id) else { return false };
+        if !port.is_up(self) {
+            if let Some(port) = self.port_mut(id) {
+                port.counters.drop_received(Dropped::LinkDown);
+            }
+            return true;
+        }
+        let knows = port.negotiated;
+        let virtio = &frame.virtio;
+        let software = match virtio.segments {
+            Segments::None => virtio.checksum.is_some() && !knows.checksum,
+            segments => !knows.checksum || !knows.takes(segments, virtio.ecn),
+        };
+        if software {
+            self.deliver_worked(source, id, frame);
+        } else {
+            self.write(id, source.pair, frame);
+        }
+        true
+    }
+
+    /// Writes a frame into a port's buffers, with the tag that the port sees.
+    #[inline]
+    fn write(&mut self, id: PortId, pair: usize, frame: &Frame<'_>) {
+        let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else { return };
+        let tag = match &port.settings().vlan {
+            // Its own tag is the switch's business.
+            Some(_) => None,
+            None => frame.tag,
+        };
+        let mtu = u32::from(port.settings().mtu);
+        let too_long = frame.rest > mtu && frame.virtio.segment == 0 || u32::from(frame.virtio.segment) > mtu;
+        let shape = port.negotiated.shape();
+        if let Some(wire) = &mut port.wire {
+            let outcome = if too_long { Err(Dropped::TooLong) } else { wire.write(shape, frame, tag) };
+            port.counters.received(outcome);
+            return;
+        }
+        let Some(receiving) = port.receiving(pair) else {
+            port.counters.drop_received(Dropped::NoBuffers);
+            return;
+        };
+        let was_clean = !receiving.dirty;
+        let outcome = if too_long { Err(Dropped::TooLong) } else { receiving.write(shape, frame, tag) };
+        port.counters.received(outcome);
+        if outcome.is_ok() && was_clean {
+            self.touched.push((id, pair));
+        }
+    }
+
+    /// Completes checksums and cuts segments for who does not know how.
+    fn deliver_worked(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) {
+        let mut whole = std::mem::take(&mut self.frame);
+        let mut room = std::mem::take(&mut self.segment);
+        whole.clear();
+        whole.resize(LONGEST as usize, 0);
+        let (front, front_len) = frame.ethernet.written(frame.ethernet.tag);
+        for (to, from) in whole.iter_mut().zip(front.iter().take(front_len)) {
+            *to = *from;
+        }
+        let mut payload = frame.payload;
+        let end = front_len + frame.rest as usize;
+        let read = whole.get_mut(front_len..end).map_or(0, |rest| payload.read(rest));
+        whole.truncate(front_len + read);
+        let mut deliver = |bytes: &[u8]| {
+            let Some(worked) = again(frame, bytes) else { return };
+            let spans = [span(bytes)];
+            let mut payload = Reader::new(&spans);
+            payload.skip(worked.ethernet.size() as u32);
+            self.write(id, source.pair, &Frame { payload, ..worked });
+        };
+        let done = match (frame.virtio.segments, frame.virtio.checksum) {
+            (Segments::None, Some(checksum)) => {
+                offload::complete(&mut whole, checksum).map(|()| deliver(&whole))
+            }
+            _ => offload::cut(&whole, &frame.virtio, &mut room, &mut deliver).map(|_| ()),
+        };
+        if done.is_none()
+            && let Some(port) = self.port_mut(id)
+        {
+            port.counters.drop_received(Dropped::BadHeader);
+        }
+        self.frame = whole;
+        self.segment = room;
+    }
+
+    /// Shows all guests what was written for them.
+    pub(super) fn publish_touched(&mut self) {
+        while let Some((id, pair)) = self.touched.pop() {
+            if let Some(receiving) = self.port_mut(id).and_then(|port| port.receiving(pair)) {
+                receiving.publish();
+            }
+        }
+    }
+}
+
+/// The frame made of these bytes, of which nothing more is to be done.
+fn again<'a>(frame: &Frame<'a>, bytes: &[u8]) -> Option<Frame<'a>> {
+    let ethernet = Ethernet::read(bytes)?;
+    let rest = u32::try_from(bytes.len().checked_sub(ethernet.size())?).ok()?;
+    Some(Frame { virtio: Virtio { valid: true, ..Virtio::PLAIN }, ethernet, rest, ..*frame })
+}
+
+/// These bytes of ours as a span.
+pub(super) fn span(bytes: &[u8]) -> Span {
+    // It is only read from.
+    Span { start: std::ptr::NonNull::from(bytes).cast(), len: bytes.len() as u32 }
+}

@@ -1,0 +1,139 @@
+//! A port: what is set for it, what its guest knows, its rings.
+
+use std::sync::Arc;
+
+use super::{Engine, Receiving, Sending, Wire, rate::Rate, receive::Shape};
+use crate::{
+    counters::Counters,
+    net::Segments,
+    ring::RingError,
+    settings::{LinkState, Settings},
+};
+
+/// What a guest has said that it knows (feature bits of 5.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Bytes of the virtio header: 12, or 10 for an old driver without mergeable buffers.
+    pub header: u8,
+    /// It joins buffers for one frame.
+    pub mergeable: bool,
+    /// It completes checksums.
+    pub checksum: bool,
+    /// It takes whole segments of TCP over IPv4.
+    pub tcp4: bool,
+    /// It takes whole segments of TCP over IPv6.
+    pub tcp6: bool,
+    /// It takes datagrams that were not cut, over IPv4 and over IPv6.
+    pub udp: bool,
+    /// It takes segments with ECN's bit.
+    pub ecn: bool,
+}
+
+impl Default for Negotiated {
+    fn default() -> Negotiated {
+        Negotiated {
+            header: 12,
+            mergeable: false,
+            checksum: false,
+            tcp4: false,
+            tcp6: false,
+            udp: false,
+            ecn: false,
+        }
+    }
+}
+
+impl Negotiated {
+    /// Whether it takes frames that are to be cut so.
+    #[inline]
+    pub(super) fn takes(&self, segments: Segments, ecn: bool) -> bool {
+        (match segments {
+            Segments::None => true,
+            Segments::Tcp4 => self.tcp4,
+            Segments::Tcp6 => self.tcp6,
+            Segments::Udp => self.udp,
+        }) && (!ecn || self.ecn)
+    }
+
+    #[inline]
+    pub(super) fn shape(&self) -> Shape {
+        Shape { header: self.header, mergeable: self.mergeable }
+    }
+}
+
+/// A pair of rings.
+#[derive(Debug, Default)]
+pub struct Pair {
+    /// Frames from the guest.
+    pub from_guest: Option<Sending>,
+    /// Empty buffers for frames to it.
+    pub to_guest: Option<Receiving>,
+}
+
+/// A port.
+#[derive(Debug)]
+pub struct Port {
+    settings: Arc<Settings>,
+    /// What its guest knows.
+    pub negotiated: Negotiated,
+    /// Its rings.
+    pub pairs: Vec<Pair>,
+    /// What it has instead of rings when it is no guest's.
+    pub wire: Option<Wire>,
+    /// What went through it.
+    pub counters: Counters,
+    /// Why one of its rings is served no more.
+    pub broken: Option<RingError>,
+    pub(super) rate: Rate,
+}
+
+impl Port {
+    /// A port without a guest.
+    pub fn new(settings: Arc<Settings>) -> Port {
+        Port {
+            rate: Rate::new(settings.max_tx_rate),
+            settings,
+            negotiated: Negotiated::default(),
+            pairs: Vec::new(),
+            wire: None,
+            counters: Counters::default(),
+            broken: None,
+        }
+    }
+
+    /// How many pairs of rings are served.
+    pub fn served(&self) -> usize {
+        self.pairs.iter().filter(|pair| pair.from_guest.is_some() && pair.to_guest.is_some()).count()
+    }
+
+    /// What is set for it.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    pub(super) fn set_settings(&mut self, settings: Arc<Settings>) {
+        if settings.max_tx_rate != self.settings.max_tx_rate {
+            self.rate = Rate::new(settings.max_tx_rate);
+        }
+        self.settings = settings;
+    }
+
+    /// Whether its link is up.
+    pub(super) fn is_up(&self, engine: &Engine) -> bool {
+        match self.settings.link_state {
+            LinkState::Enable => true,
+            LinkState::Disable => false,
+            LinkState::Auto => engine.uplink.is_none_or(|uplink| {
+                let settings = engine.port(uplink).map(Port::settings);
+                settings.is_none_or(|settings| settings.link_state != LinkState::Disable)
+            }),
+        }
+    }
+
+    /// The ring to which frames of a sender's ring `pair` go: the same of as many as there are.
+    #[inline]
+    pub(super) fn receiving(&mut self, pair: usize) -> Option<&mut Receiving> {
+        let pairs = self.pairs.len().max(1);
+        self.pairs.get_mut(pair % pairs)?.to_guest.as_mut()
+    }
+}

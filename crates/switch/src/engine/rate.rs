@@ -1,0 +1,75 @@
+//! How fast a port may send.
+
+/// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within a thousandth.
+const AHEAD: u64 = 1_000_000;
+
+/// The rate of one port. What it may send is counted in time: each frame takes as long as it would on a wire of that rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rate {
+    /// Thousandths of a nanosecond for a byte; 0 is no limit.
+    per_byte: u64,
+    /// When the wire is free again.
+    free: u64,
+}
+
+impl Rate {
+    /// So many Mbit/s; 0 is no limit.
+    pub fn new(megabits: u32) -> Rate {
+        let per_byte = match megabits {
+            0 => 0,
+            // 8 bits of 1,000 / Mbit/s nanoseconds.
+            some => 8_000_000 / u64::from(some),
+        };
+        Rate { per_byte, free: 0 }
+    }
+
+    /// Nanoseconds until it may send; `None`: now.
+    #[inline]
+    pub fn wait(&self, now: u64) -> Option<u64> {
+        self.free.checked_sub(now).filter(|wait| *wait > 0)
+    }
+
+    /// Counts what was sent.
+    #[inline]
+    pub fn used(&mut self, now: u64, bytes: u64) {
+        if self.per_byte != 0 {
+            let from = self.free.max(now.saturating_sub(AHEAD));
+            self.free = from.saturating_add(bytes.saturating_mul(self.per_byte) / 1000);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_holds_over_a_second() {
+        for megabits in [1, 10, 100, 2_500, 40_000] {
+            let mut rate = Rate::new(megabits);
+            let (mut now, mut sent) = (5_000_000_000_u64, 0_u64);
+            let end = now + 1_000_000_000;
+            while now < end {
+                match rate.wait(now) {
+                    Some(wait) => now += wait,
+                    None => {
+                        // A turn of full frames at once.
+                        let bytes = 1514 * if megabits < 100 { 1 } else { 32 };
+                        rate.used(now, bytes);
+                        sent += bytes;
+                        now += 500;
+                    }
+                }
+            }
+            let got = sent as f64 * 8.0 / 1e6;
+            assert!((got / f64::from(megabits) - 1.0).abs() < 0.02, "{got} of {megabits} Mbit/s");
+        }
+    }
+
+    #[test]
+    fn no_limit_never_waits() {
+        let mut rate = Rate::new(0);
+        rate.used(0, u64::MAX);
+        assert_eq!(rate.wait(0), None);
+    }
+}

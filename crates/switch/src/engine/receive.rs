@@ -1,0 +1,166 @@
+//! A ring of empty buffers for frames to a guest.
+
+use std::os::fd::OwnedFd;
+
+use super::Frame;
+use crate::{
+    copy::Writer,
+    counters::Dropped,
+    memory::Span,
+    net::{Tag, VIRTIO_HEADER},
+    ring::{Batch, Direction, Ring, RingError},
+};
+
+/// Chains that are taken of the ring at a time.
+const STOCK: usize = 64;
+
+/// A ring of empty buffers, and those that were taken of it and have not been used.
+#[derive(Debug)]
+pub struct Receiving {
+    ring: Ring,
+    call: Option<OwnedFd>,
+    stock: Batch,
+    /// How many of the stock were used.
+    spent: usize,
+    /// Whether something was written in this turn.
+    pub(super) dirty: bool,
+    /// Why nothing is written any more.
+    pub(super) broken: Option<RingError>,
+}
+
+/// How a guest wants its frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Bytes of the virtio header.
+    pub header: u8,
+    /// Whether buffers may be joined for one frame.
+    pub mergeable: bool,
+}
+
+impl Receiving {
+    /// The ring, and what its driver waits on.
+    pub fn new(ring: Ring, call: Option<OwnedFd>) -> Receiving {
+        Receiving { ring, call, stock: Batch::default(), spent: 0, dirty: false, broken: None }
+    }
+
+    /// The ring as it stands when nothing more is written: what was taken and not used is given back.
+    pub fn stop(mut self) -> Ring {
+        self.give_back();
+        self.ring.publish();
+        self.ring
+    }
+
+    fn give_back(&mut self) {
+        if let Some(first) = self.stock.chains().get(self.spent) {
+            self.ring.put_back(first);
+        }
+        self.stock.clear();
+        self.spent = 0;
+    }
+
+    /// Takes what the guest has made available since.
+    fn fill(&mut self) {
+        // What is left is taken anew, behind it what has come since.
+        self.give_back();
+        if let Err(error) = self.ring.take(Direction::ToGuest, STOCK, &mut self.stock) {
+            self.broken = Some(error);
+        }
+    }
+
+    /// How many chains of the stock a frame of `total` bytes takes, header and all.
+    #[inline]
+    fn chains_for(&self, total: u32, mergeable: bool) -> Result<usize, Dropped> {
+        let mut room = 0_u32;
+        let left = self.stock.chains().get(self.spent..).unwrap_or_default();
+        for (count, chain) in (1..).zip(left) {
+            room = room.saturating_add(chain.len);
+            if room >= total {
+                return Ok(count);
+            }
+            if !mergeable {
+                return Err(Dropped::TooSmall);
+            }
+        }
+        Err(Dropped::NoBuffers)
+    }
+
+    /// Writes a frame with this tag or none; says how many bytes of the wire it has.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        shape: Shape,
+        frame: &Frame<'_>,
+        tag: Option<(Tag, u16)>,
+    ) -> Result<u32, Dropped> {
+        let (ethernet, ethernet_len) = frame.ethernet.written(tag);
+        let wire = frame.rest + ethernet_len as u32;
+        let total = wire + u32::from(shape.header);
+        let count = match self.chains_for(total, shape.mergeable) {
+            Err(Dropped::NoBuffers) if self.broken.is_none() => {
+                self.fill();
+                self.chains_for(total, shape.mergeable)?
+            }
+            outcome => outcome?,
+        };
+        let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
+        let header = frame.virtio.written(grown, count as u16);
+        let header = header.get(..usize::from(shape.header)).unwrap_or(&header);
+        // One buffer, whole: the usual case.
+        let mut payload = frame.payload;
+        if count == 1
+            && let Some(chain) = self.stock.chains().get(self.spent)
+        {
+            let mut writer = Writer::new(self.stock.spans(chain));
+            writer.write(header);
+            writer.write(ethernet.get(..ethernet_len).unwrap_or(&ethernet));
+            let copied = writer.copy(&mut payload, frame.rest);
+            let written = total - (frame.rest - copied);
+            let chain = *chain;
+            self.ring.complete(&chain, written);
+            self.spent += 1;
+            self.dirty = true;
+            return Ok(wire);
+        }
+        let mut front = [0_u8; VIRTIO_HEADER + 18];
+        let front_len = header.len() + ethernet_len;
+        for (to, from) in front.iter_mut().zip(header.iter().chain(&ethernet)) {
+            *to = *from;
+        }
+        let mut front = front.get(..front_len).unwrap_or(&front);
+        let mut left = total;
+        for _ in 0..count {
+            let Some(chain) = self.stock.chains().get(self.spent).copied() else { break };
+            let written = spread(self.stock.spans(&chain), &mut front, &mut payload, left.min(chain.len));
+            self.ring.complete(&chain, written);
+            left -= written.min(left);
+            self.spent += 1;
+        }
+        self.dirty = true;
+        Ok(wire)
+    }
+
+    /// Shows the guest what was written, and wakes it when it wants to be.
+    pub(super) fn publish(&mut self) {
+        self.dirty = false;
+        if self.ring.publish()
+            && let Some(call) = &self.call
+        {
+            // A counter that is full has woken it already.
+            let _ = nix::unistd::write(call, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Replaces what the driver waits on.
+    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call;
+    }
+}
+
+/// Writes what is left of `front`, then of `payload`, `count` bytes in all.
+fn spread(spans: &[Span], front: &mut &[u8], payload: &mut crate::copy::Reader<'_>, count: u32) -> u32 {
+    let mut writer = Writer::new(spans);
+    let (now, later) = front.split_at(front.len().min(count as usize));
+    let done = writer.write(now) as u32;
+    *front = later;
+    done + writer.copy(payload, count - done)
+}

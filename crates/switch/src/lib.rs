@@ -1,0 +1,32 @@
+//! An embedded switch: what stands in a NIC with SR-IOV between the PF, its VFs and the uplink, as a program. Its ports are
+//! vhost-user devices, so that a frame goes from one guest's memory to another's in one copy.
+//!
+//! - [`memory`]: the memory of a guest, as it has shared it.
+//! - [`ring`]: virtqueues, split and packed, seen from the device's side.
+//!
+//! Guests are hostile. Whatever a ring, a descriptor or a header says is checked before it is used, and read once: what a
+//! guest changes afterwards changes nothing here but the bytes of its own frame. Nothing on the data path panics, allocates,
+//! locks or calls the kernel for a frame.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it knows nothing of the rest, and the only files that it has are its sockets"
+)]
+#![allow(unsafe_code, reason = "guests share their memory, and the rings in it")]
+
+pub mod config;
+pub mod control;
+pub mod copy;
+pub mod counters;
+pub mod device;
+#[cfg(test)]
+mod driver;
+pub mod engine;
+pub mod features;
+pub mod memory;
+pub mod net;
+pub mod offload;
+pub mod ring;
+pub mod server;
+pub mod settings;
+pub mod table;
+pub mod worker;

@@ -1,0 +1,275 @@
+//! The memory that a guest has shared: regions of files, mapped here.
+//!
+//! A guest may write to it at any time, also while it is read here. Bytes of frames are copied as they are found; what is
+//! decided on is read once, into memory that is not shared.
+
+use std::{fs::File, num::NonZeroUsize, os::fd::AsFd, ptr::NonNull, sync::Arc};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use thiserror::Error;
+
+/// Regions that a guest may have. QEMU has at most 512 slots of memory (`KVM_USER_MEM_SLOTS` is 32,764).
+pub const MOST_REGIONS: usize = 509;
+
+/// Bytes of a guest's memory that lie together here.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The first of them.
+    pub start: NonNull<u8>,
+    /// How many.
+    pub len: u32,
+}
+
+/// A file's part, mapped for reading and writing until it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+// SAFETY: a mapping is memory that others write to in any case; who reads or writes through it takes that into account.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is a mapping of ours, whole, and nobody has a pointer into it once its last owner is gone.
+        let _ = unsafe { munmap(self.start.cast(), self.len.get()) };
+    }
+}
+
+/// A region as the front end describes it (vhost-user protocol, "Memory region description").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Where the guest sees it.
+    pub guest: u64,
+    /// Where the front end has it itself; ring addresses are given so.
+    pub user: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+}
+
+/// Why memory was not taken.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// A region with nothing in it, or which goes around the end of the address space.
+    #[error("region at {guest:#x} of {size:#x} bytes from {offset:#x} of its file does not fit into 64 bits")]
+    Wraps {
+        /// Its address.
+        guest: u64,
+        /// Its size.
+        size: u64,
+        /// Its offset.
+        offset: u64,
+    },
+    /// Two regions that claim the same addresses.
+    #[error("the regions at {first:#x} and {second:#x} overlap")]
+    Overlap {
+        /// The lower one.
+        first: u64,
+        /// The other.
+        second: u64,
+    },
+    /// More regions than [`MOST_REGIONS`].
+    #[error("{0} regions; {MOST_REGIONS} are the most")]
+    TooMany(usize),
+    /// The file is shorter than the region.
+    #[error("region at {guest:#x} ends at {end:#x} of its file, which has {len:#x} bytes")]
+    BeyondFile {
+        /// Its address.
+        guest: u64,
+        /// Where it ends in the file.
+        end: u64,
+        /// The file's length.
+        len: u64,
+    },
+    /// The kernel would not map it.
+    #[error("region at {guest:#x} could not be mapped")]
+    NotMapped {
+        /// Its address.
+        guest: u64,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    guest: u64,
+    user: u64,
+    size: u64,
+    /// Where its first byte is in the mapping.
+    skip: usize,
+    mapping: Arc<Mapping>,
+}
+
+impl Region {
+    fn map(description: &Description, file: &File) -> Result<Region, MemoryError> {
+        let Description { guest, user, size, offset } = *description;
+        let wraps = || MemoryError::Wraps { guest, size, offset };
+        let end = offset.checked_add(size).filter(|end| *end > offset).ok_or_else(wraps)?;
+        if guest.checked_add(size).is_none() || user.checked_add(size).is_none() {
+            return Err(wraps());
+        }
+        let failed = |source| MemoryError::NotMapped { guest, source };
+        let len = file.metadata().map_err(failed)?.len();
+        if len < end {
+            return Err(MemoryError::BeyondFile { guest, end, len });
+        }
+        // From the file's beginning: a file of huge pages takes no other offset than a multiple of theirs.
+        let whole = usize::try_from(end).ok().and_then(NonZeroUsize::new).ok_or_else(wraps)?;
+        let skip = usize::try_from(offset).map_err(|_| wraps())?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
+        let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), 0) };
+        let start = start.map_err(|errno| failed(errno.into()))?.cast();
+        Ok(Region { guest, user, size, skip, mapping: Arc::new(Mapping { start, len: whole }) })
+    }
+
+    /// The bytes from `distance` on, at most `len` of them.
+    fn span(&self, distance: u64, len: u32) -> Option<Span> {
+        let left = self.size.checked_sub(distance).filter(|left| *left > 0)?;
+        let len = u32::try_from(left).map_or(len, |left| left.min(len));
+        // `distance` < `size`, and `skip` + `size` is the mapping's length.
+        let at = self.skip.checked_add(usize::try_from(distance).ok()?)?;
+        // SAFETY: `at` is below the mapping's length.
+        Some(Span { start: unsafe { self.mapping.start.add(at) }, len })
+    }
+}
+
+/// The memory of one guest. A copy is the same memory.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// By address, without overlap.
+    regions: Arc<[Region]>,
+}
+
+impl Memory {
+    /// Maps what a front end has described.
+    pub fn map(parts: &[(Description, File)]) -> Result<Memory, MemoryError> {
+        let regions = parts.iter().map(|(description, file)| Region::map(description, file));
+        Memory::of(regions.collect::<Result<_, _>>()?)
+    }
+
+    /// With a region more.
+    pub fn with(&self, description: &Description, file: &File) -> Result<Memory, MemoryError> {
+        let more = Region::map(description, file)?;
+        Memory::of(self.regions.iter().cloned().chain([more]).collect())
+    }
+
+    /// Without the region that begins at `guest` and has `size` bytes.
+    pub fn without(&self, guest: u64, size: u64) -> Option<Memory> {
+        let is_it = |region: &Region| region.guest == guest && region.size == size;
+        self.regions.iter().any(is_it).then(|| Memory {
+            regions: self.regions.iter().filter(|region| !is_it(region)).cloned().collect(),
+        })
+    }
+
+    fn of(mut regions: Vec<Region>) -> Result<Memory, MemoryError> {
+        if regions.len() > MOST_REGIONS {
+            return Err(MemoryError::TooMany(regions.len()));
+        }
+        regions.sort_by_key(|region| region.guest);
+        // Neither sum wraps: `Region::map` has seen to it.
+        let apart = |a: &Region, b: &Region| a.guest + a.size <= b.guest;
+        if let Some(pair) = regions.windows(2).find(|pair| !apart(&pair[0], &pair[1])) {
+            return Err(MemoryError::Overlap { first: pair[0].guest, second: pair[1].guest });
+        }
+        Ok(Memory { regions: regions.into() })
+    }
+
+    /// The bytes at the guest's address `at`, at most `len`: fewer where a region ends.
+    #[inline]
+    pub fn guest(&self, at: u64, len: u32) -> Option<Span> {
+        // Guests have one or two regions, and then some small ones; most addresses are in the first that is big.
+        self.regions.iter().find_map(|region| region.span(at.checked_sub(region.guest)?, len))
+    }
+
+    /// `len` bytes that lie together at the front end's own address `at`, which must be a multiple of `alignment`.
+    pub fn user(&self, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
+        let len = u32::try_from(len).ok()?;
+        let span = self.regions.iter().find_map(|region| region.span(at.checked_sub(region.user)?, len))?;
+        (span.len == len && span.start.addr().get().is_multiple_of(alignment)).then_some(span.start)
+    }
+}
+
+/// Reads the bytes at the guest's address `at`, once. `None` when they are not all there.
+pub fn read(memory: &Memory, mut at: u64, into: &mut [u8]) -> Option<()> {
+    let mut left = into;
+    while !left.is_empty() {
+        let span = memory.guest(at, u32::try_from(left.len()).unwrap_or(u32::MAX))?;
+        let (part, rest) = left.split_at_mut_checked(span.len as usize)?;
+        // SAFETY: the span is `part`'s length of mapped memory; a guest that writes to it meanwhile gets a mixture read.
+        unsafe { span.start.copy_to_nonoverlapping(NonNull::from(&mut *part).cast(), part.len()) };
+        at = at.checked_add(u64::from(span.len))?;
+        left = rest;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::Write;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    /// A file of this many bytes that count up.
+    pub fn file(len: usize) -> File {
+        let mut file = File::from(memfd_create("guest", MFdFlags::empty()).unwrap());
+        let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    fn described(guest: u64, size: u64, offset: u64) -> Description {
+        Description { guest, user: guest + 0x7000_0000_0000, size, offset }
+    }
+
+    #[test]
+    fn an_address_is_found_with_as_much_as_its_region_has() {
+        let parts =
+            [(described(0x1_0000, 0x2000, 0x1000), file(0x3000)), (described(0, 0x1000, 0), file(0x1000))];
+        let memory = Memory::map(&parts).unwrap();
+        let span = memory.guest(0x1_1ffe, 100).unwrap();
+        assert_eq!(span.len, 2);
+        // SAFETY: the span is two bytes of the file, which counts up.
+        assert_eq!(unsafe { span.start.read() }, 0x2ffe_u32 as u8);
+        assert_eq!(memory.guest(0, 100).unwrap().len, 100);
+        for nowhere in [0x1000, 0xffff, 0x1_2000, u64::MAX] {
+            assert!(memory.guest(nowhere, 1).is_none(), "{nowhere:#x}");
+        }
+        assert!(memory.user(0x7000_0001_0000, 0x2000, 16).is_some());
+        assert!(memory.user(0x7000_0001_0008, 0x10, 16).is_none(), "not aligned");
+        assert!(memory.user(0x7000_0001_0010, 0x2000, 16).is_none(), "too long");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let one = |description| Memory::map(&[(description, file(0x1000))]);
+        assert!(matches!(one(described(0, 0, 0)), Err(MemoryError::Wraps { .. })));
+        assert!(matches!(one(described(0, u64::MAX, 1)), Err(MemoryError::Wraps { .. })));
+        assert!(matches!(one(described(0x1000, 0x1001, 0)), Err(MemoryError::BeyondFile { .. })));
+        let wrapping = Description { guest: u64::MAX - 10, user: 0, size: 0x1000, offset: 0 };
+        assert!(matches!(one(wrapping), Err(MemoryError::Wraps { .. })));
+        let two = [(described(0, 0x1000, 0), file(0x1000)), (described(0xfff, 0x1000, 0), file(0x1000))];
+        assert!(matches!(Memory::map(&two), Err(MemoryError::Overlap { .. })));
+    }
+
+    #[test]
+    fn regions_come_and_go() {
+        let memory = Memory::default().with(&described(0, 0x1000, 0), &file(0x1000)).unwrap();
+        let more = memory.with(&described(0x1000, 0x1000, 0), &file(0x1000)).unwrap();
+        assert!(memory.guest(0x1000, 1).is_none());
+        assert!(more.guest(0x1000, 1).is_some());
+        let less = more.without(0, 0x1000).unwrap();
+        assert!(less.guest(0, 1).is_none() && less.guest(0x1000, 1).is_some());
+        assert!(less.without(0, 0x1000).is_none());
+    }
+}

@@ -1,0 +1,310 @@
+//! What is in front of a frame: the header of virtio (Virtual I/O Device specification 1.3, 5.1.6), and Ethernet's.
+
+use std::fmt;
+
+/// Bytes of the virtio header with the number of buffers; without it 10.
+pub const VIRTIO_HEADER: usize = 12;
+/// Bytes of an Ethernet header without a tag.
+pub const ETHERNET_HEADER: usize = 14;
+/// Bytes of a VLAN tag.
+pub const TAG: usize = 4;
+/// The longest frame that is taken: a segment of 64 KiB with its headers.
+pub const LONGEST: u32 = 65_535 + ETHERNET_HEADER as u32 + 2 * TAG as u32;
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`
+const NEEDS_CHECKSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_F_DATA_VALID`
+const DATA_VALID: u8 = 2;
+/// `VIRTIO_NET_HDR_GSO_ECN`
+const ECN: u8 = 0x80;
+
+/// A MAC address; its first octet is the highest of the 48 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(u64);
+
+impl Mac {
+    /// The address of these octets.
+    #[inline]
+    pub const fn new(octets: [u8; 6]) -> Mac {
+        let [a, b, c, d, e, f] = octets;
+        Mac(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// Whether it is a group's: broadcast or multicast.
+    #[inline]
+    pub const fn is_group(self) -> bool {
+        self.0 & 1 << 40 != 0
+    }
+
+    /// Whether it is everybody's.
+    #[inline]
+    pub const fn is_broadcast(self) -> bool {
+        self.0 == 0xffff_ffff_ffff
+    }
+
+    /// Whether it is nobody's.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As 48 bits.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [_, _, a, b, c, d, e, g] = self.0.to_be_bytes();
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// How a frame is to be cut into segments (`gso_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segments {
+    /// Not at all.
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP datagrams of their own.
+    Udp,
+}
+
+/// The virtio header of a frame, as far as it was found to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Virtio {
+    /// Whether a checksum is to be completed, from `start` over all that follows, and put `offset` after `start`.
+    pub checksum: Option<Checksum>,
+    /// Whether somebody has seen that the checksum is right.
+    pub valid: bool,
+    /// How it is to be cut.
+    pub segments: Segments,
+    /// Payload of each segment.
+    pub segment: u16,
+    /// Whether the sender used ECN's bit of the header.
+    pub ecn: bool,
+    /// How long the sender says the headers are; a hint.
+    pub headers: u16,
+}
+
+/// A checksum that is to be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// Where in the frame it begins to count.
+    pub start: u16,
+    /// Where it goes, counted from there.
+    pub offset: u16,
+}
+
+impl Virtio {
+    /// A frame of which nothing is to be done.
+    pub const PLAIN: Virtio =
+        Virtio { checksum: None, valid: false, segments: Segments::None, segment: 0, ecn: false, headers: 0 };
+
+    /// Reads the header of a frame of `len` bytes. `None`: it says what cannot be.
+    #[inline]
+    pub fn read(bytes: &[u8; 10], len: u32) -> Option<Virtio> {
+        // Most frames ask for nothing.
+        if bytes[..2] == [0, 0] {
+            return Some(Virtio::PLAIN);
+        }
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let checksum = (bytes[0] & NEEDS_CHECKSUM != 0).then(|| Checksum { start: word(6), offset: word(8) });
+        if let Some(Checksum { start, offset }) = checksum
+            && (u32::from(start) + u32::from(offset) + 2 > len || usize::from(start) < ETHERNET_HEADER)
+        {
+            return None;
+        }
+        let segments = match bytes[1] & !ECN {
+            0 => Segments::None,
+            1 => Segments::Tcp4,
+            4 => Segments::Tcp6,
+            5 => Segments::Udp,
+            _ => return None,
+        };
+        let segment = word(4);
+        // Who wants segments leaves their checksums to others as well (5.1.6.2.1).
+        if segments != Segments::None && (checksum.is_none() || segment == 0) {
+            return None;
+        }
+        Some(Virtio {
+            checksum,
+            valid: bytes[0] & DATA_VALID != 0,
+            segments,
+            segment: if segments == Segments::None { 0 } else { segment },
+            ecn: segments != Segments::None && bytes[1] & ECN != 0,
+            headers: word(2),
+        })
+    }
+
+    /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers.
+    #[inline]
+    pub fn written(&self, grown: i32, buffers: u16) -> [u8; VIRTIO_HEADER] {
+        let mut bytes = [0; VIRTIO_HEADER];
+        if let Some(checksum) = self.checksum {
+            bytes[0] = NEEDS_CHECKSUM;
+            // It was inside the frame before, and is now.
+            let moved = |at: u16| (i32::from(at) + grown) as u16;
+            bytes[1] = match self.segments {
+                Segments::None => 0,
+                Segments::Tcp4 => 1,
+                Segments::Tcp6 => 4,
+                Segments::Udp => 5,
+            } | if self.ecn { ECN } else { 0 };
+            bytes[2..4].copy_from_slice(&moved(self.headers).to_le_bytes());
+            bytes[4..6].copy_from_slice(&self.segment.to_le_bytes());
+            bytes[6..8].copy_from_slice(&moved(checksum.start).to_le_bytes());
+            bytes[8..10].copy_from_slice(&checksum.offset.to_le_bytes());
+        } else if self.valid {
+            bytes[0] = DATA_VALID;
+        }
+        bytes[10..].copy_from_slice(&buffers.to_le_bytes());
+        bytes
+    }
+}
+
+/// A VLAN tag (IEEE 802.1Q-2018, 9.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// VLAN, 0 to 4095; 0 is a priority without a VLAN.
+    pub vlan: u16,
+    /// Priority, 0 to 7.
+    pub priority: u8,
+}
+
+impl Tag {
+    /// The two octets behind the tag's type.
+    #[inline]
+    pub fn control(self) -> u16 {
+        self.vlan & 0xfff | u16::from(self.priority) << 13
+    }
+}
+
+/// The type of a tag (`802.1Q`).
+pub const TAGGED: u16 = 0x8100;
+/// The type of a provider's tag (`802.1ad`).
+pub const PROVIDER_TAGGED: u16 = 0x88a8;
+
+/// An Ethernet header, read once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ethernet {
+    /// To whom.
+    pub to: Mac,
+    /// From whom.
+    pub from: Mac,
+    /// Its first tag, and the tag's type.
+    pub tag: Option<(Tag, u16)>,
+    /// What follows (the type behind the first tag).
+    pub kind: u16,
+}
+
+impl Ethernet {
+    /// Reads the header at the beginning of `bytes`. `None`: it is shorter than it says.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Option<Ethernet> {
+        let (addresses, rest) = bytes.split_first_chunk::<12>()?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *addresses;
+        let (kind, rest) = rest.split_first_chunk::<2>()?;
+        let mut kind = u16::from_be_bytes(*kind);
+        let mut tag = None;
+        if kind == TAGGED || kind == PROVIDER_TAGGED {
+            let [c0, c1, k0, k1] = *rest.first_chunk::<4>()?;
+            let control = u16::from_be_bytes([c0, c1]);
+            tag = Some((Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 }, kind));
+            kind = u16::from_be_bytes([k0, k1]);
+        }
+        Some(Ethernet { to: Mac::new([a, b, c, d, e, f]), from: Mac::new([g, h, i, j, k, l]), tag, kind })
+    }
+
+    /// Reads the header at the beginning of `bytes` without looking for a tag: one that is there is payload.
+    pub fn read_untagged(bytes: &[u8]) -> Option<Ethernet> {
+        let kind = u16::from_be_bytes(*bytes.get(12..)?.first_chunk()?);
+        let read = Ethernet::read(bytes.get(..ETHERNET_HEADER)?);
+        let [to, from] = [bytes.get(..6)?, bytes.get(6..12)?].map(|part| part.first_chunk::<6>());
+        read.or(Some(Ethernet { to: Mac::new(*to?), from: Mac::new(*from?), tag: None, kind }))
+    }
+
+    /// Bytes that it takes in the frame.
+    #[inline]
+    pub fn size(&self) -> usize {
+        if self.tag.is_some() { ETHERNET_HEADER + TAG } else { ETHERNET_HEADER }
+    }
+
+    /// The header with another tag or none, and how many bytes of it there are.
+    #[inline]
+    pub fn written(&self, tag: Option<(Tag, u16)>) -> ([u8; ETHERNET_HEADER + TAG], usize) {
+        let mut bytes = [0; ETHERNET_HEADER + TAG];
+        bytes[..6].copy_from_slice(&self.to.bits().to_be_bytes()[2..]);
+        bytes[6..12].copy_from_slice(&self.from.bits().to_be_bytes()[2..]);
+        match tag {
+            None => {
+                bytes[12..14].copy_from_slice(&self.kind.to_be_bytes());
+                (bytes, ETHERNET_HEADER)
+            }
+            Some((tag, kind)) => {
+                bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+                bytes[14..16].copy_from_slice(&tag.control().to_be_bytes());
+                bytes[16..18].copy_from_slice(&self.kind.to_be_bytes());
+                (bytes, ETHERNET_HEADER + TAG)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_asks_for_nothing_is_plain() {
+        assert_eq!(Virtio::read(&[0; 10], 60), Some(Virtio::PLAIN));
+        assert_eq!(Virtio::PLAIN.written(4, 1), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_no_header() {
+        let header = |flags, kind, segment: u16, start: u16, offset: u16| {
+            let mut bytes = [flags, kind, 54, 0, 0, 0, 0, 0, 0, 0];
+            bytes[4..6].copy_from_slice(&segment.to_le_bytes());
+            bytes[6..8].copy_from_slice(&start.to_le_bytes());
+            bytes[8..10].copy_from_slice(&offset.to_le_bytes());
+            Virtio::read(&bytes, 100)
+        };
+        assert!(header(1, 1, 1448, 34, 16).is_some());
+        assert!(header(1, 0, 0, 34, 65).is_none(), "beyond the frame");
+        assert!(header(1, 0, 0, u16::MAX, u16::MAX).is_none(), "wraps");
+        assert!(header(1, 0, 0, 3, 2).is_none(), "inside the Ethernet header");
+        assert!(header(0, 1, 1448, 34, 16).is_none(), "segments without a checksum");
+        assert!(header(1, 1, 0, 34, 16).is_none(), "segments of nothing");
+        assert!(header(1, 3, 1448, 34, 6).is_none(), "UFO, which nobody offers any more");
+        assert!(header(1, 99, 1448, 34, 6).is_none());
+    }
+
+    #[test]
+    fn a_tag_moves_what_follows() {
+        let asked = [1, 0x81, 54, 0, 0xa8, 5, 34, 0, 16, 0];
+        let header = Virtio::read(&asked, 3000).unwrap();
+        assert_eq!(header.written(4, 2), [1, 0x81, 58, 0, 0xa8, 5, 38, 0, 16, 0, 2, 0]);
+        assert_eq!(header.written(0, 1)[..10], asked);
+    }
+
+    #[test]
+    fn ethernet_is_read_and_written() {
+        let mut bytes = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0x60, 100, 8, 0];
+        let header = Ethernet::read(&bytes).unwrap();
+        assert_eq!(header.tag, Some((Tag { vlan: 100, priority: 3 }, TAGGED)));
+        assert_eq!((header.kind, header.size()), (0x800, 18));
+        assert_eq!(header.written(header.tag), (bytes, 18));
+        bytes[12..14].copy_from_slice(&[8, 0]);
+        let (plain, len) = header.written(None);
+        assert_eq!((&plain[..len], len), (&bytes[..14], 14));
+        assert_eq!(Ethernet::read(&bytes[..13]), None);
+        assert_eq!(Ethernet::read(&header.written(header.tag).0[..16]), None);
+        assert!(header.to.to_string() == "02:00:00:00:00:01" && !header.to.is_group());
+        assert!(Mac::new([0xff; 6]).is_group() && Mac::new([0xff; 6]).is_broadcast());
+    }
+}

@@ -1,0 +1,171 @@
+//! Virtqueues from the device's side (Virtual I/O Device specification 1.3, 2.6 to 2.8).
+//!
+//! A ring hands out *chains*: the buffers of one frame, as spans of the guest's memory. They come in batches, since most of
+//! what a frame costs is waiting for cache lines of the ring, and are completed in the order in which they were handed out
+//! (which is what `VIRTIO_F_IN_ORDER` promises). What is completed shows to the driver when it is published, once a batch.
+//!
+//! A chain that cannot be is handed out all the same, as a [`Fault`] without spans, to be counted and completed; only a ring
+//! whose indices cannot be is broken, since nothing in it can be trusted any more.
+
+mod batch;
+mod packed;
+mod split;
+
+use std::ptr::NonNull;
+
+use thiserror::Error;
+
+pub use self::{
+    batch::{Batch, Chain, Fault},
+    packed::Packed,
+    split::Split,
+};
+use crate::memory::Memory;
+
+/// The most entries that a ring may have (2.6, 2.8.10.1).
+pub const MOST_ENTRIES: u16 = 32_768;
+
+/// Descriptor flag: another one follows (2.6.5, 2.8.1).
+const NEXT: u16 = 1;
+/// Descriptor flag: the device writes to the buffer.
+const WRITE: u16 = 2;
+/// Descriptor flag: the buffer holds descriptors.
+const INDIRECT: u16 = 4;
+/// Bytes of a descriptor, in either format.
+const DESCRIPTOR: usize = 16;
+
+/// Which way a ring's buffers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The guest has written them: its frames on their way out.
+    FromGuest,
+    /// They are empty: for frames to the guest.
+    ToGuest,
+}
+
+impl Direction {
+    /// Whether a descriptor with these flags is one of a ring of this direction.
+    fn fits(self, flags: u16) -> bool {
+        (flags & WRITE != 0) == (self == Direction::ToGuest)
+    }
+}
+
+/// What a front end says of a ring. Addresses are its own (`VHOST_USER_SET_VRING_ADDR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries.
+    pub entries: u16,
+    /// The descriptors.
+    pub descriptors: u64,
+    /// What the driver writes: the available ring, or the driver's event suppression.
+    pub driver: u64,
+    /// What the device writes: the used ring, or the device's event suppression.
+    pub device: u64,
+    /// Whether both sides say exactly when they want to be woken (`VIRTIO_F_EVENT_IDX`).
+    pub event_index: bool,
+}
+
+/// Why a ring could not be set up, or cannot be used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RingError {
+    /// The number of entries is none that a ring can have.
+    #[error("a ring of {0} entries cannot be")]
+    Entries(u16),
+    /// A part of it is not in the guest's memory as one piece, or not aligned.
+    #[error("the {part} at {at:#x} are not whole and aligned in the guest's memory")]
+    Outside {
+        /// Which.
+        part: &'static str,
+        /// Where they should be.
+        at: u64,
+    },
+    /// The driver has made more available than there are entries.
+    #[error("the driver went from entry {from} to {to} of a ring of {entries}")]
+    Jump {
+        /// The next entry to be taken.
+        from: u16,
+        /// The driver's index.
+        to: u16,
+        /// Entries.
+        entries: u16,
+    },
+}
+
+/// A ring of either format.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a box would be one more cache line to wait for")]
+pub enum Ring {
+    /// With a descriptor table and two rings of indices.
+    Split(Split),
+    /// With one ring of descriptors.
+    Packed(Packed),
+}
+
+/// Does the same for either format.
+macro_rules! either {
+    ($ring:expr, $name:ident => $what:expr) => {
+        match $ring {
+            Ring::Split($name) => $what,
+            Ring::Packed($name) => $what,
+        }
+    };
+}
+
+impl Ring {
+    /// Takes up to `most` chains of what the driver has made available; says how many.
+    ///
+    /// # Errors
+    /// [`RingError::Jump`]; chains that were taken before are in the batch.
+    #[inline]
+    pub fn take(&mut self, direction: Direction, most: usize, batch: &mut Batch) -> Result<usize, RingError> {
+        either!(self, ring => ring.take(direction, most, batch))
+    }
+
+    /// Gives back `chain` and all that were taken after it, as if they had not been taken.
+    #[inline]
+    pub fn put_back(&mut self, chain: &Chain) {
+        either!(self, ring => ring.put_back(chain))
+    }
+
+    /// Completes a chain into which `written` bytes were written. Chains are completed in the order in which they were taken.
+    #[inline]
+    pub fn complete(&mut self, chain: &Chain, written: u32) {
+        either!(self, ring => ring.complete(chain, written))
+    }
+
+    /// Shows the driver what was completed; says whether it wants to be woken for it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        either!(self, ring => ring.publish())
+    }
+
+    /// Asks the driver to say when it makes something available, or not to. With `true` it must be looked at once more before
+    /// anybody sleeps: says whether something has become available meanwhile.
+    pub fn ask_for_kicks(&mut self, on: bool) -> bool {
+        either!(self, ring => ring.ask_for_kicks(on))
+    }
+
+    /// Where it stands, as the vhost-user protocol has it (`VHOST_USER_GET_VRING_BASE`).
+    pub fn base(&self) -> u32 {
+        either!(self, ring => ring.base())
+    }
+}
+
+/// Whether `event` lies among what was done from `old` to `new` (2.7.7.1, `vring_need_event` in
+/// `include/uapi/linux/virtio_ring.h`).
+fn passes(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+fn part(
+    memory: &Memory,
+    what: &'static str,
+    at: u64,
+    len: usize,
+    alignment: usize,
+) -> Result<NonNull<u8>, RingError> {
+    memory.user(at, len, alignment).ok_or(RingError::Outside { part: what, at })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Chains that were taken from a ring, and the spans of memory that they are made of.
+
+use crate::memory::{Memory, Span};
+
+/// Chains of a batch.
+pub const MOST_CHAINS: usize = 128;
+/// Spans of one chain. Linux sends frames of at most 19 (`MAX_SKB_FRAGS` + 2).
+pub const MOST_SPANS: usize = 128;
+/// Spans of a batch. Chains that do not find room wait for the next.
+const ROOM: usize = MOST_CHAINS * 8 + MOST_SPANS;
+
+/// What is wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A buffer, or a table of descriptors, outside the guest's memory.
+    Outside,
+    /// More descriptors than the ring has, as in a loop.
+    Loop,
+    /// More than [`MOST_SPANS`] spans, or more than 4 GiB.
+    TooLong,
+    /// A buffer to be read in a ring of buffers to be written, or the other way round.
+    Direction,
+    /// A table of descriptors in a table, with a successor, or of no whole number of descriptors.
+    Indirect,
+    /// The number of a descriptor that the ring has not.
+    Index,
+}
+
+/// The buffers of one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain {
+    /// By what the driver knows it again.
+    pub(super) id: u16,
+    /// Entries of the ring that it takes (packed), or 1.
+    pub(super) entries: u16,
+    /// Where the ring stood before it was taken: the entry, and in the highest bit the wrap counter.
+    pub(super) before: u16,
+    /// Its first span in the batch.
+    first: u16,
+    count: u16,
+    /// Bytes in all of its spans.
+    pub len: u32,
+    /// Why it has no spans.
+    pub fault: Option<Fault>,
+}
+
+/// Chains that were taken together.
+#[derive(Debug)]
+pub struct Batch {
+    chains: Vec<Chain>,
+    spans: Vec<Span>,
+}
+
+// SAFETY: spans are addresses of memory that others write to in any case; whose memory it is, the ring keeps.
+unsafe impl Send for Batch {}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch { chains: Vec::with_capacity(MOST_CHAINS), spans: Vec::with_capacity(ROOM) }
+    }
+}
+
+impl Batch {
+    /// Forgets all chains.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.chains.clear();
+        self.spans.clear();
+    }
+
+    /// The chains, in the order in which they were taken.
+    #[inline]
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
+    }
+
+    /// The spans of a chain of this batch, in their order.
+    #[inline]
+    pub fn spans(&self, chain: &Chain) -> &[Span] {
+        let first = usize::from(chain.first);
+        self.spans.get(first..first + usize::from(chain.count)).unwrap_or_default()
+    }
+
+    /// How many chains more are sure to find room.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        if self.spans.len() + MOST_SPANS > ROOM { 0 } else { MOST_CHAINS - self.chains.len() }
+    }
+
+    /// Begins with a chain, to which [`Builder`] adds what it is made of.
+    #[inline]
+    pub(super) fn begin<'a>(&'a mut self, memory: &'a Memory) -> Builder<'a> {
+        let first = self.spans.len();
+        Builder { batch: self, memory, first, len: 0 }
+    }
+}
+
+/// A chain in the making.
+pub(super) struct Builder<'a> {
+    batch: &'a mut Batch,
+    memory: &'a Memory,
+    first: usize,
+    len: u32,
+}
+
+impl Builder<'_> {
+    /// Adds a buffer, which may go over the border of two regions that are neighbours.
+    #[inline]
+    pub fn add(&mut self, mut at: u64, mut len: u32) -> Result<(), Fault> {
+        self.len = self.len.checked_add(len).ok_or(Fault::TooLong)?;
+        while len > 0 {
+            if self.batch.spans.len() - self.first >= MOST_SPANS {
+                return Err(Fault::TooLong);
+            }
+            let span = self.memory.guest(at, len).ok_or(Fault::Outside)?;
+            self.batch.spans.push(span);
+            len -= span.len;
+            at = at.checked_add(u64::from(span.len)).ok_or(Fault::Outside)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the chain into the batch, with its spans or with what is wrong with it.
+    #[inline]
+    pub fn end(self, id: u16, entries: u16, before: u16, outcome: Result<(), Fault>) {
+        let fault = outcome.err();
+        let len = if fault.is_some() { 0 } else { self.len };
+        if fault.is_some() {
+            self.batch.spans.truncate(self.first);
+        }
+        let count = self.batch.spans.len() - self.first;
+        // Both are at most `ROOM`.
+        let (first, count) = (self.first as u16, count as u16);
+        self.batch.chains.push(Chain { id, entries, before, first, count, len, fault });
+    }
+}

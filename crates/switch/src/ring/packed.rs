@@ -1,0 +1,349 @@
+//! The packed format (2.8): one ring of descriptors, which the driver makes available and the device marks as used.
+
+use std::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU16, Ordering, fence},
+};
+
+use super::{
+    Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, WRITE,
+    batch::{Builder, MOST_CHAINS},
+    part,
+    split::prefetch,
+};
+use crate::memory::{self, Memory};
+
+/// Descriptor flag: the driver's wrap counter when it made it available.
+const AVAILABLE: u16 = 1 << 7;
+/// Descriptor flag: the device's wrap counter when it used it.
+const USED: u16 = 1 << 15;
+/// Event suppression: notify always (`RING_EVENT_FLAGS_ENABLE`).
+const ENABLE: u16 = 0;
+/// Event suppression: never (`RING_EVENT_FLAGS_DISABLE`).
+const DISABLE: u16 = 1;
+/// Event suppression: at one descriptor (`RING_EVENT_FLAGS_DESC`).
+const AT_DESCRIPTOR: u16 = 2;
+/// The bit of a position that holds the wrap counter.
+const WRAP: u16 = 1 << 15;
+
+/// A descriptor's address, length and id; its flags are read by themselves.
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    address: u64,
+    len: u32,
+    id: u16,
+    flags: u16,
+}
+
+/// An entry of the ring and the wrap counter there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    at: u16,
+    wrap: bool,
+}
+
+impl Position {
+    /// The entry that is `by` further on; `by` is at most `entries`.
+    #[inline]
+    fn on(self, by: u16, entries: u16) -> Position {
+        // Neither is beyond 32,768.
+        let at = u32::from(self.at) + u32::from(by);
+        match at.checked_sub(u32::from(entries)) {
+            None => Position { at: at as u16, wrap: self.wrap },
+            Some(at) => Position { at: at as u16, wrap: !self.wrap },
+        }
+    }
+
+    fn bits(self) -> u16 {
+        self.at | if self.wrap { WRAP } else { 0 }
+    }
+
+    fn of(bits: u16) -> Position {
+        Position { at: bits & !WRAP, wrap: bits & WRAP != 0 }
+    }
+}
+
+/// A chain that was completed and does not show yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    id: u16,
+    entries: u16,
+    written: u32,
+}
+
+/// A ring in the packed format.
+#[derive(Debug)]
+pub struct Packed {
+    /// Keeps what the pointers below point into.
+    memory: Memory,
+    entries: u16,
+    event_index: bool,
+    descriptors: NonNull<u8>,
+    driver: NonNull<u8>,
+    device: NonNull<u8>,
+    /// The next descriptor to be taken.
+    next: Position,
+    /// The next descriptor to be marked as used.
+    used: Position,
+    /// Completed and not published, in their order.
+    done: [Done; MOST_CHAINS],
+    dones: usize,
+    /// Whether the driver wants to be woken for what was shown before the batch's end.
+    owed: bool,
+}
+
+// SAFETY: the pointers are into `memory`, which others write to in any case.
+unsafe impl Send for Packed {}
+
+impl Packed {
+    /// The ring at `layout`, which stands at `base`: the position of what is taken next. What is used next is the same (some
+    /// front ends say so in the upper half, others leave it 0): everything that was taken was completed.
+    pub fn new(memory: &Memory, layout: &Layout, base: u32) -> Result<Packed, RingError> {
+        let entries = layout.entries;
+        if entries == 0 || entries > MOST_ENTRIES {
+            return Err(RingError::Entries(entries));
+        }
+        let next = Position::of(base as u16);
+        if next.at >= entries {
+            return Err(RingError::Jump { from: 0, to: next.at, entries });
+        }
+        let size = usize::from(entries);
+        Ok(Packed {
+            entries,
+            event_index: layout.event_index,
+            descriptors: part(memory, "descriptors", layout.descriptors, size * DESCRIPTOR, DESCRIPTOR)?,
+            driver: part(memory, "driver's events", layout.driver, 4, 4)?,
+            device: part(memory, "device's events", layout.device, 4, 4)?,
+            next,
+            used: next,
+            done: [Done::default(); MOST_CHAINS],
+            dones: 0,
+            owed: false,
+            memory: memory.clone(),
+        })
+    }
+
+    #[inline]
+    fn slot(&self, at: u16) -> NonNull<u8> {
+        // SAFETY: every position is below `entries`.
+        unsafe { self.descriptors.add(usize::from(at) * DESCRIPTOR) }
+    }
+
+    #[inline]
+    fn flags(&self, at: u16) -> &AtomicU16 {
+        // SAFETY: the flags are the last two bytes of the slot, which is aligned to 16.
+        unsafe { AtomicU16::from_ptr(self.slot(at).as_ptr().add(14).cast()) }
+    }
+
+    /// The descriptor's fields but for its flags, read once.
+    #[inline]
+    fn descriptor(&self, at: u16, flags: u16) -> Descriptor {
+        let slot = self.slot(at);
+        // SAFETY: the slot has 16 bytes, aligned to 16.
+        unsafe {
+            Descriptor {
+                address: slot.cast::<u64>().read_volatile(),
+                len: slot.add(8).cast::<u32>().read_volatile(),
+                id: slot.add(12).cast::<u16>().read_volatile(),
+                flags,
+            }
+        }
+    }
+
+    /// The two halves of an event suppression structure: position, flags.
+    #[inline]
+    fn event(side: &NonNull<u8>) -> (&AtomicU16, &AtomicU16) {
+        // SAFETY: either structure has four bytes, aligned to 4.
+        unsafe {
+            (AtomicU16::from_ptr(side.as_ptr().cast()), AtomicU16::from_ptr(side.as_ptr().add(2).cast()))
+        }
+    }
+
+    /// The flags of the descriptor there, when the driver has made it available.
+    #[inline]
+    fn available(&self, position: Position, order: Ordering) -> Option<u16> {
+        let flags = self.flags(position.at).load(order);
+        let (available, used) = (flags & AVAILABLE != 0, flags & USED != 0);
+        (available == position.wrap && used != position.wrap).then_some(flags)
+    }
+
+    pub(super) fn take(
+        &mut self,
+        direction: Direction,
+        most: usize,
+        batch: &mut Batch,
+    ) -> Result<usize, RingError> {
+        let mut taken = 0;
+        while taken < most && batch.room() > 0 {
+            // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
+            let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
+            // Four descriptors lie in a cache line; the next but one will be wanted soon.
+            prefetch(self.slot(self.next.on(8.min(self.entries - 1), self.entries).at));
+            let mut chain = batch.begin(&self.memory);
+            let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
+            chain.end(id, entries, self.next.bits(), outcome);
+            self.next = self.next.on(entries, self.entries);
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Adds what the chain at the next position is made of; says its id and how many entries it takes.
+    #[inline]
+    fn walk(
+        &self,
+        first: u16,
+        direction: Direction,
+        chain: &mut Builder<'_>,
+    ) -> (u16, u16, Result<(), Fault>) {
+        let mut outcome = Ok(());
+        let (mut at, mut flags) = (self.next, first);
+        for entries in 1..=self.entries {
+            let found = self.descriptor(at.at, flags);
+            // What comes after a fault is looked at only for where the chain ends.
+            if outcome.is_ok() {
+                outcome = self.add(&found, direction, chain);
+            }
+            if flags & NEXT == 0 || flags & INDIRECT != 0 {
+                return (found.id, entries, outcome);
+            }
+            at = at.on(1, self.entries);
+            flags = self.flags(at.at).load(Ordering::Relaxed);
+        }
+        // All of them, without an end. The id that it would have had is that of the last.
+        let last = self.next.on(self.entries - 1, self.entries);
+        (self.descriptor(last.at, flags).id, self.entries, Err(Fault::Loop))
+    }
+
+    #[inline]
+    fn add(&self, found: &Descriptor, direction: Direction, chain: &mut Builder<'_>) -> Result<(), Fault> {
+        if found.flags & INDIRECT != 0 {
+            return match found.flags & NEXT {
+                0 => self.add_table(found, direction, chain),
+                _ => Err(Fault::Indirect),
+            };
+        }
+        if !direction.fits(found.flags) {
+            return Err(Fault::Direction);
+        }
+        chain.add(found.address, found.len)
+    }
+
+    /// Adds what a table in the guest's memory says: all of its descriptors, in their order (2.8.7).
+    fn add_table(
+        &self,
+        found: &Descriptor,
+        direction: Direction,
+        chain: &mut Builder<'_>,
+    ) -> Result<(), Fault> {
+        let count = found.len / DESCRIPTOR as u32;
+        if count == 0 || !found.len.is_multiple_of(DESCRIPTOR as u32) || count > u32::from(MOST_ENTRIES) {
+            return Err(Fault::Indirect);
+        }
+        for index in 0..u64::from(count) {
+            let at = found.address.checked_add(index * DESCRIPTOR as u64).ok_or(Fault::Outside)?;
+            let mut bytes = [0_u8; DESCRIPTOR];
+            memory::read(&self.memory, at, &mut bytes).ok_or(Fault::Outside)?;
+            let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, _, _, f0, f1] = bytes;
+            let flags = u16::from_le_bytes([f0, f1]);
+            if flags & INDIRECT != 0 {
+                return Err(Fault::Indirect);
+            }
+            if !direction.fits(flags) {
+                return Err(Fault::Direction);
+            }
+            let address = u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
+            chain.add(address, u32::from_le_bytes([l0, l1, l2, l3]))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn put_back(&mut self, chain: &Chain) {
+        self.next = Position::of(chain.before);
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
+        if self.dones == self.done.len() {
+            self.owed |= self.show();
+        }
+        if let Some(place) = self.done.get_mut(self.dones) {
+            *place = Done { id: chain.id, entries: chain.entries, written };
+            self.dones += 1;
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let wakes = self.show();
+        std::mem::take(&mut self.owed) || wakes
+    }
+
+    fn show(&mut self) -> bool {
+        let dones = self.done.get(..self.dones).unwrap_or_default();
+        let Some((first, rest)) = dones.split_first() else { return false };
+        let old = self.used;
+        let mut at = old.on(first.entries, self.entries);
+        for done in rest {
+            self.mark(at, done, Ordering::Relaxed);
+            at = at.on(done.entries, self.entries);
+        }
+        // The first shows last, and with it all the others: the driver looks at them in their order.
+        self.mark(old, first, Ordering::Release);
+        self.used = at;
+        self.dones = 0;
+        fence(Ordering::SeqCst);
+        self.wakes(old)
+    }
+
+    /// Marks the entry as used.
+    #[inline]
+    fn mark(&self, at: Position, done: &Done, order: Ordering) {
+        let slot = self.slot(at.at);
+        // SAFETY: the slot has 16 bytes, aligned to 16.
+        unsafe {
+            slot.add(8).cast::<u32>().write_volatile(done.written);
+            slot.add(12).cast::<u16>().write_volatile(done.id);
+        }
+        let wrap = if at.wrap { AVAILABLE | USED } else { 0 };
+        let written = if done.written > 0 { WRITE } else { 0 };
+        self.flags(at.at).store(wrap | written, order);
+    }
+
+    /// Whether the driver wants to be woken for what was used from `old` on.
+    #[inline]
+    fn wakes(&self, old: Position) -> bool {
+        let (position, flags) = Packed::event(&self.driver);
+        match flags.load(Ordering::Relaxed) & 3 {
+            DISABLE => false,
+            AT_DESCRIPTOR if self.event_index => {
+                let event = Position::of(position.load(Ordering::Relaxed));
+                // How far each is from where this batch began, around the ring's end.
+                let from_old = |at: Position| {
+                    let turn = if at.wrap == old.wrap { 0 } else { i32::from(self.entries) };
+                    i32::from(at.at) + turn - i32::from(old.at)
+                };
+                (0..from_old(self.used)).contains(&from_old(event))
+            }
+            _ => true,
+        }
+    }
+
+    pub(super) fn ask_for_kicks(&mut self, on: bool) -> bool {
+        let (position, flags) = Packed::event(&self.device);
+        if on && self.event_index {
+            position.store(self.next.bits(), Ordering::Relaxed);
+            // The position shows before the flags that say to look at it.
+            flags.store(AT_DESCRIPTOR, Ordering::Release);
+        } else {
+            flags.store(if on { ENABLE } else { DISABLE }, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        on && self.available(self.next, Ordering::Acquire).is_some()
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        u32::from(self.used.bits()) << 16 | u32::from(self.next.bits())
+    }
+}

@@ -1,0 +1,135 @@
+//! A port's socket, and who is connected to it.
+
+use std::{
+    fs, io,
+    net::Shutdown,
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::FileTypeExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+
+use super::{Event, Listeners};
+use crate::{device, table::PortId, worker::Handle};
+
+/// A thread's stack: messages are short, and nothing recurses.
+const STACK: usize = 128 << 10;
+
+/// A port that awaits its front end, or has one.
+#[derive(Debug)]
+pub(super) struct Listening {
+    path: PathBuf,
+    id: PortId,
+    listener: Option<UnixListener>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Rings when the port is given up.
+    ends: EventFd,
+    /// The connection that is served.
+    stream: Mutex<Option<UnixStream>>,
+}
+
+impl Shared {
+    fn set(&self, stream: Option<UnixStream>) {
+        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+}
+
+impl Listening {
+    /// Makes the socket. One that is there and on which nobody listens any more is replaced.
+    pub fn open(path: &Path, id: PortId) -> io::Result<Listening> {
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
+                fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            outcome => outcome?,
+        };
+        let ends = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let shared = Arc::new(Shared { ends, stream: Mutex::default() });
+        Ok(Listening { path: path.to_owned(), id, listener: Some(listener), thread: None, shared })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn id(&self) -> PortId {
+        self.id
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.shared.stream.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Has front ends served, one after the other.
+    pub fn serve(&mut self, name: &str, handle: Handle, listeners: Listeners) -> io::Result<()> {
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let (name, id, shared) = (name.to_owned(), self.id, Arc::clone(&self.shared));
+        let work = move || {
+            while let Some(stream) = next(&listener, &shared.ends) {
+                shared.set(stream.try_clone().ok());
+                listeners.tell(&Event::Connected { port: name.clone() });
+                let why = device::serve(stream, handle.clone(), id).to_string();
+                shared.set(None);
+                listeners.tell(&Event::Disconnected { port: name.clone(), why });
+            }
+        };
+        self.thread = Some(thread::Builder::new().name("port".to_owned()).stack_size(STACK).spawn(work)?);
+        Ok(())
+    }
+
+    /// Sends the front end away and takes the socket away.
+    pub fn close(mut self) {
+        let _ = self.shared.ends.write(1);
+        if let Some(stream) = &*self.shared.stream.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether it is a socket on which nobody listens.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).err().is_some_and(refused)
+}
+
+/// The next front end; `None` when the port is given up.
+fn next(listener: &UnixListener, ends: &EventFd) -> Option<UnixStream> {
+    loop {
+        let mut awaited =
+            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(ends.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut awaited, PollTimeout::NONE) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            Err(_) => return None,
+            Ok(_) => {}
+        }
+        let [listened, ended] = awaited.map(|fd| fd.any().unwrap_or_default());
+        if ended {
+            return None;
+        }
+        if listened && let Ok((stream, _)) = listener.accept() {
+            return Some(stream);
+        }
+    }
+}
