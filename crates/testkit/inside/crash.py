@@ -197,13 +197,12 @@ def realtime():
     groups = {}
     root = "/sys/fs/cgroup"
     for path, _, _ in os.walk(root):
-        # LXC makes this group with its first container and leaves it, and switches on every controller that there is.
+        # LXC makes this group with its first container and leaves it, and switches on the controllers; of ours is cpuset alone.
         if path == root + "/lxc.pivot":
             continue
         wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
         groups[path] = {name: said(path + "/" + name) for name in wanted}
-    on = groups[root]["cgroup.subtree_control"]
-    if on and sorted(on.split()) == sorted(said(root + "/cgroup.controllers").split()):
+    if set((groups[root]["cgroup.subtree_control"] or "").split()) - {"cpuset"}:
         groups[root]["cgroup.subtree_control"] = ""
     knobs = {}
     for pattern in (

@@ -37,7 +37,7 @@ impl Program {
         let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
         let source = Path::new(message["target"]["src_path"].as_str()?);
         let source = source.strip_prefix(&directory).unwrap_or(source).to_owned();
-        // `path+file:///work/crates/plan#penstock-plan@0.1.0`; the name is left out where the directory is called so.
+        // `path+file:///tree/crates/plan#penstock-plan@0.1.0`; the name is left out where the directory is called so.
         let id = message["package_id"].as_str()?;
         let after = id.rsplit_once('#')?.1;
         let package = match after.split_once('@') {
@@ -117,10 +117,10 @@ mod tests {
         json!({
             "reason": "compiler-artifact",
             "package_id": package,
-            "manifest_path": "/work/crates/plan/Cargo.toml",
+            "manifest_path": "/tree/crates/plan/Cargo.toml",
             "target": {"name": "golden", "src_path": source},
             "profile": {"test": test},
-            "executable": "/work/target/golden-1",
+            "executable": "/tree/target/golden-1",
         })
         .to_string()
     }
@@ -129,13 +129,13 @@ mod tests {
     fn programs_are_read_from_what_cargo_tells() {
         let told = |package: &str, source: &str| Program::told(&message(package, source, true)).unwrap();
         let program =
-            told("path+file:///work/crates/plan#penstock-plan@0.1.0", "/work/crates/plan/tests/golden.rs");
+            told("path+file:///tree/crates/plan#penstock-plan@0.1.0", "/tree/crates/plan/tests/golden.rs");
         assert_eq!((program.package.as_str(), program.name.as_str()), ("penstock-plan", "golden"));
         assert_eq!(program.source, Path::new("tests/golden.rs"));
         assert!(program.is_integration());
-        let program = told("path+file:///work/crates/plan#0.1.0", "/work/crates/plan/src/lib.rs");
+        let program = told("path+file:///tree/crates/plan#0.1.0", "/tree/crates/plan/src/lib.rs");
         assert_eq!((program.package.as_str(), program.is_integration()), ("plan", false));
-        let built = message("path+file:///work/crates/plan#0.1.0", "/work/crates/plan/src/lib.rs", false);
+        let built = message("path+file:///tree/crates/plan#0.1.0", "/tree/crates/plan/src/lib.rs", false);
         assert_eq!(Program::told(&built), None, "it is a program, but no test");
         assert_eq!(Program::told("{\"reason\":\"build-finished\",\"success\":true}"), None);
     }
@@ -145,9 +145,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("programs.json");
         let program =
-            Program::told(&message("p#penstock-plan@0.1.0", "/work/crates/plan/tests/golden.rs", true));
+            Program::told(&message("p#penstock-plan@0.1.0", "/tree/crates/plan/tests/golden.rs", true));
         tell(&[program.unwrap()], &file).unwrap();
         let text = fs::read_to_string(&file).unwrap();
-        assert_eq!(text, "[[\"penstock-plan\",\"golden\",\"/work/target/golden-1\"]]");
+        assert_eq!(text, "[[\"penstock-plan\",\"golden\",\"/tree/target/golden-1\"]]");
     }
 }
