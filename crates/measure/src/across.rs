@@ -91,42 +91,56 @@ fn change(a: &Cell, b: &Cell, metric: Metric, confidence: f64, seed: u64) -> Res
     let values = |cell: &Cell| -> Vec<f64> {
         cell.measured().map(|measured| measured.values(metric).collect()).unwrap_or_default()
     };
-    let (of_a, of_b) = (values(a), values(b));
+    changed(&a.id, metric, (&values(a), &values(b)), "samples of", confidence, seed)
+}
+
+/// How values of B stand to those of A; `what` they are, with the metric behind it.
+fn changed(
+    id: &str,
+    metric: Metric,
+    (of_a, of_b): (&[f64], &[f64]),
+    what: &str,
+    confidence: f64,
+    seed: u64,
+) -> Result<Change, String> {
     let n = of_a.len().min(of_b.len());
     let need = samples_for_interval(confidence);
     if n < need {
         let run = if of_a.len() < of_b.len() { "A" } else { "B" };
-        return Err(format!("{run} has {n} samples of {metric}, and an interval takes {need}"));
+        return Err(format!("{run} has {n} {what} {metric}, and an interval takes {need}"));
     }
-    // Each cell its own draws: with the same ones, chance would strike many cells at once.
-    let seed = Random::for_purpose(seed, &format!("{} {metric}", a.id)).draw();
-    let ratio = statistics::ratio(&of_a, &of_b, confidence, seed);
-    let (Some(ratio), Some(median_a), Some(median_b)) = (ratio, median(&of_a), median(&of_b)) else {
+    // Each its own draws: with the same ones, chance would strike many at once.
+    let seed = Random::for_purpose(seed, &format!("{id} {metric}")).draw();
+    let ratio = statistics::ratio(of_a, of_b, confidence, seed);
+    let (Some(ratio), Some(median_a), Some(median_b)) = (ratio, median(of_a), median(of_b)) else {
         return Err("a median can be 0".to_owned());
     };
     let p = p_of_ratio(&ratio, n);
     let (n_a, n_b) = (of_a.len() as u32, of_b.len() as u32);
-    Ok(Change { cell: a.id.clone(), metric, a: median_a, b: median_b, n_a, n_b, ratio, p, adjusted: p })
+    Ok(Change { cell: id.to_owned(), metric, a: median_a, b: median_b, n_a, n_b, ratio, p, adjusted: p })
 }
 
 /// The `expect:` lines that came out differently, and those that only one run has.
 pub fn rulings(a: &[Ruling], b: &[Ruling]) -> Vec<Turn> {
-    let find = |all: &[Ruling], line: &str| {
-        all.iter().find(|ruling| ruling.expectation.to_string() == line).map(|ruling| ruling.told)
-    };
+    let told = |ruling: &Ruling| (ruling.expectation.to_string(), ruling.told);
+    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>())
+}
+
+/// What came out differently, and what only one run has.
+fn turns(a: &[(String, Told)], b: &[(String, Told)]) -> Vec<Turn> {
+    let find =
+        |all: &[(String, Told)], line: &str| all.iter().find(|(of, _)| of == line).map(|(_, told)| *told);
     let mut turns = Vec::new();
-    for ruling in a {
-        let line = ruling.expectation.to_string();
-        let told = find(b, &line);
-        if told != Some(ruling.told) {
-            let worse = told.is_some_and(|told| told > ruling.told);
-            turns.push(Turn { what: line, a: Some(ruling.told.to_string()), b: told.map(word), worse });
+    for (line, was) in a {
+        let told = find(b, line);
+        if told != Some(*was) {
+            let worse = told.is_some_and(|told| told > *was);
+            turns.push(Turn { what: line.clone(), a: Some(word(*was)), b: told.map(word), worse });
         }
     }
-    for ruling in b {
-        let line = ruling.expectation.to_string();
-        if find(a, &line).is_none() {
-            turns.push(Turn { what: line, a: None, b: Some(word(ruling.told)), worse: false });
+    for (line, told) in b {
+        if find(a, line).is_none() {
+            turns.push(Turn { what: line.clone(), a: None, b: Some(word(*told)), worse: false });
         }
     }
     turns

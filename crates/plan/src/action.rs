@@ -302,6 +302,22 @@ impl Action {
         }
     }
 
+    /// Whether it tunes the machine for real time and nothing else: taking it back leaves guests, functions and files as they are.
+    pub fn is_realtime(&self) -> bool {
+        matches!(
+            self,
+            Action::Tune { .. }
+                | Action::MakePartition { .. }
+                | Action::RemovePartition { .. }
+                | Action::IsolateGuest { .. }
+                | Action::ScheduleGuest { .. }
+                | Action::PlaceInterrupts { .. }
+                | Action::MakeResctrlGroup { .. }
+                | Action::RemoveResctrlGroup { .. }
+                | Action::SetSchemata { .. }
+        )
+    }
+
     /// The guest that it is done to; `None` for what is done to the host.
     pub fn guest(&self) -> Option<&GuestName> {
         match self {

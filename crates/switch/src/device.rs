@@ -56,7 +56,6 @@ pub struct Device {
     handle: Handle,
     port: PortId,
     features: u64,
-    protocol: u64,
     memory: Memory,
     rings: Vec<Described>,
 }
@@ -64,7 +63,7 @@ pub struct Device {
 impl Device {
     /// A device for a port that nobody is connected to.
     pub fn new(handle: Handle, port: PortId) -> Device {
-        Device { handle, port, features: 0, protocol: 0, memory: Memory::default(), rings: Vec::new() }
+        Device { handle, port, features: 0, memory: Memory::default(), rings: Vec::new() }
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Described> {
@@ -184,11 +183,6 @@ fn description(region: &VhostUserMemoryRegion) -> Description {
     }
 }
 
-fn refused(error: impl std::error::Error) -> Error {
-    let _ = error;
-    Error::InvalidParam
-}
-
 impl VhostUserBackendReqHandlerMut for Device {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
@@ -226,7 +220,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let parts: Vec<(Description, File)> = regions.iter().map(description).zip(files).collect();
-        let memory = Memory::map(&parts).map_err(refused)?;
+        let memory = Memory::map(&parts).map_err(|_| Error::InvalidParam)?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())
@@ -298,8 +292,8 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
-    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        self.protocol = features;
+    fn set_protocol_features(&mut self, _: u64) -> Result<()> {
+        // What each of them allows, the crate asks about itself.
         Ok(())
     }
 
@@ -346,7 +340,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let memory = self.memory.with(&description(region), &file).map_err(refused)?;
+        let memory = self.memory.with(&description(region), &file).map_err(|_| Error::InvalidParam)?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())

@@ -206,26 +206,26 @@ impl Ethernet {
     /// Reads the header at the beginning of `bytes`. `None`: it is shorter than it says.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<Ethernet> {
-        let (addresses, rest) = bytes.split_first_chunk::<12>()?;
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = *addresses;
-        let (kind, rest) = rest.split_first_chunk::<2>()?;
-        let mut kind = u16::from_be_bytes(*kind);
-        let mut tag = None;
-        if kind == TAGGED || kind == PROVIDER_TAGGED {
-            let [c0, c1, k0, k1] = *rest.first_chunk::<4>()?;
-            let control = u16::from_be_bytes([c0, c1]);
-            tag = Some((Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 }, kind));
-            kind = u16::from_be_bytes([k0, k1]);
+        let outer = Ethernet::read_untagged(bytes)?;
+        if outer.kind != TAGGED && outer.kind != PROVIDER_TAGGED {
+            return Some(outer);
         }
-        Some(Ethernet { to: Mac::new([a, b, c, d, e, f]), from: Mac::new([g, h, i, j, k, l]), tag, kind })
+        let [c0, c1, k0, k1] = *bytes.get(ETHERNET_HEADER..)?.first_chunk()?;
+        let control = u16::from_be_bytes([c0, c1]);
+        let tag = Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 };
+        Some(Ethernet { tag: Some((tag, outer.kind)), kind: u16::from_be_bytes([k0, k1]), ..outer })
     }
 
     /// Reads the header at the beginning of `bytes` without looking for a tag: one that is there is payload.
+    #[inline]
     pub fn read_untagged(bytes: &[u8]) -> Option<Ethernet> {
-        let kind = u16::from_be_bytes(*bytes.get(12..)?.first_chunk()?);
-        let read = Ethernet::read(bytes.get(..ETHERNET_HEADER)?);
-        let [to, from] = [bytes.get(..6)?, bytes.get(6..12)?].map(|part| part.first_chunk::<6>());
-        read.or(Some(Ethernet { to: Mac::new(*to?), from: Mac::new(*from?), tag: None, kind }))
+        let [a, b, c, d, e, f, g, h, i, j, k, l, k0, k1] = *bytes.first_chunk::<ETHERNET_HEADER>()?;
+        Some(Ethernet {
+            to: Mac::new([a, b, c, d, e, f]),
+            from: Mac::new([g, h, i, j, k, l]),
+            tag: None,
+            kind: u16::from_be_bytes([k0, k1]),
+        })
     }
 
     /// Bytes that it takes in the frame.

@@ -167,7 +167,6 @@ mod tests {
             frame.extend([0x81, 0, 0, 100]);
         }
         frame.extend(if version == 4 { [8, 0] } else { [0x86, 0xdd] });
-        let network = frame.len();
         let protocol = if tcp { TCP } else { UDP };
         if version == 4 {
             frame.extend([0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -181,7 +180,6 @@ mod tests {
         } else {
             frame.extend([4, 0, 8, 0, 0, 0, 0, 0]);
         }
-        let _ = network;
         frame.extend((0..payload).map(|at| at as u8));
         let checksum = Checksum { start: transport as u16, offset: if tcp { 16 } else { 6 } };
         let segments = match (tcp, version) {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use indexmap::IndexMap;
 use penstock_measure::{event::Event, journal::Journal, matrix::Matrix, record::Record};
-use penstock_model::{Verdict, digest::sha256};
+use penstock_model::{Bdf, Inventory, NicName, Verdict, digest::sha256};
 use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
 
 use crate::{
@@ -96,23 +97,61 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
         });
     printer.done();
 
-    let mut evidence: Evidence = evidence::begun(&file, directory.id(), now, asked.emulated.is_some());
-    evidence::scanned(&mut evidence, &inventory)?;
-    evidence.hashes.binary = Some(evidence::binary()?);
-    evidence.machine = Picture::of(&file.model, &inventory, &nics, asked.emulated.is_some());
-    evidence.verdicts = verdicts;
-    let phase = |name: &str, took| Phase { name: name.to_owned(), took };
-    evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
+    let before =
+        Before { inventory: &inventory, nics: &nics, verdicts, emulated: asked.emulated.is_some(), looked };
+    let mut evidence = gathered(&file, &directory, now, began, before)?;
     let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
     let measured = outcome::text(&measurements, &matrix);
     evidence.measurements = Some(measurements);
+    conclude(&file, &directory, evidence, &measured, began, status, printer)
+}
+
+/// What was seen of the machine before anything was measured.
+struct Before<'a> {
+    inventory: &'a Inventory,
+    nics: &'a IndexMap<NicName, Bdf>,
+    verdicts: Vec<Verdict>,
+    emulated: bool,
+    /// How long that took.
+    looked: Duration,
+}
+
+/// The evidence of a run, which `began` then, but for what it measured.
+fn gathered(
+    file: &ModelFile,
+    directory: &RunDirectory,
+    now: SystemTime,
+    began: Instant,
+    before: Before<'_>,
+) -> Result<Evidence, Failure> {
+    let Before { inventory, nics, verdicts, emulated, looked } = before;
+    let mut evidence: Evidence = evidence::begun(file, directory.id(), now, emulated);
+    evidence::scanned(&mut evidence, inventory)?;
+    evidence.hashes.binary = Some(evidence::binary()?);
+    evidence.machine = Picture::of(&file.model, inventory, nics, emulated);
+    evidence.verdicts = verdicts;
+    let phase = |name: &str, took| Phase { name: name.to_owned(), took };
+    evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
+    Ok(evidence)
+}
+
+/// Keeps the evidence, shows it with what was `measured`, and says where it is and how an interrupted run goes on.
+fn conclude(
+    file: &ModelFile,
+    directory: &RunDirectory,
+    mut evidence: Evidence,
+    measured: &str,
+    began: Instant,
+    status: Status,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
     evidence.run.took = began.elapsed();
     evidence.run.exit = Some(status as u8);
     let kept = directory.keep(&evidence);
     printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
     kept?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
-    if interrupted {
+    if status == Status::Interrupted {
         let path = directory.path().display();
         printer
             .say(format!("Interrupted: go on with `penstock measure {} --resume {path}`", file.source.name));

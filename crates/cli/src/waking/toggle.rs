@@ -10,7 +10,7 @@ use penstock_apply::{
 };
 use penstock_host::interrupt;
 use penstock_measure::latency::machine::Toggle;
-use penstock_plan::{Action, Plan, Step, StepId, undo};
+use penstock_plan::{Plan, Step, StepId, undo};
 
 use crate::{
     failure::{Failure, OrFail, Status, sources},
@@ -28,22 +28,6 @@ pub struct Steps<'a> {
     taken_off: Option<KnownRun>,
 }
 
-/// Whether a step tunes the machine and nothing else: taking it back leaves guests, functions and files as they are.
-pub fn is_realtime(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Tune { .. }
-            | Action::MakePartition { .. }
-            | Action::RemovePartition { .. }
-            | Action::IsolateGuest { .. }
-            | Action::ScheduleGuest { .. }
-            | Action::PlaceInterrupts { .. }
-            | Action::MakeResctrlGroup { .. }
-            | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. }
-    )
-}
-
 /// The real-time steps of plans, given oldest first with what stands of each, as one plan.
 fn realtime_of(plans: &[(&Plan, Vec<StepId>)]) -> Plan {
     let mut all = Plan::default();
@@ -51,7 +35,7 @@ fn realtime_of(plans: &[(&Plan, Vec<StepId>)]) -> Plan {
         all.nics.extend(plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
         let earlier: Vec<StepId> = all.steps.iter().map(|step| step.id).collect();
         let mut names: Vec<(StepId, StepId)> = Vec::new();
-        let ours = plan.steps.iter().filter(|step| standing.contains(&step.id) && is_realtime(&step.action));
+        let ours = plan.steps.iter().filter(|step| standing.contains(&step.id) && step.action.is_realtime());
         for step in ours {
             let id = StepId(u32::try_from(all.steps.len() + 1).unwrap_or(u32::MAX));
             let own = step.needs.iter().filter_map(|need| names.iter().find(|(from, _)| from == need));
@@ -159,7 +143,7 @@ impl Toggle for Steps<'_> {
 
 #[cfg(test)]
 mod tests {
-    use penstock_plan::Fact;
+    use penstock_plan::{Action, Fact};
 
     use super::*;
 

@@ -8,8 +8,8 @@ use penstock_model::measurement::{
     latency::{Arm, Block, Latency, Ruling, Series},
 };
 
-use super::{adjust, word};
-use crate::statistics::{self, Random, median, p_of_ratio, samples_for, samples_for_interval};
+use super::{adjust, changed, turns};
+use crate::statistics::samples_for;
 
 /// What is compared: the longest of each block, and the 99.9th percentile of each block that has wake-ups enough for one.
 const METRICS: [Metric; 2] = [Metric::Max, Metric::P999];
@@ -73,45 +73,14 @@ fn value(block: &Block, metric: Metric) -> Option<f64> {
 fn change(a: &Series, b: &Series, metric: Metric, confidence: f64, seed: u64) -> Result<Change, String> {
     let values =
         |series: &Series| -> Vec<f64> { series.counted().filter_map(|block| value(block, metric)).collect() };
-    let (of_a, of_b) = (values(a), values(b));
-    let n = of_a.len().min(of_b.len());
-    let need = samples_for_interval(confidence);
-    if n < need {
-        let run = if of_a.len() < of_b.len() { "A" } else { "B" };
-        return Err(format!("{run} has {n} blocks that tell {metric}, and an interval takes {need}"));
-    }
-    // Each series its own draws, as for cells.
-    let seed = Random::for_purpose(seed, &format!("{} {metric}", a.id)).draw();
-    let ratio = statistics::ratio(&of_a, &of_b, confidence, seed);
-    let (Some(ratio), Some(median_a), Some(median_b)) = (ratio, median(&of_a), median(&of_b)) else {
-        return Err("a median can be 0".to_owned());
-    };
-    let p = p_of_ratio(&ratio, n);
-    let (n_a, n_b) = (of_a.len() as u32, of_b.len() as u32);
-    Ok(Change { cell: a.id.clone(), metric, a: median_a, b: median_b, n_a, n_b, ratio, p, adjusted: p })
+    // A block is what a sample is of a cell.
+    changed(&a.id, metric, (&values(a), &values(b)), "blocks that tell", confidence, seed)
 }
 
 /// The claims that came out differently, and those that only one run has.
 pub fn claims(a: &[Ruling], b: &[Ruling]) -> Vec<Turn> {
-    let find = |all: &[Ruling], line: &str| {
-        all.iter().find(|ruling| ruling.claim.to_string() == line).map(|ruling| ruling.told)
-    };
-    let mut turns = Vec::new();
-    for ruling in a {
-        let line = ruling.claim.to_string();
-        let told = find(b, &line);
-        if told != Some(ruling.told) {
-            let worse = told.is_some_and(|told| told > ruling.told);
-            turns.push(Turn { what: line, a: Some(word(ruling.told)), b: told.map(word), worse });
-        }
-    }
-    for ruling in b {
-        let line = ruling.claim.to_string();
-        if find(a, &line).is_none() {
-            turns.push(Turn { what: line, a: None, b: Some(word(ruling.told)), worse: false });
-        }
-    }
-    turns
+    let told = |ruling: &Ruling| (ruling.claim.to_string(), ruling.told);
+    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

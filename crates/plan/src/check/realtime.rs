@@ -90,22 +90,6 @@ fn set(tuning: &mut Tuning, knob: Knob, to: &Value) {
     }
 }
 
-/// Whether an action is one of real time.
-pub fn is_of_it(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Tune { .. }
-            | Action::MakePartition { .. }
-            | Action::RemovePartition { .. }
-            | Action::IsolateGuest { .. }
-            | Action::ScheduleGuest { .. }
-            | Action::PlaceInterrupts { .. }
-            | Action::MakeResctrlGroup { .. }
-            | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. }
-    )
-}
-
 /// Whether `action` by itself makes `fact` true.
 pub fn implied(action: &Action, fact: &Fact) -> bool {
     match (action, fact) {
@@ -331,7 +315,7 @@ fn masks(machine: &Machine, group: &str, schemata: &BTreeMap<String, BTreeMap<u3
 /// What is not as the model says at the end.
 pub fn judge(model: &Model, plan: &Plan, machine: &Machine) -> Vec<String> {
     let Some(realtime) = &model.realtime else {
-        let touching = plan.steps.iter().filter(|step| is_of_it(&step.action));
+        let touching = plan.steps.iter().filter(|step| step.action.is_realtime());
         return touching.map(|step| format!("the model says nothing of \"{}\"", step.action)).collect();
     };
     let Some(tuning) = &machine.inventory.tuning else { return Vec::new() };

@@ -193,7 +193,7 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             })
         }
         Action::PlaceInterrupts { .. } => WayBack::Elsewhere,
-        _ if realtime::is_of_it(action) => match realtime::restoring(machine, action) {
+        _ if action.is_realtime() => match realtime::restoring(machine, action) {
             Some(inverse) => Must(inverse),
             None => WayBack::None,
         },

@@ -41,37 +41,31 @@ impl Engine {
 
     /// To all of its VLAN.
     fn flood(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
-        let mut any = false;
-        for turn in 0..self.present.len() {
-            let Some(id) = self.present.get(turn).copied() else { break };
-            let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
-            if id != source.id && self.port(id).is_some_and(concerns) {
-                self.deliver(source, id, frame);
-                any = true;
-            }
-        }
-        any
+        self.deliver_each(source, source.id, frame, |engine| &engine.present)
     }
 
     /// To the ports that get what nobody has the address of.
     fn unclaimed(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
-        let mut any = self.copies(source, source.id, frame);
-        for turn in 0..self.unclaimed.len() {
-            let Some(id) = self.unclaimed.get(turn).copied() else { break };
-            let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
-            if id != source.id && self.port(id).is_some_and(concerns) {
-                self.deliver(source, id, frame);
-                any = true;
-            }
-        }
-        any
+        let heard = self.copies(source, source.id, frame);
+        self.deliver_each(source, source.id, frame, |engine| &engine.unclaimed) || heard
     }
 
     /// To ports that get every frame of their VLANs, but for `beside`, which gets it in any case.
     fn copies(&mut self, source: &Source, beside: PortId, frame: &Frame<'_>) -> bool {
+        self.deliver_each(source, beside, frame, |engine| &engine.promiscuous)
+    }
+
+    /// To those of these ports that are in its VLAN, but for its sender and `beside`; says whether there was one.
+    fn deliver_each(
+        &mut self,
+        source: &Source,
+        beside: PortId,
+        frame: &Frame<'_>,
+        ports: fn(&Engine) -> &[PortId],
+    ) -> bool {
         let mut any = false;
-        for turn in 0..self.promiscuous.len() {
-            let Some(id) = self.promiscuous.get(turn).copied() else { break };
+        for turn in 0..ports(self).len() {
+            let Some(id) = ports(self).get(turn).copied() else { break };
             let concerns = |port: &super::Port| port.settings().is_member(frame.vlan);
             if id != source.id && id != beside && self.port(id).is_some_and(concerns) {
                 self.deliver(source, id, frame);

@@ -8,17 +8,12 @@ use penstock_measure::latency::{
     run::RAW,
 };
 use penstock_model::measurement::latency::Latency;
-use penstock_report::{
-    Evidence,
-    evidence::{Audits, Phase},
-    machine::Machine as Picture,
-};
+use penstock_report::evidence::Audits;
 
-use super::{Outward, PATIENCE, warn};
+use super::{Before, Outward, PATIENCE, conclude, gathered, warn};
 use crate::{
     arguments::Measure,
     commands::verify::{self, Seen},
-    evidence,
     failure::{Failure, Status},
     machine::Machine,
     measuring::{samples, scene, wire::Line},
@@ -143,29 +138,14 @@ pub fn run(
     note(&mut latency);
     let after = audited();
 
-    let mut evidence: Evidence = evidence::begun(file, directory.id(), now, emulated.is_some());
-    evidence::scanned(&mut evidence, &inventory)?;
-    evidence.hashes.binary = Some(evidence::binary()?);
-    evidence.machine = Picture::of(&file.model, &inventory, &nics, emulated.is_some());
-    evidence.verdicts = verdicts;
-    let phase = |name: &str, took| Phase { name: name.to_owned(), took };
-    evidence.phases = vec![phase("verify", looked), phase("measure", began.elapsed().saturating_sub(looked))];
+    let before_all =
+        Before { inventory: &inventory, nics: &nics, verdicts, emulated: emulated.is_some(), looked };
+    let mut evidence = gathered(file, &directory, now, began, before_all)?;
     let status = if interrupted { Status::Interrupted } else { outcome::status(&latency) };
     let measured = outcome::text(&latency);
     evidence.latency = Some(latency);
     evidence.audits = Some(Audits { before, after });
-    evidence.run.took = began.elapsed();
-    evidence.run.exit = Some(status as u8);
-    let kept = directory.keep(&evidence);
-    printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
-    kept?;
-    printer.say(format!("report: {}", directory.path().join("report.html").display()));
-    if interrupted {
-        let path = directory.path().display();
-        printer
-            .say(format!("Interrupted: go on with `penstock measure {} --resume {path}`", file.source.name));
-    }
-    Ok(status)
+    conclude(file, &directory, evidence, &measured, began, status, printer)
 }
 
 /// Looks at the machine as `verify` does. CPUs can be measured without the model's NICs: where these are not found, nothing is
