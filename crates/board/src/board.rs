@@ -65,6 +65,9 @@ fn resume_patience(design: &Design) -> Duration {
     Duration::from_secs(30 + u64::from(design.total_vfs()) / 3)
 }
 
+/// How long a QEMU whose connections broke off is given to be gone.
+const DYING: Duration = Duration::from_secs(1);
+
 /// The account on a board that is for consoles of guests.
 const CONSOLE_ACCOUNT: &str = "console";
 
@@ -215,7 +218,7 @@ impl Board {
                 return Err(BoardError::Interrupted { doing: "waiting for the board" });
             }
             if !self.kept.is_up() {
-                return Err(BoardError::EmulatorEnded { why: machine::last_lines(&self.directory) });
+                return Err(self.last_words());
             }
             if Instant::now() > deadline {
                 let console = machine::last_lines(&self.directory);
@@ -258,6 +261,23 @@ impl Board {
     /// was resumed.
     pub fn serial_log(&self) -> String {
         machine::serial_log(&self.directory)
+    }
+
+    /// Why it is not there any more; `None` while its QEMU runs. To be asked when a connection to it broke off, which it
+    /// does a moment before the process is gone.
+    pub fn died(&self) -> Option<BoardError> {
+        let deadline = Instant::now() + DYING;
+        while self.kept.is_up() {
+            if Instant::now() > deadline {
+                return None;
+            }
+            thread::sleep(PAUSE);
+        }
+        Some(self.last_words())
+    }
+
+    fn last_words(&self) -> BoardError {
+        BoardError::Died { name: self.kept.name.clone(), why: machine::last_words(&self.directory) }
     }
 
     /// The command that enters it, or runs `words` in it, on this terminal. The words are passed on as they are, and get a

@@ -68,6 +68,14 @@ pub enum BoardError {
         /// What it said.
         why: String,
     },
+    /// The emulator ended while the board was in use.
+    #[error("the QEMU of the board {name:?} ended by itself: {why}")]
+    Died {
+        /// The board.
+        name: String,
+        /// What it said.
+        why: String,
+    },
     /// No port for SSH.
     #[error("no port of the loopback interface could be had for SSH: {why}")]
     Port {

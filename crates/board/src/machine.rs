@@ -215,21 +215,25 @@ impl Machine {
         Ok(())
     }
 
-    /// Why QEMU ended, in its own words and the board's last ones.
+    /// Why QEMU ended, in its own words or the board's last ones.
     fn ended(&mut self) -> BoardError {
-        let said = files::read(self.directory.join(EMULATOR_LOG)).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let telling: Vec<&str> = said.lines().filter(|line| !line.contains("warning:")).collect();
-        let mut why = telling.join("; ");
-        if why.is_empty() {
-            why = format!("it said nothing; the board's console ended with:\n{}", self.last_lines());
-        }
-        BoardError::EmulatorEnded { why }
+        BoardError::EmulatorEnded { why: last_words(&self.directory) }
     }
 
     fn last_lines(&self) -> String {
         last_lines(&self.directory)
     }
+}
+
+/// What the QEMU of the board in `directory` said before it ended; when that is nothing, what the board's console did.
+pub fn last_words(directory: &Path) -> String {
+    let said = files::read(directory.join(EMULATOR_LOG)).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let telling: Vec<&str> = said.lines().filter(|line| !line.contains("warning:")).collect();
+    if telling.is_empty() {
+        return format!("it said nothing; the board's console ended with:\n{}", last_lines(directory));
+    }
+    telling.join("; ")
 }
 
 /// The last lines of the console of the board in `directory`.

@@ -4,7 +4,7 @@ use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError, Process
 
 use crate::{board::Board, interfaces};
 
-/// The status of `ssh` itself failing.
+/// The status with which `ssh` ends when it failed itself.
 const SSH_FAILED: i32 = 255;
 
 impl Place for Board {
@@ -63,7 +63,8 @@ impl Board {
         let connection =
             ["ssh: ", "Connection ", "mux_client", "Control socket", "kex_exchange", "client_loop"];
         if output.status.code() == Some(SSH_FAILED) && connection.iter().any(|sign| said.starts_with(sign)) {
-            return Err(PlaceError::Gone { place: "the board".to_owned(), why: said.trim().to_owned() });
+            let why = self.died().map_or_else(|| said.trim().to_owned(), |died| died.to_string());
+            return Err(PlaceError::Gone { place: "the board".to_owned(), why });
         }
         // What was asked for, not how it got there.
         output.command = command.to_string();

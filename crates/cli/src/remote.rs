@@ -19,7 +19,7 @@ mod bootstrap;
 mod fleet;
 pub mod hosts;
 mod session;
-mod ssh;
+pub mod ssh;
 mod summary;
 mod trouble;
 pub mod wire;

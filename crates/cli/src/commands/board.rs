@@ -9,6 +9,7 @@ use crate::{
     failure::{Failure, OrFail, Status},
     model_file,
     printer::Printer,
+    remote::ssh,
     settings::Settings,
 };
 use penstock_board::{Board, Lasting};
@@ -63,14 +64,12 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.done();
             let terminal = terminal::is_input() && terminal::is_output();
-            let status = board.ssh_command(&command, terminal).run_attached().or_fail(Status::Missing)?;
-            exit_with(status)
+            attached(&board, board.ssh_command(&command, terminal))
         }
         Verb::Console { name, guest } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.done();
-            let status = board.console_command(&guest).run_attached().or_fail(Status::Missing)?;
-            exit_with(status)
+            attached(&board, board.console_command(&guest))
         }
         Verb::Down { name } => {
             Board::drop_kept(boards.cache(), &name).map_err(boards::failed)?;
@@ -86,4 +85,11 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             Ok(Status::Holds)
         }
     }
+}
+
+/// Runs a command that enters `board` on this terminal, and ends as it ends; when the board ended with it, that is said.
+fn attached(board: &Board, command: Command) -> Result<Status, Failure> {
+    let status = command.run_attached().or_fail(Status::Missing)?;
+    let died = (status == ssh::FAILED).then(|| board.died()).flatten();
+    died.map_or_else(|| exit_with(status), |died| Err(boards::failed(died)))
 }
