@@ -35,7 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// [`VERSION`].
     pub version: u32,
@@ -204,4 +203,26 @@ pub fn ask(path: &Path, wish: Wish) -> io::Result<(Answer, BufReader<UnixStream>
     let mut line = String::new();
     lines.read_line(&mut line)?;
     Ok((serde_json::from_str(&line)?, lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_what_it_says() {
+        assert_eq!(read(br#"{"version": 1, "do": "get"}"#).unwrap(), Wish::Get);
+        let set =
+            read(br#"{"version": 1, "do": "set", "port": "NET0#0", "attributes": {"vlan": 7}}"#).unwrap();
+        assert!(matches!(set, Wish::Set { port, attributes } if port == "NET0#0" && attributes["vlan"] == 7));
+        for (line, told) in [
+            (&br#"{"version": 2, "do": "get"}"#[..], "version 2"),
+            (br#"{"version": 1, "do": "forget"}"#, "unknown variant"),
+            (br#"{"do": "get"}"#, "version"),
+            (b"{", "EOF"),
+        ] {
+            let Err(Answer::Error { text, .. }) = read(line) else { panic!("{line:?} was taken") };
+            assert!(text.contains(told), "{text}");
+        }
+    }
 }
