@@ -6,6 +6,9 @@ use tempfile::TempDir;
 
 use crate::binary::{self, Run, run};
 
+/// The status with which `ssh` ends when it failed itself.
+const SSH_FAILED: i32 = 255;
+
 /// A board's name that no other run of this test has: two boards of one name cannot be up at once.
 pub fn own_name(test: &str) -> String {
     format!("{test}-{}", std::process::id())
@@ -61,7 +64,20 @@ impl KeptBoard {
     pub fn inside<A: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = A>) -> Run {
         let mut command = binary::command(self.directory());
         command.args(["board", "ssh", &self.name]).args(words).stdin(Stdio::null());
-        command.output().expect("the binary runs").into()
+        let mut run: Run = command.output().expect("the binary runs").into();
+        if run.status == SSH_FAILED {
+            run.stderr.push_str(&self.why_it_hung_up());
+        }
+        run
+    }
+
+    /// What the board's kernel said last, for a connection that broke off without a word: it may have ended what
+    /// served it.
+    fn why_it_hung_up(&self) -> String {
+        let mut command = binary::command(self.directory());
+        command.args(["board", "ssh", &self.name, "sh", "-c", "uptime; free -m; dmesg | tail -n 40"]);
+        let said: Run = command.stdin(Stdio::null()).output().expect("the binary runs").into();
+        format!("\nthe board's kernel said last:\n{}{}", said.stdout, said.stderr)
     }
 
     /// Runs a line of shell inside.
