@@ -1,6 +1,9 @@
 //! What the switch is told at its start and while it runs: its ports and what is set for each.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -35,8 +38,18 @@ fn yes() -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortConfig {
-    /// The socket on which its front end is awaited.
+    /// The socket on which its front end is awaited. A port has either this, or one of the next three.
+    #[serde(skip_serializing_if = "is_empty")]
     pub socket: PathBuf,
+    /// It is the other side of this tap interface, which is made when it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tap: Option<String>,
+    /// It is what this network interface is connected to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packet: Option<String>,
+    /// It is joined with a port of another switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cable: Option<Cable>,
     /// Its address.
     pub mac: Option<String>,
     /// More addresses of its own.
@@ -67,6 +80,45 @@ pub struct PortConfig {
     pub max_tx_rate: u32,
     /// Its MTU. Default: 1500.
     pub mtu: Option<u16>,
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
+/// A side of a cable between two switches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cable {
+    /// The other side is awaited on this socket.
+    Listen(PathBuf),
+    /// The other side awaits this one on this socket.
+    Connect(PathBuf),
+}
+
+/// Where a port leads to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// To a guest, whose front end comes to this socket.
+    Guest(PathBuf),
+    /// To this tap interface.
+    Tap(String),
+    /// To this network interface's network.
+    Packet(String),
+    /// To another switch.
+    Cable(Cable),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Guest(path) => write!(f, "socket {}", path.display()),
+            Place::Tap(name) => write!(f, "tap {name}"),
+            Place::Packet(name) => write!(f, "network interface {name}"),
+            Place::Cable(Cable::Listen(path)) => write!(f, "cable that listens on {}", path.display()),
+            Place::Cable(Cable::Connect(path)) => write!(f, "cable to {}", path.display()),
+        }
+    }
 }
 
 /// What in a configuration makes no sense.
@@ -107,9 +159,29 @@ pub enum ConfigError {
         /// The number.
         mtu: u16,
     },
-    /// Two ports with one socket.
-    #[error("{first} and {second} have the same socket")]
+    /// None, or more than one, of what a port may lead to.
+    #[error("{port}: it has {has} of socket, tap, packet and cable, and needs one of them")]
+    Place {
+        /// The port.
+        port: String,
+        /// How many it has.
+        has: usize,
+    },
+    /// What no network interface is called.
+    #[error(
+        "{port}: {name:?} cannot be the name of a network interface: that has 1 to 15 bytes without / and spaces"
+    )]
+    Interface {
+        /// The port.
+        port: String,
+        /// The name.
+        name: String,
+    },
+    /// Two ports that lead to the same.
+    #[error("{first} and {second} have the same {place}")]
     Socket {
+        /// What they have in common.
+        place: Place,
         /// One of them.
         first: String,
         /// The other.
@@ -138,11 +210,13 @@ impl Config {
             .iter()
             .map(|(name, port)| Ok((name.clone(), port.settings(name)?)))
             .collect::<Result<_, _>>()?;
-        let mut sockets = BTreeMap::new();
+        let mut places = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         for (name, port) in &self.ports {
-            if let Some(first) = sockets.insert(&port.socket, name) {
-                return Err(ConfigError::Socket { first: first.clone(), second: name.clone() });
+            let place = port.place(name)?;
+            // Both sides of a cable may be this switch's: who wants to try one can.
+            if let Some(first) = places.insert(place.clone(), name) {
+                return Err(ConfigError::Socket { place, first: first.clone(), second: name.clone() });
             }
             for mac in all.get(name).map(|settings| settings.macs.as_slice()).unwrap_or_default() {
                 if let Some(first) = addresses.insert((*mac, port.vlan), name) {
@@ -159,6 +233,30 @@ impl Config {
 }
 
 impl PortConfig {
+    /// Where it leads to; `name` is for what cannot be.
+    pub fn place(&self, name: &str) -> Result<Place, ConfigError> {
+        let interface = |text: &String| {
+            let odd = |byte: u8| byte == b'/' || byte.is_ascii_whitespace();
+            if text.is_empty() || text.len() > 15 || text.bytes().any(odd) {
+                return Err(ConfigError::Interface { port: name.to_owned(), name: text.clone() });
+            }
+            Ok(text.clone())
+        };
+        let mut all = Vec::new();
+        if !is_empty(&self.socket) {
+            all.push(Place::Guest(self.socket.clone()));
+        }
+        if let Some(tap) = &self.tap {
+            all.push(Place::Tap(interface(tap)?));
+        }
+        if let Some(packet) = &self.packet {
+            all.push(Place::Packet(interface(packet)?));
+        }
+        all.extend(self.cable.clone().map(Place::Cable));
+        let has = all.len();
+        all.pop().filter(|_| has == 1).ok_or_else(|| ConfigError::Place { port: name.to_owned(), has })
+    }
+
     fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
         let port = name.to_owned();
         if self.qos > 7 {
@@ -257,6 +355,9 @@ mod tests {
             (r#""qos": 8"#, "7 is the highest"),
             (r#""mtu": 10"#, "68 is the least"),
             (r#""spoofcheck": true"#, "unknown field"),
+            (r#""tap": "t0""#, "it has 2 of socket, tap, packet and cable"),
+            (r#""tap": "a name/too long for one""#, "cannot be the name of a network interface"),
+            (r#""cable": {"reach": "/c"}"#, "unknown variant"),
         ] {
             let error = port(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");

@@ -79,7 +79,7 @@ impl Default for Engine {
             resting: Vec::new(),
             wires: Vec::new(),
             since_wires: 0,
-            read: vec![0; LONGEST as usize + 12],
+            read: vec![0; wire::ROOM],
             glance: 0,
             present: Vec::new(),
             uplink: None,
@@ -131,6 +131,31 @@ impl Engine {
         self.rebuild();
     }
 
+    /// Says whether there is somebody on the other side of a port that is no guest's.
+    pub fn set_carrier(&mut self, id: PortId, carrier: bool) {
+        if let Some(port) = self.port_mut(id) {
+            port.carrier = carrier;
+        }
+        self.rebuild();
+    }
+
+    /// Gives a port what it has instead of rings, with what may be sent through it; or takes it away.
+    pub fn set_wire(&mut self, id: PortId, wire: Option<(Wire, Negotiated)>) {
+        if let Some(port) = self.port_mut(id) {
+            if let Some((_, negotiated)) = &wire {
+                port.negotiated = *negotiated;
+            }
+            port.wire = wire.map(|(wire, _)| wire);
+        }
+        self.rings_changed();
+    }
+
+    /// The links of all ports: whether each is up.
+    pub fn links(&self) -> Vec<(PortId, bool)> {
+        let linked = |id: &PortId| self.port(*id).map(|port| (*id, port.is_up()));
+        self.present.iter().filter_map(linked).collect()
+    }
+
     /// Whether frames between two ports stay inside (VEB), or go out to the uplink's switch (VEPA).
     pub fn set_loopback(&mut self, on: bool) {
         self.loopback = on;
@@ -170,6 +195,8 @@ impl Engine {
             .collect();
         self.uplink = found().find(|(_, port)| port.settings().uplink).map(|(id, _)| id);
         self.present = found().map(|(id, _)| id).collect();
+        let carrier = self.uplink.and_then(|id| self.port(id)).is_none_or(Port::leads_out);
+        self.ports.iter_mut().flatten().for_each(|port| port.find_link(carrier));
         let all = self.present.len();
         self.touched.reserve(all.saturating_sub(self.touched.capacity()));
     }
@@ -212,15 +239,8 @@ impl Engine {
                 turn += 1;
             }
         }
-        self.since_wires += 1;
-        // With nothing else to do there is time for the kernel.
-        if self.since_wires >= ROUNDS_A_LOOK || round.frames == 0 {
-            self.since_wires = 0;
-            for turn in 0..self.wires.len() {
-                if let Some(id) = self.wires.get(turn).copied() {
-                    self.serve_wire(id, now, &mut round);
-                }
-            }
+        if !self.wires.is_empty() {
+            self.serve_wires(now, &mut round);
         }
         for _ in 0..GLANCES.min(self.resting.len()) {
             self.glance = if self.glance + 1 < self.resting.len() { self.glance + 1 } else { 0 };
@@ -234,10 +254,10 @@ impl Engine {
     }
 
     /// Asks all guests to say when they send something, or not to. With `true`: says whether one has sent something meanwhile,
-    /// so that nobody may sleep yet.
-    pub fn ask_for_kicks(&mut self, on: bool) -> bool {
+    /// so that nobody may sleep yet. Who waits for its rate at `now` is not asked: what it has is known to be there.
+    pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> bool {
         let mut any = false;
-        for port in self.ports.iter_mut().flatten() {
+        for port in self.ports.iter_mut().flatten().filter(|port| !on || port.rate.wait(now).is_none()) {
             for sending in port.pairs.iter_mut().filter_map(|pair| pair.from_guest.as_mut()) {
                 any |= sending.ring.ask_for_kicks(on);
             }
@@ -296,25 +316,53 @@ impl Engine {
         taken > 0
     }
 
-    /// Serves a port that is no guest's.
-    fn serve_wire(&mut self, id: PortId, now: u64, round: &mut Round) {
-        let Some(source) = self.source(id, 0) else { return };
+    /// Serves the wires that had something lately, like a busy ring; now and then the others too.
+    fn serve_wires(&mut self, now: u64, round: &mut Round) {
+        self.since_wires += 1;
+        // With nothing else to do there is time for the kernel.
+        let all = self.since_wires >= ROUNDS_A_LOOK || round.frames == 0;
+        if all {
+            self.since_wires = 0;
+        }
+        for turn in 0..self.wires.len() {
+            let Some(id) = self.wires.get(turn).copied() else { break };
+            let busy = |port: &Port| port.wire.as_ref().is_some_and(|wire| wire.busy);
+            if all || self.port(id).is_some_and(busy) {
+                let taken = self.serve_wire(id, now, round);
+                if let Some(wire) = self.port_mut(id).and_then(|port| port.wire.as_mut()) {
+                    wire.busy = taken;
+                }
+            }
+        }
+    }
+
+    /// Serves a port that is no guest's; says whether it had something, or waits for its rate.
+    fn serve_wire(&mut self, id: PortId, now: u64, round: &mut Round) -> bool {
+        let Some(port) = self.port(id) else { return false };
+        if let Some(wait) = port.rate.wait(now) {
+            round.wait = Some(round.wait.map_or(wait, |least| least.min(wait)));
+            return true;
+        }
+        let Some(source) = self.source(id, 0) else { return false };
         let mut read = std::mem::take(&mut self.read);
-        let mut bytes = 0;
+        let (mut bytes, mut taken) = (0, false);
         for _ in 0..TURN {
             let Some(port) = self.port(id).filter(|port| port.rate.wait(now).is_none()) else { break };
-            let Some(len) = port.wire.as_ref().and_then(|wire| wire.read(&mut read)) else { break };
-            let spans = [deliver::span(read.get(..len).unwrap_or_default())];
-            bytes += self.forward(&source, &spans, len as u32);
+            let Some(found) = port.wire.as_ref().and_then(|wire| wire.read(&mut read)) else { break };
+            let len = found.len() as u32;
+            let spans = [deliver::span(read.get(found).unwrap_or_default())];
+            bytes += self.forward(&source, &spans, len);
             round.frames += 1;
+            taken = true;
         }
         self.read = read;
-        if bytes > 0 {
+        if taken {
             self.publish_touched();
             if let Some(port) = self.port_mut(id) {
                 port.rate.used(now, bytes);
             }
         }
+        taken
     }
 
     /// What the frames of one turn have in common.
@@ -325,7 +373,7 @@ impl Engine {
             pair,
             settings: port.settings().clone(),
             header: port.negotiated.header,
-            up: port.is_up(self),
+            up: port.is_up(),
         })
     }
 

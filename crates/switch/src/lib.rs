@@ -25,6 +25,7 @@ pub mod features;
 pub mod memory;
 pub mod net;
 pub mod offload;
+pub mod outside;
 pub mod ring;
 pub mod server;
 pub mod settings;

@@ -1,10 +1,11 @@
 //! A switch as it runs: its worker, its ports' sockets, and what may be changed meanwhile.
 
+mod link;
+mod outside;
 mod port;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
 };
@@ -12,11 +13,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use self::port::Listening;
+use self::{link::Links, outside::Outside, port::Listening};
 use crate::{
-    config::{Config, ConfigError, PortConfig},
+    config::{Config, ConfigError, Place, PortConfig},
     counters::{Counters, Dropped},
     engine::{Engine, Port},
+    settings::{LinkState, Settings},
     table::PortId,
     worker::{self, Handle},
 };
@@ -30,13 +32,13 @@ pub enum ServerError {
     /// The configuration makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A port's socket could not be had.
-    #[error("the socket {path} of port {port} could not be had")]
-    Socket {
+    /// What a port leads to could not be had.
+    #[error("port {port}: the {place} could not be had")]
+    Place {
         /// The port.
         port: String,
-        /// The socket.
-        path: PathBuf,
+        /// What it is.
+        place: Place,
         /// Why.
         #[source]
         source: std::io::Error,
@@ -89,6 +91,13 @@ pub enum Event {
         /// Its settings.
         settings: Box<PortConfig>,
     },
+    /// A port's link went up or down.
+    Link {
+        /// The port.
+        port: String,
+        /// Whether it is up now.
+        up: bool,
+    },
     /// A port is there no more.
     Removed {
         /// The port.
@@ -103,8 +112,14 @@ pub enum Event {
 pub struct PortState {
     /// What is set for it.
     pub settings: PortConfig,
-    /// Whether a front end is connected.
+    /// Whether a front end is connected; at a port that is no guest's: whether there is another side.
     pub connected: bool,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconnected: Option<String>,
+    /// Whether its link is up.
+    #[serde(default)]
+    pub up: bool,
     /// Pairs of rings that are served.
     pub pairs: usize,
     /// Why a ring is served no more.
@@ -164,10 +179,59 @@ impl Listeners {
     }
 }
 
+/// What keeps a port connected.
+#[derive(Debug)]
+enum Attached {
+    Guest(Listening),
+    Outside(Outside),
+}
+
+impl Attached {
+    fn open(place: &Place, id: PortId, settings: &Settings) -> std::io::Result<Attached> {
+        match place {
+            Place::Guest(path) => Listening::open(path, id).map(Attached::Guest),
+            outside => Outside::open(outside, id, settings.mtu, is_enabled(settings)).map(Attached::Outside),
+        }
+    }
+
+    fn serve(&mut self, name: &str, settings: &Settings, links: Links) -> std::io::Result<()> {
+        match self {
+            Attached::Guest(listening) => listening.serve(name, links),
+            Attached::Outside(outside) => outside.serve(name, settings.mtu, links),
+        }
+    }
+
+    fn id(&self) -> PortId {
+        match self {
+            Attached::Guest(listening) => listening.id(),
+            Attached::Outside(outside) => outside.id(),
+        }
+    }
+
+    fn is_at(&self, place: &Place) -> bool {
+        match (self, place) {
+            (Attached::Guest(listening), Place::Guest(path)) => listening.path() == path,
+            (Attached::Outside(outside), place) => outside.place() == place,
+            _ => false,
+        }
+    }
+
+    fn close(self) {
+        match self {
+            Attached::Guest(listening) => listening.close(),
+            Attached::Outside(outside) => outside.close(),
+        }
+    }
+}
+
+fn is_enabled(settings: &Settings) -> bool {
+    settings.link_state != LinkState::Disable
+}
+
 #[derive(Debug, Default)]
 struct State {
     config: Config,
-    ports: BTreeMap<String, Listening>,
+    ports: BTreeMap<String, Attached>,
 }
 
 /// A switch that runs.
@@ -177,6 +241,7 @@ pub struct Server {
     worker: Option<JoinHandle<Engine>>,
     state: Mutex<State>,
     listeners: Listeners,
+    links: Links,
 }
 
 impl Server {
@@ -186,7 +251,9 @@ impl Server {
     /// [`ServerError::Start`].
     pub fn start() -> Result<Server, ServerError> {
         let (handle, worker) = worker::start(Engine::default()).map_err(ServerError::Start)?;
-        Ok(Server { handle, worker: Some(worker), state: Mutex::default(), listeners: Listeners::default() })
+        let listeners = Listeners::default();
+        let links = Links::new(handle.clone(), listeners.clone());
+        Ok(Server { handle, worker: Some(worker), state: Mutex::default(), listeners, links })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -199,22 +266,23 @@ impl Server {
     /// Nothing is changed when the configuration makes no sense or a socket cannot be had.
     pub fn apply(&self, config: &Config) -> Result<(), ServerError> {
         let settings = config.settings()?;
+        let places = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.place(name)?)));
+        let places: BTreeMap<String, Place> = places.collect::<Result<_, ConfigError>>()?;
         let mut state = self.state();
-        let stays = |name: &str, listening: &Listening| {
-            config.ports.get(name).is_some_and(|port| port.socket == listening.path())
-        };
+        let stays =
+            |name: &str, attached: &Attached| places.get(name).is_some_and(|place| attached.is_at(place));
         let mut new = BTreeMap::new();
-        let taken: BTreeSet<PortId> = state.ports.values().map(Listening::id).collect();
+        let taken: BTreeSet<PortId> = state.ports.values().map(Attached::id).collect();
         let mut free = (0..PortId::MAX).filter(|id| !taken.contains(id));
-        for (name, port) in &config.ports {
-            if state.ports.get(name).is_some_and(|listening| stays(name, listening)) {
+        for (name, settings) in &settings {
+            if state.ports.get(name).is_some_and(|attached| stays(name, attached)) {
                 continue;
             }
             let id = free.next().ok_or(ServerError::Ended)?;
-            let failed =
-                |source| ServerError::Socket { port: name.clone(), path: port.socket.clone(), source };
-            let listening = Listening::open(&port.socket, id).map_err(failed)?;
-            new.insert(name.clone(), listening);
+            let Some(place) = places.get(name) else { continue };
+            let failed = |source| ServerError::Place { port: name.clone(), place: place.clone(), source };
+            let attached = Attached::open(place, id, settings).map_err(failed)?;
+            new.insert(name.clone(), attached);
         }
         // From here on nothing fails but the worker.
         let gone: Vec<String> = state
@@ -224,9 +292,10 @@ impl Server {
             .map(|(name, _)| name.clone())
             .collect();
         for name in gone {
-            if let Some(listening) = state.ports.remove(&name) {
-                let id = listening.id();
-                listening.close();
+            if let Some(attached) = state.ports.remove(&name) {
+                let id = attached.id();
+                self.links.remove(id);
+                attached.close();
                 self.handle.ask(move |engine| drop(engine.set_port(id, None))).ok_or(ServerError::Ended)?;
                 self.listeners.tell(&Event::Removed { port: name });
             }
@@ -235,20 +304,27 @@ impl Server {
         self.handle.ask(move |engine| engine.set_loopback(loopback)).ok_or(ServerError::Ended)?;
         for (name, settings) in settings {
             let settings = Arc::new(settings);
-            if let Some(mut listening) = new.remove(&name) {
-                let id = listening.id();
-                let port = Box::new(Port::new(settings));
+            if let Some(mut attached) = new.remove(&name) {
+                let id = attached.id();
+                let port = Box::new(Port::new(Arc::clone(&settings)));
+                let leads_out = matches!(attached, Attached::Outside(_));
                 self.handle
-                    .ask(move |engine| drop(engine.set_port(id, Some(port))))
+                    .ask(move |engine| {
+                        drop(engine.set_port(id, Some(port)));
+                        // Whoever is on its other side comes later.
+                        engine.set_carrier(id, !leads_out);
+                    })
                     .ok_or(ServerError::Ended)?;
-                listening
-                    .serve(&name, self.handle.clone(), self.listeners.clone())
-                    .map_err(ServerError::Start)?;
-                state.ports.insert(name.clone(), listening);
+                self.links.put(id, &name);
+                attached.serve(&name, &settings, self.links.clone()).map_err(ServerError::Start)?;
+                state.ports.insert(name.clone(), attached);
             } else if state.config.ports.get(&name) == config.ports.get(&name) {
                 continue;
-            } else if let Some(listening) = state.ports.get(&name) {
-                let id = listening.id();
+            } else if let Some(attached) = state.ports.get(&name) {
+                if let Attached::Outside(outside) = attached {
+                    outside.set_enabled(is_enabled(&settings));
+                }
+                let id = attached.id();
                 self.handle.ask(move |engine| engine.set_settings(id, settings)).ok_or(ServerError::Ended)?;
             }
             if let Some(settings) = config.ports.get(&name) {
@@ -256,6 +332,7 @@ impl Server {
             }
         }
         state.config = config.clone();
+        self.links.refresh();
         Ok(())
     }
 
@@ -293,17 +370,24 @@ impl Server {
     pub fn ports(&self) -> Result<BTreeMap<String, PortState>, ServerError> {
         let state = self.state();
         let mut all = BTreeMap::new();
-        for (name, listening) in &state.ports {
-            let id = listening.id();
+        for (name, attached) in &state.ports {
+            let id = attached.id();
             let seen = self.handle.ask(move |engine| {
-                engine
-                    .port(id)
-                    .map(|port| (port.counters, port.served(), port.broken.map(|error| error.to_string())))
+                engine.port(id).map(|port| {
+                    let broken = port.broken.map(|error| error.to_string());
+                    (port.counters, port.served(), broken, port.is_up())
+                })
             });
-            let (counters, pairs, broken) = seen.ok_or(ServerError::Ended)?.unwrap_or_default();
+            let (counters, pairs, broken, up) = seen.ok_or(ServerError::Ended)?.unwrap_or_default();
+            let (connected, unconnected) = match attached {
+                Attached::Guest(listening) => (listening.is_connected(), None),
+                Attached::Outside(outside) => (outside.is_connected(), outside.why()),
+            };
             let found = PortState {
                 settings: state.config.ports.get(name).cloned().unwrap_or_default(),
-                connected: listening.is_connected(),
+                connected,
+                unconnected,
+                up,
                 pairs,
                 broken,
                 counters: Counted::from(&counters),
@@ -325,7 +409,7 @@ impl Server {
     /// Sends all guests away and takes the sockets away.
     pub fn close(&self) {
         let ports = std::mem::take(&mut self.state().ports);
-        ports.into_values().for_each(Listening::close);
+        ports.into_values().for_each(Attached::close);
     }
 }
 

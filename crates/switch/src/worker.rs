@@ -115,7 +115,7 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
     let began = Instant::now();
     let nanoseconds = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut last = Instant::now();
-    engine.ask_for_kicks(false);
+    engine.ask_for_kicks(false, 0);
     loop {
         if shared.waiting.load(Ordering::Acquire) > 0 {
             work_off(&mut engine, shared);
@@ -134,7 +134,12 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
         if let Some(wait) = round.wait {
             // What waits for its rate is there in any case; no kick will tell of it.
             if wait > 50_000 {
-                sleep(shared, Some(Duration::from_nanos(wait)));
+                // Others go on meanwhile: theirs must wake it.
+                if !engine.ask_for_kicks(true, nanoseconds()) && shared.waiting.load(Ordering::Acquire) == 0 {
+                    sleep(shared, Some(Duration::from_nanos(wait)));
+                }
+                engine.ask_for_kicks(false, 0);
+                engine.wake_all();
             }
             continue;
         }
@@ -142,10 +147,10 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             std::hint::spin_loop();
             continue;
         }
-        if !engine.ask_for_kicks(true) && shared.waiting.load(Ordering::Acquire) == 0 {
+        if !engine.ask_for_kicks(true, nanoseconds()) && shared.waiting.load(Ordering::Acquire) == 0 {
             sleep(shared, None);
         }
-        engine.ask_for_kicks(false);
+        engine.ask_for_kicks(false, 0);
         engine.wake_all();
         last = Instant::now();
     }

@@ -79,7 +79,7 @@ impl Engine {
     #[inline]
     fn deliver(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) -> bool {
         let Some(port) = self.port(id) else { return false };
-        if !port.is_up(self) {
+        if !port.is_up() {
             if let Some(port) = self.port_mut(id) {
                 port.counters.drop_received(Dropped::LinkDown);
             }

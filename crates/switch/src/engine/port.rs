@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Receiving, Sending, Wire, rate::Rate, receive::Shape};
+use super::{Receiving, Sending, Wire, rate::Rate, receive::Shape};
 use crate::{
     counters::Counters,
     net::Segments,
@@ -80,6 +80,10 @@ pub struct Port {
     pub pairs: Vec<Pair>,
     /// What it has instead of rings when it is no guest's.
     pub wire: Option<Wire>,
+    /// Whether there is somebody on the other side; a guest's port takes that for granted.
+    pub(super) carrier: bool,
+    /// Whether its link is up.
+    up: bool,
     /// What went through it.
     pub counters: Counters,
     /// Why one of its rings is served no more.
@@ -96,6 +100,8 @@ impl Port {
             negotiated: Negotiated::default(),
             pairs: Vec::new(),
             wire: None,
+            carrier: true,
+            up: true,
             counters: Counters::default(),
             broken: None,
         }
@@ -119,15 +125,24 @@ impl Port {
     }
 
     /// Whether its link is up.
-    pub(super) fn is_up(&self, engine: &Engine) -> bool {
-        match self.settings.link_state {
-            LinkState::Enable => true,
-            LinkState::Disable => false,
-            LinkState::Auto => engine.uplink.is_none_or(|uplink| {
-                let settings = engine.port(uplink).map(Port::settings);
-                settings.is_none_or(|settings| settings.link_state != LinkState::Disable)
-            }),
-        }
+    #[inline]
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Whether there is a network behind it, as far as it tells, for those whose link is its.
+    pub(super) fn leads_out(&self) -> bool {
+        self.carrier && self.settings.link_state != LinkState::Disable
+    }
+
+    /// Finds its link anew, where the uplink's is this.
+    pub(super) fn find_link(&mut self, uplink: bool) {
+        self.up = self.carrier
+            && match self.settings.link_state {
+                LinkState::Enable => true,
+                LinkState::Disable => false,
+                LinkState::Auto => uplink,
+            };
     }
 
     /// The ring to which frames of a sender's ring `pair` go: the same of as many as there are.

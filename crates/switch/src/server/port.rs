@@ -20,11 +20,11 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 
-use super::{Event, Listeners};
-use crate::{device, table::PortId, worker::Handle};
+use super::{Event, link::Links};
+use crate::{device, table::PortId};
 
 /// A thread's stack: messages are short, and nothing recurses.
-const STACK: usize = 128 << 10;
+pub(super) const STACK: usize = 128 << 10;
 
 /// A port that awaits its front end, or has one.
 #[derive(Debug)]
@@ -78,16 +78,16 @@ impl Listening {
     }
 
     /// Has front ends served, one after the other.
-    pub fn serve(&mut self, name: &str, handle: Handle, listeners: Listeners) -> io::Result<()> {
+    pub fn serve(&mut self, name: &str, links: Links) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let (name, id, shared) = (name.to_owned(), self.id, Arc::clone(&self.shared));
         let work = move || {
             while let Some(stream) = next(&listener, &shared.ends) {
                 shared.set(stream.try_clone().ok());
-                listeners.tell(&Event::Connected { port: name.clone() });
-                let why = device::serve(stream, handle.clone(), id).to_string();
+                links.tell(&Event::Connected { port: name.clone() });
+                let why = device::serve(stream, links.handle().clone(), id).to_string();
                 shared.set(None);
-                listeners.tell(&Event::Disconnected { port: name.clone(), why });
+                links.tell(&Event::Disconnected { port: name.clone(), why });
             }
         };
         self.thread = Some(thread::Builder::new().name("port".to_owned()).stack_size(STACK).spawn(work)?);

@@ -1,5 +1,7 @@
 //! A switch that runs, and front ends of the `vhost` crate in front of guests of ours.
 
+mod cables;
+
 use std::{
     collections::BTreeMap,
     os::fd::AsRawFd,
@@ -249,7 +251,7 @@ fn a_socket_of_a_switch_that_died_is_taken_over_and_a_living_one_is_not() {
     let server = Server::start().unwrap();
     server.apply(&config).unwrap();
     let other = Server::start().unwrap();
-    assert!(matches!(other.apply(&config), Err(ServerError::Socket { .. })));
+    assert!(matches!(other.apply(&config), Err(ServerError::Place { .. })));
     drop(other);
     assert!(socket.exists());
     drop(server);

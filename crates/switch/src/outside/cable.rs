@@ -1,0 +1,113 @@
+//! A cable between two switches: a unix socket that keeps the borders of messages, and one frame with its virtio header of 12 bytes in
+//! each. Before the first frame either side says who it is; the cable is there as soon as both have.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::FileTypeExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, recv,
+        send, setsockopt, socket, sockopt,
+    },
+};
+
+use super::Opened;
+use crate::engine::{Negotiated, Wire};
+
+/// What either side says first. The number is the version of what follows.
+const HELLO: &[u8] = b"penstock cable 1\n";
+/// Bytes that may be under way: some tens of whole segments, if the kernel lets us.
+const QUEUE: usize = 8 << 20;
+
+fn new() -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let end = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    enlarge(&end);
+    Ok(end)
+}
+
+fn enlarge(end: &OwnedFd) {
+    if setsockopt(end, sockopt::SndBufForce, &QUEUE).is_err() {
+        // As much as who is not root may have: three whole segments, usually.
+        let _ = setsockopt(end, sockopt::SndBuf, &QUEUE);
+    }
+}
+
+/// Awaits the other side on `path`. A socket that is there and on which nobody listens any more is replaced.
+pub fn await_on(path: &Path) -> io::Result<OwnedFd> {
+    let address = UnixAddr::new(path)?;
+    let end = new()?;
+    match bind(end.as_raw_fd(), &address) {
+        Err(Errno::EADDRINUSE) if is_dead(path) => {
+            fs::remove_file(path)?;
+            bind(end.as_raw_fd(), &address)?;
+        }
+        outcome => outcome?,
+    }
+    listen(&end, Backlog::new(1)?)?;
+    Ok(end)
+}
+
+/// Whether it is a socket on which nobody listens.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    is_socket && matches!(reach(path), Err(Errno::ECONNREFUSED))
+}
+
+/// Takes who has come; `None`: nobody has.
+pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let end = accept4(listener.as_raw_fd(), flags).ok()?;
+    // SAFETY: the kernel has just made it, for us alone.
+    let end = unsafe { OwnedFd::from_raw_fd(end) };
+    enlarge(&end);
+    Some(end)
+}
+
+/// Goes to the side that awaits us on `path`.
+pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
+    let end = new()?;
+    connect(end.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(end)
+}
+
+/// Says who we are.
+pub fn greet(end: &OwnedFd) -> Result<(), Errno> {
+    send(end.as_raw_fd(), HELLO, MsgFlags::MSG_NOSIGNAL).map(|_| ())
+}
+
+/// What the other side has said of itself, once there is something to be read.
+///
+/// # Errors
+/// What it is instead, for people.
+pub fn greeted(end: &OwnedFd) -> Result<(), String> {
+    let mut room = [0; 64];
+    let len = recv(end.as_fd().as_raw_fd(), &mut room, MsgFlags::empty())
+        .map_err(|errno| format!("the other side went before it said who it is: {errno}"))?;
+    let said = room.get(..len).unwrap_or_default();
+    match said {
+        HELLO => Ok(()),
+        [] => {
+            Err("the other side has hung up, as one does that has a cable already, or whose port is disabled"
+                .to_owned())
+        }
+        other => Err(format!(
+            "the other side is no switch of this version: it says {:?}",
+            String::from_utf8_lossy(other)
+        )),
+    }
+}
+
+/// The wire of this cable. All that there is may cross.
+pub fn wire(end: OwnedFd) -> Opened {
+    let negotiated =
+        Negotiated { checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true, ..Negotiated::default() };
+    Opened { wire: Wire::new(end), negotiated }
+}

@@ -1,0 +1,366 @@
+//! A port that is no guest's: a thread that awaits what it is connected to, gives it to the worker, and notices when it goes.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+
+use super::{Event, link::Links, port::STACK};
+use crate::{
+    config::{Cable, Place},
+    outside::{AttachError, Opened, cable, interface, interface::Ear, packet, tap},
+    table::PortId,
+    worker::Kick,
+};
+
+/// How long the other side of a cable may take to say who it is.
+const GREETING: Duration = Duration::from_secs(5);
+/// Between two attempts to reach the other side of a cable.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// A port that is connected to something else than a guest, or awaits it.
+#[derive(Debug)]
+pub(super) struct Outside {
+    id: PortId,
+    place: Place,
+    /// What was opened for it already.
+    ready: Option<Ready>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+enum Ready {
+    Interface(Opened, Ear),
+    Listener(OwnedFd),
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Rings when one of the next two has changed.
+    bell: EventFd,
+    ends: AtomicBool,
+    /// Whether its administrator has not disabled its link.
+    enabled: AtomicBool,
+    connected: AtomicBool,
+    /// Why it was not connected when that was tried last.
+    why: Mutex<Option<String>>,
+}
+
+impl Outside {
+    /// Opens what can be opened at once.
+    pub fn open(place: &Place, id: PortId, mtu: u16, enabled: bool) -> io::Result<Outside> {
+        let ready = match place {
+            Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path)?),
+            Place::Cable(Cable::Connect(_)) | Place::Guest(_) => Ready::Nothing,
+            Place::Tap(_) | Place::Packet(_) => {
+                // Before it is looked at, so that no change is missed.
+                let ear = Ear::new()?;
+                Ready::Interface(open_interface(place, mtu)?, ear)
+            }
+        };
+        let shared = Shared {
+            bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            ends: AtomicBool::new(false),
+            enabled: AtomicBool::new(enabled),
+            connected: AtomicBool::new(false),
+            why: Mutex::default(),
+        };
+        Ok(Outside { id, place: place.clone(), ready: Some(ready), thread: None, shared: Arc::new(shared) })
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub fn id(&self) -> PortId {
+        self.id
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.shared.connected.load(Ordering::Acquire)
+    }
+
+    /// Why it is not connected.
+    pub fn why(&self) -> Option<String> {
+        self.shared.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says whether its link is disabled: the other side of a cable is then to see that.
+    pub fn set_enabled(&self, enabled: bool) {
+        if self.shared.enabled.swap(enabled, Ordering::AcqRel) != enabled {
+            let _ = self.shared.bell.write(1);
+        }
+    }
+
+    /// Has it watched, and connected whenever that can be.
+    pub fn serve(&mut self, name: &str, mtu: u16, links: Links) -> io::Result<()> {
+        let Some(ready) = self.ready.take() else { return Ok(()) };
+        let keeper = Keeper {
+            id: self.id,
+            name: name.to_owned(),
+            place: self.place.clone(),
+            mtu,
+            shared: Arc::clone(&self.shared),
+            links,
+        };
+        let work = move || match ready {
+            Ready::Interface(opened, ear) => keeper.keep_interface(opened, &ear),
+            Ready::Listener(listener) => keeper.keep_cable(Some(&listener)),
+            Ready::Nothing => keeper.keep_cable(None),
+        };
+        self.thread = Some(thread::Builder::new().name("wire".to_owned()).stack_size(STACK).spawn(work)?);
+        Ok(())
+    }
+
+    /// Lets go of it.
+    pub fn close(mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        let _ = self.shared.bell.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if let Place::Cable(Cable::Listen(path)) = &self.place {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn open_interface(place: &Place, mtu: u16) -> Result<Opened, AttachError> {
+    match place {
+        Place::Tap(name) => tap::open(name, mtu),
+        Place::Packet(name) => packet::open(name),
+        Place::Guest(_) | Place::Cable(_) => {
+            Err(AttachError::new("this is no network interface", Errno::EINVAL))
+        }
+    }
+}
+
+/// What the thread has.
+struct Keeper {
+    id: PortId,
+    name: String,
+    place: Place,
+    mtu: u16,
+    shared: Arc<Shared>,
+    links: Links,
+}
+
+impl Keeper {
+    fn ends(&self) -> bool {
+        self.shared.ends.load(Ordering::Acquire)
+    }
+
+    fn enabled(&self) -> bool {
+        self.shared.enabled.load(Ordering::Acquire)
+    }
+
+    /// Waits until one of these says something, the bell rings, or this long.
+    fn wait(&self, others: &[(BorrowedFd<'_>, PollFlags)], most: PollTimeout) {
+        let mut awaited = vec![PollFd::new(self.shared.bell.as_fd(), PollFlags::POLLIN)];
+        awaited.extend(others.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)));
+        // An interruption is as good as an event: who waits looks again.
+        let _ = poll(&mut awaited, most);
+        let _ = self.shared.bell.read();
+    }
+
+    /// Gives a wire to the worker. What wakes it lives as long as what is given back.
+    fn attach(&self, opened: Opened, carrier: bool) -> Result<Kick, String> {
+        let Opened { wire, negotiated } = opened;
+        let failed = |error: io::Error| format!("its descriptor could not be used: {error}");
+        let fd = wire.fd().try_clone_to_owned().map_err(failed)?;
+        let kick = Kick::new(self.links.handle(), fd).map_err(|errno| failed(errno.into()))?;
+        let id = self.id;
+        self.links.handle().ask(move |engine| {
+            engine.set_wire(id, Some((wire, negotiated)));
+            engine.set_carrier(id, carrier);
+        });
+        self.shared.connected.store(true, Ordering::Release);
+        self.set_why(None);
+        self.links.tell(&Event::Connected { port: self.name.clone() });
+        self.links.refresh();
+        Ok(kick)
+    }
+
+    fn detach(&self, why: String) {
+        let id = self.id;
+        self.links.handle().ask(move |engine| {
+            engine.set_carrier(id, false);
+            engine.set_wire(id, None);
+        });
+        self.shared.connected.store(false, Ordering::Release);
+        self.set_why(Some(why.clone()));
+        self.links.tell(&Event::Disconnected { port: self.name.clone(), why });
+        self.links.refresh();
+    }
+
+    fn set_why(&self, why: Option<String>) {
+        *self.shared.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Keeps an interface: follows its carrier, and takes it again when it was taken away and came back.
+    fn keep_interface(&self, opened: Opened, ear: &Ear) {
+        let (Place::Tap(name) | Place::Packet(name)) = &self.place else { return };
+        let mut next = Some(opened);
+        while !self.ends() {
+            let attempt = match next.take() {
+                Some(opened) => Ok(opened),
+                None if interface::index(name).is_some() => open_interface(&self.place, self.mtu),
+                None => Err(AttachError::new(format!("there is no network interface {name}"), Errno::ENODEV)),
+            };
+            let index = interface::index(name);
+            let carrier = interface::carrier(name).unwrap_or(false);
+            let attached = attempt
+                .map_err(|error| io::Error::from(error).to_string())
+                .and_then(|opened| self.attach(opened, carrier));
+            match attached {
+                Ok(_kick) => {
+                    self.follow(name, index, carrier, ear);
+                    self.detach(match self.ends() {
+                        true => "the port is given up".to_owned(),
+                        false => format!("{} was taken away", self.place),
+                    });
+                }
+                Err(why) => {
+                    self.set_why(Some(why));
+                    ear.drain();
+                    self.wait(&[(ear.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                }
+            }
+        }
+    }
+
+    /// Follows an interface's carrier, until it is gone.
+    fn follow(&self, name: &str, index: Option<u32>, mut carrier: bool, ear: &Ear) {
+        loop {
+            if self.ends() || interface::index(name) != index {
+                return;
+            }
+            let now = interface::carrier(name).unwrap_or(false);
+            if now != carrier {
+                carrier = now;
+                let id = self.id;
+                self.links.handle().ask(move |engine| engine.set_carrier(id, now));
+                self.links.refresh();
+            }
+            self.wait(&[(ear.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+            ear.drain();
+        }
+    }
+
+    /// Keeps a cable: awaits the other side here, or goes to it, again and again.
+    fn keep_cable(&self, listener: Option<&OwnedFd>) {
+        let Place::Cable(Cable::Listen(path) | Cable::Connect(path)) = &self.place else { return };
+        while !self.ends() {
+            if !self.enabled() {
+                self.set_why(Some("its link is disabled".to_owned()));
+                // Who comes meanwhile is sent away, and sees that there is no link.
+                match listener {
+                    Some(listener) => {
+                        self.wait(&[(listener.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                        if !self.enabled() {
+                            drop(cable::accept(listener));
+                        }
+                    }
+                    None => self.wait(&[], PollTimeout::NONE),
+                }
+                continue;
+            }
+            let end = match listener {
+                Some(listener) => {
+                    self.wait(&[(listener.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                    cable::accept(listener).ok_or_else(|| "the other side has not come yet".to_owned())
+                }
+                None => reach(path),
+            };
+            let found = end.and_then(|end| self.greet(&end).map(|()| end));
+            let attached = found.and_then(|end| {
+                let watched = end.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+                Ok((watched, self.attach(cable::wire(end), true)?))
+            });
+            match attached {
+                Ok((end, _kick)) => {
+                    let why = self.until_it_goes(&end, listener);
+                    self.detach(why);
+                }
+                Err(why) => {
+                    self.set_why(Some(why));
+                    if listener.is_none() {
+                        self.wait(&[], timeout(AGAIN));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says who we are, and hears who the other side is.
+    fn greet(&self, end: &OwnedFd) -> Result<(), String> {
+        cable::greet(end).map_err(|errno| format!("the other side went at once: {errno}"))?;
+        let until = Instant::now() + GREETING;
+        loop {
+            let mut awaited = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+            let left = until.saturating_duration_since(Instant::now());
+            if self.ends() || left.is_zero() {
+                return Err("the other side does not say who it is".to_owned());
+            }
+            // Short, since nobody else wakes this.
+            if poll(&mut awaited, timeout(left.min(AGAIN))).is_ok_and(|count| count > 0) {
+                return cable::greeted(end);
+            }
+        }
+    }
+
+    /// Waits until a cable's other side has gone, or this one is to go; says which.
+    fn until_it_goes(&self, end: &OwnedFd, listener: Option<&OwnedFd>) -> String {
+        loop {
+            if self.ends() {
+                return "the port is given up".to_owned();
+            }
+            if !self.enabled() {
+                return "its link is disabled".to_owned();
+            }
+            if hung_up(end) {
+                return "the other side of the cable has gone".to_owned();
+            }
+            let mut others = vec![(end.as_fd(), PollFlags::empty())];
+            others.extend(listener.map(|listener| (listener.as_fd(), PollFlags::POLLIN)));
+            self.wait(&others, PollTimeout::NONE);
+            // A cable has two ends: a third is sent away, unless it comes instead of one that has gone.
+            if let Some(listener) = listener
+                && !hung_up(end)
+            {
+                drop(cable::accept(listener));
+            }
+        }
+    }
+}
+
+fn reach(path: &Path) -> Result<OwnedFd, String> {
+    cable::reach(path).map_err(|errno| format!("{} does not answer: {errno}", path.display()))
+}
+
+/// That is told whether it is asked for or not.
+fn hung_up(end: &OwnedFd) -> bool {
+    let mut looked = [PollFd::new(end.as_fd(), PollFlags::empty())];
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+    let found = poll(&mut looked, PollTimeout::ZERO).is_ok_and(|count| count > 0);
+    found && looked.iter().any(|fd| fd.revents().is_some_and(|events| events.intersects(gone)))
+}
+
+fn timeout(duration: Duration) -> PollTimeout {
+    u16::try_from(duration.as_millis()).map_or(PollTimeout::MAX, PollTimeout::from)
+}

@@ -1,0 +1,138 @@
+//! Cables between two switches that run.
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+use super::*;
+use crate::config::Cable;
+
+/// A switch with one guest's port and a cable.
+fn side(directory: &Path, number: u8, cable: Cable) -> (Server, Config) {
+    let mut config = config(directory, number + 1);
+    config.ports.retain(|name, _| *name == format!("NET0#{number}"));
+    let uplink = PortConfig { cable: Some(cable), uplink: true, ..PortConfig::default() };
+    config.ports.insert("cable".to_owned(), uplink);
+    let server = Server::start().unwrap();
+    server.apply(&config).unwrap();
+    (server, config)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn port(server: &Server, name: &str) -> PortState {
+    server.ports().unwrap().remove(name).unwrap()
+}
+
+#[test]
+fn a_cable_carries_frames_and_its_loss_is_seen_and_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    // Who connects may come first.
+    let (left, left_config) = side(directory.path(), 0, Cable::Connect(path.clone()));
+    assert!(!port(&left, "NET0#0").up && !port(&left, "cable").connected);
+    let mut left_guest = Guest::connect(&left_config.ports["NET0#0"].socket, true);
+    left_guest.send(&frame(1, 0, 60));
+    assert_eq!(port(&left, "NET0#0").counters.dropped_sent.get(&Dropped::LinkDown), Some(&1));
+    let events = left.subscribe();
+    for round in 0..3 {
+        let (right, config) = side(directory.path(), 1, Cable::Listen(path.clone()));
+        until("the cable", || port(&left, "NET0#0").up && port(&right, "NET0#1").up);
+        let mut guest = Guest::connect(&config.ports["NET0#1"].socket, false);
+        for len in 60..100 {
+            left_guest.send(&frame(1, 0, len));
+            assert_eq!(guest.receive(), frame(1, 0, len), "round {round}");
+            guest.send(&frame(0, 1, len));
+            assert_eq!(left_guest.receive(), frame(0, 1, len), "round {round}");
+        }
+        drop((guest, right));
+        until("the loss", || !port(&left, "NET0#0").up);
+        assert!(!path.exists());
+    }
+    // The loss shows before it is told.
+    let mut told = Vec::new();
+    let down = Event::Link { port: "NET0#0".to_owned(), up: false };
+    while told.iter().filter(|event| **event == down).count() < 3 {
+        told.push(events.recv_timeout(PATIENCE).unwrap());
+    }
+    let link = |up| Event::Link { port: "NET0#0".to_owned(), up };
+    for (event, times) in [(link(true), 3), (link(false), 3), (Event::Connected { port: "cable".into() }, 3)]
+    {
+        assert_eq!(told.iter().filter(|one| **one == event).count(), times, "{event:?} in {told:?}");
+    }
+}
+
+#[test]
+fn a_disabled_end_is_seen_at_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    let (left, _) = side(directory.path(), 0, Cable::Listen(path.clone()));
+    let (right, _) = side(directory.path(), 1, Cable::Connect(path));
+    let set = |server: &Server, state: &str| {
+        let state = serde_json::json!({"link_state": state});
+        server.set("cable", state.as_object().unwrap()).unwrap();
+    };
+    for (one, other, name) in [(&left, &right, "NET0#1"), (&right, &left, "NET0#0")] {
+        until("the cable", || port(other, name).up);
+        set(one, "disable");
+        until("the other side's link", || !port(other, name).up);
+        assert!(!port(other, "cable").connected && port(other, "cable").unconnected.is_some());
+        thread::sleep(Duration::from_millis(600));
+        assert!(!port(other, name).up, "it does not come back by itself");
+        set(one, "auto");
+    }
+    until("the cable", || port(&left, "NET0#0").up && port(&right, "NET0#1").up);
+}
+
+#[test]
+fn who_is_no_switch_gets_no_cable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    let (left, _) = side(directory.path(), 0, Cable::Listen(path.clone()));
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let stranger = || {
+        let end = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        connect(end.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        end
+    };
+    let odd = stranger();
+    nix::unistd::write(&odd, &[7; 3000]).unwrap();
+    until("why", || port(&left, "cable").unconnected.is_some_and(|why| why.contains("no switch of this")));
+    let dumb = stranger();
+    drop(dumb);
+    assert!(!port(&left, "cable").connected);
+    // They are in nobody's way.
+    let (right, _) = side(directory.path(), 1, Cable::Connect(path.clone()));
+    until("the cable", || port(&right, "NET0#1").up);
+    // Nor is a third one, which is sent away.
+    let mut third = [0; 64];
+    assert!(matches!(nix::unistd::read(stranger(), &mut third), Ok(0) | Err(_)));
+    assert!(port(&left, "cable").connected);
+}
+
+#[test]
+fn a_cable_that_is_full_is_in_nobodys_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    let (left, config) = side(directory.path(), 0, Cable::Listen(path.clone()));
+    // A switch on the other side that says who it is and reads no more.
+    let end = crate::outside::cable::reach(&path).unwrap();
+    crate::outside::cable::greet(&end).unwrap();
+    until("the cable", || port(&left, "NET0#0").up);
+    let mut guest = Guest::connect(&config.ports["NET0#0"].socket, true);
+    let mut sent = 0;
+    until("a drop", || {
+        for _ in 0..100 {
+            guest.send(&frame(1, 0, 1514));
+        }
+        sent += 100;
+        !port(&left, "cable").counters.dropped_received.is_empty()
+    });
+    let counters = port(&left, "cable").counters;
+    let dropped = counters.dropped_received[&Dropped::NoBuffers];
+    assert_eq!(counters.received + dropped, sent);
+}
