@@ -1,12 +1,8 @@
 //! The other side of a ring: a driver, for tests. Nothing of it is shared with the device's side.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    os::fd::AsFd,
-    ptr::NonNull,
-    sync::atomic::{AtomicU16, Ordering, fence},
-};
+pub mod guest;
+
+use std::{collections::VecDeque, fs::File, os::fd::AsFd, ptr::NonNull, sync::atomic::Ordering};
 
 use nix::sys::{
     memfd::{MFdFlags, memfd_create},
@@ -14,38 +10,81 @@ use nix::sys::{
 };
 
 use crate::{
-    memory::{Description, Memory},
-    ring::Layout,
+    memory::{self, Description, Memory},
+    ring::{
+        Layout,
+        atomics::{Word, fence},
+    },
 };
 
 /// What the front end's own addresses begin with.
 const USER: u64 = 0x7f00_0000_0000;
 
-/// A guest's memory, mapped a second time.
+/// A guest's memory: a file mapped a second time, or the very bytes that the device has.
 pub struct GuestMemory {
-    file: File,
     start: NonNull<u8>,
     len: usize,
+    of: Of,
 }
 
+enum Of {
+    File(File),
+    Ours(Memory),
+}
+
+// SAFETY: it is memory that others write to in any case.
+unsafe impl Send for GuestMemory {}
+// SAFETY: as above.
+unsafe impl Sync for GuestMemory {}
+
 impl GuestMemory {
+    /// A file as real guests have it, but where there is none (Miri) or nobody would see who goes beyond its end (sanitizers).
     pub fn new(len: usize) -> GuestMemory {
+        match cfg!(any(miri, fuzzing, penstock_sanitized)) {
+            true => GuestMemory::ours(len),
+            false => GuestMemory::file(len),
+        }
+    }
+
+    /// Bytes of our own: both sides have the same addresses.
+    pub fn ours(len: usize) -> GuestMemory {
+        let all = Description { guest: 0, user: USER, size: len as u64, offset: 0 };
+        let memory = memory::owned::memory(&[all]).unwrap();
+        GuestMemory { start: memory.guest(0, len as u32).unwrap().start, len, of: Of::Ours(memory) }
+    }
+
+    /// The same memory for another thread.
+    pub fn again(&self) -> GuestMemory {
+        match &self.of {
+            Of::File(_) => panic!("only bytes of our own have owners that share them"),
+            Of::Ours(memory) => {
+                GuestMemory { start: self.start, len: self.len, of: Of::Ours(memory.clone()) }
+            }
+        }
+    }
+
+    /// A file, mapped.
+    pub fn file(len: usize) -> GuestMemory {
         let file = File::from(memfd_create("guest", MFdFlags::empty()).unwrap());
         file.set_len(len as u64).unwrap();
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let whole = len.try_into().unwrap();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { mmap(None, whole, protection, MapFlags::MAP_SHARED, file.as_fd(), 0) };
-        GuestMemory { file, start: start.unwrap().cast(), len }
+        GuestMemory { start: start.unwrap().cast(), len, of: Of::File(file) }
     }
 
     /// How a front end describes it.
     pub fn description(&self) -> (Description, &File) {
-        (Description { guest: 0, user: USER, size: self.len as u64, offset: 0 }, &self.file)
+        let Of::File(file) = &self.of else { panic!("this memory is no file's") };
+        (Description { guest: 0, user: USER, size: self.len as u64, offset: 0 }, file)
     }
 
     /// The same memory as the device gets it.
     pub fn shared(&self) -> Memory {
+        if let Of::Ours(memory) = &self.of {
+            return memory.clone();
+        }
         let (description, file) = self.description();
         Memory::map(&[(description, file.try_clone().unwrap())]).unwrap()
     }
@@ -68,17 +107,19 @@ impl GuestMemory {
         bytes
     }
 
-    pub fn word(&self, at: u64) -> &AtomicU16 {
+    pub fn word(&self, at: u64) -> &Word {
         assert!(at as usize + 2 <= self.len && at.is_multiple_of(2));
         // SAFETY: it is inside the mapping and aligned.
-        unsafe { AtomicU16::from_ptr(self.start.add(at as usize).cast().as_ptr()) }
+        unsafe { Word::from_ptr(self.start.add(at as usize).cast().as_ptr()) }
     }
 }
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole.
-        unsafe { munmap(self.start.cast(), self.len).unwrap() };
+        if let Of::File(_) = self.of {
+            // SAFETY: the mapping is ours, whole.
+            unsafe { munmap(self.start.cast(), self.len).unwrap() };
+        }
     }
 }
 

@@ -18,10 +18,12 @@ pub mod control;
 pub mod copy;
 pub mod counters;
 pub mod device;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod driver;
 pub mod engine;
 pub mod features;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 pub mod memory;
 pub mod net;
 pub mod offload;

@@ -25,6 +25,8 @@ pub struct Span {
 struct Mapping {
     start: NonNull<u8>,
     len: NonZeroUsize,
+    /// How it is given back.
+    free: unsafe fn(NonNull<u8>, NonZeroUsize),
 }
 
 // SAFETY: a mapping is memory that others write to in any case; who reads or writes through it takes that into account.
@@ -35,8 +37,13 @@ unsafe impl Sync for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is a mapping of ours, whole, and nobody has a pointer into it once its last owner is gone.
-        let _ = unsafe { munmap(self.start.cast(), self.len.get()) };
+        unsafe { (self.free)(self.start, self.len) };
     }
+}
+
+unsafe fn unmap(start: NonNull<u8>, len: NonZeroUsize) {
+    // SAFETY: the caller says that it is a mapping.
+    let _ = unsafe { munmap(start.cast(), len.get()) };
 }
 
 /// A region as the front end describes it (vhost-user protocol, "Memory region description").
@@ -128,7 +135,7 @@ impl Region {
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
         let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), 0) };
         let start = start.map_err(|errno| failed(errno.into()))?.cast();
-        Ok(Region { guest, user, size, skip, mapping: Arc::new(Mapping { start, len: whole }) })
+        Ok(Region { guest, user, size, skip, mapping: Arc::new(Mapping { start, len: whole, free: unmap }) })
     }
 
     /// The bytes from `distance` on, at most `len` of them.
@@ -210,6 +217,40 @@ pub fn read(memory: &Memory, mut at: u64, into: &mut [u8]) -> Option<()> {
         left = rest;
     }
     Some(())
+}
+
+/// Memory of our own in a guest's place: where there are no files (Miri), and where whoever reads a byte too much is to be
+/// caught (AddressSanitizer).
+#[cfg(any(test, fuzzing))]
+pub(crate) mod owned {
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+    use super::*;
+
+    fn layout(len: NonZeroUsize) -> Layout {
+        // As a mapping has it, so that rings may lie anywhere in it.
+        Layout::from_size_align(len.get(), 4096).expect("it is smaller than the address space")
+    }
+
+    unsafe fn free(start: NonNull<u8>, len: NonZeroUsize) {
+        // SAFETY: the caller says that `memory` has made it.
+        unsafe { dealloc(start.as_ptr(), layout(len)) };
+    }
+
+    /// Regions of nothing but zeroes. Their offsets are passed over.
+    pub fn memory(parts: &[Description]) -> Result<Memory, MemoryError> {
+        let regions = parts.iter().map(|description| {
+            let Description { guest, user, size, offset } = *description;
+            let wraps = || MemoryError::Wraps { guest, size, offset };
+            let len = usize::try_from(size).ok().and_then(NonZeroUsize::new).ok_or_else(wraps)?;
+            let layout = layout(len);
+            // SAFETY: it has a size.
+            let start =
+                NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+            Ok(Region { guest, user, size, skip: 0, mapping: Arc::new(Mapping { start, len, free }) })
+        });
+        Memory::of(regions.collect::<Result<_, _>>()?)
+    }
 }
 
 #[cfg(test)]

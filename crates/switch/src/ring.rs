@@ -7,6 +7,7 @@
 //! A chain that cannot be is handed out all the same, as a [`Fault`] without spans, to be counted and completed; only a ring
 //! whose indices cannot be is broken, since nothing in it can be trusted any more.
 
+pub(crate) mod atomics;
 mod batch;
 mod packed;
 mod split;
@@ -167,5 +168,7 @@ fn part(
     memory.user(at, len, alignment).ok_or(RingError::Outside { part: what, at })
 }
 
+#[cfg(test)]
+mod orders;
 #[cfg(test)]
 mod tests;

@@ -1,112 +1,11 @@
 //! Whole frames between guests that share nothing with the switch but their memory.
 
-use std::collections::HashMap;
-
 use super::*;
 use crate::{
-    driver::{Driver, Form, GuestMemory, PackedDriver, SplitDriver},
+    driver::{Form, guest::Guest},
     net::{Mac, Tag},
-    ring::{Packed, Split},
     settings::{LinkState, PortVlan, TagKind, Vlans},
 };
-
-const ENTRIES: u16 = 256;
-const SENDING: u64 = 0x20_0000;
-const RECEIVING: u64 = 0x22_0000;
-
-/// A guest at a port.
-struct Guest {
-    memory: GuestMemory,
-    sending: Box<dyn Driver>,
-    receiving: Box<dyn Driver>,
-    buffers: HashMap<u16, (u64, u32)>,
-    place: u64,
-    mergeable: bool,
-}
-
-impl Guest {
-    /// Puts a guest with `count` empty buffers of `size` bytes at a port.
-    fn plug(
-        engine: &mut Engine,
-        id: PortId,
-        packed: bool,
-        count: u16,
-        size: u32,
-        knows: Negotiated,
-    ) -> Guest {
-        let memory = GuestMemory::new(0x24_0000);
-        let driver = |at| -> Box<dyn Driver> {
-            match packed {
-                true => Box::new(PackedDriver::new(at, ENTRIES)),
-                false => Box::new(SplitDriver::new(at, ENTRIES)),
-            }
-        };
-        let (sending, mut receiving) = (driver(SENDING), driver(RECEIVING));
-        let mut buffers = HashMap::new();
-        for number in 0..u64::from(count) {
-            let at = 0x10_0000 + number * u64::from(size);
-            let id = receiving.offer(&memory, &[(at, size, true)], Form::Chained).unwrap();
-            buffers.insert(id, (at, size));
-        }
-        let ring = |driver: &dyn Driver| match packed {
-            true => Ring::Packed(Packed::new(&memory.shared(), &driver.layout(false), 0x8000).unwrap()),
-            false => Ring::Split(Split::new(&memory.shared(), &driver.layout(false), 0).unwrap()),
-        };
-        let port = engine.port_mut(id).unwrap();
-        port.negotiated = knows;
-        port.pairs.push(Pair {
-            from_guest: Some(Sending { ring: ring(&*sending), call: None }),
-            to_guest: Some(Receiving::new(ring(&*receiving), None)),
-        });
-        engine.rings_changed();
-        Guest { memory, sending, receiving, buffers, place: 0, mergeable: knows.mergeable }
-    }
-
-    /// Sends a frame with this virtio header, in buffers of these lengths and a last one.
-    fn send_in(&mut self, header: [u8; 12], frame: &[u8], lens: &[u32]) {
-        let bytes: Vec<u8> = header.iter().chain(frame).copied().collect();
-        self.memory.write(self.place, &bytes);
-        let (mut at, mut left) = (self.place, bytes.len() as u32);
-        let mut chain = Vec::new();
-        for len in lens.iter().copied().chain([u32::MAX]) {
-            let len = len.min(left);
-            if len > 0 {
-                chain.push((at, len, false));
-            }
-            (at, left) = (at + u64::from(len), left - len);
-        }
-        self.place = (self.place + bytes.len() as u64) % 0x8_0000;
-        self.sending.offer(&self.memory, &chain, Form::Chained).unwrap();
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        self.send_in([0; 12], frame, &[12]);
-    }
-
-    /// All frames that have come, with their headers.
-    fn got(&mut self) -> Vec<([u8; 12], Vec<u8>)> {
-        let mut all = Vec::new();
-        while let Some((id, written)) = self.receiving.used(&self.memory) {
-            let (at, _) = self.buffers[&id];
-            let mut bytes = self.memory.read(at, written as usize);
-            let header: [u8; 12] = bytes[..12].try_into().unwrap();
-            let mut more = u16::from_le_bytes([header[10], header[11]]) - 1;
-            assert!(self.mergeable || more == 0);
-            while more > 0 {
-                let (id, written) = self.receiving.used(&self.memory).unwrap();
-                bytes.extend(self.memory.read(self.buffers[&id].0, written as usize));
-                more -= 1;
-            }
-            all.push((header, bytes.split_off(12)));
-        }
-        while self.sending.used(&self.memory).is_some() {}
-        all
-    }
-
-    fn frames(&mut self) -> Vec<Vec<u8>> {
-        self.got().into_iter().map(|(_, frame)| frame).collect()
-    }
-}
 
 fn mac(number: u8) -> Mac {
     Mac::new([2, 0, 0, 0, 0, number])

@@ -1,12 +1,10 @@
 //! The packed format (2.8): one ring of descriptors, which the driver makes available and the device marks as used.
 
-use std::{
-    ptr::NonNull,
-    sync::atomic::{AtomicU16, Ordering, fence},
-};
+use std::{ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, WRITE,
+    atomics::{Word, fence},
     batch::{Builder, MOST_CHAINS},
     part,
     split::prefetch,
@@ -130,9 +128,9 @@ impl Packed {
     }
 
     #[inline]
-    fn flags(&self, at: u16) -> &AtomicU16 {
+    fn flags(&self, at: u16) -> &Word {
         // SAFETY: the flags are the last two bytes of the slot, which is aligned to 16.
-        unsafe { AtomicU16::from_ptr(self.slot(at).as_ptr().add(14).cast()) }
+        unsafe { Word::from_ptr(self.slot(at).as_ptr().add(14).cast()) }
     }
 
     /// The descriptor's fields but for its flags, read once.
@@ -152,11 +150,9 @@ impl Packed {
 
     /// The two halves of an event suppression structure: position, flags.
     #[inline]
-    fn event(side: &NonNull<u8>) -> (&AtomicU16, &AtomicU16) {
+    fn event(side: &NonNull<u8>) -> (&Word, &Word) {
         // SAFETY: either structure has four bytes, aligned to 4.
-        unsafe {
-            (AtomicU16::from_ptr(side.as_ptr().cast()), AtomicU16::from_ptr(side.as_ptr().add(2).cast()))
-        }
+        unsafe { (Word::from_ptr(side.as_ptr().cast()), Word::from_ptr(side.as_ptr().add(2).cast())) }
     }
 
     /// The flags of the descriptor there, when the driver has made it available.

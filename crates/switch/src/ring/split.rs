@@ -1,13 +1,12 @@
 //! The split format (2.7): a table of descriptors, a ring of what is available, and a ring of what was used.
 
-use std::{
-    ptr::NonNull,
-    sync::atomic::{AtomicU16, Ordering, fence},
-};
+use std::{ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError,
-    batch::Builder, part, passes,
+    atomics::{Word, fence},
+    batch::Builder,
+    part, passes,
 };
 use crate::memory::Memory;
 
@@ -87,45 +86,45 @@ impl Split {
     /// # Safety
     /// `at` must be inside it, and a multiple of 2.
     #[inline]
-    unsafe fn word(&self, ring: NonNull<u8>, at: usize) -> &AtomicU16 {
+    unsafe fn word(&self, ring: NonNull<u8>, at: usize) -> &Word {
         // SAFETY: the caller says that it is inside; both rings are aligned to 2.
-        unsafe { AtomicU16::from_ptr(ring.as_ptr().add(at).cast()) }
+        unsafe { Word::from_ptr(ring.as_ptr().add(at).cast()) }
     }
 
     #[inline]
-    fn driver_flags(&self) -> &AtomicU16 {
+    fn driver_flags(&self) -> &Word {
         // SAFETY: the flags come first.
         unsafe { self.word(self.available, 0) }
     }
 
     #[inline]
-    fn driver_index(&self) -> &AtomicU16 {
+    fn driver_index(&self) -> &Word {
         // SAFETY: the index comes second.
         unsafe { self.word(self.available, 2) }
     }
 
     /// Up to where the driver wants not to be woken (`used_event`).
     #[inline]
-    fn driver_event(&self) -> &AtomicU16 {
+    fn driver_event(&self) -> &Word {
         // SAFETY: it comes behind the last entry.
         unsafe { self.word(self.available, HEAD + usize::from(self.entries) * 2) }
     }
 
     #[inline]
-    fn device_flags(&self) -> &AtomicU16 {
+    fn device_flags(&self) -> &Word {
         // SAFETY: the flags come first.
         unsafe { self.word(self.used, 0) }
     }
 
     #[inline]
-    fn device_index(&self) -> &AtomicU16 {
+    fn device_index(&self) -> &Word {
         // SAFETY: the index comes second.
         unsafe { self.word(self.used, 2) }
     }
 
     /// Up to where the device wants not to be woken (`avail_event`).
     #[inline]
-    fn device_event(&self) -> &AtomicU16 {
+    fn device_event(&self) -> &Word {
         // SAFETY: it comes behind the last entry.
         unsafe { self.word(self.used, HEAD + usize::from(self.entries) * USED) }
     }

@@ -40,7 +40,7 @@ struct Guest {
 
 impl Guest {
     fn connect(socket: &Path, packed: bool) -> Guest {
-        let memory = GuestMemory::new(0x12_0000);
+        let memory = GuestMemory::file(0x12_0000);
         let driver = |at| -> Box<dyn Driver> {
             match packed {
                 true => Box::new(PackedDriver::new(at, ENTRIES)),
