@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build image lint bench fuzz clean
+.PHONY: demo test build image lint bench bench-switch fuzz clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -37,6 +37,11 @@ lint:
 
 bench: image
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
+
+# The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it.
+bench-switch:
+	@scripts/install-dependencies bench-switch
+	cargo bench --locked --package penstock-switch --bench switch -- $(if $(rows),rows=$(rows)) $(if $(pairs),pairs=$(pairs))
 
 # Each fuzz target for a minute; `make fuzz seconds=3600 targets=model` for longer.
 seconds ?= 60

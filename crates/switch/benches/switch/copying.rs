@@ -1,0 +1,132 @@
+//! What the memory allows: one copy of each frame, and nothing else. On the guests' CPU a thread writes the first line of a
+//! buffer and reads the first line of its copy, as a guest that looks at headers does; on the switch's another copies.
+
+use std::{
+    num::NonZeroUsize,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    libc::c_void,
+    sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap},
+};
+
+use super::processes::{GUESTS, SWITCH, polls_on};
+
+/// Buffers on each side.
+const BUFFERS: u64 = 1024;
+/// From one buffer to the next.
+const STRIDE: usize = 2048;
+/// So many are handed over at a time, as the guests do.
+const BATCH: u64 = 32;
+/// For so long.
+const RUN: Duration = Duration::from_millis(500);
+
+/// A counter in a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+/// Buffers on huge pages, as guests' are.
+struct Buffers(NonNull<c_void>);
+
+// SAFETY: who may touch which buffer is settled by the counters.
+unsafe impl Sync for Buffers {}
+
+impl Buffers {
+    fn new() -> Result<Buffers, String> {
+        let length = NonZeroUsize::new(BUFFERS as usize * STRIDE).ok_or("no buffers")?;
+        let (access, flags) =
+            (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE | MapFlags::MAP_HUGETLB);
+        // SAFETY: new memory is nobody else's.
+        let start = unsafe { mmap_anonymous(None, length, access, flags) };
+        start.map(Buffers).map_err(|errno| format!("{length} bytes of huge pages could not be had: {errno}"))
+    }
+
+    fn at(&self, number: u64) -> *mut u8 {
+        let offset = (number % BUFFERS) as usize * STRIDE;
+        // SAFETY: the remainder is a buffer of the mapping.
+        unsafe { self.0.as_ptr().cast::<u8>().add(offset) }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and its threads have ended.
+        let _ = unsafe { munmap(self.0, BUFFERS as usize * STRIDE) };
+    }
+}
+
+/// Copies of `size` bytes in a second of the copying CPU.
+pub fn limit(size: usize) -> Result<f64, String> {
+    assert!((64..=STRIDE).contains(&size), "a frame fits into a buffer");
+    let (from, to) = (Buffers::new()?, Buffers::new()?);
+    let (written, copied, ended) = (Counter::default(), Counter::default(), Counter::default());
+    thread::scope(|scope| {
+        let copies = scope.spawn(|| {
+            polls_on(SWITCH);
+            copy(size, (&from, &to), &written, &copied, &ended)
+        });
+        scope.spawn(|| {
+            polls_on(GUESTS);
+            touch((&from, &to), &written, &copied, &ended);
+        });
+        copies.join().map_err(|_| "the copying thread panicked".to_owned())
+    })
+}
+
+fn copy(
+    size: usize,
+    (from, to): (&Buffers, &Buffers),
+    written: &Counter,
+    copied: &Counter,
+    ended: &Counter,
+) -> f64 {
+    let warm = RUN / 5;
+    let began = Instant::now();
+    let mut counted = None;
+    let mut done = 0;
+    loop {
+        let until = written.0.load(Ordering::Acquire).min(done + BATCH);
+        for number in done..until {
+            // SAFETY: both are buffers of at least `size` bytes, which are this thread's until it says that they are copied.
+            unsafe { std::ptr::copy_nonoverlapping(from.at(number), to.at(number), size) };
+        }
+        if until == done {
+            std::hint::spin_loop();
+        }
+        done = until;
+        copied.0.store(done, Ordering::Release);
+        let now = began.elapsed();
+        match counted {
+            None if now >= warm => counted = Some((done, now)),
+            Some((first, since)) if now >= RUN => {
+                ended.0.store(1, Ordering::Release);
+                return (done - first) as f64 / (now - since).as_secs_f64();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn touch((from, to): (&Buffers, &Buffers), written: &Counter, copied: &Counter, ended: &Counter) {
+    let (mut sent, mut read) = (0, 0);
+    while ended.0.load(Ordering::Relaxed) == 0 {
+        let until = copied.0.load(Ordering::Acquire).min(read + BATCH);
+        for number in read..until {
+            // SAFETY: the copy is done, and its buffer is this thread's until the next is written.
+            std::hint::black_box(unsafe { to.at(number).cast::<[u64; 8]>().read_volatile() });
+        }
+        read = until;
+        let until = (read + BUFFERS).min(sent + BATCH);
+        for number in sent..until {
+            // SAFETY: what was in this buffer was copied and read.
+            unsafe { from.at(number).cast::<[u64; 8]>().write_volatile([number; 8]) };
+        }
+        sent = until;
+        written.0.store(sent, Ordering::Release);
+    }
+}

@@ -1,0 +1,128 @@
+//! Frames of one size between two ports: rows `64` and `1518`.
+
+use serde_json::json;
+
+use super::{
+    choice::Choice,
+    copying,
+    lane::{Lane, Sample},
+    report::{Report, Row, Spread},
+    supervisor::Workshop,
+    switches::Kind,
+    testpmd::Ring,
+};
+
+/// So many pairs are run with the same processes; then new ones have their memory elsewhere.
+const TOGETHER: usize = 3;
+
+/// A size, and what is wanted there.
+struct Size {
+    row: &'static str,
+    bytes: usize,
+    /// At least so many times the peer's frames.
+    bar: f64,
+    /// At least this part of the copy limit.
+    limit: Option<f64>,
+}
+
+const SIZES: [Size; 2] = [
+    Size { row: "64", bytes: 64, bar: 1.5, limit: None },
+    Size { row: "1518", bytes: 1518, bar: 1.7, limit: Some(0.7) },
+];
+
+/// A run of each, right after one another.
+struct Pair {
+    ours: Sample,
+    peer: Sample,
+    /// Copies in a second.
+    copies: Option<f64>,
+}
+
+/// Measures them with both ring formats.
+pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
+    let sizes: Vec<&Size> = SIZES.iter().filter(|size| choice.wants(size.row)).collect();
+    if sizes.is_empty() {
+        return;
+    }
+    for ring in [Ring::Split, Ring::Packed] {
+        let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
+        let mut done = 0;
+        while done < choice.pairs {
+            let together = TOGETHER.min(choice.pairs - done);
+            if let Err(failed) = run(&sizes, ring, together, workshop, &mut pairs, report) {
+                report.fail(&format!("{} ring: {failed}", ring.name()));
+            }
+            done += together;
+        }
+        for (size, pairs) in sizes.iter().zip(&pairs).filter(|(_, pairs)| !pairs.is_empty()) {
+            tell(size, ring, pairs, report);
+        }
+    }
+}
+
+/// Some pairs of each size with the same processes.
+fn run(
+    sizes: &[&Size],
+    ring: Ring,
+    count: usize,
+    workshop: &Workshop,
+    pairs: &mut [Vec<Pair>],
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut ours = Lane::start(Kind::Ours, ring, workshop)?;
+    let mut peer = Lane::start(Kind::Peer, ring, workshop)?;
+    for turn in 0..count {
+        for (size, pairs) in sizes.iter().zip(pairs.iter_mut()) {
+            let ours_now = ours.run(size.bytes).map_err(|failed| format!("penstock-switch: {failed}"))?;
+            let peer_now = peer.run(size.bytes).map_err(|failed| format!("Open vSwitch: {failed}"))?;
+            let copies = size.limit.map(|_| copying::limit(size.bytes)).transpose()?;
+            report.progress(&format!(
+                "{} B, {} ring, {}: {:.2} against {:.2} Mpps",
+                size.bytes,
+                ring.name(),
+                turn + 1,
+                ours_now.rate() / 1e6,
+                peer_now.rate() / 1e6
+            ));
+            pairs.push(Pair { ours: ours_now, peer: peer_now, copies });
+        }
+    }
+    Ok(())
+}
+
+fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
+    let what = format!("{} B, {} ring", size.bytes, ring.name());
+    let of = |part: &dyn Fn(&Pair) -> f64| Spread::of(pairs.iter().map(part));
+    let clock = report.clock.0;
+    let (ours, peer) = (of(&|pair| pair.ours.rate() / 1e6), of(&|pair| pair.peer.rate() / 1e6));
+    let cycles = |sample: &Sample| clock / sample.rate();
+    let sample = |sample: &Sample| {
+        json!({"frames": sample.frames, "seconds": sample.seconds, "core_seconds": sample.core_seconds,
+            "cycles_per_frame": cycles(sample)})
+    };
+    let samples: Vec<_> = pairs
+        .iter()
+        .map(|pair| {
+            json!({"ours": sample(&pair.ours), "peer": sample(&pair.peer), "copies_per_second": pair.copies})
+        })
+        .collect();
+    report.add(Row {
+        what: what.clone(),
+        ours: format!("{:.2} Mpps, {:.0} cycles", ours.median, of(&|pair| cycles(&pair.ours)).median),
+        other: format!("OVS {:.2} Mpps, {:.0} cycles", peer.median, of(&|pair| cycles(&pair.peer)).median),
+        ratio: of(&|pair| pair.ours.rate() / pair.peer.rate()),
+        bar: size.bar,
+        samples: samples.into(),
+    });
+    if let Some(bar) = size.limit {
+        let copies = of(&|pair| pair.copies.unwrap_or(f64::NAN) / 1e6);
+        report.add(Row {
+            what: format!("{what}, of the copy limit"),
+            ours: format!("{:.1} Gbit/s", ours.median * size.bytes as f64 * 8.0 / 1e3),
+            other: format!("one copy each: {:.2} M/s", copies.median),
+            ratio: of(&|pair| pair.ours.rate() / pair.copies.unwrap_or(f64::NAN)),
+            bar,
+            samples: json!([]),
+        });
+    }
+}

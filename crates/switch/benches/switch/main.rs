@@ -1,0 +1,50 @@
+//! `make bench-switch`: the embedded switch against Open vSwitch with DPDK, and against the memory. Prints a table and keeps JSON.
+//!
+//! Arguments are `rows=` (a list of [`rows::ALL`]) and `pairs=` (runs of each, ours and the peer's in turn). Needs root, two CPUs
+//! and what `scripts/install-dependencies bench-switch` installs.
+#![allow(clippy::disallowed_methods, reason = "it runs others' programs")]
+#![allow(unsafe_code, reason = "the copy limit is measured on shared memory")]
+
+mod choice;
+mod copying;
+mod frames;
+mod lane;
+mod peer;
+mod processes;
+mod report;
+mod supervisor;
+mod switches;
+mod testpmd;
+
+use std::process::ExitCode;
+
+use self::{choice::Choice, report::Report, supervisor::Workshop};
+
+fn main() -> ExitCode {
+    let choice = match Choice::read(std::env::args().skip(1)) {
+        Ok(choice) => choice,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::from(2);
+        }
+    };
+    match Workshop::here() {
+        None => supervisor::run(),
+        Some(workshop) => measure(&choice, &workshop),
+    }
+}
+
+fn measure(choice: &Choice, workshop: &Workshop) -> ExitCode {
+    processes::before_all_others();
+    let mut report = Report::default();
+    frames::measure(choice, workshop, &mut report);
+    report.print();
+    match report.keep(workshop) {
+        Ok(path) => println!("\nraw samples: {}", path.display()),
+        Err(error) => {
+            eprintln!("the samples could not be kept: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,153 @@
+//! The table, and the file with every sample.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    peer,
+    processes::{self, Clock},
+    supervisor::Workshop,
+};
+
+/// Median and quartiles.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// Half of the values are at most this.
+    pub median: f64,
+    /// A quarter is.
+    pub low: f64,
+    /// Three quarters are.
+    pub high: f64,
+    /// So many values.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of these.
+    pub fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let mut sorted: Vec<f64> = values.collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            let last = sorted.len().saturating_sub(1) as f64;
+            sorted.get((last * part).round() as usize).copied().unwrap_or(f64::NAN)
+        };
+        Spread { median: at(0.5), low: at(0.25), high: at(0.75), count: sorted.len() }
+    }
+}
+
+/// A line of the table.
+pub struct Row {
+    /// What was measured.
+    pub what: String,
+    /// What came of it here.
+    pub ours: String,
+    /// What it is compared with.
+    pub other: String,
+    /// Ours over that, pair by pair.
+    pub ratio: Spread,
+    /// The ratio is to be at least this.
+    pub bar: f64,
+    /// Each pair.
+    pub samples: Value,
+}
+
+/// Everything that was measured.
+pub struct Report {
+    /// The processor's.
+    pub clock: Clock,
+    rows: Vec<Row>,
+    failures: Vec<String>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Report { clock: Clock::measured(), rows: Vec::new(), failures: Vec::new() }
+    }
+}
+
+impl Report {
+    /// Adds a line.
+    pub fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// Says what goes on.
+    pub fn progress(&self, text: &str) {
+        eprintln!("{text}");
+    }
+
+    /// Says that something could not be measured.
+    pub fn fail(&mut self, text: &str) {
+        eprintln!("not measured: {text}");
+        self.failures.push(text.to_owned());
+    }
+
+    /// Whether everything that was asked for was measured.
+    pub fn is_whole(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// Prints the table.
+    pub fn print(&self) {
+        println!("| what | ours | other | ratio (quartiles) | at least | pairs |");
+        println!("|---|---|---|---|---|---|");
+        for Row { what, ours, other, ratio, bar, .. } in &self.rows {
+            let met = if ratio.median >= *bar { "" } else { " **missed**" };
+            let Spread { median, low, high, count } = ratio;
+            println!(
+                "| {what} | {ours} | {other} | {median:.2} ({low:.2} to {high:.2}) | {bar}{met} | {count} |"
+            );
+        }
+        println!("\nper second of the switch's CPU; cycles of {}", self.clock);
+        for failure in &self.failures {
+            println!("not measured: {failure}");
+        }
+    }
+
+    /// Keeps all samples with what they belong to.
+    pub fn keep(&self, workshop: &Workshop) -> io::Result<PathBuf> {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| {
+                json!({"what": row.what, "ours": row.ours, "other": row.other, "bar": row.bar,
+                    "ratio": {"median": row.ratio.median, "low": row.ratio.low, "high": row.ratio.high},
+                    "samples": row.samples})
+            })
+            .collect();
+        let output = |program: &str, arguments: &[&str]| {
+            let text =
+                processes::output(Command::new(program).args(arguments)).unwrap_or_else(|failed| failed);
+            text.trim().to_owned()
+        };
+        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kept = json!({
+            "commit": output("git", &["rev-parse", "HEAD"]),
+            "uncommitted": output("git", &["status", "--porcelain", "--untracked-files=no"]),
+            "began": output("date", &["--utc", "--iso-8601=seconds"]),
+            "machine": {
+                "kernel": output("uname", &["--kernel-release"]),
+                "cpu": model.map(|(_, name)| name),
+                "cpus": std::thread::available_parallelism().map_or(0, usize::from),
+                "clock": self.clock.0,
+            },
+            "versions": {"dpdk": output("dpkg-query", &["--show", "dpdk"]), "peer": peer::version()},
+            "commands": processes::started(),
+            "workshop": workshop.path(""),
+            "failures": self.failures,
+            "rows": rows,
+        });
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-switch.json");
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        fs::write(&path, serde_json::to_vec_pretty(&kept)?)?;
+        Ok(Path::new("target/bench-switch.json").to_owned())
+    }
+}

@@ -1,0 +1,165 @@
+//! The guests: `dpdk-testpmd` with two virtio-user ports, spoken to as one does on its prompt.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    processes::{self, GUESTS, Program, SWITCH, Thread},
+    supervisor::Workshop,
+};
+
+const PROMPT: &str = "testpmd> ";
+/// Within which it has to answer, its start and its switch's coming included.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The format of the guests' rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Split, mergeable buffers.
+    Split,
+    /// Packed, mergeable buffers, used in order.
+    Packed,
+}
+
+impl Ring {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ring::Split => "split",
+            Ring::Packed => "packed",
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Ring::Split => "packed_vq=0,in_order=0",
+            Ring::Packed => "packed_vq=1,in_order=1",
+        }
+    }
+}
+
+/// The MAC address of guest `number`.
+pub fn mac(number: usize) -> String {
+    format!("02:00:00:00:{:02x}:{:02x}", number / 256, number % 256)
+}
+
+/// Where guests find their switch.
+pub struct Sockets {
+    /// One for each guest.
+    pub paths: [PathBuf; 2],
+    /// The front end makes them, and the switch comes.
+    pub front_end_listens: bool,
+}
+
+/// Two guests that send each other what they get.
+pub struct Guests {
+    /// The process.
+    pub program: Program,
+    /// Its thread that sends and receives.
+    pub polls: Thread,
+    answers: Receiver<String>,
+}
+
+impl Guests {
+    /// Starts them, and waits until they are connected. `name` sets their memory apart from others'.
+    pub fn start(workshop: &Workshop, name: &str, ring: Ring, sockets: &Sockets) -> Result<Guests, String> {
+        let serve = if sockets.front_end_listens { ",server=1" } else { "" };
+        // Its output is read line by line as it comes, though it is no terminal.
+        let mut command = Command::new("stdbuf");
+        // The thread with the prompt seldom has anything to do; but it polls for what the other does, and may not keep it
+        // from its CPU meanwhile.
+        command.args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{SWITCH},1@{GUESTS}")]);
+        command.args(["--no-pci", "--in-memory", "--single-file-segments", "--no-telemetry"]);
+        command.args(["--huge-dir", &workshop.huge_pages().to_string_lossy()]);
+        command.arg(format!("--file-prefix={name}"));
+        for (number, path) in sockets.paths.iter().enumerate() {
+            if sockets.front_end_listens {
+                // One that was there before would be in its way.
+                let _ = std::fs::remove_file(path);
+            }
+            let (path, mac, options) = (path.display(), mac(number), ring.options());
+            command.args([
+                "--vdev",
+                &format!("net_virtio_user{number},path={path},mac={mac},queue_size=1024,mrg_rxbuf=1,{options}{serve}"),
+            ]);
+        }
+        command.args([
+            "--",
+            "--interactive",
+            "--forward-mode=mac",
+            "--nb-cores=1",
+            "--total-num-mbufs=16384",
+        ]);
+        command.args([format!("--eth-peer=0,{}", mac(1)), format!("--eth-peer=1,{}", mac(0))]);
+        let log = File::create(workshop.path(&format!("{name}.log"))).map_err(|error| error.to_string())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut program = Program::start(&mut command)?;
+        let mut stdout = program.child().stdout.take().ok_or("testpmd has no output")?;
+        let (sender, answers) = mpsc::channel();
+        thread::spawn(move || {
+            processes::before_all_others();
+            let mut text = String::new();
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stdout.read(&mut buffer) {
+                text += &String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
+                if text.ends_with(PROMPT) && sender.send(std::mem::take(&mut text)).is_err() {
+                    return;
+                }
+            }
+            // Its last words, without a prompt.
+            let _ = sender.send(text);
+        });
+        answer(&answers, "its start")?;
+        // DPDK has called it either.
+        let polls = program.thread(&["rte-worker", "lcore-worker"])?;
+        let guests = Guests { program, polls, answers };
+        guests.program.first_thread().before_polls();
+        Ok(guests)
+    }
+
+    fn ask(&mut self, line: &str) -> Result<String, String> {
+        let stdin = self.program.child().stdin.as_mut().ok_or("testpmd has no input")?;
+        stdin.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{line}: {error}"))?;
+        answer(&self.answers, line)
+    }
+
+    /// Fills the rings with frames of `size` bytes, which go round from now on.
+    pub fn go(&mut self, size: usize) -> Result<(), String> {
+        self.ask(&format!("set txpkts {size}"))?;
+        // The first burst tells the switch who is where; what it could not deliver is missing then.
+        self.ask("start tx_first 32")?;
+        thread::sleep(Duration::from_millis(50));
+        self.ask("stop")?;
+        self.ask("start tx_first 32").map(drop)
+    }
+
+    /// Has them send no more.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.ask("stop").map(drop)
+    }
+
+    /// Frames that each has got so far, and when that was.
+    pub fn received(&mut self) -> Result<(Vec<u64>, Instant), String> {
+        let text = self.ask("show port stats all")?;
+        let now = Instant::now();
+        let counts = text.lines().filter_map(|line| {
+            line.trim().strip_prefix("RX-packets:")?.split_whitespace().next()?.parse().ok()
+        });
+        let counts: Vec<u64> = counts.collect();
+        if counts.len() == 2 { Ok((counts, now)) } else { Err(format!("testpmd told no counts: {text}")) }
+    }
+}
+
+fn answer(answers: &Receiver<String>, what: &str) -> Result<String, String> {
+    let text = answers
+        .recv_timeout(PATIENCE)
+        .map_err(|_| format!("testpmd did not answer {what} within {PATIENCE:?}"))?;
+    if text.ends_with(PROMPT) { Ok(text) } else { Err(format!("testpmd ended at {what}: {}", text.trim())) }
+}
