@@ -1,11 +1,14 @@
 //! A port as a vhost-user device: what a front end says of its guest's memory and rings, carried to the worker.
 //!
-//! Protocol: QEMU, `docs/interop/vhost-user.rst`. The messages themselves are the `vhost` crate's.
+//! Protocol: QEMU, `docs/interop/vhost-user.rst`. The messages themselves are the `vhost` crate's, but for those of an IOMMU.
+
+mod message;
 
 use std::{
+    convert::Infallible,
     fs::File,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use vhost::{
@@ -21,14 +24,26 @@ use vhost::{
     },
 };
 
+use self::message::Message;
 use crate::{
+    channel::Channel,
     engine::{Pair, Receiving, Sending},
-    features::{self, EVENT_INDEX, PACKED},
+    features::{self, ACCESS_PLATFORM, EVENT_INDEX, PACKED},
+    iotlb::{Access, Questions, Table, Told, View},
     memory::{Description, MOST_REGIONS, Memory},
     ring::{Layout, Packed, Ring, Split},
     table::PortId,
     worker::{Handle, Kick},
 };
+
+/// `VHOST_USER_SET_VRING_ENABLE`. The crate takes it only after features were set; QEMU sends it before that, too.
+const SET_VRING_ENABLE: u32 = 18;
+/// `VHOST_USER_NET_SET_MTU`
+const NET_SET_MTU: u32 = 20;
+/// `VHOST_USER_SET_BACKEND_REQ_FD`
+const SET_BACKEND_REQ_FD: u32 = 21;
+/// `VHOST_USER_IOTLB_MSG`
+const IOTLB: u32 = 22;
 
 /// Pairs of rings that a guest may have.
 const MOST_PAIRS: usize = 16;
@@ -58,12 +73,29 @@ pub struct Device {
     features: u64,
     memory: Memory,
     rings: Vec<Described>,
+    /// The way back to the front end.
+    channel: Channel,
+    /// Translations that it has told.
+    table: Arc<Table>,
+    questions: Arc<Questions>,
+    protocol: VhostUserProtocolFeatures,
 }
 
 impl Device {
     /// A device for a port that nobody is connected to.
     pub fn new(handle: Handle, port: PortId) -> Device {
-        Device { handle, port, features: 0, memory: Memory::default(), rings: Vec::new() }
+        let channel = Channel::default();
+        Device {
+            handle,
+            port,
+            features: 0,
+            memory: Memory::default(),
+            rings: Vec::new(),
+            table: Arc::default(),
+            questions: Arc::new(Questions::new(channel.clone())),
+            channel,
+            protocol: VhostUserProtocolFeatures::empty(),
+        }
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Described> {
@@ -83,7 +115,7 @@ impl Device {
         let (packed, event_index) = (self.features & PACKED != 0, self.features & EVENT_INDEX != 0);
         // Without protocol features every ring is enabled from its start.
         let enabled = self.features & features::PROTOCOL == 0;
-        let (memory, port) = (self.memory.clone(), self.port);
+        let (memory, port) = (self.memory_of(index), self.port);
         let found = self.ring(index)?;
         if found.runs || !found.addressed || found.kick.is_none() || !(found.enabled || enabled) {
             return Ok(());
@@ -99,7 +131,12 @@ impl Device {
             true => Packed::new(&memory, &layout, found.base).map(Ring::Packed),
             false => Split::new(&memory, &layout, found.base).map(Ring::Split),
         };
-        let mut ring = ring.map_err(|_| Error::InvalidParam)?;
+        let mut ring = match ring {
+            Ok(ring) => ring,
+            // The front end was asked where it is, and tries again when it knows.
+            Err(_) if memory.take_missed() => return Ok(()),
+            Err(_) => return Err(Error::InvalidParam),
+        };
         let call = found.call.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
         found.runs = true;
         let pair = (index / 2) as usize;
@@ -114,7 +151,10 @@ impl Device {
             ring.ask_for_kicks(false);
             if let Some(place) = port.pairs.get_mut(pair) {
                 match to_guest {
-                    true => place.to_guest = Some(Receiving::new(ring, call)),
+                    true => {
+                        let receiving = place.to_guest.insert(Receiving::new(ring, call));
+                        receiving.prepare();
+                    }
                     false => place.from_guest = Some(Sending { ring, call }),
                 }
             }
@@ -148,6 +188,92 @@ impl Device {
         Ok(())
     }
 
+    /// The memory as ring `index` sees it.
+    fn memory_of(&self, index: u32) -> Memory {
+        if self.features & ACCESS_PLATFORM == 0 {
+            return self.memory.clone();
+        }
+        let access = if index.is_multiple_of(2) { Access::WRITE } else { Access::READ };
+        self.memory.through(View::new(Arc::clone(&self.table), Arc::clone(&self.questions), access))
+    }
+
+    /// Takes note of what a front end says of translations. When it returns, the data path goes by it.
+    fn told(&mut self, told: Told) -> Result<()> {
+        if self.features & ACCESS_PLATFORM == 0 {
+            return Err(Error::InvalidOperation("no IOMMU was negotiated"));
+        }
+        match told {
+            Told::Update(range) => {
+                // One byte less than its size; neither sum wraps, as was seen when it was read.
+                if !self.memory.has(range.user, range.last - range.first + 1) {
+                    return Err(Error::InvalidParam);
+                }
+                self.table = Arc::new(self.table.with(range));
+                self.tables_changed()?;
+                self.questions.answered(&self.table, range.first, range.last);
+            }
+            Told::Invalidate(first, last) => {
+                self.table = Arc::new(self.table.without(first, last));
+                let packed = self.features & PACKED != 0;
+                let lost = (0..).zip(&self.rings).filter(|(_, ring)| ring.touches(packed, first, last));
+                let lost: Vec<u32> = lost.map(|(index, _)| index).collect();
+                for index in lost {
+                    self.stop(index)?;
+                }
+                self.tables_changed()?;
+            }
+        }
+        // Rings that waited to be found, or were lost.
+        (0..self.rings.len() as u32).try_for_each(|index| self.start(index))
+    }
+
+    /// Has all rings that run go by the translations that are known now.
+    fn tables_changed(&self) -> Result<()> {
+        let (port, table) = (self.port, Arc::clone(&self.table));
+        let changed = self.handle.ask(move |engine| {
+            let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
+            for pair in pairs.into_iter().flatten() {
+                if let Some(receiving) = &mut pair.to_guest {
+                    receiving.set_table(&table);
+                }
+                if let Some(sending) = &mut pair.from_guest {
+                    sending.ring.set_table(&table);
+                }
+            }
+            // What waited is looked at soon.
+            engine.wake_all();
+        });
+        changed.ok_or(Error::BackendInternalError)
+    }
+
+    /// Does what a message says that the crate does not know.
+    fn handle(&mut self, request: u32, message: &mut Message) -> Result<()> {
+        match request {
+            SET_BACKEND_REQ_FD => {
+                let [_] = message.files.as_slice() else { return Err(Error::IncorrectFds) };
+                self.channel.set(message.files.pop().map(UnixStream::from));
+                Ok(())
+            }
+            SET_VRING_ENABLE => {
+                let [a, b, c, d, e, f, g, h] = body_of(message)?;
+                let on = match u32::from_ne_bytes([e, f, g, h]) {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Error::InvalidParam),
+                };
+                self.set_vring_enable(u32::from_ne_bytes([a, b, c, d]), on)
+            }
+            NET_SET_MTU => {
+                let wanted = u64::from_ne_bytes(body_of(message)?);
+                let port = self.port;
+                let most = self.handle.ask(move |engine| engine.port(port).map(|port| port.settings().mtu));
+                let most = most.flatten().ok_or(Error::BackendInternalError)?;
+                if wanted <= u64::from(most) { Ok(()) } else { Err(Error::InvalidParam) }
+            }
+            _ => self.told(Told::read(&message.body).ok_or(Error::InvalidMessage)?),
+        }
+    }
+
     /// Takes all rings back, has `change` done, and starts them again where they stood.
     fn while_stopped(&mut self, change: impl FnOnce(&mut Device) -> Result<()>) -> Result<()> {
         let all = 0..self.rings.len() as u32;
@@ -171,6 +297,21 @@ impl Device {
             }
             engine.rings_changed();
         });
+    }
+}
+
+/// A body of eight bytes.
+fn body_of(message: &Message) -> Result<[u8; 8]> {
+    message.body.as_slice().try_into().map_err(|_| Error::InvalidMessage)
+}
+
+impl Described {
+    /// Whether something of the ring itself lies between these addresses.
+    fn touches(&self, packed: bool, first: u64, last: u64) -> bool {
+        let entries = u64::from(self.entries);
+        let (driver, device) = if packed { (4, 4) } else { (6 + 2 * entries, 6 + 8 * entries) };
+        let parts = [(self.descriptors, 16 * entries), (self.driver, driver), (self.device, device)];
+        self.addressed && parts.iter().any(|(at, len)| *at <= last && at.saturating_add(len - 1) >= first)
     }
 }
 
@@ -289,11 +430,14 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
-    fn set_protocol_features(&mut self, _: u64) -> Result<()> {
-        // What each of them allows, the crate asks about itself.
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        // What most of them allow, the crate asks about itself.
+        self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
         Ok(())
     }
 
@@ -380,13 +524,42 @@ impl VhostUserBackendReqHandlerMut for Device {
 }
 
 /// Serves one front end until it is gone, or says what cannot be.
-pub fn serve(stream: std::os::unix::net::UnixStream, handle: Handle, port: PortId) -> Error {
+pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Error {
     let device = Arc::new(Mutex::new(Device::new(handle, port)));
-    let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(&device));
+    let error = match converse(stream, &device) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    locked(&device).unplug();
+    error
+}
+
+fn locked(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn converse(stream: UnixStream, device: &Arc<Mutex<Device>>) -> Result<Infallible> {
+    // Who begins with a message and does not go on, or does not read the answer, is sent away.
+    stream.set_read_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
+    stream.set_write_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
+    let own = stream.try_clone().map_err(Error::SocketError)?;
+    let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(device));
     loop {
-        if let Err(error) = requests.handle_request() {
-            device.lock().unwrap_or_else(std::sync::PoisonError::into_inner).unplug();
-            return error;
+        let request = message::peek(&own).map_err(Error::SocketError)?.request;
+        if !matches!(request, SET_VRING_ENABLE | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB) {
+            requests.handle_request()?;
+            continue;
+        }
+        let mut message = message::take(&own).map_err(Error::SocketError)?;
+        let mut device = locked(device);
+        let outcome = device.handle(request, &mut message);
+        // The front end waits for the answer to what it says of translations in any case.
+        if device.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            message::answer(&own, &message, outcome.is_ok()).map_err(Error::SocketError)?;
+        }
+        // One that is too long for the port is the administrator's mistake, not the front end's.
+        if request != NET_SET_MTU {
+            outcome?;
         }
     }
 }

@@ -36,6 +36,8 @@ pub const EVENT_INDEX: u64 = 1 << 29;
 pub const PROTOCOL: u64 = 1 << 30;
 /// `VIRTIO_F_VERSION_1`
 pub const VERSION_1: u64 = 1 << 32;
+/// `VIRTIO_F_ACCESS_PLATFORM`: the guest's addresses are those of its IOMMU.
+pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// `VIRTIO_F_RING_PACKED`
 pub const PACKED: u64 = 1 << 34;
 /// `VIRTIO_F_IN_ORDER`
@@ -65,6 +67,7 @@ pub const OFFERED: u64 = CHECKSUM
     | EVENT_INDEX
     | PROTOCOL
     | VERSION_1
+    | ACCESS_PLATFORM
     | PACKED
     | IN_ORDER
     | GUEST_USO4

@@ -13,6 +13,7 @@
 )]
 #![allow(unsafe_code, reason = "guests share their memory, and the rings in it")]
 
+pub mod channel;
 pub mod config;
 pub mod control;
 pub mod copy;
@@ -24,6 +25,7 @@ pub mod engine;
 pub mod features;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
+pub mod iotlb;
 pub mod memory;
 pub mod net;
 pub mod offload;

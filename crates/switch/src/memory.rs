@@ -8,6 +8,8 @@ use std::{fs::File, num::NonZeroUsize, os::fd::AsFd, ptr::NonNull, sync::Arc};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use thiserror::Error;
 
+use crate::iotlb::{Access, Found, Table, View};
+
 /// Regions that a guest may have. QEMU has at most 512 slots of memory (`KVM_USER_MEM_SLOTS` is 32,764).
 pub const MOST_REGIONS: usize = 509;
 
@@ -154,6 +156,8 @@ impl Region {
 pub struct Memory {
     /// By address, without overlap.
     regions: Arc<[Region]>,
+    /// What the guest's addresses go through first, when it has an IOMMU.
+    view: Option<View>,
 }
 
 impl Memory {
@@ -174,6 +178,7 @@ impl Memory {
         let is_it = |region: &Region| region.guest == guest && region.size == size;
         self.regions.iter().any(is_it).then(|| Memory {
             regions: self.regions.iter().filter(|region| !is_it(region)).cloned().collect(),
+            view: None,
         })
     }
 
@@ -187,21 +192,94 @@ impl Memory {
         if let Some(pair) = regions.windows(2).find(|pair| !apart(&pair[0], &pair[1])) {
             return Err(MemoryError::Overlap { first: pair[0].guest, second: pair[1].guest });
         }
-        Ok(Memory { regions: regions.into() })
+        Ok(Memory { regions: regions.into(), view: None })
     }
 
-    /// The bytes at the guest's address `at`, at most `len`: fewer where a region ends.
+    /// The same memory as a guest with an IOMMU sees it: all addresses, also those of rings, are translated first.
+    pub fn through(&self, view: View) -> Memory {
+        Memory { view: Some(view), ..self.clone() }
+    }
+
+    /// Whether addresses are translated.
+    #[inline]
+    pub fn is_translated(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// Replaces the translations, where there are some.
+    pub fn set_table(&mut self, table: &Arc<Table>) {
+        if let Some(view) = &mut self.view {
+            view.set_table(Arc::clone(table));
+        }
+    }
+
+    /// Whether an address was not found since the last call only because its translation is not known yet.
+    #[cold]
+    pub fn take_missed(&self) -> bool {
+        self.view.as_ref().is_some_and(View::take_missed)
+    }
+
+    /// The bytes at the guest's address `at`, at most `len`: fewer where a region or a translation ends.
     #[inline]
     pub fn guest(&self, at: u64, len: u32) -> Option<Span> {
+        if let Some(view) = &self.view {
+            return self.translated(view, at, len, view.access());
+        }
         // Guests have one or two regions, and then some small ones; most addresses are in the first that is big.
         self.regions.iter().find_map(|region| region.span(at.checked_sub(region.guest)?, len))
     }
 
-    /// `len` bytes that lie together at the front end's own address `at`, which must be a multiple of `alignment`.
-    pub fn user(&self, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
+    /// As [`Memory::guest`], to be read whatever the ring does with its buffers: a table of descriptors.
+    fn readable(&self, at: u64, len: u32) -> Option<Span> {
+        match &self.view {
+            Some(view) => self.translated(view, at, len, Access::READ),
+            None => self.guest(at, len),
+        }
+    }
+
+    #[inline(never)]
+    fn translated(&self, view: &View, at: u64, len: u32, access: Access) -> Option<Span> {
+        let Found::At(user, behind) = view.find(at, access) else { return None };
+        self.front(user, u32::try_from(behind).map_or(len, |behind| len.min(behind.saturating_add(1))))
+    }
+
+    /// The bytes at the front end's own address `at`, at most `len`.
+    fn front(&self, at: u64, len: u32) -> Option<Span> {
+        self.regions.iter().find_map(|region| region.span(at.checked_sub(region.user)?, len))
+    }
+
+    /// Whether all that lies from `at` on is in the memory, as the front end has it.
+    pub fn has(&self, mut at: u64, mut len: u64) -> bool {
+        while len > 0 {
+            let Some(span) = self.front(at, u32::try_from(len).unwrap_or(u32::MAX)) else { return false };
+            // Neither wraps: a region does not.
+            at += u64::from(span.len);
+            len -= u64::from(span.len);
+        }
+        true
+    }
+
+    /// `len` bytes of a ring that lie together here. `at` is the front end's own address, or, when addresses are translated, the
+    /// guest's; it must be a multiple of `alignment`.
+    pub fn ring(&self, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
         let len = u32::try_from(len).ok()?;
-        let span = self.regions.iter().find_map(|region| region.span(at.checked_sub(region.user)?, len))?;
-        (span.len == len && span.start.addr().get().is_multiple_of(alignment)).then_some(span.start)
+        let first = match &self.view {
+            Some(view) => self.translated(view, at, len, Access::BOTH)?,
+            None => self.front(at, len)?,
+        };
+        let mut have = first.len;
+        // Pages that the guest sees together may be apart here.
+        while let Some(view) = &self.view
+            && have < len
+        {
+            let next = self.translated(view, at.checked_add(u64::from(have))?, len - have, Access::BOTH)?;
+            // SAFETY: it is at most one behind a mapping.
+            if unsafe { first.start.add(have as usize) } != next.start {
+                return None;
+            }
+            have += next.len;
+        }
+        (have == len && first.start.addr().get().is_multiple_of(alignment)).then_some(first.start)
     }
 }
 
@@ -209,7 +287,7 @@ impl Memory {
 pub fn read(memory: &Memory, mut at: u64, into: &mut [u8]) -> Option<()> {
     let mut left = into;
     while !left.is_empty() {
-        let span = memory.guest(at, u32::try_from(left.len()).unwrap_or(u32::MAX))?;
+        let span = memory.readable(at, u32::try_from(left.len()).unwrap_or(u32::MAX))?;
         let (part, rest) = left.split_at_mut_checked(span.len as usize)?;
         // SAFETY: the span is `part`'s length of mapped memory; a guest that writes to it meanwhile gets a mixture read.
         unsafe { span.start.copy_to_nonoverlapping(NonNull::from(&mut *part).cast(), part.len()) };
@@ -286,9 +364,9 @@ pub(crate) mod tests {
         for nowhere in [0x1000, 0xffff, 0x1_2000, u64::MAX] {
             assert!(memory.guest(nowhere, 1).is_none(), "{nowhere:#x}");
         }
-        assert!(memory.user(0x7000_0001_0000, 0x2000, 16).is_some());
-        assert!(memory.user(0x7000_0001_0008, 0x10, 16).is_none(), "not aligned");
-        assert!(memory.user(0x7000_0001_0010, 0x2000, 16).is_none(), "too long");
+        assert!(memory.ring(0x7000_0001_0000, 0x2000, 16).is_some());
+        assert!(memory.ring(0x7000_0001_0008, 0x10, 16).is_none(), "not aligned");
+        assert!(memory.ring(0x7000_0001_0010, 0x2000, 16).is_none(), "too long");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod batch;
 mod packed;
 mod split;
 
-use std::ptr::NonNull;
+use std::{ptr::NonNull, sync::Arc};
 
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub use self::{
     packed::Packed,
     split::Split,
 };
-use crate::memory::Memory;
+use crate::{iotlb::Table, memory::Memory};
 
 /// The most entries that a ring may have (2.6, 2.8.10.1).
 pub const MOST_ENTRIES: u16 = 32_768;
@@ -143,7 +143,19 @@ impl Ring {
     /// Asks the driver to say when it makes something available, or not to. With `true` it must be looked at once more before
     /// anybody sleeps: says whether something has become available meanwhile.
     pub fn ask_for_kicks(&mut self, on: bool) -> bool {
-        either!(self, ring => ring.ask_for_kicks(on))
+        // What waits for a translation is there, but the answer wakes whoever sleeps.
+        either!(self, ring => ring.ask_for_kicks(on) && !ring.waits())
+    }
+
+    /// Whether its guest's addresses are translated.
+    #[inline]
+    pub fn is_translated(&self) -> bool {
+        either!(self, ring => ring.memory().is_translated())
+    }
+
+    /// Replaces the translations. No span that was handed out may be used any more.
+    pub fn set_table(&mut self, table: &Arc<Table>) {
+        either!(self, ring => ring.set_table(table));
     }
 
     /// Where it stands, as the vhost-user protocol has it (`VHOST_USER_GET_VRING_BASE`).
@@ -165,7 +177,7 @@ fn part(
     len: usize,
     alignment: usize,
 ) -> Result<NonNull<u8>, RingError> {
-    memory.user(at, len, alignment).ok_or(RingError::Outside { part: what, at })
+    memory.ring(at, len, alignment).ok_or(RingError::Outside { part: what, at })
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! A ring of empty buffers for frames to a guest.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use super::Frame;
 use crate::{
     copy::Writer,
     counters::Dropped,
+    iotlb::Table,
     memory::Span,
     net::{Tag, VIRTIO_HEADER},
     ring::{Batch, Direction, Ring, RingError},
@@ -65,6 +66,20 @@ impl Receiving {
         if let Err(error) = self.ring.take(Direction::ToGuest, STOCK, &mut self.stock) {
             self.broken = Some(error);
         }
+    }
+
+    /// Looks what the guest has made available before there is a frame for it: translations take a while to come.
+    pub fn prepare(&mut self) {
+        if self.ring.is_translated() && self.stock.chains().len() - self.spent < STOCK / 2 {
+            self.fill();
+        }
+    }
+
+    /// Replaces the translations of the guest's addresses; what was found by the old ones is looked up anew.
+    pub fn set_table(&mut self, table: &Arc<Table>) {
+        self.give_back();
+        self.ring.set_table(table);
+        self.prepare();
     }
 
     /// How many chains of the stock a frame of `total` bytes takes, header and all.
@@ -148,6 +163,7 @@ impl Receiving {
             // A counter that is full has woken it already.
             let _ = nix::unistd::write(call, &1_u64.to_ne_bytes());
         }
+        self.prepare();
     }
 
     /// Replaces what the driver waits on.

@@ -120,6 +120,12 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Leaves the chain to be taken another time.
+    #[cold]
+    pub fn forget(self) {
+        self.batch.spans.truncate(self.first);
+    }
+
     /// Puts the chain into the batch, with its spans or with what is wrong with it.
     #[inline]
     pub fn end(self, id: u16, entries: u16, before: u16, outcome: Result<(), Fault>) {

@@ -1,6 +1,9 @@
 //! The packed format (2.8): one ring of descriptors, which the driver makes available and the device marks as used.
 
-use std::{ptr::NonNull, sync::atomic::Ordering};
+use std::{
+    ptr::NonNull,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, WRITE,
@@ -9,7 +12,10 @@ use super::{
     part,
     split::prefetch,
 };
-use crate::memory::{self, Memory};
+use crate::{
+    iotlb::Table,
+    memory::{self, Memory},
+};
 
 /// Descriptor flag: the driver's wrap counter when it made it available.
 const AVAILABLE: u16 = 1 << 7;
@@ -88,6 +94,8 @@ pub struct Packed {
     dones: usize,
     /// Whether the driver wants to be woken for what was shown before the batch's end.
     owed: bool,
+    /// Whether the last look ended at a chain whose addresses are not known yet.
+    waits: bool,
 }
 
 // SAFETY: the pointers are into `memory`, which others write to in any case.
@@ -117,6 +125,7 @@ impl Packed {
             done: [Done::default(); MOST_CHAINS],
             dones: 0,
             owed: false,
+            waits: false,
             memory: memory.clone(),
         })
     }
@@ -169,19 +178,45 @@ impl Packed {
         most: usize,
         batch: &mut Batch,
     ) -> Result<usize, RingError> {
-        let mut taken = 0;
-        while taken < most && batch.room() > 0 {
+        let (mut taken, mut ahead) = (0, 0);
+        let mut resume = None;
+        self.waits = false;
+        while taken + ahead < most && batch.room() > 0 {
             // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
             let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
             // Four descriptors lie in a cache line; the next but one will be wanted soon.
             prefetch(self.slot(self.next.on(8.min(self.entries - 1), self.entries).at));
             let mut chain = batch.begin(&self.memory);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
+            if self.waits || outcome.is_err() && self.memory.take_missed() {
+                // It and those behind it wait, but what they miss is asked for now.
+                self.waits = true;
+                chain.forget();
+                resume = resume.or(Some(self.next));
+                self.next = self.next.on(entries, self.entries);
+                ahead += 1;
+                continue;
+            }
             chain.end(id, entries, self.next.bits(), outcome);
             self.next = self.next.on(entries, self.entries);
             taken += 1;
         }
+        self.next = resume.unwrap_or(self.next);
         Ok(taken)
+    }
+
+    /// Whether the next chain waits for a translation of its addresses.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn set_table(&mut self, table: &Arc<Table>) {
+        self.memory.set_table(table);
+        self.waits = false;
     }
 
     /// Adds what the chain at the next position is made of; says its id and how many entries it takes.

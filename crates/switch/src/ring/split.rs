@@ -1,6 +1,9 @@
 //! The split format (2.7): a table of descriptors, a ring of what is available, and a ring of what was used.
 
-use std::{ptr::NonNull, sync::atomic::Ordering};
+use std::{
+    ptr::NonNull,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError,
@@ -8,7 +11,7 @@ use super::{
     batch::Builder,
     part, passes,
 };
-use crate::memory::Memory;
+use crate::{iotlb::Table, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -47,6 +50,8 @@ pub struct Split {
     published: u16,
     /// The driver's index as it was last seen.
     seen: u16,
+    /// Whether the last look ended at a chain whose addresses are not known yet.
+    waits: bool,
 }
 
 // SAFETY: the pointers are into `memory`, which others write to in any case.
@@ -77,6 +82,7 @@ impl Split {
             done: next,
             published: next,
             seen: next,
+            waits: false,
         };
         Ok(ring)
     }
@@ -150,6 +156,7 @@ impl Split {
         most: usize,
         batch: &mut Batch,
     ) -> Result<usize, RingError> {
+        self.waits = false;
         let mut waiting = self.seen.wrapping_sub(self.next);
         if usize::from(waiting) < most {
             // Pairs with the driver's release of its index: entries and descriptors before it are there.
@@ -177,11 +184,31 @@ impl Split {
             }
             let mut chain = batch.begin(&self.memory);
             let outcome = self.walk(*head, direction, &mut chain);
+            if self.waits || outcome.is_err() && self.memory.take_missed() {
+                // It and those behind it wait, but what they miss is asked for now.
+                self.waits = true;
+                chain.forget();
+                continue;
+            }
             chain.end(*head, 1, self.next, outcome);
             self.next = self.next.wrapping_add(1);
             taken += 1;
         }
         Ok(taken)
+    }
+
+    /// Whether the next chain waits for a translation of its addresses.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn set_table(&mut self, table: &Arc<Table>) {
+        self.memory.set_table(table);
+        self.waits = false;
     }
 
     /// Adds what the chain from `head` on is made of.

@@ -1,0 +1,62 @@
+//! The way back to a front end: a second socket, on which the device asks and tells of its own accord.
+//!
+//! vhost-user protocol, "Back-end communication". Nothing that is sent asks for a reply, so that nobody here ever waits for one.
+
+use std::{
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, send},
+};
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Yes,
+    /// There is no room for it at the moment.
+    Later,
+    /// There is no such socket.
+    Never,
+}
+
+/// The socket, when the front end has given one. A copy is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Channel(Arc<Mutex<Option<UnixStream>>>);
+
+impl Channel {
+    /// `VHOST_USER_BACKEND_IOTLB_MSG`
+    pub const IOTLB: u32 = 1;
+    /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`
+    pub const CONFIG_CHANGE: u32 = 2;
+
+    /// Replaces the socket.
+    pub fn set(&self, stream: Option<UnixStream>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+
+    /// Sends a message of at most 128 bytes, without waiting.
+    pub fn send(&self, request: u32, body: &[u8]) -> Sent {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(socket) = &*socket else { return Sent::Never };
+        // Version 1, and nothing else.
+        let header = [request, 1, body.len() as u32];
+        let mut message = [0; 12 + 128];
+        let bytes = header.iter().flat_map(|word| word.to_ne_bytes()).chain(body.iter().copied());
+        let mut len = 0;
+        for (place, byte) in message.iter_mut().zip(bytes) {
+            *place = byte;
+            len += 1;
+        }
+        let whole = message.get(..len).unwrap_or_default();
+        // So short a message goes whole or not at all.
+        match send(socket.as_raw_fd(), whole, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+            Ok(_) => Sent::Yes,
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => Sent::Later,
+            Err(_) => Sent::Never,
+        }
+    }
+}
