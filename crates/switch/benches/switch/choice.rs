@@ -1,8 +1,15 @@
 //! What is to be measured.
 
 /// Rows that there are.
-pub const ALL: &[(&str, &str)] =
-    &[("64", "64 B frames between two ports"), ("1518", "1,518 B frames, and the copy limit beside them")];
+pub const ALL: &[(&str, &str)] = &[
+    ("64", "64 B frames between two ports"),
+    ("1518", "1,518 B frames, and the copy limit beside them"),
+    ("segments", "segments of TCP of 64 KiB between two ports"),
+    ("latency", "99th percentile of the way at half load"),
+    ("ports", "64 B frames between two of 256 ports"),
+    ("memory", "memory for each idle port"),
+    ("idle", "CPU that idle ports take"),
+];
 /// Pairs of runs, without another wish.
 const PAIRS: usize = 9;
 

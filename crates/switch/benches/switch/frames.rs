@@ -6,7 +6,7 @@ use super::{
     choice::Choice,
     copying,
     lane::{Lane, Sample},
-    report::{Report, Row, Spread},
+    report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
     switches::Kind,
     testpmd::Ring,
@@ -69,8 +69,8 @@ fn run(
     pairs: &mut [Vec<Pair>],
     report: &mut Report,
 ) -> Result<(), String> {
-    let mut ours = Lane::start(Kind::Ours, ring, workshop)?;
-    let mut peer = Lane::start(Kind::Peer, ring, workshop)?;
+    let mut ours = Lane::start(Kind::Ours { ports: 2 }, ring, workshop)?;
+    let mut peer = Lane::start(Kind::Peer { segments: false }, ring, workshop)?;
     for turn in 0..count {
         for (size, pairs) in sizes.iter().zip(pairs.iter_mut()) {
             let ours_now = ours.run(size.bytes).map_err(|failed| format!("penstock-switch: {failed}"))?;
@@ -96,22 +96,16 @@ fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
     let clock = report.clock.0;
     let (ours, peer) = (of(&|pair| pair.ours.rate() / 1e6), of(&|pair| pair.peer.rate() / 1e6));
     let cycles = |sample: &Sample| clock / sample.rate();
-    let sample = |sample: &Sample| {
-        json!({"frames": sample.frames, "seconds": sample.seconds, "core_seconds": sample.core_seconds,
-            "cycles_per_frame": cycles(sample)})
-    };
     let samples: Vec<_> = pairs
         .iter()
-        .map(|pair| {
-            json!({"ours": sample(&pair.ours), "peer": sample(&pair.peer), "copies_per_second": pair.copies})
-        })
+        .map(|pair| json!({"ours": pair.ours, "peer": pair.peer, "copies_per_second": pair.copies}))
         .collect();
     report.add(Row {
         what: what.clone(),
         ours: format!("{:.2} Mpps, {:.0} cycles", ours.median, of(&|pair| cycles(&pair.ours)).median),
         other: format!("OVS {:.2} Mpps, {:.0} cycles", peer.median, of(&|pair| cycles(&pair.peer)).median),
-        ratio: of(&|pair| pair.ours.rate() / pair.peer.rate()),
-        bar: size.bar,
+        value: of(&|pair| pair.ours.rate() / pair.peer.rate()),
+        bar: Bar::AtLeast(size.bar),
         samples: samples.into(),
     });
     if let Some(bar) = size.limit {
@@ -120,8 +114,8 @@ fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
             what: format!("{what}, of the copy limit"),
             ours: format!("{:.1} Gbit/s", ours.median * size.bytes as f64 * 8.0 / 1e3),
             other: format!("one copy each: {:.2} M/s", copies.median),
-            ratio: of(&|pair| pair.ours.rate() / pair.copies.unwrap_or(f64::NAN)),
-            bar,
+            value: of(&|pair| pair.ours.rate() / pair.copies.unwrap_or(f64::NAN)),
+            bar: Bar::AtLeast(bar),
             samples: json!([]),
         });
     }

@@ -5,29 +5,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::Serialize;
+
 use super::{
-    processes::{GUESTS, SWITCH},
+    processes::{self, GUESTS, SWITCH},
     supervisor::Workshop,
     switches::{self, Kind, Switch},
     testpmd::{Guests, Ring},
 };
 
 /// Frames go round for so long before they are counted.
-const WARM: Duration = Duration::from_millis(250);
-/// And are counted for so long.
-const COUNTED: Duration = Duration::from_millis(1000);
+const WARM: Duration = Duration::from_millis(100);
+/// And are counted for so long. All of it is less than what the kernel lets others wait for a CPU, which is 950 ms.
+const COUNTED: Duration = Duration::from_millis(700);
 
 /// And have to go round within this after the guests' start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A switch and two guests.
 pub struct Lane {
-    switch: Switch,
+    /// The switch.
+    pub switch: Switch,
     guests: Guests,
 }
 
 /// One run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sample {
     /// Frames that arrived, both directions together.
     pub frames: f64,
@@ -85,6 +88,7 @@ impl Lane {
 
     /// Lets it run with frames of `size` bytes.
     pub fn run(&mut self, size: usize) -> Result<Sample, String> {
+        processes::let_others_run();
         self.switch.program.thaw();
         self.guests.program.thaw();
         let sample = self.count(size);

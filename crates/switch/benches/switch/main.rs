@@ -7,11 +7,16 @@
 
 mod choice;
 mod copying;
+mod flow;
 mod frames;
+mod front;
 mod lane;
+mod latency;
 mod peer;
+mod ports;
 mod processes;
 mod report;
+mod segments;
 mod supervisor;
 mod switches;
 mod testpmd;
@@ -38,6 +43,9 @@ fn measure(choice: &Choice, workshop: &Workshop) -> ExitCode {
     processes::before_all_others();
     let mut report = Report::default();
     frames::measure(choice, workshop, &mut report);
+    segments::measure(choice, workshop, &mut report);
+    latency::measure(choice, workshop, &mut report);
+    ports::measure(choice, workshop, &mut report);
     report.print();
     match report.keep(workshop) {
         Ok(path) => println!("\nraw samples: {}", path.display()),

@@ -83,6 +83,12 @@ impl Program {
         }
     }
 
+    /// What all its threads have had of CPUs so far, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        let seconds = |tid| Thread { pid: self.pid(), tid }.cpu_seconds();
+        threads(self.pid()).into_iter().map(|(tid, _)| seconds(tid)).sum()
+    }
+
     /// Has its threads run on `cpu`, where they are not in the way of the one that polls elsewhere.
     pub fn keep_on(&self, cpu: usize, polls: Thread) {
         for (tid, _) in threads(self.pid()).into_iter().filter(|(tid, _)| *tid != polls.tid) {
@@ -153,6 +159,11 @@ pub fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
+/// Has the rest of the machine have its CPUs for a moment, so that the kernel does not take them from a run for it.
+pub fn let_others_run() {
+    thread::sleep(Duration::from_millis(100));
+}
+
 /// Has the calling thread wait for nobody; what it starts is put in its place later.
 pub fn before_all_others() {
     real_time(this_thread(), SELDOM + 10);
@@ -203,10 +214,15 @@ fn shown(command: &Command) -> String {
 pub struct Clock(pub f64);
 
 impl Clock {
+    /// The counter.
+    pub fn now() -> u64 {
+        // SAFETY: every x86-64 processor has it, and it changes nothing.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+
     /// Compares it with the kernel's clock for a tenth of a second.
     pub fn measured() -> Clock {
-        // SAFETY: every x86-64 processor has it, and it changes nothing.
-        let read = || (Instant::now(), unsafe { std::arch::x86_64::_rdtsc() });
+        let read = || (Instant::now(), Clock::now());
         let (began, first) = read();
         thread::sleep(Duration::from_millis(100));
         let (ended, last) = read();

@@ -1,11 +1,12 @@
 //! The table, and the file with every sample.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -15,7 +16,7 @@ use super::{
 };
 
 /// Median and quartiles.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// Half of the values are at most this.
     pub median: f64,
@@ -40,6 +41,34 @@ impl Spread {
     }
 }
 
+/// What a value is to be.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bar {
+    /// This, or more.
+    AtLeast(f64),
+    /// This, or less.
+    AtMost(f64),
+}
+
+impl Bar {
+    fn is_met(self, value: f64) -> bool {
+        match self {
+            Bar::AtLeast(least) => value >= least,
+            Bar::AtMost(most) => value <= most,
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bar::AtLeast(least) => write!(f, "at least {least}"),
+            Bar::AtMost(most) => write!(f, "at most {most}"),
+        }
+    }
+}
+
 /// A line of the table.
 pub struct Row {
     /// What was measured.
@@ -48,10 +77,10 @@ pub struct Row {
     pub ours: String,
     /// What it is compared with.
     pub other: String,
-    /// Ours over that, pair by pair.
-    pub ratio: Spread,
-    /// The ratio is to be at least this.
-    pub bar: f64,
+    /// Ours over that, pair by pair; or what `other` says.
+    pub value: Spread,
+    /// What that is to be.
+    pub bar: Bar,
     /// Each pair.
     pub samples: Value,
 }
@@ -94,11 +123,11 @@ impl Report {
 
     /// Prints the table.
     pub fn print(&self) {
-        println!("| what | ours | other | ratio (quartiles) | at least | pairs |");
+        println!("| what | ours | other | ratio (quartiles) | wanted | runs |");
         println!("|---|---|---|---|---|---|");
-        for Row { what, ours, other, ratio, bar, .. } in &self.rows {
-            let met = if ratio.median >= *bar { "" } else { " **missed**" };
-            let Spread { median, low, high, count } = ratio;
+        for Row { what, ours, other, value, bar, .. } in &self.rows {
+            let Spread { median, low, high, count } = value;
+            let met = if bar.is_met(*median) { "" } else { " **missed**" };
             println!(
                 "| {what} | {ours} | {other} | {median:.2} ({low:.2} to {high:.2}) | {bar}{met} | {count} |"
             );
@@ -116,7 +145,7 @@ impl Report {
             .iter()
             .map(|row| {
                 json!({"what": row.what, "ours": row.ours, "other": row.other, "bar": row.bar,
-                    "ratio": {"median": row.ratio.median, "low": row.ratio.low, "high": row.ratio.high},
+                    "value": row.value,
                     "samples": row.samples})
             })
             .collect();

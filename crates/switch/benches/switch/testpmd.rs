@@ -53,7 +53,7 @@ pub fn mac(number: usize) -> String {
 /// Where guests find their switch.
 pub struct Sockets {
     /// One for each guest.
-    pub paths: [PathBuf; 2],
+    pub paths: Vec<PathBuf>,
     /// The front end makes them, and the switch comes.
     pub front_end_listens: bool,
 }
@@ -79,7 +79,7 @@ impl Guests {
         command.args(["--no-pci", "--in-memory", "--single-file-segments", "--no-telemetry"]);
         command.args(["--huge-dir", &workshop.huge_pages().to_string_lossy()]);
         command.arg(format!("--file-prefix={name}"));
-        for (number, path) in sockets.paths.iter().enumerate() {
+        for (number, path) in sockets.paths.iter().take(2).enumerate() {
             if sockets.front_end_listens {
                 // One that was there before would be in its way.
                 let _ = std::fs::remove_file(path);
