@@ -5,7 +5,7 @@ use crate::{
     copy::Reader,
     counters::Dropped,
     memory::Span,
-    net::{Ethernet, LONGEST, Segments, Virtio},
+    net::{LONGEST, Segments, Virtio},
     offload,
     table::PortId,
 };
@@ -176,9 +176,9 @@ impl Engine {
 
 /// The frame made of these bytes, of which nothing more is to be done.
 fn again<'a>(frame: &Frame<'a>, bytes: &[u8]) -> Option<Frame<'a>> {
-    let ethernet = Ethernet::read(bytes)?;
-    let rest = u32::try_from(bytes.len().checked_sub(ethernet.size())?).ok()?;
-    Some(Frame { virtio: Virtio { valid: true, ..Virtio::PLAIN }, ethernet, rest, ..*frame })
+    // The Ethernet header is what it was: read again, a customer's tag would be taken for the port's.
+    let rest = u32::try_from(bytes.len().checked_sub(frame.ethernet.size())?).ok()?;
+    Some(Frame { virtio: Virtio { valid: true, ..Virtio::PLAIN }, rest, ..*frame })
 }
 
 /// These bytes of ours as a span.

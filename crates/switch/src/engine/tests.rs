@@ -168,6 +168,31 @@ fn a_provider_vlan_keeps_the_customers_tag() {
 }
 
 #[test]
+fn a_customers_tag_stays_when_its_frame_is_cut() {
+    let own = |number| Settings {
+        vlan: Some(PortVlan { tag: Tag { vlan: 7, priority: 0 }, kind: TagKind::Provider }),
+        ..settings(number)
+    };
+    let mut engine = Engine::default();
+    let mut guests = Vec::new();
+    for id in 0..2 {
+        engine.set_port(id, Some(Box::new(Port::new(Arc::new(own(id as u8))))));
+        guests.push(Guest::plug(&mut engine, id, false, 64, 2048, Negotiated::default()));
+    }
+    let (whole, mut header) = segment(3000);
+    let tagged = [&whole[..12], &[0x81, 0, 0, 42], &whole[12..]].concat();
+    header[2] += 4;
+    header[6] += 4;
+    guests[0].send_in(header, &tagged, &[12]);
+    engine.round(0);
+    let got = guests[1].frames();
+    assert_eq!(got.len(), 3);
+    assert!(got.iter().all(|frame| frame[12..18] == [0x81, 0, 0, 42, 8, 0]));
+    let joined: Vec<u8> = got.iter().flat_map(|frame| frame[58..].to_vec()).collect();
+    assert_eq!(joined, tagged[58..]);
+}
+
+#[test]
 fn a_tag_moves_the_checksum_along() {
     let own = Settings {
         vlan: Some(PortVlan { tag: Tag { vlan: 9, priority: 0 }, kind: TagKind::Customer }),
