@@ -6,7 +6,6 @@ use std::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -66,14 +65,19 @@ pub fn peek(stream: &UnixStream) -> Result<Header> {
         }
     }
     let began = Instant::now();
+    let mut ended = false;
     loop {
         let mut bytes = [0; HEADER];
         match recv(stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_PEEK)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
             HEADER => return Ok(Header::read(bytes)),
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            _ if ended => return Err(ErrorKind::UnexpectedEof.into()),
             _ if began.elapsed() > PATIENCE => return Err(ErrorKind::TimedOut.into()),
-            // No way to sleep until there are more bytes than those that were seen.
-            _ => thread::sleep(Duration::from_millis(5)),
+            // No way to sleep until there are more bytes than those that were seen; but until nobody is there who could send them.
+            _ => {
+                let mut end = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+                ended = poll(&mut end, PollTimeout::from(5_u8)).is_ok_and(|any| any > 0);
+            }
         }
     }
 }
