@@ -129,7 +129,7 @@ pub fn serve(path: &Path, server: Arc<Server>) -> io::Result<()> {
     Ok(())
 }
 
-fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
+pub(crate) fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
     loop {
@@ -156,7 +156,7 @@ fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
     }
 }
 
-fn read(line: &[u8]) -> Result<Wish, Answer> {
+pub(crate) fn read(line: &[u8]) -> Result<Wish, Answer> {
     let request: Request = serde_json::from_slice(line).map_err(|error| Answer::failed(&error))?;
     if request.version > VERSION {
         let text = format!("this is version {} of the protocol; {VERSION} is known here", request.version);

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What the front end's own addresses begin with.
-const USER: u64 = 0x7f00_0000_0000;
+pub const USER: u64 = 0x7f00_0000_0000;
 
 /// A guest's memory: a file mapped a second time, or the very bytes that the device has.
 pub struct GuestMemory {
@@ -135,7 +135,7 @@ pub enum Form {
 }
 
 /// A driver of either format.
-pub trait Driver {
+pub trait Driver: Send {
     fn layout(&self, event_index: bool) -> Layout;
     /// Makes a chain available; `None` when there is no room. Says its id.
     fn offer(&mut self, memory: &GuestMemory, chain: &[Buffer], form: Form) -> Option<u16>;

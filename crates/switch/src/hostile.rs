@@ -3,6 +3,14 @@
 //!
 //! Each takes any bytes, has the switch bear them, and sees to it that those who have nothing to do with it lose nothing.
 
+mod control;
+mod neighbours;
+mod offload;
+mod protocol;
+mod rings;
+
+pub use self::{control::control, offload::offload, protocol::protocol, rings::rings};
+
 /// Bytes as decisions. When they have run out, everything is 0.
 #[derive(Debug)]
 pub struct Input<'a>(&'a [u8]);
@@ -62,3 +70,8 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 }
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod tests;

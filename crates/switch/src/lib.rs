@@ -12,6 +12,18 @@
     reason = "it knows nothing of the rest, and the only files that it has are its sockets"
 )]
 #![allow(unsafe_code, reason = "guests share their memory, and the rings in it")]
+#![cfg_attr(
+    not(any(test, fuzzing)),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        reason = "whatever a guest does, nothing here may end for it"
+    )
+)]
 
 pub mod channel;
 pub mod config;
@@ -20,6 +32,7 @@ pub mod copy;
 pub mod counters;
 pub mod device;
 #[cfg(any(test, fuzzing))]
+#[cfg_attr(fuzzing, allow(dead_code, reason = "tests use the rest"))]
 mod driver;
 pub mod engine;
 pub mod features;

@@ -189,8 +189,12 @@ impl Memory {
         regions.sort_by_key(|region| region.guest);
         // Neither sum wraps: `Region::map` has seen to it.
         let apart = |a: &Region, b: &Region| a.guest + a.size <= b.guest;
-        if let Some(pair) = regions.windows(2).find(|pair| !apart(&pair[0], &pair[1])) {
-            return Err(MemoryError::Overlap { first: pair[0].guest, second: pair[1].guest });
+        for pair in regions.windows(2) {
+            if let [first, second] = pair
+                && !apart(first, second)
+            {
+                return Err(MemoryError::Overlap { first: first.guest, second: second.guest });
+            }
         }
         Ok(Memory { regions: regions.into(), view: None })
     }

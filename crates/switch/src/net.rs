@@ -112,32 +112,34 @@ impl Virtio {
         if bytes[..2] == [0, 0] {
             return Some(Virtio::PLAIN);
         }
-        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let checksum = (bytes[0] & NEEDS_CHECKSUM != 0).then(|| Checksum { start: word(6), offset: word(8) });
+        let [flags, kind, rest @ ..] = *bytes;
+        let [h0, h1, s0, s1, c0, c1, o0, o1] = rest;
+        let (start, offset) = (u16::from_le_bytes([c0, c1]), u16::from_le_bytes([o0, o1]));
+        let checksum = (flags & NEEDS_CHECKSUM != 0).then_some(Checksum { start, offset });
         if let Some(Checksum { start, offset }) = checksum
             && (u32::from(start) + u32::from(offset) + 2 > len || usize::from(start) < ETHERNET_HEADER)
         {
             return None;
         }
-        let segments = match bytes[1] & !ECN {
+        let segments = match kind & !ECN {
             0 => Segments::None,
             1 => Segments::Tcp4,
             4 => Segments::Tcp6,
             5 => Segments::Udp,
             _ => return None,
         };
-        let segment = word(4);
+        let segment = u16::from_le_bytes([s0, s1]);
         // Who wants segments leaves their checksums to others as well (5.1.6.2.1).
         if segments != Segments::None && (checksum.is_none() || segment == 0) {
             return None;
         }
         Some(Virtio {
             checksum,
-            valid: bytes[0] & DATA_VALID != 0,
+            valid: flags & DATA_VALID != 0,
             segments,
             segment: if segments == Segments::None { 0 } else { segment },
-            ecn: segments != Segments::None && bytes[1] & ECN != 0,
-            headers: word(2),
+            ecn: segments != Segments::None && kind & ECN != 0,
+            headers: u16::from_le_bytes([h0, h1]),
         })
     }
 

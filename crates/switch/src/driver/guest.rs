@@ -152,7 +152,6 @@ impl Guest {
     }
 
     /// All frames that have come, whose buffers are then offered again.
-    #[allow(dead_code)]
     pub fn got_again(&mut self) -> Vec<([u8; 12], Vec<u8>)> {
         let all = self.got_in();
         for (at, size) in all.iter().flat_map(|(.., buffers)| buffers) {

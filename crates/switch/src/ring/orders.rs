@@ -16,7 +16,7 @@ const RINGS: u64 = 0x1000;
 const ENTRIES: u16 = 2;
 
 /// What is run in each order; it says what is wrong.
-type What = fn(&GuestMemory, Box<dyn Driver + Send>, Ring, bool) -> Result<(), String>;
+type What = fn(&GuestMemory, Box<dyn Driver>, Ring, bool) -> Result<(), String>;
 
 /// Runs this with a ring of two entries of each kind, at each place where it may stand.
 /// What `what` says of each order is looked at when the model has ended: a panic in it would wait for its threads for ever.
@@ -30,7 +30,7 @@ fn each(what: What) {
             model.check(move || {
                 let memory = GuestMemory::ours(0x1100);
                 let layout;
-                let (mut driver, mut ring): (Box<dyn Driver + Send>, _) = if packed {
+                let (mut driver, mut ring): (Box<dyn Driver>, _) = if packed {
                     let driver = PackedDriver::new(RINGS, ENTRIES);
                     layout = driver.layout(event_index);
                     let ring = Packed::new(&memory.shared(), &layout, 0x8000).unwrap();

@@ -1,0 +1,72 @@
+use std::{
+    io::Write,
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{device, engine::Engine, worker};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn split_rings_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
+        rings(&bytes, false);
+    }
+
+    #[test]
+    fn packed_rings_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
+        rings(&bytes, true);
+    }
+
+    #[test]
+    fn headers_that_lie_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        offload(&bytes);
+    }
+
+    #[test]
+    fn what_is_left_to_others_is_done(bytes in prop::array::uniform7(any::<u8>())) {
+        offload(&bytes);
+    }
+}
+
+proptest! {
+    // Each has threads and descriptors of its own.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn messages_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        protocol(&bytes);
+    }
+
+    #[test]
+    fn lines_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        control(&bytes);
+    }
+}
+
+#[test]
+fn what_was_found_once_is_borne() {
+    // A customer's tag was taken off with the port's when a checksum was completed.
+    offload(&[0x79, 0x3f, 0x3f, 0x6a]);
+}
+
+#[test]
+fn who_goes_in_the_middle_of_a_message_is_gone_at_once() {
+    let (handle, worker) = worker::start(Engine::default()).unwrap();
+    for count in [1, 11, 12, 15] {
+        let (mut front, back) = UnixStream::pair().unwrap();
+        // A header that says 8 bytes follow, or less than a header.
+        front.write_all(&[&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0][..], &[0; 8]].concat()[..count]).unwrap();
+        drop(front);
+        let began = Instant::now();
+        device::serve(back, handle.clone(), 0);
+        // Who does not go is waited for longer.
+        assert!(began.elapsed() < Duration::from_secs(5), "after {count} bytes");
+    }
+    handle.end();
+    worker.join().unwrap();
+}
