@@ -58,6 +58,7 @@ struct Described {
     addressed: bool,
     base: u32,
     call: Option<OwnedFd>,
+    err: Option<OwnedFd>,
     /// What wakes the worker; `Some(None)`: the driver says that it never kicks.
     kick: Option<Option<Kick>>,
     enabled: bool,
@@ -120,13 +121,9 @@ impl Device {
         if found.runs || !found.addressed || found.kick.is_none() || !(found.enabled || enabled) {
             return Ok(());
         }
-        let layout = Layout {
-            entries: found.entries,
-            descriptors: found.descriptors,
-            driver: found.driver,
-            device: found.device,
-            event_index,
-        };
+        let layout = found.layout(event_index);
+        // All that is missing is asked for at once.
+        layout.look_up(&memory, packed);
         let ring = match packed {
             true => Packed::new(&memory, &layout, found.base).map(Ring::Packed),
             false => Split::new(&memory, &layout, found.base).map(Ring::Split),
@@ -138,12 +135,14 @@ impl Device {
             Err(_) => return Err(Error::InvalidParam),
         };
         let call = found.call.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
+        let err = found.err.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
         found.runs = true;
         let pair = (index / 2) as usize;
         let to_guest = index.is_multiple_of(2);
         let started = self.handle.ask(move |engine| {
             let Some(port) = engine.port_mut(port) else { return };
             port.negotiated = negotiated;
+            port.broken = None;
             if port.pairs.len() <= pair {
                 port.pairs.resize_with(pair + 1, Pair::default);
             }
@@ -153,9 +152,10 @@ impl Device {
                 match to_guest {
                     true => {
                         let receiving = place.to_guest.insert(Receiving::new(ring, call));
+                        receiving.err = err;
                         receiving.prepare();
                     }
-                    false => place.from_guest = Some(Sending { ring, call }),
+                    false => place.from_guest = Some(Sending { ring, call, err }),
                 }
             }
             engine.rings_changed();
@@ -213,10 +213,14 @@ impl Device {
                 self.questions.answered(&self.table, range.first, range.last);
             }
             Told::Invalidate(first, last) => {
-                self.table = Arc::new(self.table.without(first, last));
                 let packed = self.features & PACKED != 0;
                 let lost = (0..).zip(&self.rings).filter(|(_, ring)| ring.touches(packed, first, last));
                 let lost: Vec<u32> = lost.map(|(index, _)| index).collect();
+                // Guests that take everything away do it in dozens of messages, most of them for nothing.
+                if lost.is_empty() && !self.table.touches(first, last) {
+                    return Ok(());
+                }
+                self.table = Arc::new(self.table.without(first, last));
                 for index in lost {
                     self.stop(index)?;
                 }
@@ -298,6 +302,16 @@ impl Device {
             engine.rings_changed();
         });
     }
+
+    /// Has the data path send the front end away when it cannot go on.
+    fn plug(&self, connection: Option<UnixStream>) {
+        let port = self.port;
+        self.handle.ask(move |engine| {
+            if let Some(port) = engine.port_mut(port) {
+                port.connection = connection;
+            }
+        });
+    }
 }
 
 /// A body of eight bytes.
@@ -306,12 +320,20 @@ fn body_of(message: &Message) -> Result<[u8; 8]> {
 }
 
 impl Described {
+    fn layout(&self, event_index: bool) -> Layout {
+        Layout {
+            entries: self.entries,
+            descriptors: self.descriptors,
+            driver: self.driver,
+            device: self.device,
+            event_index,
+        }
+    }
+
     /// Whether something of the ring itself lies between these addresses.
     fn touches(&self, packed: bool, first: u64, last: u64) -> bool {
-        let entries = u64::from(self.entries);
-        let (driver, device) = if packed { (4, 4) } else { (6 + 2 * entries, 6 + 8 * entries) };
-        let parts = [(self.descriptors, 16 * entries), (self.driver, driver), (self.device, device)];
-        self.addressed && parts.iter().any(|(at, len)| *at <= last && at.saturating_add(len - 1) >= first)
+        let meets = |(at, len): (u64, usize)| at <= last && at.saturating_add(len as u64) > first;
+        self.addressed && self.layout(false).parts(packed).into_iter().any(meets)
     }
 }
 
@@ -422,8 +444,11 @@ impl VhostUserBackendReqHandlerMut for Device {
         self.start(index)
     }
 
-    fn set_vring_err(&mut self, _index: u8, _fd: Option<File>) -> Result<()> {
-        Ok(())
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let index = u32::from(index);
+        self.stop(index)?;
+        self.ring(index)?.err = fd.map(OwnedFd::from);
+        self.start(index)
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
@@ -530,7 +555,9 @@ pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Error {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    locked(&device).unplug();
+    let mut device = locked(&device);
+    device.unplug();
+    device.plug(None);
     error
 }
 
@@ -543,6 +570,7 @@ fn converse(stream: UnixStream, device: &Arc<Mutex<Device>>) -> Result<Infallibl
     stream.set_read_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
     stream.set_write_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
     let own = stream.try_clone().map_err(Error::SocketError)?;
+    locked(device).plug(Some(stream.try_clone().map_err(Error::SocketError)?));
     let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(device));
     loop {
         let request = message::peek(&own).map_err(Error::SocketError)?.request;

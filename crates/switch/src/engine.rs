@@ -21,7 +21,7 @@ use crate::{
     copy::Reader,
     counters::{Counters, Dropped},
     net::{ETHERNET_HEADER, Ethernet, LONGEST, TAG, Virtio},
-    ring::{Batch, Direction, Ring},
+    ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
     table::{PortId, Table},
 };
@@ -215,6 +215,13 @@ impl Engine {
         self.wires = wires.map(|(id, _)| id).collect();
     }
 
+    /// Takes the rings of guests away whose memory was, and sends their front ends away.
+    pub fn drop_lost(&mut self) {
+        let lost = self.ports.iter_mut().flatten().filter(|port| port.is_lost());
+        lost.for_each(|port| port.fail(RingError::Lost));
+        self.rings_changed();
+    }
+
     /// Looks at all rings in the next rounds: whoever has woken the switch is among them.
     pub fn wake_all(&mut self) {
         for ring in self.resting.drain(..) {
@@ -309,6 +316,7 @@ impl Engine {
         if let Some(port) = self.port_mut(id) {
             if outcome.is_err() {
                 port.broken = outcome.err();
+                receive::ring_bell(sending.err.as_ref());
             } else if let Some(pair) = port.pairs.get_mut(pair) {
                 pair.from_guest = Some(sending);
             }
@@ -487,6 +495,8 @@ pub struct Sending {
     pub ring: Ring,
     /// What the driver waits on; `None`: it polls.
     pub call: Option<std::os::fd::OwnedFd>,
+    /// Where it is said that the ring is broken.
+    pub err: Option<std::os::fd::OwnedFd>,
 }
 
 impl Sending {

@@ -165,6 +165,12 @@ impl Table {
         Table { ranges: left.flatten().collect() }
     }
 
+    /// Whether something between these addresses is known.
+    pub fn touches(&self, first: u64, last: u64) -> bool {
+        let place = self.ranges.partition_point(|range| range.last < first);
+        self.ranges.get(place).is_some_and(|range| range.first <= last)
+    }
+
     /// How many ranges it has.
     pub fn len(&self) -> usize {
         self.ranges.len()

@@ -39,6 +39,7 @@ pub mod features;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 pub mod iotlb;
+mod lost;
 pub mod memory;
 pub mod net;
 pub mod offload;

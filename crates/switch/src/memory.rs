@@ -3,12 +3,21 @@
 //! A guest may write to it at any time, also while it is read here. Bytes of frames are copied as they are found; what is
 //! decided on is read once, into memory that is not shared.
 
-use std::{fs::File, num::NonZeroUsize, os::fd::AsFd, ptr::NonNull, sync::Arc};
+use std::{
+    fs::File,
+    num::NonZeroUsize,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use thiserror::Error;
 
-use crate::iotlb::{Access, Found, Table, View};
+use crate::{
+    iotlb::{Access, Found, Table, View},
+    lost::Watched,
+};
 
 /// Regions that a guest may have. QEMU has at most 512 slots of memory (`KVM_USER_MEM_SLOTS` is 32,764).
 pub const MOST_REGIONS: usize = 509;
@@ -29,6 +38,8 @@ struct Mapping {
     len: NonZeroUsize,
     /// How it is given back.
     free: unsafe fn(NonNull<u8>, NonZeroUsize),
+    /// Not watched any more before it is given back: its addresses may be somebody else's right after.
+    watched: Option<Watched>,
 }
 
 // SAFETY: a mapping is memory that others write to in any case; who reads or writes through it takes that into account.
@@ -38,6 +49,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.watched = None;
         // SAFETY: the range is a mapping of ours, whole, and nobody has a pointer into it once its last owner is gone.
         unsafe { (self.free)(self.start, self.len) };
     }
@@ -125,26 +137,31 @@ impl Region {
             return Err(wraps());
         }
         let failed = |source| MemoryError::NotMapped { guest, source };
-        let len = file.metadata().map_err(failed)?.len();
+        let metadata = file.metadata().map_err(failed)?;
+        let len = metadata.len();
         if len < end {
             return Err(MemoryError::BeyondFile { guest, end, len });
         }
-        // From the file's beginning: a file of huge pages takes no other offset than a multiple of theirs.
-        let whole = usize::try_from(end).ok().and_then(NonZeroUsize::new).ok_or_else(wraps)?;
+        // From the file's beginning: a file of huge pages takes no other offset than a multiple of theirs, nor is a part of
+        // one unmapped (`st_blksize` is their size).
+        let whole = end.checked_next_multiple_of(metadata.blksize().max(1)).ok_or_else(wraps)?;
+        let whole = usize::try_from(whole).ok().and_then(NonZeroUsize::new).ok_or_else(wraps)?;
         let skip = usize::try_from(offset).map_err(|_| wraps())?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
         let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), 0) };
-        let start = start.map_err(|errno| failed(errno.into()))?.cast();
-        Ok(Region { guest, user, size, skip, mapping: Arc::new(Mapping { start, len: whole, free: unmap }) })
+        let start: NonNull<u8> = start.map_err(|errno| failed(errno.into()))?.cast();
+        let watched = Some(Watched::new(start.addr().get(), whole.get()));
+        let mapping = Arc::new(Mapping { start, len: whole, free: unmap, watched });
+        Ok(Region { guest, user, size, skip, mapping })
     }
 
     /// The bytes from `distance` on, at most `len` of them.
     fn span(&self, distance: u64, len: u32) -> Option<Span> {
         let left = self.size.checked_sub(distance).filter(|left| *left > 0)?;
         let len = u32::try_from(left).map_or(len, |left| left.min(len));
-        // `distance` < `size`, and `skip` + `size` is the mapping's length.
+        // `distance` < `size`, and `skip` + `size` is at most the mapping's length.
         let at = self.skip.checked_add(usize::try_from(distance).ok()?)?;
         // SAFETY: `at` is below the mapping's length.
         Some(Span { start: unsafe { self.mapping.start.add(at) }, len })
@@ -202,6 +219,12 @@ impl Memory {
     /// The same memory as a guest with an IOMMU sees it: all addresses, also those of rings, are translated first.
     pub fn through(&self, view: View) -> Memory {
         Memory { view: Some(view), ..self.clone() }
+    }
+
+    /// Whether a part of it was taken away: its file was made shorter, or there was no huge page for it.
+    pub fn is_lost(&self) -> bool {
+        let lost = |region: &Region| region.mapping.watched.as_ref().is_some_and(Watched::is_lost);
+        self.regions.iter().any(lost)
     }
 
     /// Whether addresses are translated.
@@ -329,7 +352,13 @@ pub(crate) mod owned {
             // SAFETY: it has a size.
             let start =
                 NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-            Ok(Region { guest, user, size, skip: 0, mapping: Arc::new(Mapping { start, len, free }) })
+            Ok(Region {
+                guest,
+                user,
+                size,
+                skip: 0,
+                mapping: Arc::new(Mapping { start, len, free, watched: None }),
+            })
         });
         Memory::of(regions.collect::<Result<_, _>>()?)
     }

@@ -66,6 +66,25 @@ pub struct Layout {
     pub event_index: bool,
 }
 
+impl Layout {
+    /// Where its parts are, and how many bytes each has: descriptors, the driver's, the device's. Both of the latter have an
+    /// index of an event behind their entries (2.7.6, 2.7.8), or are nothing but events (2.8.14).
+    pub fn parts(&self, packed: bool) -> [(u64, usize); 3] {
+        let entries = usize::from(self.entries);
+        let (driver, device) = if packed { (4, 4) } else { (6 + 2 * entries, 6 + 8 * entries) };
+        [(self.descriptors, DESCRIPTOR * entries), (self.driver, driver), (self.device, device)]
+    }
+
+    /// Has the translations of all its parts asked for, where there are such.
+    pub fn look_up(&self, memory: &Memory, packed: bool) {
+        if memory.is_translated() {
+            for (at, len) in self.parts(packed) {
+                let _ = memory.ring(at, len, 1);
+            }
+        }
+    }
+}
+
 /// Why a ring could not be set up, or cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RingError {
@@ -90,6 +109,9 @@ pub enum RingError {
         /// Entries.
         entries: u16,
     },
+    /// Memory of the guest's was taken away.
+    #[error("the guest's memory was taken away: its file was made shorter, or there was no huge page for it")]
+    Lost,
 }
 
 /// A ring of either format.
@@ -145,6 +167,11 @@ impl Ring {
     pub fn ask_for_kicks(&mut self, on: bool) -> bool {
         // What waits for a translation is there, but the answer wakes whoever sleeps.
         either!(self, ring => ring.ask_for_kicks(on) && !ring.waits())
+    }
+
+    /// Whether memory of its guest's was taken away.
+    pub fn is_lost(&self) -> bool {
+        either!(self, ring => ring.memory().is_lost())
     }
 
     /// Whether its guest's addresses are translated.

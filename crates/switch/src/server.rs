@@ -374,7 +374,7 @@ impl Server {
             let id = attached.id();
             let seen = self.handle.ask(move |engine| {
                 engine.port(id).map(|port| {
-                    let broken = port.broken.map(|error| error.to_string());
+                    let broken = port.why_broken().map(|error| error.to_string());
                     (port.counters, port.served(), broken, port.is_up())
                 })
             });

@@ -20,7 +20,7 @@ use nix::{
     },
 };
 
-use crate::engine::Engine;
+use crate::{engine::Engine, lost};
 
 /// How long it goes on looking when nobody sends anything. Waking a thread takes some 50 microseconds.
 const LINGER: Duration = Duration::from_micros(100);
@@ -115,6 +115,7 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
     let began = Instant::now();
     let nanoseconds = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut last = Instant::now();
+    let mut lost_before = lost::count();
     engine.ask_for_kicks(false, 0);
     loop {
         if shared.waiting.load(Ordering::Acquire) > 0 {
@@ -125,6 +126,10 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             // Who asks from now on is told so; who has asked is answered.
             work_off(&mut engine, shared);
             return engine;
+        }
+        if lost::count() != lost_before {
+            lost_before = lost::count();
+            engine.drop_lost();
         }
         let round = engine.round(nanoseconds());
         if round.frames > 0 {

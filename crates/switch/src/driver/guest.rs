@@ -74,7 +74,7 @@ impl Guest {
         let port = engine.port_mut(id).unwrap();
         port.negotiated = knows;
         port.pairs.push(Pair {
-            from_guest: Some(Sending { ring: ring(&*sending), call: None }),
+            from_guest: Some(Sending { ring: ring(&*sending), call: None, err: None }),
             to_guest: Some(Receiving::new(ring(&*receiving), None)),
         });
         engine.rings_changed();

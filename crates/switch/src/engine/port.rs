@@ -1,8 +1,12 @@
 //! A port: what is set for it, what its guest knows, its rings.
 
-use std::sync::Arc;
+use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc};
 
-use super::{Receiving, Sending, Wire, rate::Rate, receive::Shape};
+use super::{
+    Receiving, Sending, Wire,
+    rate::Rate,
+    receive::{Shape, ring_bell},
+};
 use crate::{
     counters::Counters,
     net::Segments,
@@ -88,6 +92,8 @@ pub struct Port {
     pub counters: Counters,
     /// Why one of its rings is served no more.
     pub broken: Option<RingError>,
+    /// Its front end's connection, to be shut when it cannot go on.
+    pub connection: Option<UnixStream>,
     pub(super) rate: Rate,
 }
 
@@ -104,6 +110,35 @@ impl Port {
             up: true,
             counters: Counters::default(),
             broken: None,
+            connection: None,
+        }
+    }
+
+    /// Why one of its rings is served no more.
+    pub fn why_broken(&self) -> Option<RingError> {
+        let of_pair = |pair: &Pair| pair.to_guest.as_ref()?.broken;
+        self.broken.or_else(|| self.pairs.iter().find_map(of_pair))
+    }
+
+    /// Whether memory of its guest's was taken away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.pairs.iter().any(|pair| {
+            pair.to_guest.as_ref().is_some_and(Receiving::is_lost)
+                || pair.from_guest.as_ref().is_some_and(|sending| sending.ring.is_lost())
+        })
+    }
+
+    /// Serves none of its rings any more, says so, and sends its front end away.
+    pub(super) fn fail(&mut self, why: RingError) {
+        self.broken = Some(why);
+        for pair in self.pairs.drain(..) {
+            for err in [pair.to_guest.and_then(|ring| ring.err), pair.from_guest.and_then(|ring| ring.err)] {
+                ring_bell(err.as_ref());
+            }
+        }
+        if let Some(connection) = self.connection.take() {
+            // One that is gone needs no sending away.
+            let _ = connection.shutdown(Shutdown::Both);
         }
     }
 

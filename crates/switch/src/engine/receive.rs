@@ -20,6 +20,8 @@ const STOCK: usize = 64;
 pub struct Receiving {
     ring: Ring,
     call: Option<OwnedFd>,
+    /// Where it is said that the ring is broken.
+    pub err: Option<OwnedFd>,
     stock: Batch,
     /// How many of the stock were used.
     spent: usize,
@@ -41,7 +43,7 @@ pub(super) struct Shape {
 impl Receiving {
     /// The ring, and what its driver waits on.
     pub fn new(ring: Ring, call: Option<OwnedFd>) -> Receiving {
-        Receiving { ring, call, stock: Batch::default(), spent: 0, dirty: false, broken: None }
+        Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
     }
 
     /// The ring as it stands when nothing more is written: what was taken and not used is given back.
@@ -65,7 +67,13 @@ impl Receiving {
         self.give_back();
         if let Err(error) = self.ring.take(Direction::ToGuest, STOCK, &mut self.stock) {
             self.broken = Some(error);
+            ring_bell(self.err.as_ref());
         }
+    }
+
+    /// Whether memory of its guest's was taken away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.ring.is_lost()
     }
 
     /// Looks what the guest has made available before there is a frame for it: translations take a while to come.
@@ -169,6 +177,14 @@ impl Receiving {
     /// Replaces what the driver waits on.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         self.call = call;
+    }
+}
+
+/// Wakes who waits for an event, if there is such.
+pub(super) fn ring_bell(event: Option<&OwnedFd>) {
+    if let Some(event) = event {
+        // A counter that is full has woken it already.
+        let _ = nix::unistd::write(event, &1_u64.to_ne_bytes());
     }
 }
 

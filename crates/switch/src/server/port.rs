@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use nix::{
@@ -128,8 +129,12 @@ fn next(listener: &UnixListener, ends: &EventFd) -> Option<UnixStream> {
         if ended {
             return None;
         }
-        if listened && let Ok((stream, _)) = listener.accept() {
-            return Some(stream);
+        if listened {
+            match listener.accept() {
+                Ok((stream, _)) => return Some(stream),
+                // It still waits there: without descriptors left, until somebody gives some back.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
         }
     }
 }

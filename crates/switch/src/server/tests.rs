@@ -2,6 +2,10 @@
 
 mod cables;
 
+mod iommu;
+mod misuse;
+mod raw;
+
 use std::{
     collections::BTreeMap,
     os::fd::AsRawFd,

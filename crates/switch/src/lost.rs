@@ -1,0 +1,154 @@
+//! Memory that is taken away while it is used. A guest's memory is a file, and who has the file may make it shorter at any
+//! time; the kernel then ends the process that touches what is gone (`SIGBUS`). So it does when a file of huge pages cannot be
+//! given a page. Seals on the file (`F_SEAL_SHRINK`) would only help where front ends set them, and QEMU does so on request only.
+//!
+//! So there is a handler: it puts empty memory where the mapping was, and takes note that it is lost. Whoever runs the data path
+//! sees that between two rounds and takes the rings of that guest away. The handler only walks a list that never gets shorter,
+//! and makes one system call; it takes no lock and no memory.
+
+use std::{
+    ptr,
+    sync::{
+        Once,
+        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+    },
+};
+
+use nix::libc;
+
+/// What stands in a place that somebody is about to fill. No mapping begins there.
+const TAKEN: usize = 1;
+
+/// A place for one mapping. Places are never given back, but used again.
+#[derive(Debug)]
+struct Place {
+    /// 0: nobody's.
+    start: AtomicUsize,
+    len: AtomicUsize,
+    lost: AtomicBool,
+    next: Option<&'static Place>,
+}
+
+static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+/// Mappings that were lost since the beginning.
+static LOST: AtomicUsize = AtomicUsize::new(0);
+static HANDLER: Once = Once::new();
+
+fn first() -> Option<&'static Place> {
+    // SAFETY: what is in the list was leaked, and is never changed but through its atomics.
+    unsafe { PLACES.load(Ordering::Acquire).as_ref() }
+}
+
+fn all() -> impl Iterator<Item = &'static Place> {
+    std::iter::successors(first(), |place| place.next)
+}
+
+/// A mapping whose loss is survived, for as long as this lives.
+#[derive(Debug)]
+pub struct Watched(&'static Place);
+
+impl Watched {
+    /// Watches `len` bytes from `start` on, which must be a mapping of its own.
+    pub fn new(start: usize, len: usize) -> Watched {
+        HANDLER.call_once(install);
+        let free = |place: &&Place| {
+            place.start.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let place = all().find(free).unwrap_or_else(grow);
+        place.len.store(len, Ordering::Relaxed);
+        place.lost.store(false, Ordering::Relaxed);
+        place.start.store(start, Ordering::Release);
+        Watched(place)
+    }
+
+    /// Whether it was lost: there is empty memory now where it was.
+    pub fn is_lost(&self) -> bool {
+        self.0.lost.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.start.store(0, Ordering::Release);
+    }
+}
+
+/// A new place, which is taken.
+fn grow() -> &'static Place {
+    let place: &'static mut Place = Box::leak(Box::new(Place {
+        start: AtomicUsize::new(TAKEN),
+        len: AtomicUsize::new(0),
+        lost: AtomicBool::new(false),
+        next: None,
+    }));
+    loop {
+        let head = PLACES.load(Ordering::Acquire);
+        // SAFETY: as in `first`.
+        place.next = unsafe { head.as_ref() };
+        let new = ptr::from_mut(place);
+        if PLACES.compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return place;
+        }
+    }
+}
+
+/// How many mappings were lost so far: who has seen fewer looks which.
+#[inline]
+pub fn count() -> usize {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// What was done before about the signal.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+
+fn install() {
+    // SAFETY: the handler is of the form that `SA_SIGINFO` asks for, and does only what a handler may. All zeros are a valid
+    // `sigaction`.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before);
+        BEFORE.store(Box::leak(Box::new(before)), Ordering::Release);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_bus_error as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+    }
+}
+
+extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid `info`; a bus error has an address.
+    let at = unsafe { (*info).si_addr() } as usize;
+    if all().any(|place| place.replace(at)) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    // None of ours: what was to happen before happens when it is touched again.
+    // SAFETY: it was leaked when this handler was put in place.
+    unsafe { libc::sigaction(libc::SIGBUS, BEFORE.load(Ordering::Acquire), ptr::null_mut()) };
+}
+
+impl Place {
+    /// Puts empty memory where the mapping is, if `at` is in it. Called by a signal's handler.
+    fn replace(&self, at: usize) -> bool {
+        let start = self.start.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Relaxed);
+        if start <= TAKEN || at < start || at - start >= len {
+            return false;
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the range is a mapping of ours, which the thread that was interrupted keeps in use. `mmap` is a bare system
+        // call, and the number of an error is put back.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            let put = libc::mmap(start as *mut libc::c_void, len, protection, flags, -1, 0);
+            *errno = before;
+            if put == libc::MAP_FAILED {
+                return false;
+            }
+        }
+        self.lost.store(true, Ordering::Release);
+        true
+    }
+}
