@@ -210,7 +210,9 @@ pub fn offload(bytes: &[u8]) {
 
     let mut made = Made::new(&mut input);
     let ecn = ports & 32 != 0;
-    let segment = if ports & 64 != 0 { 1 + input.word() % 1460 } else { 0 };
+    // With its headers it is no longer than the MTU; one that is longer is dropped, as any frame is.
+    let longest = 1500 - (made.payload - made.network) as u16;
+    let segment = if ports & 64 != 0 { 1 + input.word() % longest } else { 0 };
     let mut front = header(&made, segment, ecn);
     let spans: Vec<u32> = (0..input.byte() % 12).map(|_| u32::from(input.byte()) * 3).collect();
     let lies = !input.is_empty();
