@@ -295,7 +295,7 @@ fn what_cannot_be_is_dropped_and_counted_and_others_lose_nothing() {
             let base = if packed { 0x8000 } else { 0 };
             let port = engine.port_mut(0).unwrap();
             port.pairs.push(Pair {
-                from_guest: Some(Sending { ring: sends.ring(base).unwrap(), call: None }),
+                from_guest: Some(Sending { ring: sends.ring(base).unwrap(), call: None, err: None }),
                 to_guest: Some(Receiving::new(receives.ring(base).unwrap(), None)),
             });
             engine.rings_changed();

@@ -265,7 +265,7 @@ impl Rig {
     fn plug(&mut self, which: usize, base: u32) {
         let [sending, receiving] = &self.hostile[which];
         let pair = Pair {
-            from_guest: sending.ring(base).map(|ring| Sending { ring, call: None }),
+            from_guest: sending.ring(base).map(|ring| Sending { ring, call: None, err: None }),
             to_guest: receiving.ring(base).map(|ring| Receiving::new(ring, None)),
         };
         let port = self.engine.port_mut(HOSTILE[which]).expect("it is there");
