@@ -9,7 +9,7 @@
 use std::{
     ptr,
     sync::{
-        Once,
+        Mutex, PoisonError,
         atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
     },
 };
@@ -32,7 +32,8 @@ struct Place {
 static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
 /// Mappings that were lost since the beginning.
 static LOST: AtomicUsize = AtomicUsize::new(0);
-static HANDLER: Once = Once::new();
+/// Held by who puts the handler in place.
+static HANDLER: Mutex<()> = Mutex::new(());
 
 fn first() -> Option<&'static Place> {
     // SAFETY: what is in the list was leaked, and is never changed but through its atomics.
@@ -50,7 +51,7 @@ pub struct Watched(&'static Place);
 impl Watched {
     /// Watches `len` bytes from `start` on, which must be a mapping of its own.
     pub fn new(start: usize, len: usize) -> Watched {
-        HANDLER.call_once(install);
+        install();
         let free = |place: &&Place| {
             place.start.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
@@ -101,12 +102,17 @@ pub fn count() -> usize {
 /// What was done before about the signal.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
-fn install() {
+/// Puts the handler in place, unless it is there: another part of the process may have put its own there meanwhile.
+pub(crate) fn install() {
+    let _alone = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the handler is of the form that `SA_SIGINFO` asks for, and does only what a handler may. All zeros are a valid
     // `sigaction`.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before);
+        if before.sa_sigaction == on_bus_error as *const () as usize {
+            return;
+        }
         BEFORE.store(Box::leak(Box::new(before)), Ordering::Release);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
