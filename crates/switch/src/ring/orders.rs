@@ -4,7 +4,10 @@
 //! What both must never do at once is to go to sleep: the one that was told to wait has seen what there was, or the other has
 //! seen that it is to be woken. And what shows is whole.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    process::Command,
+    sync::{Arc, Mutex},
+};
 
 use super::*;
 use crate::{
@@ -20,7 +23,21 @@ type What = fn(&GuestMemory, Box<dyn Driver>, Ring, bool) -> Result<(), String>;
 
 /// Runs this with a ring of two entries of each kind, at each place where it may stand.
 /// What `what` says of each order is looked at when the model has ended: a panic in it would wait for its threads for ever.
-fn each(what: What) {
+///
+/// It runs in a process of its own: the model's stacks come with a handler of SIGBUS that would be the whole program's.
+fn each(test: &str, what: What) {
+    const INSIDE: &str = "PENSTOCK_ORDERS";
+    if std::env::var_os(INSIDE).is_none() {
+        let own = std::env::current_exe().unwrap();
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = format!("{module}::{test}");
+        let output =
+            Command::new(own).args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(told.contains("1 passed"), "{told}");
+        return;
+    }
     for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {
         for rounds in 0..3 {
             let mut model = loom::model::Builder::new();
@@ -75,7 +92,7 @@ fn both<A: Send + 'static, B: Send + 'static>(
 
 #[test]
 fn who_sends_kicks_or_is_seen() {
-    each(|memory, mut driver, mut ring, event_index| {
+    each("who_sends_kicks_or_is_seen", |memory, mut driver, mut ring, event_index| {
         ring.ask_for_kicks(false);
         let theirs = memory.again();
         let (seen, kicks) = both(
@@ -91,7 +108,7 @@ fn who_sends_kicks_or_is_seen() {
 
 #[test]
 fn who_waits_is_woken_or_sees() {
-    each(|memory, mut driver, mut ring, event_index| {
+    each("who_waits_is_woken_or_sees", |memory, mut driver, mut ring, event_index| {
         driver.offer(memory, &[(0, 60, false)], Form::Chained).unwrap();
         driver.want_wake(memory, false, event_index);
         let mut batch = Batch::default();
@@ -113,7 +130,7 @@ fn who_waits_is_woken_or_sees() {
 
 #[test]
 fn what_is_taken_is_whole_and_in_order() {
-    each(|memory, mut driver, mut ring, _| {
+    each("what_is_taken_is_whole_and_in_order", |memory, mut driver, mut ring, _| {
         let theirs = memory.again();
         let (taken, offered) = both(
             move || {
@@ -141,7 +158,7 @@ fn what_is_taken_is_whole_and_in_order() {
 
 #[test]
 fn what_is_used_shows_once_and_in_order() {
-    each(|memory, mut driver, mut ring, _| {
+    each("what_is_used_shows_once_and_in_order", |memory, mut driver, mut ring, _| {
         let ids = [0; 2].map(|_| driver.offer(memory, &[(0, 60, false)], Form::Chained).unwrap());
         let theirs = memory.again();
         let ((), seen) = both(
