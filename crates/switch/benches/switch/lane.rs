@@ -82,7 +82,7 @@ impl Lane {
     }
 
     fn freeze(&self) {
-        self.guests.program.freeze();
+        self.guests.prompt.program.freeze();
         self.switch.program.freeze();
     }
 
@@ -90,7 +90,7 @@ impl Lane {
     pub fn run(&mut self, size: usize) -> Result<Sample, String> {
         processes::let_others_run();
         self.switch.program.thaw();
-        self.guests.program.thaw();
+        self.guests.prompt.program.thaw();
         let sample = self.count(size);
         self.freeze();
         sample

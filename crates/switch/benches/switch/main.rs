@@ -15,11 +15,13 @@ mod latency;
 mod peer;
 mod ports;
 mod processes;
+mod prompt;
 mod report;
 mod segments;
 mod supervisor;
 mod switches;
 mod testpmd;
+mod vms;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,7 @@ fn measure(choice: &Choice, workshop: &Workshop) -> ExitCode {
     segments::measure(choice, workshop, &mut report);
     latency::measure(choice, workshop, &mut report);
     ports::measure(choice, workshop, &mut report);
+    vms::measure(choice, workshop, &mut report);
     report.print();
     match report.keep(workshop) {
         Ok(path) => println!("\nraw samples: {}", path.display()),

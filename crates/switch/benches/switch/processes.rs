@@ -129,6 +129,11 @@ impl Thread {
         real_time(self.tid, POLLS);
     }
 
+    /// Has it run on `cpu` alone, as one among others.
+    pub fn stays_on(self, cpu: usize) {
+        pin(self.tid, cpu);
+    }
+
     /// Has it run before those that poll: it seldom does anything.
     pub fn before_polls(self) {
         real_time(self.tid, SELDOM);

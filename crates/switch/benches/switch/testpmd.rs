@@ -2,16 +2,15 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
     path::PathBuf,
-    process::{Command, Stdio},
-    sync::mpsc::{self, Receiver},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
-    processes::{self, GUESTS, Program, SWITCH, Thread},
+    processes::{GUESTS, SWITCH, Thread},
+    prompt::Prompt,
     supervisor::Workshop,
 };
 
@@ -61,10 +60,9 @@ pub struct Sockets {
 /// Two guests that send each other what they get.
 pub struct Guests {
     /// The process.
-    pub program: Program,
+    pub prompt: Prompt,
     /// Its thread that sends and receives.
     pub polls: Thread,
-    answers: Receiver<String>,
 }
 
 impl Guests {
@@ -99,35 +97,17 @@ impl Guests {
         ]);
         command.args([format!("--eth-peer=0,{}", mac(1)), format!("--eth-peer=1,{}", mac(0))]);
         let log = File::create(workshop.path(&format!("{name}.log"))).map_err(|error| error.to_string())?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut program = Program::start(&mut command)?;
-        let mut stdout = program.child().stdout.take().ok_or("testpmd has no output")?;
-        let (sender, answers) = mpsc::channel();
-        thread::spawn(move || {
-            processes::before_all_others();
-            let mut text = String::new();
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = stdout.read(&mut buffer) {
-                text += &String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
-                if text.ends_with(PROMPT) && sender.send(std::mem::take(&mut text)).is_err() {
-                    return;
-                }
-            }
-            // Its last words, without a prompt.
-            let _ = sender.send(text);
-        });
-        answer(&answers, "its start")?;
+        let prompt = Prompt::start(command.stderr(log), PROMPT)?;
+        prompt.answer("its start", PATIENCE)?;
         // DPDK has called it either.
-        let polls = program.thread(&["rte-worker", "lcore-worker"])?;
-        let guests = Guests { program, polls, answers };
-        guests.program.first_thread().before_polls();
+        let polls = prompt.program.thread(&["rte-worker", "lcore-worker"])?;
+        let guests = Guests { prompt, polls };
+        guests.prompt.program.first_thread().before_polls();
         Ok(guests)
     }
 
     fn ask(&mut self, line: &str) -> Result<String, String> {
-        let stdin = self.program.child().stdin.as_mut().ok_or("testpmd has no input")?;
-        stdin.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{line}: {error}"))?;
-        answer(&self.answers, line)
+        self.prompt.ask(line, PATIENCE)
     }
 
     /// Fills the rings with frames of `size` bytes, which go round from now on.
@@ -155,11 +135,4 @@ impl Guests {
         let counts: Vec<u64> = counts.collect();
         if counts.len() == 2 { Ok((counts, now)) } else { Err(format!("testpmd told no counts: {text}")) }
     }
-}
-
-fn answer(answers: &Receiver<String>, what: &str) -> Result<String, String> {
-    let text = answers
-        .recv_timeout(PATIENCE)
-        .map_err(|_| format!("testpmd did not answer {what} within {PATIENCE:?}"))?;
-    if text.ends_with(PROMPT) { Ok(text) } else { Err(format!("testpmd ended at {what}: {}", text.trim())) }
 }
