@@ -100,10 +100,20 @@ fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
         .iter()
         .map(|pair| json!({"ours": pair.ours, "peer": pair.peer, "copies_per_second": pair.copies}))
         .collect();
+    let busy = |part: fn(&Pair) -> &Sample| of(&|pair| part(pair).guests_busy(report.clock) * 100.0).median;
+    let (ours_busy, peers_busy) = (busy(|pair| &pair.ours), busy(|pair| &pair.peer));
     report.add(Row {
         what: what.clone(),
-        ours: format!("{:.2} Mpps, {:.0} cycles", ours.median, of(&|pair| cycles(&pair.ours)).median),
-        other: format!("OVS {:.2} Mpps, {:.0} cycles", peer.median, of(&|pair| cycles(&pair.peer)).median),
+        ours: format!(
+            "{:.2} Mpps, {:.0} cycles; guests {ours_busy:.0} % busy",
+            ours.median,
+            of(&|pair| cycles(&pair.ours)).median
+        ),
+        other: format!(
+            "OVS {:.2} Mpps, {:.0} cycles; guests {peers_busy:.0} % busy",
+            peer.median,
+            of(&|pair| cycles(&pair.peer)).median
+        ),
         value: of(&|pair| pair.ours.rate() / pair.peer.rate()),
         bar: Bar::AtLeast(size.bar),
         samples: samples.into(),

@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    processes::{self, GUESTS, SWITCH},
+    processes::{self, Clock, GUESTS, SWITCH},
     supervisor::Workshop,
     switches::{self, Kind, Switch},
     testpmd::{Guests, Ring},
@@ -38,12 +38,19 @@ pub struct Sample {
     pub seconds: f64,
     /// What the switch's thread had of its CPU then.
     pub core_seconds: f64,
+    /// What the guests' CPU spent on a frame, in cycles.
+    pub guest_cycles: f64,
 }
 
 impl Sample {
     /// Frames in a second of the switch's CPU.
     pub fn rate(&self) -> f64 {
         self.frames / self.core_seconds
+    }
+
+    /// The part of the time that the guests' CPU had frames to work on: near 1, it is they who are slow.
+    pub fn guests_busy(&self, clock: Clock) -> f64 {
+        self.guest_cycles * self.frames / self.seconds / clock.0
     }
 }
 
@@ -66,9 +73,9 @@ impl Lane {
         let until = Instant::now() + PATIENCE;
         loop {
             self.guests.go(64)?;
-            let (before, _) = self.guests.received()?;
+            let before = self.guests.counted()?.received;
             thread::sleep(Duration::from_millis(20));
-            let (after, _) = self.guests.received()?;
+            let after = self.guests.counted()?.received;
             self.guests.stop()?;
             if before.iter().zip(&after).all(|(before, after)| after > before) {
                 return Ok(());
@@ -99,18 +106,24 @@ impl Lane {
     fn count(&mut self, size: usize) -> Result<Sample, String> {
         self.guests.go(size)?;
         thread::sleep(WARM);
-        let (before, began) = self.guests.received()?;
+        let before = self.guests.counted()?;
         let had = self.switch.polls.cpu_seconds();
         thread::sleep(COUNTED);
-        let (after, ended) = self.guests.received()?;
+        let after = self.guests.counted()?;
         let core_seconds = self.switch.polls.cpu_seconds() - had;
         self.guests.stop()?;
-        let counts: Vec<u64> =
-            before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before)).collect();
+        let counts: Vec<u64> = before
+            .received
+            .iter()
+            .zip(&after.received)
+            .map(|(before, after)| after.saturating_sub(*before))
+            .collect();
         if counts.iter().any(|count| *count < 1000) {
             return Err(format!("frames no longer go round: the guests got {counts:?} of {size} bytes"));
         }
         let frames = counts.iter().sum::<u64>() as f64;
-        Ok(Sample { frames, seconds: (ended - began).as_secs_f64(), core_seconds })
+        let seconds = (after.when - before.when).as_secs_f64();
+        let cycles = after.cycles.saturating_sub(before.cycles) as f64;
+        Ok(Sample { frames, seconds, core_seconds, guest_cycles: cycles / frames })
     }
 }

@@ -93,6 +93,7 @@ impl Guests {
             "--interactive",
             "--forward-mode=mac",
             "--nb-cores=1",
+            "--record-core-cycles",
             "--total-num-mbufs=16384",
         ]);
         command.args([format!("--eth-peer=0,{}", mac(1)), format!("--eth-peer=1,{}", mac(0))]);
@@ -125,14 +126,30 @@ impl Guests {
         self.ask("stop").map(drop)
     }
 
-    /// Frames that each has got so far, and when that was.
-    pub fn received(&mut self) -> Result<(Vec<u64>, Instant), String> {
+    /// What was counted so far.
+    pub fn counted(&mut self) -> Result<Counted, String> {
         let text = self.ask("show port stats all")?;
-        let now = Instant::now();
-        let counts = text.lines().filter_map(|line| {
-            line.trim().strip_prefix("RX-packets:")?.split_whitespace().next()?.parse().ok()
-        });
-        let counts: Vec<u64> = counts.collect();
-        if counts.len() == 2 { Ok((counts, now)) } else { Err(format!("testpmd told no counts: {text}")) }
+        let when = Instant::now();
+        let number = |text: &str| text.split_whitespace().next()?.trim_end_matches('/').parse().ok();
+        let lines = text.lines().map(str::trim);
+        let received: Vec<u64> =
+            lines.filter_map(|line| line.strip_prefix("RX-packets:").and_then(number)).collect();
+        if received.len() != 2 {
+            return Err(format!("testpmd told no counts: {text}"));
+        }
+        // It says nothing of cycles before the first frame.
+        let text = self.ask("show fwd stats all")?;
+        let cycles = text.split_once("total cycles=").and_then(|(_, rest)| number(rest)).unwrap_or(0);
+        Ok(Counted { received, cycles, when })
     }
+}
+
+/// What was counted up to some moment.
+pub struct Counted {
+    /// Frames that each guest has got.
+    pub received: Vec<u64>,
+    /// Cycles that the guests' CPU has spent on frames since they last began; not those that it looked for some in vain.
+    pub cycles: u64,
+    /// The moment.
+    pub when: Instant,
 }
