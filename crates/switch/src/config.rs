@@ -78,12 +78,61 @@ pub struct PortConfig {
     pub link_state: LinkState,
     /// Mbit/s; 0 is no limit.
     pub max_tx_rate: u32,
+    /// Mbit/s that it is guaranteed of the uplink's `speed`.
+    pub min_tx_rate: u32,
+    /// Mbit/s that an uplink carries outwards; 0 is no limit.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub speed: u32,
+    /// It gets copies of what goes through other ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorConfig>,
+    /// The QEMU whose guest is told of its link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<Qemu>,
     /// Its MTU. Default: 1500.
     pub mtu: Option<u16>,
 }
 
 fn is_empty(path: &Path) -> bool {
     path.as_os_str().is_empty()
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Whom a port watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MirrorConfig {
+    /// The ports.
+    pub ports: Vec<String>,
+    /// What of them. Default: both.
+    #[serde(default)]
+    pub direction: MirrorDirection,
+}
+
+/// Which way frames go that are watched, as the guests of the watched ports see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MirrorDirection {
+    /// What they get.
+    Rx,
+    /// What they send.
+    Tx,
+    /// Both; a frame between two of them is copied once.
+    #[default]
+    Both,
+}
+
+/// A QEMU that has a port. It answers its guest's questions about the link itself, and has to be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Qemu {
+    /// The unix socket of a monitor (`-qmp unix:PATH,server=on,wait=off`).
+    pub monitor: PathBuf,
+    /// The `id` of the port's `-netdev vhost-user`.
+    pub netdev: String,
 }
 
 /// A side of a cable between two switches.
@@ -177,6 +226,34 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
+    /// A guarantee that cannot be given.
+    #[error("{port}: min_tx_rate {min}: {why}")]
+    Guarantee {
+        /// The port.
+        port: String,
+        /// Its guarantee.
+        min: u32,
+        /// Why not.
+        why: String,
+    },
+    /// A speed that limits nothing.
+    #[error("{port}: speed {speed}: only an uplink has a speed; max_tx_rate limits what a port sends")]
+    Speed {
+        /// The port.
+        port: String,
+        /// Its speed.
+        speed: u32,
+    },
+    /// A port that cannot be watched.
+    #[error("{port}: mirror of {of:?}: {why}")]
+    Mirror {
+        /// The port that watches.
+        port: String,
+        /// Whom.
+        of: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// Two ports that lead to the same.
     #[error("{first} and {second} have the same {place}")]
     Socket {
@@ -228,7 +305,56 @@ impl Config {
                 }
             }
         }
+        self.guarantees()?;
+        self.mirrors()?;
         Ok(all)
+    }
+
+    /// Sees whether all guarantees can be given together.
+    fn guarantees(&self) -> Result<(), ConfigError> {
+        for (name, port) in &self.ports {
+            if port.speed > 0 && !port.uplink {
+                return Err(ConfigError::Speed { port: name.clone(), speed: port.speed });
+            }
+        }
+        let uplinks: Vec<_> = self.ports.values().filter(|port| port.uplink).collect();
+        let mut given = 0_u64;
+        for (name, port) in self.ports.iter().filter(|(_, port)| port.min_tx_rate > 0) {
+            let min = port.min_tx_rate;
+            let refused = |why: String| Err(ConfigError::Guarantee { port: name.clone(), min, why });
+            if port.max_tx_rate > 0 && min > port.max_tx_rate {
+                return refused(format!("it is more than its max_tx_rate of {}", port.max_tx_rate));
+            }
+            let speed = match uplinks.as_slice() {
+                _ if port.uplink => return refused("an uplink shares nothing".to_owned()),
+                [uplink] if uplink.speed > 0 => uplink.speed,
+                [] => return refused("there is no uplink whose speed could be shared".to_owned()),
+                [_] => return refused("the uplink has no speed that could be shared".to_owned()),
+                _ => return refused("there is more than one uplink".to_owned()),
+            };
+            given += u64::from(min);
+            if given > u64::from(speed) {
+                let why = format!("with it {given} Mbit/s are promised of the uplink's {speed}");
+                return refused(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees whether those who are to be watched are there.
+    fn mirrors(&self) -> Result<(), ConfigError> {
+        let mirrors = self.ports.iter().filter_map(|(name, port)| Some((name, port.mirror.as_ref()?)));
+        for (name, mirror) in mirrors {
+            for of in &mirror.ports {
+                let why = match self.ports.contains_key(of) {
+                    _ if of == name => "a port does not watch itself",
+                    false => "there is no such port",
+                    true => continue,
+                };
+                return Err(ConfigError::Mirror { port: name.clone(), of: of.clone(), why });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -291,6 +417,8 @@ impl PortConfig {
             uplink: self.uplink,
             link_state: self.link_state,
             max_tx_rate: self.max_tx_rate,
+            min_tx_rate: self.min_tx_rate,
+            speed: self.speed,
             mtu,
         })
     }
@@ -340,6 +468,38 @@ mod tests {
         assert_eq!(port.vlan.unwrap().tag, Tag { vlan: 100, priority: 3 });
         let up = &all["up"];
         assert!(up.is_member(0) && up.is_member(101) && !up.is_member(102) && !up.is_member(9999));
+    }
+
+    #[test]
+    fn guarantees_are_those_of_an_uplink_with_a_speed() {
+        let all = |up: &str, a: &str, b: &str| {
+            config(&format!(
+                r#"{{"version": 1, "ports": {{"up": {{"socket": "/u", {up}}}, "a": {{"socket": "/a", {a}}},
+                "b": {{"socket": "/b", {b}}}}}}}"#
+            ))
+        };
+        let up = r#""uplink": true, "speed": 1000"#;
+        let min = |rate: u32| format!(r#""min_tx_rate": {rate}"#);
+        assert_eq!(all(up, &min(400), &min(600)).unwrap()["b"].min_tx_rate, 600);
+        let capped = format!(r#"{}, "max_tx_rate": 5"#, min(6));
+        for (up, a, b, told) in [
+            (
+                up,
+                min(400),
+                min(601),
+                "b: min_tx_rate 601: with it 1001 Mbit/s are promised of the uplink's 1000",
+            ),
+            (r#""uplink": true"#, min(1), min(0), "a: min_tx_rate 1: the uplink has no speed"),
+            (r#""default": true"#, min(1), min(0), "a: min_tx_rate 1: there is no uplink"),
+            (up, capped, min(0), "a: min_tx_rate 6: it is more than its max_tx_rate of 5"),
+            (up, r#""speed": 3"#.to_owned(), min(0), "a: speed 3: only an uplink has a speed"),
+            (up, r#""mirror": {"ports": ["c"]}"#.to_owned(), min(0), r#"a: mirror of "c": there is no such"#),
+            (up, r#""mirror": {"ports": ["a"]}"#.to_owned(), min(0), "does not watch itself"),
+            (up, r#""mirror": {"ports": [], "direction": "up"}"#.to_owned(), min(0), "unknown variant `up`"),
+        ] {
+            let error = all(up, &a, &b).unwrap_err();
+            assert!(error.contains(told), "{a} {b}: {error}");
+        }
     }
 
     #[test]

@@ -1,29 +1,37 @@
 //! The control protocol: JSON, one request and one answer a line, on a unix socket. Who may open the socket may do everything.
 //!
+//! A request is a line; what has no end, or is too long, is no request, and its sender is left.
+//!
 //! `{"version": 1, "do": "get"}` is answered by `{"ok": {...}}`, or by `{"error": "...", "causes": [...]}`. After `subscribe` the
 //! switch sends an event a line until the connection ends.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc::RecvTimeoutError,
     },
     thread,
     time::Duration,
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Config, VERSION},
-    server::{Event, Server},
+    server::{Attributes, Event, Server},
 };
 
 /// The longest request: a configuration of some thousand ports.
@@ -32,6 +40,9 @@ const LONGEST: u64 = 4 << 20;
 const MOST: usize = 32;
 /// Who does not take its answer within this is left.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who listens is looked for so often when there is nothing to tell.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +65,12 @@ pub enum Wish {
         /// The port.
         port: String,
         /// Attributes in the configuration's spelling.
-        attributes: serde_json::Map<String, serde_json::Value>,
+        attributes: Attributes,
+    },
+    /// Change attributes of several ports, all or none.
+    Change {
+        /// Attributes by port.
+        ports: BTreeMap<String, Attributes>,
     },
     /// Become what this says. Ports that do not change lose nothing.
     Reload {
@@ -110,6 +126,9 @@ pub fn serve(path: &Path, server: Arc<Server>) -> io::Result<()> {
         for stream in listener.incoming().filter_map(Result::ok) {
             if open.fetch_add(1, Ordering::AcqRel) >= MOST {
                 open.fetch_sub(1, Ordering::AcqRel);
+                let text = format!("there are {MOST} connections to this switch already");
+                let _ = stream.set_nonblocking(true);
+                let _ = send(&stream, &Answer::Error { text, causes: Vec::new() });
                 continue;
             }
             let (server, open) = (Arc::clone(&server), Arc::clone(&open));
@@ -135,25 +154,50 @@ pub(crate) fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
         lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
+        if !line.ends_with(b"\n") {
+            if line.len() as u64 == LONGEST {
+                let text = format!("the request is longer than {LONGEST} bytes");
+                return send(stream, &Answer::Error { text, causes: Vec::new() });
+            }
+            // Half a request: whoever sent it is gone, and may have meant something else.
             return Ok(());
-        }
-        if !line.ends_with(b"\n") && line.len() as u64 == LONGEST {
-            let text = format!("the request is longer than {LONGEST} bytes");
-            return send(stream, &Answer::Error { text, causes: Vec::new() });
         }
         let request = read(&line);
         if let Ok(Wish::Subscribe) = request {
-            let events = server.subscribe();
-            send(stream, &Answer::Ok(serde_json::Value::Null))?;
-            for event in events {
-                send(stream, &event)?;
-            }
-            return send(stream, &Event::Missed);
+            return tell(stream, server);
         }
         let answer = request.and_then(|wish| answer(wish, server)).unwrap_or_else(|failed| failed);
         send(stream, &answer)?;
     }
+}
+
+/// Tells what happens, for as long as somebody listens.
+fn tell(stream: &UnixStream, server: &Server) -> io::Result<()> {
+    // From here on nothing is missed; what is told twice does no harm.
+    let events = server.subscribe();
+    let snapshot = || server.snapshot().map_err(io::Error::other);
+    send(stream, &Answer::Ok(serde_json::Value::Null))?;
+    send(stream, &snapshot()?)?;
+    loop {
+        match events.recv_timeout(LOOK) {
+            Ok(event) => send(stream, &event)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) if is_gone(stream) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // What it has is older than what it has missed: that comes first.
+        if events.has_missed() {
+            events.try_iter().try_for_each(|event| send(stream, &event))?;
+            send(stream, &Event::Missed)?;
+            send(stream, &snapshot()?)?;
+        }
+    }
+}
+
+/// Whether who listened has hung up.
+fn is_gone(stream: &UnixStream) -> bool {
+    let mut looked = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    poll(&mut looked, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
 pub(crate) fn read(line: &[u8]) -> Result<Wish, Answer> {
@@ -176,6 +220,10 @@ fn answer(wish: Wish, server: &Server) -> Result<Answer, Answer> {
         }
         Wish::Set { port, attributes } => {
             server.set(&port, &attributes).map_err(failed)?;
+            Ok(Answer::Ok(serde_json::Value::Null))
+        }
+        Wish::Change { ports } => {
+            server.change(&ports).map_err(failed)?;
             Ok(Answer::Ok(serde_json::Value::Null))
         }
         Wish::Reload { config } => {

@@ -59,6 +59,12 @@ pub struct Counters {
     pub dropped_sent: [u64; Dropped::ALL.len()],
     /// Frames for it that were dropped, by reason.
     pub dropped_received: [u64; Dropped::ALL.len()],
+    /// Copies of others' frames that it got.
+    pub mirrored: u64,
+    /// Their bytes.
+    pub mirrored_bytes: u64,
+    /// Copies for it that were dropped, by reason.
+    pub dropped_mirrored: [u64; Dropped::ALL.len()],
 }
 
 impl Counters {
@@ -80,6 +86,21 @@ impl Counters {
                 self.received_bytes += u64::from(bytes);
             }
             Err(why) => self.drop_received(why),
+        }
+    }
+
+    /// Counts a copy for the guest of another's frame.
+    pub fn mirrored(&mut self, outcome: Result<u32, Dropped>) {
+        match outcome {
+            Ok(bytes) => {
+                self.mirrored += 1;
+                self.mirrored_bytes += u64::from(bytes);
+            }
+            Err(why) => {
+                if let Some(count) = self.dropped_mirrored.get_mut(why as usize) {
+                    *count += 1;
+                }
+            }
         }
     }
 

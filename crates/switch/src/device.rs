@@ -308,6 +308,10 @@ impl Device {
         let port = self.port;
         self.handle.ask(move |engine| {
             if let Some(port) = engine.port_mut(port) {
+                if connection.is_some() {
+                    // What was wrong with the one before is its own business.
+                    port.broken = None;
+                }
                 port.connection = connection;
             }
         });

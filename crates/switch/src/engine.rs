@@ -5,22 +5,29 @@
 
 mod deliver;
 mod judge;
+mod mirror;
 mod port;
 mod rate;
 mod receive;
+mod share;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 pub use self::{
+    mirror::Mirror,
     port::{Negotiated, Pair, Port},
     receive::Receiving,
     wire::Wire,
 };
+use self::{
+    mirror::{Mirrors, Way},
+    share::Share,
+};
 use crate::{
     copy::Reader,
     counters::{Counters, Dropped},
-    net::{ETHERNET_HEADER, Ethernet, LONGEST, TAG, Virtio},
+    net::{ETHERNET_HEADER, Ethernet, LONGEST, Segments, TAG, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
     table::{PortId, Table},
@@ -67,6 +74,10 @@ pub struct Engine {
     touched: Vec<(PortId, usize)>,
     /// Ports that get every frame of their VLANs.
     promiscuous: Vec<PortId>,
+    mirrors: Mirrors,
+    share: Share,
+    /// Who wants to know of rings that cannot be served any more.
+    news: Option<mpsc::Sender<(PortId, RingError)>>,
 }
 
 impl Default for Engine {
@@ -89,6 +100,9 @@ impl Default for Engine {
             segment: Vec::with_capacity(LONGEST as usize),
             touched: Vec::new(),
             promiscuous: Vec::new(),
+            mirrors: Mirrors::default(),
+            share: Share::default(),
+            news: None,
         }
     }
 }
@@ -152,8 +166,8 @@ impl Engine {
 
     /// The links of all ports: whether each is up.
     pub fn links(&self) -> Vec<(PortId, bool)> {
-        let linked = |id: &PortId| self.port(*id).map(|port| (*id, port.is_up()));
-        self.present.iter().filter_map(linked).collect()
+        let numbered = (0..).zip(&self.ports);
+        numbered.filter_map(|(id, port)| Some((id, port.as_deref()?.is_up()))).collect()
     }
 
     /// Whether frames between two ports stay inside (VEB), or go out to the uplink's switch (VEPA).
@@ -185,16 +199,27 @@ impl Engine {
         let addresses: Vec<_> =
             found().flat_map(|(id, port)| port.settings().macs.iter().map(move |mac| (*mac, id))).collect();
         self.table = Table::new(&addresses);
+        let hears_all = |port: &Port| port.settings().promiscuous && port.settings().trust;
+        self.promiscuous = found().filter(|(_, port)| hears_all(port)).map(|(id, _)| id).collect();
+        // Who hears everything hears this too, and once.
         self.unclaimed = found()
-            .filter(|(_, port)| port.settings().default || port.settings().uplink)
-            .map(|(id, _)| id)
-            .collect();
-        self.promiscuous = found()
-            .filter(|(_, port)| port.settings().promiscuous && port.settings().trust)
+            .filter(|(_, port)| port.settings().default || port.settings().uplink || hears_all(port))
             .map(|(id, _)| id)
             .collect();
         self.uplink = found().find(|(_, port)| port.settings().uplink).map(|(id, _)| id);
-        self.present = found().map(|(id, _)| id).collect();
+        // Who watches others and has no address hears nothing but copies.
+        let hears = |id: PortId, port: &Port| !self.mirrors.watches(id) || !port.settings().macs.is_empty();
+        self.present = found().filter(|(id, port)| hears(*id, port)).map(|(id, _)| id).collect();
+        let speed = |id: PortId| Some((id, self.port(id)?.settings().speed));
+        let share = Share::new(self.uplink.and_then(speed));
+        if !share.is_like(&self.share) {
+            self.share = share;
+        }
+        for (id, port) in (0..).zip(&mut self.ports) {
+            let Some(port) = port.as_deref_mut() else { continue };
+            port.watched = self.mirrors.watched(id);
+            port.noted = port.watched.received || self.uplink == Some(id) && port.settings().speed > 0;
+        }
         let carrier = self.uplink.and_then(|id| self.port(id)).is_none_or(Port::leads_out);
         self.ports.iter_mut().flatten().for_each(|port| port.find_link(carrier));
         let all = self.present.len();
@@ -217,9 +242,27 @@ impl Engine {
 
     /// Takes the rings of guests away whose memory was, and sends their front ends away.
     pub fn drop_lost(&mut self) {
-        let lost = self.ports.iter_mut().flatten().filter(|port| port.is_lost());
-        lost.for_each(|port| port.fail(RingError::Lost));
+        let news = &self.news;
+        for (id, port) in (0..).zip(&mut self.ports) {
+            let Some(port) = port.as_deref_mut().filter(|port| port.is_lost()) else { continue };
+            port.fail(RingError::Lost);
+            tell(news, id, RingError::Lost);
+        }
         self.rings_changed();
+    }
+
+    /// Tells `news` of each ring that cannot be served any more.
+    pub fn tell_of_broken(&mut self, news: mpsc::Sender<(PortId, RingError)>) {
+        self.news = Some(news);
+    }
+
+    /// A ring of this port is served no more.
+    #[cold]
+    fn broke(&mut self, id: PortId, why: RingError) {
+        if let Some(port) = self.port_mut(id) {
+            port.broken = Some(why);
+        }
+        tell(&self.news, id, why);
     }
 
     /// Looks at all rings in the next rounds: whoever has woken the switch is among them.
@@ -257,6 +300,7 @@ impl Engine {
                 self.busy.push(Turn { empty: 0, ..ring });
             }
         }
+        self.share.next_round();
         round
     }
 
@@ -278,18 +322,15 @@ impl Engine {
 
     /// Serves one ring of frames from a guest; says whether it had something, or waits for its rate.
     fn serve(&mut self, id: PortId, pair: usize, now: u64, round: &mut Round) -> bool {
+        let Some(may) = self.turn(id, now, TURN, round) else { return self.port(id).is_some() };
         let Some(port) = self.port_mut(id) else { return false };
-        if let Some(wait) = port.rate.wait(now) {
-            round.wait = Some(round.wait.map_or(wait, |least| least.min(wait)));
-            return true;
-        }
         // The ring is out of its port while other ports are written to.
         let Some(mut sending) = port.pairs.get_mut(pair).and_then(|pair| pair.from_guest.take()) else {
             return false;
         };
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
-        let outcome = sending.ring.take(Direction::FromGuest, TURN, &mut batch);
+        let outcome = sending.ring.take(Direction::FromGuest, may.most, &mut batch);
         let taken = batch.chains().len();
         if taken > 0 {
             let source = self.source(id, pair);
@@ -307,19 +348,15 @@ impl Engine {
             if sending.ring.publish() {
                 sending.wake();
             }
-            if let Some(port) = self.port_mut(id) {
-                port.rate.used(now, bytes);
-            }
+            self.turn_over(id, now, may, bytes, taken);
             round.frames += taken;
         }
         self.batch = batch;
-        if let Some(port) = self.port_mut(id) {
-            if outcome.is_err() {
-                port.broken = outcome.err();
-                receive::ring_bell(sending.err.as_ref());
-            } else if let Some(pair) = port.pairs.get_mut(pair) {
-                pair.from_guest = Some(sending);
-            }
+        if let Err(why) = outcome {
+            receive::ring_bell(sending.err.as_ref());
+            self.broke(id, why);
+        } else if let Some(pair) = self.port_mut(id).and_then(|port| port.pairs.get_mut(pair)) {
+            pair.from_guest = Some(sending);
         }
         taken > 0
     }
@@ -346,31 +383,25 @@ impl Engine {
 
     /// Serves a port that is no guest's; says whether it had something, or waits for its rate.
     fn serve_wire(&mut self, id: PortId, now: u64, round: &mut Round) -> bool {
-        let Some(port) = self.port(id) else { return false };
-        if let Some(wait) = port.rate.wait(now) {
-            round.wait = Some(round.wait.map_or(wait, |least| least.min(wait)));
-            return true;
-        }
+        let Some(may) = self.turn(id, now, TURN, round) else { return self.port(id).is_some() };
         let Some(source) = self.source(id, 0) else { return false };
         let mut read = std::mem::take(&mut self.read);
-        let (mut bytes, mut taken) = (0, false);
-        for _ in 0..TURN {
-            let Some(port) = self.port(id).filter(|port| port.rate.wait(now).is_none()) else { break };
-            let Some(found) = port.wire.as_ref().and_then(|wire| wire.read(&mut read)) else { break };
+        let (mut bytes, mut taken) = (0, 0);
+        while taken < may.most {
+            let Some(wire) = self.port(id).and_then(|port| port.wire.as_ref()) else { break };
+            let Some(found) = wire.read(&mut read) else { break };
             let len = found.len() as u32;
             let spans = [deliver::span(read.get(found).unwrap_or_default())];
             bytes += self.forward(&source, &spans, len);
-            round.frames += 1;
-            taken = true;
+            taken += 1;
         }
         self.read = read;
-        if taken {
+        if taken > 0 {
             self.publish_touched();
-            if let Some(port) = self.port_mut(id) {
-                port.rate.used(now, bytes);
-            }
+            self.turn_over(id, now, may, bytes, taken);
+            round.frames += taken;
         }
-        taken
+        taken > 0
     }
 
     /// What the frames of one turn have in common.
@@ -382,6 +413,7 @@ impl Engine {
             settings: port.settings().clone(),
             header: port.negotiated.header,
             up: port.is_up(),
+            watched: port.watched.sent,
         })
     }
 
@@ -397,6 +429,11 @@ impl Engine {
         match self.read(source, spans, len) {
             Ok(frame) => {
                 let bytes = u64::from(frame.len());
+                let cost = frame.cost();
+                self.mirrors.next_frame();
+                if source.watched {
+                    self.mirror(source, source.id, Way::Sent, &frame);
+                }
                 if let Some(port) = self.port_mut(source.id) {
                     port.counters.sent += 1;
                     port.counters.sent_bytes += bytes;
@@ -404,7 +441,7 @@ impl Engine {
                 if !self.distribute(source, &frame) {
                     self.dropped(source.id, Dropped::NoReceiver);
                 }
-                bytes
+                cost
             }
             Err(why) => self.dropped(source.id, why),
         }
@@ -449,9 +486,24 @@ impl Engine {
         let mut payload = whole;
         // Its length was read from the same bytes.
         payload.skip(ethernet.size() as u32);
-        let frame =
-            Frame { rest: wire - ethernet.size() as u32, virtio, ethernet, payload, vlan: 0, tag: None };
+        let frame = Frame {
+            rest: wire - ethernet.size() as u32,
+            virtio,
+            ethernet,
+            payload,
+            vlan: 0,
+            tag: None,
+            copy: false,
+        };
         judge::admit(source, frame)
+    }
+}
+
+/// Tells who wants to know that a ring of this port is served no more.
+fn tell(news: &Option<mpsc::Sender<(PortId, RingError)>>, id: PortId, why: RingError) {
+    if let Some(news) = news {
+        // Nobody may be there any more.
+        let _ = news.send((id, why));
     }
 }
 
@@ -464,6 +516,8 @@ struct Source {
     /// Bytes of its virtio header.
     header: u8,
     up: bool,
+    /// Whether others get copies of what it sends.
+    watched: bool,
 }
 
 /// A frame on its way. Its headers are private; its payload is still in the sender's memory.
@@ -479,12 +533,29 @@ struct Frame<'a> {
     vlan: u16,
     /// The tag that it has in that VLAN, with its type on the wire.
     tag: Option<(crate::net::Tag, u16)>,
+    /// Whether it is a copy for who watches others.
+    copy: bool,
 }
 
 impl Frame<'_> {
     /// Its bytes as its sender wrote it.
     fn len(&self) -> u32 {
         self.rest + self.ethernet.size() as u32
+    }
+
+    /// Bytes that it counts for a rate: those of all frames into which it would be cut, each with the headers.
+    #[inline]
+    fn cost(&self) -> u64 {
+        let whole = u64::from(self.len());
+        match (self.virtio.segment, self.virtio.checksum) {
+            (0, _) | (_, None) => whole,
+            (segment, Some(checksum)) => {
+                let transport = if self.virtio.segments == Segments::Udp { 8 } else { 20 };
+                let headers = u64::from(checksum.start.min(128)) + transport;
+                let frames = whole.saturating_sub(headers).div_ceil(u64::from(segment)).max(1);
+                whole + (frames - 1) * headers
+            }
+        }
     }
 }
 

@@ -47,5 +47,6 @@ pub mod outside;
 pub mod ring;
 pub mod server;
 pub mod settings;
+pub mod status;
 pub mod table;
 pub mod worker;

@@ -6,7 +6,11 @@ mod port;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
 };
 
@@ -15,9 +19,9 @@ use thiserror::Error;
 
 use self::{link::Links, outside::Outside, port::Listening};
 use crate::{
-    config::{Config, ConfigError, Place, PortConfig},
+    config::{Config, ConfigError, MirrorDirection, Place, PortConfig},
     counters::{Counters, Dropped},
-    engine::{Engine, Port},
+    engine::{Engine, Mirror, Port},
     settings::{LinkState, Settings},
     table::PortId,
     worker::{self, Handle},
@@ -55,10 +59,14 @@ pub enum ServerError {
         all: String,
     },
     /// What was to be set is nothing that a port has.
-    #[error("{port} was not changed")]
+    #[error("nothing was changed: {port}: {key} cannot be {value}")]
     Attribute {
         /// The port.
         port: String,
+        /// What was to be set.
+        key: String,
+        /// To what.
+        value: serde_json::Value,
         /// Why.
         #[source]
         source: serde_json::Error,
@@ -72,6 +80,26 @@ pub enum ServerError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
+    /// How all is: what comes before everything else, and after [`Event::Missed`]. An event that comes after it may be told by it
+    /// already.
+    Snapshot {
+        /// Whether frames between ports stay inside.
+        loopback: bool,
+        /// All ports.
+        ports: BTreeMap<String, PortState>,
+    },
+    /// Frames between ports stay inside from now on, or go out.
+    Loopback {
+        /// Whether they stay.
+        on: bool,
+    },
+    /// One of a port's rings is served no more, since what its guest wrote into it cannot be.
+    Broken {
+        /// The port.
+        port: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A guest came to a port.
     Connected {
         /// The port.
@@ -103,7 +131,7 @@ pub enum Event {
         /// The port.
         port: String,
     },
-    /// The listener was too slow, and missed some.
+    /// The listener was too slow, and missed some. What it has missed is in the snapshot that follows.
     Missed,
 }
 
@@ -140,6 +168,14 @@ pub struct Counted {
     pub dropped_sent: BTreeMap<Dropped, u64>,
     /// Frames for the guest that were dropped, by reason.
     pub dropped_received: BTreeMap<Dropped, u64>,
+    /// Copies of others' frames that it got.
+    #[serde(default)]
+    pub mirrored: u64,
+    #[serde(default)]
+    pub mirrored_bytes: u64,
+    /// Copies for it that were dropped, by reason.
+    #[serde(default)]
+    pub dropped_mirrored: BTreeMap<Dropped, u64>,
 }
 
 impl From<&Counters> for Counted {
@@ -159,23 +195,56 @@ impl From<&Counters> for Counted {
             received_bytes: counters.received_bytes,
             dropped_sent: named(&counters.dropped_sent),
             dropped_received: named(&counters.dropped_received),
+            mirrored: counters.mirrored,
+            mirrored_bytes: counters.mirrored_bytes,
+            dropped_mirrored: named(&counters.dropped_mirrored),
         }
     }
 }
 
 /// Who wants to hear of events.
 #[derive(Clone, Debug, Default)]
-struct Listeners(Arc<Mutex<Vec<mpsc::SyncSender<Event>>>>);
+struct Listeners(Arc<Mutex<Vec<Listener>>>);
+
+#[derive(Debug)]
+struct Listener {
+    sender: mpsc::SyncSender<Event>,
+    missed: Arc<AtomicBool>,
+}
 
 impl Listeners {
     fn tell(&self, event: &Event) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|listener| match listener.try_send(event.clone()) {
+        all.retain(|listener| match listener.sender.try_send(event.clone()) {
             Ok(()) => true,
             Err(mpsc::TrySendError::Disconnected(_)) => false,
-            // It finds out when it has read the rest that it was left behind.
-            Err(mpsc::TrySendError::Full(_)) => false,
+            Err(mpsc::TrySendError::Full(_)) => {
+                listener.missed.store(true, Ordering::Release);
+                true
+            }
         });
+    }
+}
+
+/// Events, from when it was had.
+#[derive(Debug)]
+pub struct Subscription {
+    events: mpsc::Receiver<Event>,
+    missed: Arc<AtomicBool>,
+}
+
+impl Subscription {
+    /// Whether there were more events than this listener took, and some are lost; that is told once.
+    pub fn has_missed(&self) -> bool {
+        self.missed.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl std::ops::Deref for Subscription {
+    type Target = mpsc::Receiver<Event>;
+
+    fn deref(&self) -> &mpsc::Receiver<Event> {
+        &self.events
     }
 }
 
@@ -234,6 +303,21 @@ struct State {
     ports: BTreeMap<String, Attached>,
 }
 
+/// Who watches whom, by number.
+fn mirrors(config: &Config, ports: &BTreeMap<String, Attached>) -> Vec<Mirror> {
+    let id = |name: &String| ports.get(name).map(Attached::id);
+    let all = config.ports.iter().filter_map(|(name, port)| {
+        let mirror = port.mirror.as_ref()?;
+        Some(Mirror {
+            port: id(name)?,
+            of: mirror.ports.iter().filter_map(id).collect(),
+            sent: mirror.direction != MirrorDirection::Rx,
+            received: mirror.direction != MirrorDirection::Tx,
+        })
+    });
+    all.collect()
+}
+
 /// A switch that runs.
 #[derive(Debug)]
 pub struct Server {
@@ -242,7 +326,12 @@ pub struct Server {
     state: Mutex<State>,
     listeners: Listeners,
     links: Links,
+    /// Whose turn it is to change something.
+    turn: Mutex<()>,
 }
+
+/// Attributes of a port with their values, in the spelling of the configuration.
+pub type Attributes = serde_json::Map<String, serde_json::Value>;
 
 impl Server {
     /// Starts a switch without ports.
@@ -250,10 +339,22 @@ impl Server {
     /// # Errors
     /// [`ServerError::Start`].
     pub fn start() -> Result<Server, ServerError> {
-        let (handle, worker) = worker::start(Engine::default()).map_err(ServerError::Start)?;
+        let (news, told) = mpsc::channel();
+        let mut engine = Engine::default();
+        engine.tell_of_broken(news);
+        let (handle, worker) = worker::start(engine).map_err(ServerError::Start)?;
         let listeners = Listeners::default();
         let links = Links::new(handle.clone(), listeners.clone());
-        Ok(Server { handle, worker: Some(worker), state: Mutex::default(), listeners, links })
+        let watched = links.clone();
+        // It ends with the engine, which has the other end.
+        let watch = move || told.into_iter().for_each(|(id, why)| watched.broken(id, &why));
+        std::thread::Builder::new()
+            .name("news".to_owned())
+            .stack_size(port::STACK)
+            .spawn(watch)
+            .map_err(ServerError::Start)?;
+        let (state, turn) = (Mutex::default(), Mutex::default());
+        Ok(Server { handle, worker: Some(worker), state, listeners, links, turn })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -265,6 +366,11 @@ impl Server {
     /// # Errors
     /// Nothing is changed when the configuration makes no sense or a socket cannot be had.
     pub fn apply(&self, config: &Config) -> Result<(), ServerError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.apply_now(config)
+    }
+
+    fn apply_now(&self, config: &Config) -> Result<(), ServerError> {
         let settings = config.settings()?;
         let places = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.place(name)?)));
         let places: BTreeMap<String, Place> = places.collect::<Result<_, ConfigError>>()?;
@@ -301,6 +407,9 @@ impl Server {
             }
         }
         let loopback = config.loopback;
+        if loopback != state.config.loopback {
+            self.listeners.tell(&Event::Loopback { on: loopback });
+        }
         self.handle.ask(move |engine| engine.set_loopback(loopback)).ok_or(ServerError::Ended)?;
         for (name, settings) in settings {
             let settings = Arc::new(settings);
@@ -331,6 +440,8 @@ impl Server {
                 self.listeners.tell(&Event::Set { port: name, settings: Box::new(settings.clone()) });
             }
         }
+        let mirrors = mirrors(config, &state.ports);
+        self.handle.ask(move |engine| engine.set_mirrors(mirrors)).ok_or(ServerError::Ended)?;
         state.config = config.clone();
         self.links.refresh();
         Ok(())
@@ -340,25 +451,41 @@ impl Server {
     ///
     /// # Errors
     /// Nothing is changed then.
-    pub fn set(
-        &self,
-        name: &str,
-        attributes: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<(), ServerError> {
+    pub fn set(&self, name: &str, attributes: &Attributes) -> Result<(), ServerError> {
+        self.change(&BTreeMap::from([(name.to_owned(), attributes.clone())]))
+    }
+
+    /// Changes some attributes of some ports, all or none.
+    ///
+    /// # Errors
+    /// Nothing is changed then.
+    pub fn change(&self, changes: &BTreeMap<String, Attributes>) -> Result<(), ServerError> {
+        // Two who change something at a time come one after the other, so that neither takes the other's back.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = self.config();
-        let all = || config.ports.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let port = config
-            .ports
-            .get(name)
-            .ok_or_else(|| ServerError::NoPort { name: name.to_owned(), all: all() })?;
-        let failed = |source| ServerError::Attribute { port: name.to_owned(), source };
-        let mut whole = serde_json::to_value(port).map_err(failed)?;
-        if let Some(whole) = whole.as_object_mut() {
-            whole.extend(attributes.clone());
+        for (name, attributes) in changes {
+            let all = || config.ports.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let port = config
+                .ports
+                .get(name)
+                .ok_or_else(|| ServerError::NoPort { name: name.clone(), all: all() })?;
+            let mut changed = port.clone();
+            for (key, value) in attributes {
+                let failed = |source| ServerError::Attribute {
+                    port: name.clone(),
+                    key: key.clone(),
+                    value: value.clone(),
+                    source,
+                };
+                let mut whole = serde_json::to_value(&changed).map_err(failed)?;
+                if let Some(whole) = whole.as_object_mut() {
+                    whole.insert(key.clone(), value.clone());
+                }
+                changed = serde_json::from_value(whole).map_err(failed)?;
+            }
+            config.ports.insert(name.clone(), changed);
         }
-        let changed: PortConfig = serde_json::from_value(whole).map_err(failed)?;
-        config.ports.insert(name.to_owned(), changed);
-        self.apply(&config)
+        self.apply_now(&config)
     }
 
     /// What is set.
@@ -398,10 +525,17 @@ impl Server {
     }
 
     /// Tells of events from now on.
-    pub fn subscribe(&self) -> mpsc::Receiver<Event> {
-        let (sender, receiver) = mpsc::sync_channel(BEHIND);
-        self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        receiver
+    pub fn subscribe(&self) -> Subscription {
+        let (sender, events) = mpsc::sync_channel(BEHIND);
+        let missed = Arc::new(AtomicBool::new(false));
+        let listener = Listener { sender, missed: Arc::clone(&missed) };
+        self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        Subscription { events, missed }
+    }
+
+    /// How all is, as an event.
+    pub fn snapshot(&self) -> Result<Event, ServerError> {
+        Ok(Event::Snapshot { loopback: self.config().loopback, ports: self.ports()? })
     }
 }
 

@@ -109,6 +109,10 @@ pub struct Settings {
     pub link_state: LinkState,
     /// The most that it may send, in Mbit/s; 0 is no limit.
     pub max_tx_rate: u32,
+    /// What it is guaranteed of the uplink's speed, in Mbit/s.
+    pub min_tx_rate: u32,
+    /// What an uplink carries outwards, in Mbit/s; 0 is no limit.
+    pub speed: u32,
     /// The longest payload of an Ethernet frame that it may send and gets.
     pub mtu: u16,
 }
@@ -127,6 +131,8 @@ impl Default for Settings {
             uplink: false,
             link_state: LinkState::Auto,
             max_tx_rate: 0,
+            min_tx_rate: 0,
+            speed: 0,
             mtu: 1500,
         }
     }

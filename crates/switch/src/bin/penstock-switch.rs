@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "it knows nothing of the rest of Penstock")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::BufRead,
     path::{Path, PathBuf},
@@ -14,7 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 use penstock_switch::{
     config::Config,
     control::{self, Answer, Wish},
-    server::Server,
+    server::{Attributes, PortState, Server},
+    status,
 };
 
 /// An embedded switch whose ports are vhost-user devices.
@@ -46,22 +48,26 @@ enum Verb {
 
 #[derive(Debug, Subcommand)]
 enum Control {
-    /// Print what is set, and how each port is: connected or not, counters, drops by reason
-    Get,
-    /// Change attributes of a port, like `spoofchk=true max_tx_rate=100`
+    /// Print how each port is: connected or not, its link, counters, drops by reason
+    Get {
+        /// Only this port
+        port: Option<String>,
+        /// All that is known, with what is set, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change attributes of ports, all or none, like `'NET0#0' spoofchk=on max_tx_rate=100 'NET0#1' vlan=7`
     Set {
-        /// The port
-        port: String,
-        /// ATTRIBUTE=VALUE
-        #[arg(required = true)]
-        attributes: Vec<String>,
+        /// A port, and what of it is to change
+        #[arg(required = true, num_args = 2.., value_name = "PORT ATTRIBUTE=VALUE...")]
+        changes: Vec<String>,
     },
     /// Make it as this configuration has it; ports that do not change lose nothing
     Reload {
         /// The configuration
         config: PathBuf,
     },
-    /// Print what happens, an event a line
+    /// Print how all is, and then what happens, an event a line
     Watch,
 }
 
@@ -132,9 +138,13 @@ fn run(path: &Path, control: Option<&Path>) -> Result<(), String> {
 
 fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
     let watches = matches!(wish, Control::Watch);
+    let get = match &wish {
+        Control::Get { port, json } => Some((port.clone(), *json)),
+        _ => None,
+    };
     let wish = match wish {
-        Control::Get => Wish::Get,
-        Control::Set { port, attributes } => Wish::Set { port, attributes: parsed(&attributes)? },
+        Control::Get { .. } => Wish::Get,
+        Control::Set { changes } => Wish::Change { ports: parsed(&changes)? },
         Control::Reload { config } => Wish::Reload { config: read(&config)? },
         Control::Watch => Wish::Subscribe,
     };
@@ -145,7 +155,10 @@ fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
             return Err([vec![text], causes].concat().join(": "));
         }
         Answer::Ok(serde_json::Value::Null) => {}
-        Answer::Ok(value) => println!("{value:#}"),
+        Answer::Ok(value) => match get {
+            Some((port, json)) => print!("{}", shown(value, port.as_deref(), json)?),
+            None => println!("{value:#}"),
+        },
     }
     if watches {
         for line in lines.lines() {
@@ -155,16 +168,46 @@ fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
     Ok(())
 }
 
-/// Attributes as they are typed: a value is JSON where it can be, and else a text.
-fn parsed(attributes: &[String]) -> Result<serde_json::Map<String, serde_json::Value>, String> {
-    let pairs = attributes.iter().map(|text| {
-        let (key, value) = text.split_once('=').ok_or_else(|| format!("{text} is not ATTRIBUTE=VALUE"))?;
+/// What `get` prints.
+fn shown(mut state: serde_json::Value, only: Option<&str>, json: bool) -> Result<String, String> {
+    let ports = state.get("ports").cloned().unwrap_or_default();
+    let odd = |error| format!("the switch's answer is none that is known here: {error}");
+    let mut ports: BTreeMap<String, PortState> = serde_json::from_value(ports).map_err(odd)?;
+    if let Some(only) = only {
+        let all = ports.keys().cloned().collect::<Vec<_>>().join(", ");
+        ports.retain(|name, _| name == only);
+        if ports.is_empty() {
+            return Err(format!("there is no port {only}; there are {all}"));
+        }
+        state = state
+            .pointer_mut(&format!("/ports/{}", only.replace('~', "~0").replace('/', "~1")))
+            .map(serde_json::Value::take)
+            .unwrap_or_default();
+    }
+    Ok(if json { format!("{state:#}\n") } else { status::table(&ports) })
+}
+
+/// Attributes as they are typed, behind the port that they are for: a value is JSON where it can be, and else a text.
+fn parsed(changes: &[String]) -> Result<BTreeMap<String, Attributes>, String> {
+    let mut all: BTreeMap<String, Attributes> = BTreeMap::new();
+    let mut port = None;
+    for text in changes {
+        let Some((key, value)) = text.split_once('=') else {
+            port = Some(all.entry(text.clone()).or_default());
+            continue;
+        };
+        let attributes = port
+            .as_deref_mut()
+            .ok_or_else(|| format!("{text}: the port that it is for comes first, like NET0#0 {text}"))?;
         let value = match value {
             "on" => true.into(),
             "off" => false.into(),
             value => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
         };
-        Ok((key.to_owned(), value))
-    });
-    pairs.collect()
+        attributes.insert(key.to_owned(), value);
+    }
+    match all.iter().find(|(_, attributes)| attributes.is_empty()) {
+        Some((port, _)) => Err(format!("{port}: nothing is said of what is to change, like {port} vlan=7")),
+        None => Ok(all),
+    }
 }

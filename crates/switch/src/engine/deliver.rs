@@ -1,6 +1,6 @@
 //! Frames to whom they are for.
 
-use super::{Engine, Frame, Source};
+use super::{Engine, Frame, Source, mirror::Way};
 use crate::{
     copy::Reader,
     counters::Dropped,
@@ -46,8 +46,7 @@ impl Engine {
 
     /// To the ports that get what nobody has the address of.
     fn unclaimed(&mut self, source: &Source, frame: &Frame<'_>) -> bool {
-        let heard = self.copies(source, source.id, frame);
-        self.deliver_each(source, source.id, frame, |engine| &engine.unclaimed) || heard
+        self.deliver_each(source, source.id, frame, |engine| &engine.unclaimed)
     }
 
     /// To ports that get every frame of their VLANs, but for `beside`, which gets it in any case.
@@ -77,15 +76,18 @@ impl Engine {
 
     /// To one port; says that there is such a port.
     #[inline]
-    fn deliver(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) -> bool {
+    pub(super) fn deliver(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) -> bool {
         let Some(port) = self.port(id) else { return false };
         if !port.is_up() {
             if let Some(port) = self.port_mut(id) {
-                port.counters.drop_received(Dropped::LinkDown);
+                port.count(frame, Err(Dropped::LinkDown));
             }
             return true;
         }
         let knows = port.negotiated;
+        if port.noted && !frame.copy {
+            self.note(source, id, frame);
+        }
         let virtio = &frame.virtio;
         let software = match virtio.segments {
             Segments::None => virtio.checksum.is_some() && !knows.checksum,
@@ -99,32 +101,49 @@ impl Engine {
         true
     }
 
+    /// Looks once more at a frame for an uplink of limited speed, or for a port that others watch.
+    #[cold]
+    fn note(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) {
+        if self.uplink == Some(id) {
+            self.share.used += frame.cost();
+        }
+        if self.port(id).is_some_and(|port| port.watched.received) {
+            self.mirror(source, id, Way::Received, frame);
+        }
+    }
+
     /// Writes a frame into a port's buffers, with the tag that the port sees.
     #[inline]
     fn write(&mut self, id: PortId, pair: usize, frame: &Frame<'_>) {
         let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else { return };
         let tag = match &port.settings().vlan {
             // Its own tag is the switch's business.
-            Some(_) => None,
-            None => frame.tag,
+            Some(_) if !frame.copy => None,
+            _ => frame.tag,
         };
         let mtu = u32::from(port.settings().mtu);
-        let too_long = frame.rest > mtu && frame.virtio.segment == 0 || u32::from(frame.virtio.segment) > mtu;
+        let too_long = !frame.copy
+            && (frame.rest > mtu && frame.virtio.segment == 0 || u32::from(frame.virtio.segment) > mtu);
         let shape = port.negotiated.shape();
         if let Some(wire) = &mut port.wire {
             let outcome = if too_long { Err(Dropped::TooLong) } else { wire.write(shape, frame, tag) };
-            port.counters.received(outcome);
+            port.count(frame, outcome);
             return;
         }
         let Some(receiving) = port.receiving(pair) else {
-            port.counters.drop_received(Dropped::NoBuffers);
+            port.count(frame, Err(Dropped::NoBuffers));
             return;
         };
         let was_clean = !receiving.dirty;
         let outcome = if too_long { Err(Dropped::TooLong) } else { receiving.write(shape, frame, tag) };
-        port.counters.received(outcome);
+        let broken = if outcome.is_err() { receiving.broken } else { None };
+        let is_new = port.broken.is_none();
+        port.count(frame, outcome);
         if outcome.is_ok() && was_clean {
             self.touched.push((id, pair));
+        }
+        if let Some(why) = broken.filter(|_| is_new) {
+            self.broke(id, why);
         }
     }
 
@@ -158,7 +177,7 @@ impl Engine {
         if done.is_none()
             && let Some(port) = self.port_mut(id)
         {
-            port.counters.drop_received(Dropped::BadHeader);
+            port.count(frame, Err(Dropped::BadHeader));
         }
         self.frame = whole;
         self.segment = room;

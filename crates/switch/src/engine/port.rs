@@ -3,12 +3,14 @@
 use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc};
 
 use super::{
-    Receiving, Sending, Wire,
+    Frame, Receiving, Sending, Wire,
+    mirror::Watched,
     rate::Rate,
     receive::{Shape, ring_bell},
+    share::Part,
 };
 use crate::{
-    counters::Counters,
+    counters::{Counters, Dropped},
     net::Segments,
     ring::RingError,
     settings::{LinkState, Settings},
@@ -95,6 +97,12 @@ pub struct Port {
     /// Its front end's connection, to be shut when it cannot go on.
     pub connection: Option<UnixStream>,
     pub(super) rate: Rate,
+    /// What it has of the uplink.
+    pub(super) part: Part,
+    /// What of it others get copies of.
+    pub(super) watched: Watched,
+    /// Whether each frame for it is to be looked at once more: others get copies, or it is an uplink of limited speed.
+    pub(super) noted: bool,
 }
 
 impl Port {
@@ -102,6 +110,9 @@ impl Port {
     pub fn new(settings: Arc<Settings>) -> Port {
         Port {
             rate: Rate::new(settings.max_tx_rate),
+            part: Part::new(settings.min_tx_rate),
+            watched: Watched::default(),
+            noted: false,
             settings,
             negotiated: Negotiated::default(),
             pairs: Vec::new(),
@@ -156,7 +167,19 @@ impl Port {
         if settings.max_tx_rate != self.settings.max_tx_rate {
             self.rate = Rate::new(settings.max_tx_rate);
         }
+        if settings.min_tx_rate != self.settings.min_tx_rate {
+            self.part = Part::new(settings.min_tx_rate);
+        }
         self.settings = settings;
+    }
+
+    /// Counts what became of a frame for it, or of a copy.
+    #[inline]
+    pub(super) fn count(&mut self, frame: &Frame<'_>, outcome: Result<u32, Dropped>) {
+        match frame.copy {
+            false => self.counters.received(outcome),
+            true => self.counters.mirrored(outcome),
+        }
     }
 
     /// Whether its link is up.

@@ -1,7 +1,12 @@
 //! How fast a port may send.
 
-/// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within a thousandth.
-const AHEAD: u64 = 1_000_000;
+/// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within a half percent, and
+/// longer than a thread sleeps that meant to sleep for a millisecond.
+const AHEAD: u64 = 4_000_000;
+/// Nanoseconds' worth of full frames that are sent at once.
+const STEP: u64 = 200_000;
+/// Bytes of a full frame.
+const FULL: u64 = 1514;
 
 /// The rate of one port. What it may send is counted in time: each frame takes as long as it would on a wire of that rate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +26,26 @@ impl Rate {
             some => 8_000_000 / u64::from(some),
         };
         Rate { per_byte, free: 0 }
+    }
+
+    /// Whether there is a limit.
+    #[inline]
+    pub fn is_limit(&self) -> bool {
+        self.per_byte != 0
+    }
+
+    /// Whether it is the same rate.
+    pub fn is_like(&self, other: &Rate) -> bool {
+        self.per_byte == other.per_byte
+    }
+
+    /// How many chains may be sent at once, at most `most`: a slow port would be far ahead with as many as a fast one.
+    #[inline]
+    pub fn turn(&self, most: usize) -> usize {
+        match self.per_byte {
+            0 => most,
+            per_byte => ((STEP * 1000 / per_byte / FULL) as usize).clamp(1, most),
+        }
     }
 
     /// Nanoseconds until it may send; `None`: now.

@@ -1,5 +1,8 @@
 //! Whole frames between guests that share nothing with the switch but their memory.
 
+mod mirrors;
+mod shares;
+
 use super::*;
 use crate::{
     driver::{Form, guest::Guest},
@@ -292,6 +295,16 @@ fn only_who_is_trusted_hears_others() {
 }
 
 #[test]
+fn who_hears_everything_hears_what_nobody_claims_once() {
+    let ear = Settings { promiscuous: true, trust: true, default: true, ..settings(1) };
+    let (mut engine, mut guests) = rig(false, vec![settings(0), ear]);
+    guests[0].send(&frame(9, 0, None, 46));
+    engine.round(0);
+    assert_eq!(guests[1].frames(), [frame(9, 0, None, 46)]);
+    assert_eq!(dropped(&engine, 0, Dropped::NoReceiver), 0);
+}
+
+#[test]
 fn what_finds_no_room_is_dropped_and_counted() {
     let (mut engine, mut guests) = rig(true, (0..2).map(settings).collect());
     for _ in 0..129 {
@@ -322,15 +335,22 @@ fn a_rate_is_held_by_leaving_frames_where_they_are() {
         guests[0].send(&frame(1, 0, None, 1000));
     }
     let mut now = 1_000_000_000;
-    let first = engine.round(now);
-    assert_eq!(first.frames, TURN);
-    let waiting = engine.round(now);
-    assert_eq!(waiting.frames, 0);
-    // 32 frames of 1,014 bytes at 100 Mbit/s, of which a millisecond was to its credit.
-    let wait = waiting.wait.unwrap();
-    assert_eq!(wait, 32 * 1014 * 80 - 1_000_000);
-    now += wait;
-    assert_eq!(engine.round(now).frames, TURN);
+    // Four milliseconds are to its credit: that is what it has sent when it must wait, and a frame more.
+    let mut sent = 0;
+    let wait = loop {
+        let round = engine.round(now);
+        sent += round.frames as u64;
+        if let Some(wait) = round.wait {
+            break wait;
+        }
+    };
+    assert_eq!(sent, 4_000_000 / (1014 * 80) + 1);
+    assert_eq!(wait, sent * 1014 * 80 - 4_000_000);
+    assert_eq!(engine.round(now + wait - 1).frames, 0);
+    while sent < 64 {
+        now += 1014 * 80;
+        sent += engine.round(now).frames as u64;
+    }
     assert_eq!(guests[1].frames().len(), 64);
 }
 

@@ -360,6 +360,8 @@ pub fn rings(bytes: &[u8], packed: bool) {
         rig.round();
         rig.neighbours.received();
     }
+    // What waited for its rate may have come meanwhile.
+    rig.neighbours.listened();
     rig.neighbours.counted(&rig.engine);
     rig.counters_add_up();
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Event, Listeners};
-use crate::{table::PortId, worker::Handle};
+use crate::{ring::RingError, table::PortId, worker::Handle};
 
 /// The links of all ports. A clone is the same.
 #[derive(Clone, Debug)]
@@ -47,6 +47,14 @@ impl Links {
     /// There is a port less.
     pub fn remove(&self, id: PortId) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// Tells that a ring of a port is served no more.
+    pub fn broken(&self, id: PortId, why: &RingError) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = known.get(&id) {
+            self.listeners.tell(&Event::Broken { port: link.port.clone(), why: why.to_string() });
+        }
     }
 
     /// Looks at all links, and tells of those that are not as they were.
