@@ -204,3 +204,31 @@ impl Drop for Kick {
         self.handle.forget(self.fd.as_fd());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_is_answered_however_deep_it_sleeps() {
+        let (handle, worker) = start(Engine::default()).unwrap();
+        let (done, all) = mpsc::channel();
+        for number in 0..3_u64 {
+            let (handle, done) = (handle.clone(), done.clone());
+            thread::spawn(move || {
+                for turn in 0..400_u64 {
+                    // About as long as it lingers, so that it is asked while it goes to sleep.
+                    thread::sleep(Duration::from_micros((turn * 7 + number * 31) % 260));
+                    assert_eq!(handle.ask(move |_| turn), Some(turn));
+                }
+                done.send(number).unwrap();
+            });
+        }
+        for _ in 0..3 {
+            all.recv_timeout(Duration::from_secs(60)).expect("somebody who asked was not answered");
+        }
+        handle.end();
+        worker.join().unwrap();
+        assert_eq!(handle.ask(|_| ()), None);
+    }
+}

@@ -281,24 +281,35 @@ fn chained(all: &mut [(u64, u32, u16, u16)]) {
     }
 }
 
+/// A switch with a hostile guest at port 0, and others from port 2 on; the one of them that
+/// listens knows of no segments.
+fn rig(packed: bool) -> (Engine, Hostile, Neighbours) {
+    let mut engine = Engine::default();
+    let macs = vec![Mac::new([2, 0, 0, 0, 0, 0])];
+    engine.set_port(0, Some(Box::new(Port::new(Arc::new(Settings { macs, ..Settings::default() })))));
+    let others = Neighbours::plug(&mut engine, 2, packed, Negotiated::default());
+    let (sends, receives) = (Hostile::new(packed, ENTRIES, false), Hostile::new(packed, ENTRIES, false));
+    plug(&mut engine, &sends, &receives);
+    (engine, sends, others)
+}
+
+fn plug(engine: &mut Engine, sends: &Hostile, receives: &Hostile) {
+    let base = if sends.packed { 0x8000 } else { 0 };
+    let port = engine.port_mut(0).unwrap();
+    port.broken = None;
+    port.pairs = vec![Pair {
+        from_guest: Some(Sending { ring: sends.ring(base).unwrap(), call: None, err: None }),
+        to_guest: Some(Receiving::new(receives.ring(base).unwrap(), None)),
+    }];
+    engine.rings_changed();
+}
+
 #[test]
 fn what_cannot_be_is_dropped_and_counted_and_others_lose_nothing() {
     for (what, formats, does, then) in CASES {
         let formats = if formats[0] == formats[1] { &formats[..1] } else { &formats[..] };
         for packed in formats.iter().copied() {
-            let mut engine = Engine::default();
-            let macs = vec![Mac::new([2, 0, 0, 0, 0, 0])];
-            engine.set_port(0, Some(Box::new(Port::new(Arc::new(Settings { macs, ..Settings::default() })))));
-            let mut others = Neighbours::plug(&mut engine, 2, packed, Negotiated::default());
-            let (mut sends, receives) =
-                (Hostile::new(packed, ENTRIES, false), Hostile::new(packed, ENTRIES, false));
-            let base = if packed { 0x8000 } else { 0 };
-            let port = engine.port_mut(0).unwrap();
-            port.pairs.push(Pair {
-                from_guest: Some(Sending { ring: sends.ring(base).unwrap(), call: None, err: None }),
-                to_guest: Some(Receiving::new(receives.ring(base).unwrap(), None)),
-            });
-            engine.rings_changed();
+            let (mut engine, mut sends, mut others) = rig(packed);
             let at = format!("{what}, packed: {packed}");
             does(&mut sends);
             others.send();
@@ -360,5 +371,55 @@ fn rings_that_are_not_whole_in_memory_are_none() {
             !packed,
             "it stands behind its end"
         );
+    }
+}
+
+/// Whoever writes to memory while it is read is no guest that a sanitizer knows.
+#[cfg(not(any(miri, penstock_sanitized)))]
+#[test]
+fn a_guest_that_writes_while_its_rings_are_served_harms_nobody() {
+    use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+
+    for packed in [false, true] {
+        let (mut engine, sends, mut others) = rig(packed);
+        let receives = Hostile::new(packed, ENTRIES, true);
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (number, guest) in (0_u64..).zip([&sends, &receives]) {
+                let (memory, ends) = (guest.memory(), &ends);
+                scope.spawn(move || {
+                    // xorshift64
+                    let mut state = 0x9e37_79b9_7f4a_7c15 + number;
+                    while !ends.load(Ordering::Relaxed) {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        // Mostly where its rings are: at the ends of its regions.
+                        let (start, len) =
+                            [(0x1f80, 0x80), (0x2fe0, 0x22), (0x87b0, 0x52), (0, 0x2000)][state as usize % 4];
+                        let at = start + (state >> 8) % len / 2 * 2;
+                        let span = memory.guest(at, 2).expect("it is there");
+                        // SAFETY: two bytes of memory, aligned.
+                        let word = unsafe { AtomicU16::from_ptr(span.start.cast().as_ptr()) };
+                        // Small numbers are what addresses, lengths, flags and indices are made of.
+                        let most = [4, 16, 0x200, u16::MAX][(state >> 48) as usize % 4];
+                        word.store((state >> 32) as u16 % most, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..400 {
+                plug(&mut engine, &sends, &receives);
+                others.send();
+                for _ in 0..4 {
+                    engine.round(0);
+                }
+                others.received();
+                others.listened();
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
+        others.counted(&engine);
+        let own = engine.counters(0).unwrap();
+        assert!(own.dropped_sent.iter().sum::<u64>() > 0, "nothing was tried");
     }
 }

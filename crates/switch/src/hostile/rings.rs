@@ -55,6 +55,12 @@ impl Hostile {
         }
     }
 
+    /// Its memory.
+    #[cfg(test)]
+    pub fn memory(&self) -> Memory {
+        self.memory.clone()
+    }
+
     /// Writes as much as there is memory for.
     pub fn write(&self, mut at: u64, mut bytes: &[u8]) {
         while let Some(span) = self.memory.guest(at, bytes.len() as u32).filter(|_| !bytes.is_empty()) {
