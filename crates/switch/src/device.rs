@@ -2,6 +2,7 @@
 //!
 //! Protocol: QEMU, `docs/interop/vhost-user.rst`. The messages themselves are the `vhost` crate's, but for those of an IOMMU.
 
+mod iommu;
 mod message;
 
 use std::{
@@ -28,10 +29,11 @@ use self::message::Message;
 use crate::{
     channel::Channel,
     engine::{Pair, Receiving, Sending},
-    features::{self, ACCESS_PLATFORM, EVENT_INDEX, PACKED},
-    iotlb::{Access, Questions, Table, Told, View},
+    features::{self, EVENT_INDEX, PACKED},
+    inflight::{self, Inflight},
+    iotlb::{Questions, Table, Told},
     memory::{Description, MOST_REGIONS, Memory},
-    ring::{Layout, Packed, Ring, Split},
+    ring::{Layout, MOST_ENTRIES, Packed, Ring, Split},
     table::PortId,
     worker::{Handle, Kick},
 };
@@ -80,6 +82,8 @@ pub struct Device {
     table: Arc<Table>,
     questions: Arc<Questions>,
     protocol: VhostUserProtocolFeatures,
+    /// What the front end keeps for the case that this process dies.
+    inflight: Option<Inflight>,
 }
 
 impl Device {
@@ -96,6 +100,7 @@ impl Device {
             questions: Arc::new(Questions::new(channel.clone())),
             channel,
             protocol: VhostUserProtocolFeatures::empty(),
+            inflight: None,
         }
     }
 
@@ -117,6 +122,7 @@ impl Device {
         // Without protocol features every ring is enabled from its start.
         let enabled = self.features & features::PROTOCOL == 0;
         let (memory, port) = (self.memory_of(index), self.port);
+        let inflight = self.inflight.clone();
         let found = self.ring(index)?;
         if found.runs || !found.addressed || found.kick.is_none() || !(found.enabled || enabled) {
             return Ok(());
@@ -134,6 +140,9 @@ impl Device {
             Err(_) if memory.take_missed() => return Ok(()),
             Err(_) => return Err(Error::InvalidParam),
         };
+        if let Some(note) = inflight.and_then(|inflight| inflight.note(index, layout.entries, packed)) {
+            ring.keep(note).map_err(|_| Error::InvalidParam)?;
+        }
         let call = found.call.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
         let err = found.err.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
         found.runs = true;
@@ -188,68 +197,6 @@ impl Device {
         Ok(())
     }
 
-    /// The memory as ring `index` sees it.
-    fn memory_of(&self, index: u32) -> Memory {
-        if self.features & ACCESS_PLATFORM == 0 {
-            return self.memory.clone();
-        }
-        let access = if index.is_multiple_of(2) { Access::WRITE } else { Access::READ };
-        self.memory.through(View::new(Arc::clone(&self.table), Arc::clone(&self.questions), access))
-    }
-
-    /// Takes note of what a front end says of translations. When it returns, the data path goes by it.
-    fn told(&mut self, told: Told) -> Result<()> {
-        if self.features & ACCESS_PLATFORM == 0 {
-            return Err(Error::InvalidOperation("no IOMMU was negotiated"));
-        }
-        match told {
-            Told::Update(range) => {
-                // One byte less than its size; neither sum wraps, as was seen when it was read.
-                if !self.memory.has(range.user, range.last - range.first + 1) {
-                    return Err(Error::InvalidParam);
-                }
-                self.table = Arc::new(self.table.with(range));
-                self.tables_changed()?;
-                self.questions.answered(&self.table, range.first, range.last);
-            }
-            Told::Invalidate(first, last) => {
-                let packed = self.features & PACKED != 0;
-                let lost = (0..).zip(&self.rings).filter(|(_, ring)| ring.touches(packed, first, last));
-                let lost: Vec<u32> = lost.map(|(index, _)| index).collect();
-                // Guests that take everything away do it in dozens of messages, most of them for nothing.
-                if lost.is_empty() && !self.table.touches(first, last) {
-                    return Ok(());
-                }
-                self.table = Arc::new(self.table.without(first, last));
-                for index in lost {
-                    self.stop(index)?;
-                }
-                self.tables_changed()?;
-            }
-        }
-        // Rings that waited to be found, or were lost.
-        (0..self.rings.len() as u32).try_for_each(|index| self.start(index))
-    }
-
-    /// Has all rings that run go by the translations that are known now.
-    fn tables_changed(&self) -> Result<()> {
-        let (port, table) = (self.port, Arc::clone(&self.table));
-        let changed = self.handle.ask(move |engine| {
-            let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
-            for pair in pairs.into_iter().flatten() {
-                if let Some(receiving) = &mut pair.to_guest {
-                    receiving.set_table(&table);
-                }
-                if let Some(sending) = &mut pair.from_guest {
-                    sending.ring.set_table(&table);
-                }
-            }
-            // What waited is looked at soon.
-            engine.wake_all();
-        });
-        changed.ok_or(Error::BackendInternalError)
-    }
-
     /// Does what a message says that the crate does not know.
     fn handle(&mut self, request: u32, message: &mut Message) -> Result<()> {
         match request {
@@ -275,6 +222,16 @@ impl Device {
                 if wanted <= u64::from(most) { Ok(()) } else { Err(Error::InvalidParam) }
             }
             _ => self.told(Told::read(&message.body).ok_or(Error::InvalidMessage)?),
+        }
+    }
+
+    /// Ends what is noted of ring `index`: where it stands, the front end is told or does not want to know.
+    fn end_note(&self, index: u32) {
+        let packed = self.features & PACKED != 0;
+        let entries = self.rings.get(index as usize).map_or(0, |ring| ring.entries);
+        let note = self.inflight.as_ref().and_then(|inflight| inflight.note(index, entries, packed));
+        if let Some(note) = note {
+            note.end();
         }
     }
 
@@ -361,6 +318,11 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn reset_device(&mut self) -> Result<()> {
+        let all = 0..self.rings.len() as u32;
+        for index in all.clone() {
+            self.stop(index)?;
+        }
+        all.for_each(|index| self.end_note(index));
         self.unplug();
         self.features = 0;
         Ok(())
@@ -426,6 +388,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.stop(index)?;
+        self.end_note(index);
         let ring = self.ring(index)?;
         // It runs again only when it was kicked off again.
         ring.kick = None;
@@ -460,6 +423,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
@@ -495,12 +459,25 @@ impl VhostUserBackendReqHandlerMut for Device {
         Err(Error::InvalidOperation("there are no shared objects"))
     }
 
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(Error::InvalidOperation("nothing is ever in flight"))
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (rings, entries) = (wanted.num_queues, wanted.queue_size);
+        if usize::from(rings) > MOST_PAIRS * 2 || entries > MOST_ENTRIES {
+            return Err(Error::InvalidParam);
+        }
+        // The packed format's entries are longer; whether it is that one may not have been said yet.
+        let packed = self.features == 0 || self.features & PACKED != 0;
+        let (file, size) = inflight::create(rings, entries, packed).map_err(Error::SocketError)?;
+        Ok((VhostUserInflight::new(size, 0, rings, entries), file))
     }
 
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("nothing is ever in flight"))
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *given;
+        let inflight = Inflight::map(file, mmap_offset, mmap_size, num_queues, queue_size);
+        let inflight = inflight.map_err(|_| Error::InvalidParam)?;
+        self.while_stopped(|device| {
+            device.inflight = Some(inflight);
+            Ok(())
+        })
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {

@@ -38,6 +38,7 @@ pub mod engine;
 pub mod features;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
+pub mod inflight;
 pub mod iotlb;
 mod lost;
 pub mod memory;

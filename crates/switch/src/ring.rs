@@ -21,7 +21,7 @@ pub use self::{
     packed::Packed,
     split::Split,
 };
-use crate::{iotlb::Table, memory::Memory};
+use crate::{inflight::Note, iotlb::Table, memory::Memory};
 
 /// The most entries that a ring may have (2.6, 2.8.10.1).
 pub const MOST_ENTRIES: u16 = 32_768;
@@ -169,9 +169,30 @@ impl Ring {
         either!(self, ring => ring.ask_for_kicks(on) && !ring.waits())
     }
 
+    /// Goes on where a note says that it stood, if it says so, and keeps the note.
+    ///
+    /// # Errors
+    /// [`RingError::Jump`] when what it says cannot be.
+    pub fn keep(&mut self, note: Note) -> Result<(), RingError> {
+        if note.holds() {
+            match self {
+                Ring::Split(ring) => ring.resume(&note),
+                Ring::Packed(ring) => ring.resume(&note)?,
+            }
+        }
+        match self {
+            Ring::Split(_) => note.begin(),
+            Ring::Packed(ring) => ring.keep(note),
+        }
+        Ok(())
+    }
+
     /// Whether memory of its guest's was taken away.
     pub fn is_lost(&self) -> bool {
-        either!(self, ring => ring.memory().is_lost())
+        match self {
+            Ring::Split(ring) => ring.memory().is_lost(),
+            Ring::Packed(ring) => ring.memory().is_lost() || ring.lost_note(),
+        }
     }
 
     /// Whether its guest's addresses are translated.

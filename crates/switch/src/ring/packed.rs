@@ -13,6 +13,7 @@ use super::{
     split::prefetch,
 };
 use crate::{
+    inflight::Note,
     iotlb::Table,
     memory::{self, Memory},
 };
@@ -96,6 +97,8 @@ pub struct Packed {
     owed: bool,
     /// Whether the last look ended at a chain whose addresses are not known yet.
     waits: bool,
+    /// Where it is noted how far the driver was shown.
+    note: Option<Note>,
 }
 
 // SAFETY: the pointers are into `memory`, which others write to in any case.
@@ -126,6 +129,7 @@ impl Packed {
             dones: 0,
             owed: false,
             waits: false,
+            note: None,
             memory: memory.clone(),
         })
     }
@@ -203,6 +207,40 @@ impl Packed {
         }
         self.next = resume.unwrap_or(self.next);
         Ok(taken)
+    }
+
+    /// Goes on where the note says that it stood; see [`crate::inflight`].
+    pub(super) fn resume(&mut self, note: &Note) -> Result<(), RingError> {
+        let ((new, wrap), (old, old_wrap)) = note.stood();
+        let (new, old) = (Position { at: new, wrap }, Position { at: old, wrap: old_wrap });
+        for place in [new, old] {
+            if place.at >= self.entries {
+                return Err(RingError::Jump { from: 0, to: place.at, entries: self.entries });
+            }
+        }
+        // What is still available there, in the same round of the ring, did not show.
+        let shown = new != old && self.available(old, Ordering::Acquire).is_none();
+        self.next = if shown { new } else { old };
+        self.used = self.next;
+        for (id, entries) in note.take_marked(0) {
+            self.mark(self.used, &Done { id, entries, written: 0 }, Ordering::Release);
+            self.used = self.used.on(entries, self.entries);
+        }
+        self.next = self.used;
+        Ok(())
+    }
+
+    /// Whether the memory of its note was taken away.
+    pub(super) fn lost_note(&self) -> bool {
+        self.note.as_ref().is_some_and(Note::is_lost)
+    }
+
+    /// Has it noted from now on how far the driver was shown.
+    pub(super) fn keep(&mut self, note: Note) {
+        let now = (self.used.at, self.used.wrap);
+        note.set(now, now);
+        note.begin();
+        self.note = Some(note);
     }
 
     /// Whether the next chain waits for a translation of its addresses.
@@ -320,8 +358,14 @@ impl Packed {
             self.mark(at, done, Ordering::Relaxed);
             at = at.on(done.entries, self.entries);
         }
+        if let Some(note) = &self.note {
+            note.set((at.at, at.wrap), (old.at, old.wrap));
+        }
         // The first shows last, and with it all the others: the driver looks at them in their order.
         self.mark(old, first, Ordering::Release);
+        if let Some(note) = &self.note {
+            note.set((at.at, at.wrap), (at.at, at.wrap));
+        }
         self.used = at;
         self.dones = 0;
         fence(Ordering::SeqCst);

@@ -11,7 +11,7 @@ use super::{
     batch::Builder,
     part, passes,
 };
-use crate::{iotlb::Table, memory::Memory};
+use crate::{inflight::Note, iotlb::Table, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -197,6 +197,17 @@ impl Split {
         Ok(taken)
     }
 
+    /// Goes on where the used ring says that it stood; see [`crate::inflight`].
+    pub(super) fn resume(&mut self, note: &Note) {
+        let used = self.device_index().load(Ordering::Acquire);
+        (self.next, self.done, self.published, self.seen) = (used, used, used, used);
+        for (id, _) in note.take_marked(used) {
+            self.write_used(id, 0);
+        }
+        self.device_index().store(self.done, Ordering::Release);
+        (self.next, self.published, self.seen) = (self.done, self.done, self.done);
+    }
+
     /// Whether the next chain waits for a translation of its addresses.
     pub(super) fn waits(&self) -> bool {
         self.waits
@@ -276,11 +287,16 @@ impl Split {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
+        self.write_used(chain.id, written);
+    }
+
+    #[inline]
+    fn write_used(&mut self, id: u16, written: u32) {
         let at = usize::from(self.done & (self.entries - 1));
         // SAFETY: `at` is below the number of entries, and the ring is aligned to 4.
         unsafe {
             let entry = self.used.add(HEAD + at * USED).cast::<u32>();
-            entry.write_volatile(u32::from(chain.id));
+            entry.write_volatile(u32::from(id));
             entry.add(1).write_volatile(written);
         }
         self.done = self.done.wrapping_add(1);

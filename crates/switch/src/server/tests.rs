@@ -3,6 +3,7 @@
 mod cables;
 
 mod iommu;
+mod killed;
 mod misuse;
 mod raw;
 
