@@ -34,7 +34,11 @@ impl Choice {
                     choice.pairs =
                         pairs.parse().map_err(|_| format!("pairs={pairs} is not a number of pairs"))?;
                 }
-                _ => return Err(format!("{argument}: there are rows=ROW,ROW and pairs=NUMBER")),
+                _ => {
+                    return Err(format!(
+                        "{argument}: there are rows=ROW,ROW (rows=help tells which) and pairs=NUMBER"
+                    ));
+                }
             }
         }
         let known = |row: &String| ALL.iter().any(|(name, _)| name == row);

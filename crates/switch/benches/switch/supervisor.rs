@@ -21,7 +21,6 @@ const DIRECTORY: &str = "PENSTOCK_BENCH_DIRECTORY";
 /// Huge pages of 2 MiB: Open vSwitch's, those of two front ends at a time, and the copy limit's.
 const PAGES: u64 = 512;
 const NUMBER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 /// Where the measuring process works.
 pub struct Workshop {
@@ -109,14 +108,15 @@ impl Reserved {
     fn new() -> io::Result<Reserved> {
         let directory = tempfile::Builder::new().prefix("bench-switch-").tempdir()?;
         let mut reserved = Reserved { directory, pages: 0 };
-        let (number, free) = (read(NUMBER)?, read(FREE)?);
-        let more = PAGES.saturating_sub(free);
-        reserved.pages = more;
-        write(NUMBER, number + more)?;
-        let free = read(FREE)?;
-        if free < PAGES {
-            let text =
-                format!("{PAGES} huge pages of 2 MiB are needed, and the kernel has no more than {free}");
+        // Those that are free may be about to be used by who made them so.
+        let number = read(NUMBER)?;
+        write(NUMBER, number + PAGES)?;
+        reserved.pages = read(NUMBER)?.saturating_sub(number);
+        if reserved.pages < PAGES {
+            let text = format!(
+                "{PAGES} more huge pages of 2 MiB are needed, and the kernel has no more than {}",
+                reserved.pages
+            );
             return Err(io::Error::other(text));
         }
         let huge = reserved.huge();

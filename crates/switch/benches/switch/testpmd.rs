@@ -135,7 +135,7 @@ impl Guests {
         let received: Vec<u64> =
             lines.filter_map(|line| line.strip_prefix("RX-packets:").and_then(number)).collect();
         if received.len() != 2 {
-            return Err(format!("testpmd told no counts: {text}"));
+            return Err(format!("testpmd has lost a port; it has {} of 2", received.len()));
         }
         // It says nothing of cycles before the first frame.
         let text = self.ask("show fwd stats all")?;
