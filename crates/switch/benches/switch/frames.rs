@@ -46,13 +46,13 @@ pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
     }
     for ring in [Ring::Split, Ring::Packed] {
         let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
-        let mut done = 0;
-        while done < choice.pairs {
-            let together = TOGETHER.min(choice.pairs - done);
-            if let Err(failed) = run(&sizes, ring, together, workshop, &mut pairs, report) {
-                report.fail(&format!("{} ring: {failed}", ring.name()));
-            }
-            done += together;
+        for done in (0..choice.pairs).step_by(TOGETHER) {
+            let count = TOGETHER.min(choice.pairs - done);
+            report.attempt(&format!("{} ring", ring.name()), workshop, |report| {
+                run(&sizes, ring, count, workshop, report).map(|new| {
+                    pairs.iter_mut().zip(new).for_each(|(pairs, new)| pairs.extend(new));
+                })
+            });
         }
         for (size, pairs) in sizes.iter().zip(&pairs).filter(|(_, pairs)| !pairs.is_empty()) {
             tell(size, ring, pairs, report);
@@ -66,9 +66,9 @@ fn run(
     ring: Ring,
     count: usize,
     workshop: &Workshop,
-    pairs: &mut [Vec<Pair>],
-    report: &mut Report,
-) -> Result<(), String> {
+    report: &Report,
+) -> Result<Vec<Vec<Pair>>, String> {
+    let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
     let mut ours = Lane::start(Kind::Ours { ports: 2 }, ring, workshop)?;
     let mut peer = Lane::start(Kind::Peer { segments: false }, ring, workshop)?;
     for turn in 0..count {
@@ -87,7 +87,7 @@ fn run(
             pairs.push(Pair { ours: ours_now, peer: peer_now, copies });
         }
     }
-    Ok(())
+    Ok(pairs)
 }
 
 fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {

@@ -38,10 +38,8 @@ struct Pair {
 
 /// Measures it with split rings, in one direction, both switches with the same load: half of what the slower one passes on.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
-    if choice.wants("latency")
-        && let Err(failed) = compare(choice.pairs, workshop, report)
-    {
-        report.fail(&format!("latency: {failed}"));
+    if choice.wants("latency") {
+        report.attempt("latency", workshop, |report| compare(choice.pairs, workshop, report));
     }
 }
 

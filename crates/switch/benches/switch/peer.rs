@@ -6,7 +6,7 @@ use std::{fs, path::Path, process::Command};
 use super::{
     processes::{self, Program, SWITCH, silent},
     supervisor::Workshop,
-    switches::Switch,
+    switches::{Kind, Switch},
     testpmd::Sockets,
 };
 
@@ -17,6 +17,17 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 pub fn version() -> String {
     let text = processes::output(Command::new(DAEMON).arg("--version")).unwrap_or_else(|failed| failed);
     text.lines().collect::<Vec<_>>().join(", ")
+}
+
+/// What those that were started complained of last, to stand behind why something failed.
+pub fn complaints(workshop: &Workshop) -> String {
+    let homes = [false, true].map(|segments| workshop.path(&Kind::Peer { segments }.name()));
+    let last = homes.iter().filter_map(|home| {
+        let text = fs::read_to_string(home.join("ovs-vswitchd-dpdk.log")).ok()?;
+        let line = text.lines().rev().find(|line| line.contains("|ERR|") || line.contains("|EMER|"))?;
+        Some(format!("; Open vSwitch said: {line}"))
+    });
+    last.collect()
 }
 
 /// Starts it with two ports that come to their front ends.

@@ -23,14 +23,11 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// Measures them.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
-    let outcome = if choice.wants("ports") { traffic(choice.pairs, workshop, report) } else { Ok(()) };
-    if let Err(failed) = outcome {
-        report.fail(&format!("{MANY} ports: {failed}"));
+    if choice.wants("ports") {
+        report.attempt("ports", workshop, |report| traffic(choice.pairs, workshop, report));
     }
-    let wanted = choice.wants("memory") || choice.wants("idle");
-    let outcome = if wanted { idle(choice, workshop, report) } else { Ok(()) };
-    if let Err(failed) = outcome {
-        report.fail(&format!("idle ports: {failed}"));
+    if choice.wants("memory") || choice.wants("idle") {
+        report.attempt("idle ports", workshop, |report| idle(choice, workshop, report));
     }
 }
 

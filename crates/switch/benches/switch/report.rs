@@ -15,6 +15,9 @@ use super::{
     supervisor::Workshop,
 };
 
+/// What fails is tried so often.
+const TRIES: usize = 3;
+
 /// Median and quartiles.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
@@ -91,11 +94,13 @@ pub struct Report {
     pub clock: Clock,
     rows: Vec<Row>,
     failures: Vec<String>,
+    /// What had to be done again, and why.
+    again: Vec<String>,
 }
 
 impl Default for Report {
     fn default() -> Self {
-        Report { clock: Clock::measured(), rows: Vec::new(), failures: Vec::new() }
+        Report { clock: Clock::measured(), rows: Vec::new(), failures: Vec::new(), again: Vec::new() }
     }
 }
 
@@ -110,10 +115,24 @@ impl Report {
         eprintln!("{text}");
     }
 
-    /// Says that something could not be measured.
-    pub fn fail(&mut self, text: &str) {
-        eprintln!("not measured: {text}");
-        self.failures.push(text.to_owned());
+    /// Does something, which adds its rows at its end, once more if it fails; says so, and when it failed for good.
+    pub fn attempt(
+        &mut self,
+        what: &str,
+        workshop: &Workshop,
+        mut measure: impl FnMut(&mut Report) -> Result<(), String>,
+    ) {
+        for left in (0..TRIES).rev() {
+            let Err(failed) = measure(self) else { return };
+            let text = format!("{what}: {failed}{}", peer::complaints(workshop));
+            if left == 0 {
+                eprintln!("not measured: {text}");
+                self.failures.push(text);
+            } else {
+                eprintln!("again: {text}");
+                self.again.push(text);
+            }
+        }
     }
 
     /// Whether everything that was asked for was measured.
@@ -133,6 +152,9 @@ impl Report {
             );
         }
         println!("\nper second of the switch's CPU; cycles of {}", self.clock);
+        for again in &self.again {
+            println!("had to be done again: {again}");
+        }
         for failure in &self.failures {
             println!("not measured: {failure}");
         }
@@ -170,6 +192,7 @@ impl Report {
             "commands": processes::started(),
             "workshop": workshop.path(""),
             "failures": self.failures,
+            "again": self.again,
             "rows": rows,
         });
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-switch.json");

@@ -24,10 +24,8 @@ const HEADERS: usize = 54;
 
 /// Measures them against a peer that passes them on, and against one that does not.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
-    if choice.wants("segments")
-        && let Err(failed) = compare(choice.pairs, workshop, report)
-    {
-        report.fail(&format!("segments: {failed}"));
+    if choice.wants("segments") {
+        report.attempt("segments", workshop, |report| compare(choice.pairs, workshop, report));
     }
 }
 

@@ -35,10 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures it against a peer with segmentation offload and one without.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
-    if choice.wants("vms")
-        && let Err(failed) = compare(choice.pairs, workshop, report)
-    {
-        report.fail(&format!("vms: {failed}"));
+    if choice.wants("vms") {
+        report.attempt("vms", workshop, |report| compare(choice.pairs, workshop, report));
     }
 }
 
