@@ -203,6 +203,11 @@ impl Device {
             SET_BACKEND_REQ_FD => {
                 let [_] = message.files.as_slice() else { return Err(Error::IncorrectFds) };
                 self.channel.set(message.files.pop().map(UnixStream::from));
+                if self.protocol.contains(VhostUserProtocolFeatures::CONFIG) {
+                    let (port, channel) = (self.port, self.channel.clone());
+                    self.handle
+                        .ask(move |engine| Some(engine.port_mut(port)?.channel.insert(channel).clone()));
+                }
                 Ok(())
             }
             SET_VRING_ENABLE => {
@@ -270,6 +275,7 @@ impl Device {
                     port.broken = None;
                 }
                 port.connection = connection;
+                port.channel = None;
             }
         });
     }
@@ -425,6 +431,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::MTU
+            | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
@@ -443,8 +450,15 @@ impl VhostUserBackendReqHandlerMut for Device {
         if enable { self.start(index) } else { self.stop(index) }
     }
 
-    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Err(Error::InvalidOperation("the front end has a network device's configuration"))
+    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let port = self.port;
+        let whole = self
+            .handle
+            .ask(move |engine| engine.port(port).map(|port| port.configuration(MOST_PAIRS as u16)));
+        let whole = whole.flatten().ok_or(Error::BackendInternalError)?;
+        // What is beyond it belongs to features that are not offered.
+        let all = whole.into_iter().chain(std::iter::repeat(0));
+        Ok(all.skip(offset as usize).take(size as usize).collect())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {

@@ -3,6 +3,7 @@
 mod link;
 mod outside;
 mod port;
+mod qemu;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -148,6 +149,9 @@ pub struct PortState {
     /// Whether its link is up.
     #[serde(default)]
     pub up: bool,
+    /// Why its QEMU does not know of its link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untold: Option<String>,
     /// Pairs of rings that are served.
     pub pairs: usize,
     /// Why a ring is served no more.
@@ -442,6 +446,10 @@ impl Server {
         }
         let mirrors = mirrors(config, &state.ports);
         self.handle.ask(move |engine| engine.set_mirrors(mirrors)).ok_or(ServerError::Ended)?;
+        for (name, attached) in &state.ports {
+            let qemu = config.ports.get(name).and_then(|port| port.qemu.as_ref());
+            self.links.set_qemu(attached.id(), qemu).map_err(ServerError::Start)?;
+        }
         state.config = config.clone();
         self.links.refresh();
         Ok(())
@@ -515,6 +523,7 @@ impl Server {
                 connected,
                 unconnected,
                 up,
+                untold: self.links.untold(id),
                 pairs,
                 broken,
                 counters: Counted::from(&counters),

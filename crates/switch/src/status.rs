@@ -71,6 +71,9 @@ fn notes(text: &mut String, port: &PortState) {
     if let Some(why) = port.unconnected.as_ref().filter(|_| !port.connected) {
         note("not connected: ", why);
     }
+    if let Some(why) = &port.untold {
+        note("", why);
+    }
     if let Some(why) = &port.broken {
         note("a ring is served no more: ", why);
     }

@@ -10,6 +10,7 @@ use super::{
     share::Part,
 };
 use crate::{
+    channel::Channel,
     counters::{Counters, Dropped},
     net::Segments,
     ring::RingError,
@@ -94,6 +95,8 @@ pub struct Port {
     pub counters: Counters,
     /// Why one of its rings is served no more.
     pub broken: Option<RingError>,
+    /// The way back to a front end that has the device's configuration from us.
+    pub channel: Option<Channel>,
     /// Its front end's connection, to be shut when it cannot go on.
     pub connection: Option<UnixStream>,
     pub(super) rate: Rate,
@@ -121,6 +124,7 @@ impl Port {
             up: true,
             counters: Counters::default(),
             broken: None,
+            channel: None,
             connection: None,
         }
     }
@@ -151,6 +155,23 @@ impl Port {
             // One that is gone needs no sending away.
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Its configuration as a network device has it (Virtual I/O Device specification 1.3, 5.1.4), for `pairs` pairs of rings.
+    pub fn configuration(&self, pairs: u16) -> [u8; 17] {
+        let [_, _, mac @ ..] = self.settings.macs.first().map_or(0, |mac| mac.bits()).to_be_bytes();
+        let mut bytes = [0; 17];
+        // Speed and duplex are not known.
+        let fields = mac
+            .into_iter()
+            .chain(u16::from(self.up).to_le_bytes())
+            .chain(pairs.to_le_bytes())
+            .chain(self.settings.mtu.to_le_bytes())
+            .chain([0xff; 5]);
+        for (place, byte) in bytes.iter_mut().zip(fields) {
+            *place = byte;
+        }
+        bytes
     }
 
     /// How many pairs of rings are served.

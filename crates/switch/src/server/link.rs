@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Event, Listeners};
-use crate::{ring::RingError, table::PortId, worker::Handle};
+use super::{Event, Listeners, qemu::Teller};
+use crate::{channel::Channel, config::Qemu, ring::RingError, table::PortId, worker::Handle};
 
 /// The links of all ports. A clone is the same.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Links {
 struct Known {
     port: String,
     up: Option<bool>,
+    /// The QEMU that is told.
+    teller: Option<Teller>,
 }
 
 impl Links {
@@ -40,8 +43,35 @@ impl Links {
 
     /// There is a port more.
     pub fn put(&self, id: PortId, port: &str) {
-        let known = Known { port: port.to_owned(), up: None };
+        let known = Known { port: port.to_owned(), up: None, teller: None };
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(id, known);
+    }
+
+    /// Has this QEMU told of a port's link, or nobody.
+    pub fn set_qemu(&self, id: PortId, qemu: Option<&Qemu>) -> io::Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(link) = known.get_mut(&id) else { return Ok(()) };
+        if link.teller.as_ref().map(|teller| &teller.qemu) != qemu {
+            link.teller = qemu.cloned().map(Teller::new).transpose()?;
+            if let (Some(teller), Some(up)) = (&link.teller, link.up) {
+                teller.set(up);
+            }
+        }
+        Ok(())
+    }
+
+    /// A front end has come to a port.
+    pub fn front_end_came(&self, id: PortId) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(teller) = known.get(&id).and_then(|link| link.teller.as_ref()) {
+            teller.repeat();
+        }
+    }
+
+    /// Why the QEMU of a port does not know of its link.
+    pub fn untold(&self, id: PortId) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&id)?.teller.as_ref()?.why()
     }
 
     /// There is a port less.
@@ -63,9 +93,18 @@ impl Links {
         for (id, up) in self.handle.ask(|engine| engine.links()).unwrap_or_default() {
             let Some(link) = known.get_mut(&id) else { continue };
             let before = link.up.replace(up);
+            if before == Some(up) {
+                continue;
+            }
+            if let Some(teller) = &link.teller {
+                teller.set(up);
+            }
             // That a new port's is up goes without saying.
             if before.unwrap_or(true) != up {
                 self.listeners.tell(&Event::Link { port: link.port.clone(), up });
+                // A front end that has it from us asks again.
+                let channel = self.handle.ask(move |engine| engine.port(id)?.channel.clone()).flatten();
+                channel.map(|channel| channel.send(Channel::CONFIG_CHANGE, &[]));
             }
         }
     }

@@ -86,6 +86,7 @@ impl Listening {
             while let Some(stream) = next(&listener, &shared.ends) {
                 shared.set(stream.try_clone().ok());
                 links.tell(&Event::Connected { port: name.clone() });
+                links.front_end_came(id);
                 let why = device::serve(stream, links.handle().clone(), id).to_string();
                 shared.set(None);
                 links.tell(&Event::Disconnected { port: name.clone(), why });
