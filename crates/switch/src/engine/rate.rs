@@ -1,8 +1,8 @@
 //! How fast a port may send.
 
-/// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within a half percent, and
-/// longer than a thread sleeps that meant to sleep for a millisecond.
-const AHEAD: u64 = 4_000_000;
+/// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within one percent, and
+/// longer than a thread usually sleeps that meant to sleep for a millisecond.
+const AHEAD: u64 = 8_000_000;
 /// Nanoseconds' worth of full frames that are sent at once.
 const STEP: u64 = 200_000;
 /// Bytes of a full frame.

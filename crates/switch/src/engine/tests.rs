@@ -329,13 +329,13 @@ fn what_is_longer_than_the_mtu_is_dropped() {
 
 #[test]
 fn a_rate_is_held_by_leaving_frames_where_they_are() {
-    let slow = Settings { max_tx_rate: 100, ..settings(0) };
+    let slow = Settings { max_tx_rate: 50, ..settings(0) };
     let (mut engine, mut guests) = rig(false, vec![slow, settings(1)]);
     for _ in 0..64 {
         guests[0].send(&frame(1, 0, None, 1000));
     }
     let mut now = 1_000_000_000;
-    // Four milliseconds are to its credit: that is what it has sent when it must wait, and a frame more.
+    // Eight milliseconds are to its credit: that is what it has sent when it must wait, and a frame more.
     let mut sent = 0;
     let wait = loop {
         let round = engine.round(now);
@@ -344,11 +344,11 @@ fn a_rate_is_held_by_leaving_frames_where_they_are() {
             break wait;
         }
     };
-    assert_eq!(sent, 4_000_000 / (1014 * 80) + 1);
-    assert_eq!(wait, sent * 1014 * 80 - 4_000_000);
+    assert_eq!(sent, 8_000_000 / (1014 * 160) + 1);
+    assert_eq!(wait, sent * 1014 * 160 - 8_000_000);
     assert_eq!(engine.round(now + wait - 1).frames, 0);
     while sent < 64 {
-        now += 1014 * 80;
+        now += 1014 * 160;
         sent += engine.round(now).frames as u64;
     }
     assert_eq!(guests[1].frames().len(), 64);

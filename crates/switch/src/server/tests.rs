@@ -1,11 +1,12 @@
 //! A switch that runs, and front ends of the `vhost` crate in front of guests of ours.
 
 mod cables;
-
 mod iommu;
 mod killed;
+mod listeners;
 mod misuse;
 mod raw;
+mod traffic;
 
 use std::{
     collections::BTreeMap,
