@@ -17,7 +17,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// From the beginning of `spans`.
     #[inline]
-    pub fn new(spans: &'a [Span]) -> Reader<'a> {
+    pub const fn new(spans: &'a [Span]) -> Reader<'a> {
         Reader { spans, at: 0 }
     }
 
@@ -40,6 +40,36 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The next bytes, at most as many as `into` has; stays where it is. Says how many there were.
+    #[inline(always)]
+    pub fn peek<const N: usize>(&self, into: &mut [u8; N], count: usize) -> usize {
+        if count == N
+            && let Some(span) = self.spans.first()
+            && (span.len - self.at) as usize >= N
+        {
+            // SAFETY: the span has `N` bytes more from `at` on; the bytes are taken as they are found.
+            *into = unsafe { span.start.add(self.at as usize).cast::<[u8; N]>().read_unaligned() };
+            return N;
+        }
+        self.peek_over(into, count)
+    }
+
+    #[inline(never)]
+    fn peek_over<const N: usize>(&self, into: &mut [u8; N], count: usize) -> usize {
+        let mut reader = *self;
+        into.get_mut(..count).map_or(0, |into| reader.read(into))
+    }
+
+    /// The next `count` bytes, where they lie together; goes on behind them.
+    #[inline(always)]
+    fn together(&mut self, count: u32) -> Option<NonNull<u8>> {
+        let span = self.spans.first().filter(|span| span.len - self.at >= count)?;
+        // SAFETY: `at` is at most the span's length.
+        let start = unsafe { span.start.add(self.at as usize) };
+        self.at += count;
+        Some(start)
+    }
+
     /// Reads as much as there is, up to `into`'s length; says how much.
     #[inline]
     pub fn read(&mut self, into: &mut [u8]) -> usize {
@@ -54,8 +84,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over `count` bytes; says whether there were as many.
-    #[inline]
-    pub fn skip(&mut self, mut count: u32) -> bool {
+    #[inline(always)]
+    pub fn skip(&mut self, count: u32) -> bool {
+        self.together(count).is_some() || self.skip_over(count)
+    }
+
+    #[inline(never)]
+    fn skip_over(&mut self, mut count: u32) -> bool {
         while count > 0 {
             let Some(span) = self.next(count) else { return false };
             count -= span.len;
@@ -77,6 +112,20 @@ impl<'a> Writer<'a> {
         Writer { spans: Reader::new(spans) }
     }
 
+    /// Writes `bytes` where they are contiguous, and goes on behind the first `count` of them; says whether it did. What is
+    /// behind those is still to be written.
+    #[inline(always)]
+    pub fn write_front<const N: usize>(&mut self, bytes: &[u8; N], count: usize) -> bool {
+        let Some(span) = self.spans.spans.first().filter(|span| (span.len - self.spans.at) as usize >= N)
+        else {
+            return false;
+        };
+        // SAFETY: the span has `N` bytes more from `at` on.
+        unsafe { span.start.add(self.spans.at as usize).cast::<[u8; N]>().write_unaligned(*bytes) };
+        self.spans.at += count.min(N) as u32;
+        true
+    }
+
     /// Writes as much as finds room; says how much.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
@@ -93,6 +142,20 @@ impl<'a> Writer<'a> {
     /// Copies up to `count` bytes from `reader`, as many as it has and find room; says how many.
     #[inline]
     pub fn copy(&mut self, reader: &mut Reader<'_>, count: u32) -> u32 {
+        let before = *reader;
+        if let Some(from) = reader.together(count)
+            && let Some(to) = self.spans.together(count)
+        {
+            // SAFETY: both are `count` bytes of mapped memory.
+            unsafe { copy(from, to, count) };
+            return count;
+        }
+        *reader = before;
+        self.copy_over(reader, count)
+    }
+
+    #[inline(never)]
+    fn copy_over(&mut self, reader: &mut Reader<'_>, count: u32) -> u32 {
         let mut left = count;
         while left > 0 {
             let Some(to) = self.spans.next(left) else { break };
@@ -115,6 +178,56 @@ impl<'a> Writer<'a> {
 /// Both ranges must be mapped. They may be the same guest's, and may overlap when that guest says so.
 #[inline]
 unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, count: u32) {
-    // SAFETY: as the caller says; `copy_to` allows ranges that overlap.
-    unsafe { from.copy_to(to, count as usize) };
+    type Block = [u8; 16];
+    const BLOCK: usize = size_of::<Block>();
+    let count = count as usize;
+    // SAFETY: every block lies inside `count` bytes, and all are read before one is written; `copy_to` allows ranges that
+    // overlap.
+    unsafe {
+        let read = |at: usize| from.add(at).cast::<Block>().read_unaligned();
+        let write = |at: usize, block: Block| to.add(at).cast::<Block>().write_unaligned(block);
+        // Small frames are many: a call for each costs as much as the bytes.
+        match count {
+            BLOCK..=32 => {
+                let (first, last) = (read(0), read(count - BLOCK));
+                write(0, first);
+                write(count - BLOCK, last);
+            }
+            33..=64 => {
+                let (first, second) = (read(0), read(BLOCK));
+                let (third, last) = (read(count - 2 * BLOCK), read(count - BLOCK));
+                write(0, first);
+                write(BLOCK, second);
+                write(count - 2 * BLOCK, third);
+                write(count - BLOCK, last);
+            }
+            _ => from.copy_to(to, count),
+        }
+    }
+}
+
+/// Has the processor fetch a cache line that will be read.
+#[inline]
+pub fn prefetch(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed; it is a hint.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Has the processor fetch the first two cache lines of what will be written, as its owner.
+#[inline]
+pub fn prefetch_to_write(span: Span) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed; it is a hint.
+    unsafe {
+        let at = span.start.as_ptr();
+        std::arch::asm!("prefetchw [{0}]", "prefetchw [{0} + 64]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = span;
 }

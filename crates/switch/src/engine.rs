@@ -27,7 +27,7 @@ use self::{
 use crate::{
     copy::Reader,
     counters::{Counters, Dropped},
-    net::{ETHERNET_HEADER, Ethernet, LONGEST, Segments, TAG, Virtio},
+    net::{ETHERNET_HEADER, Ethernet, LONGEST, Segments, TAG, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
     table::{PortId, Table},
@@ -35,6 +35,8 @@ use crate::{
 
 /// Chains that are taken of one ring before the next has its turn.
 const TURN: usize = 32;
+/// What is read of a frame before anything is decided: the virtio header, and Ethernet's with a tag.
+const FRONT: usize = VIRTIO_HEADER + ETHERNET_HEADER + TAG;
 /// Turns in a row in which a ring has nothing, after which it is looked at more rarely.
 const PATIENCE: u16 = 512;
 /// Rounds between two looks at wires, each of which is a call of the kernel.
@@ -328,19 +330,19 @@ impl Engine {
         let Some(mut sending) = port.pairs.get_mut(pair).and_then(|pair| pair.from_guest.take()) else {
             return false;
         };
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::replace(&mut self.batch, Batch::none());
         batch.clear();
         let outcome = sending.ring.take(Direction::FromGuest, may.most, &mut batch);
         let taken = batch.chains().len();
         if taken > 0 {
             let source = self.source(id, pair);
-            let mut bytes = 0;
+            let mut sent = Sent::default();
             for chain in batch.chains() {
                 if let Some(source) = &source {
-                    bytes += match chain.fault {
+                    match chain.fault {
                         Some(_) => self.dropped(id, Dropped::BadChain),
-                        None => self.forward(source, batch.spans(chain), chain.len),
-                    };
+                        None => self.forward(source, batch.spans(chain), chain.len, &mut sent),
+                    }
                 }
                 sending.ring.complete(chain, 0);
             }
@@ -348,7 +350,8 @@ impl Engine {
             if sending.ring.publish() {
                 sending.wake();
             }
-            self.turn_over(id, now, may, bytes, taken);
+            self.sent(id, &sent);
+            self.turn_over(id, now, may, sent.cost, taken);
             round.frames += taken;
         }
         self.batch = batch;
@@ -386,22 +389,31 @@ impl Engine {
         let Some(may) = self.turn(id, now, TURN, round) else { return self.port(id).is_some() };
         let Some(source) = self.source(id, 0) else { return false };
         let mut read = std::mem::take(&mut self.read);
-        let (mut bytes, mut taken) = (0, 0);
+        let (mut sent, mut taken) = (Sent::default(), 0);
         while taken < may.most {
             let Some(wire) = self.port(id).and_then(|port| port.wire.as_ref()) else { break };
             let Some(found) = wire.read(&mut read) else { break };
             let len = found.len() as u32;
             let spans = [deliver::span(read.get(found).unwrap_or_default())];
-            bytes += self.forward(&source, &spans, len);
+            self.forward(&source, &spans, len, &mut sent);
             taken += 1;
         }
         self.read = read;
         if taken > 0 {
             self.publish_touched();
-            self.turn_over(id, now, may, bytes, taken);
+            self.sent(id, &sent);
+            self.turn_over(id, now, may, sent.cost, taken);
             round.frames += taken;
         }
         taken > 0
+    }
+
+    /// Counts what a port has sent in one turn.
+    fn sent(&mut self, id: PortId, sent: &Sent) {
+        if let Some(port) = self.port_mut(id) {
+            port.counters.sent += sent.frames;
+            port.counters.sent_bytes += sent.bytes;
+        }
     }
 
     /// What the frames of one turn have in common.
@@ -417,43 +429,42 @@ impl Engine {
         })
     }
 
-    fn dropped(&mut self, id: PortId, why: Dropped) -> u64 {
+    fn dropped(&mut self, id: PortId, why: Dropped) {
         if let Some(port) = self.port_mut(id) {
             port.counters.drop_sent(why);
         }
-        0
     }
 
-    /// Decides on a frame and delivers it; says how many bytes it counts for its sender's rate.
-    fn forward(&mut self, source: &Source, spans: &[crate::memory::Span], len: u32) -> u64 {
-        match self.read(source, spans, len) {
-            Ok(frame) => {
-                let bytes = u64::from(frame.len());
-                let cost = frame.cost();
+    /// Decides on a frame and delivers it; adds it to what was `sent` when it was let in.
+    fn forward(&mut self, source: &Source, spans: &[crate::memory::Span], len: u32, sent: &mut Sent) {
+        // Filled in where it stands: moved, it would be read back before the processor has written it.
+        let mut frame = Frame::NONE;
+        match self.read(source, spans, len, &mut frame) {
+            Ok(()) => {
+                sent.frames += 1;
+                sent.bytes += u64::from(frame.len());
+                sent.cost += frame.cost();
                 self.mirrors.next_frame();
                 if source.watched {
                     self.mirror(source, source.id, Way::Sent, &frame);
                 }
-                if let Some(port) = self.port_mut(source.id) {
-                    port.counters.sent += 1;
-                    port.counters.sent_bytes += bytes;
-                }
                 if !self.distribute(source, &frame) {
                     self.dropped(source.id, Dropped::NoReceiver);
                 }
-                cost
             }
             Err(why) => self.dropped(source.id, why),
         }
     }
 
     /// Reads a frame's headers, once, and judges whether its sender may send it.
+    #[inline(always)]
     fn read<'a>(
         &self,
         source: &Source,
         spans: &'a [crate::memory::Span],
         len: u32,
-    ) -> Result<Frame<'a>, Dropped> {
+        frame: &mut Frame<'a>,
+    ) -> Result<(), Dropped> {
         if !source.up {
             return Err(Dropped::LinkDown);
         }
@@ -462,39 +473,23 @@ impl Engine {
         if wire > LONGEST {
             return Err(Dropped::TooLong);
         }
-        let mut reader = Reader::new(spans);
-        let mut bytes = [0_u8; 12];
-        let own = bytes.get_mut(..usize::from(source.header)).ok_or(Dropped::BadHeader)?;
-        if reader.read(own) < usize::from(source.header) {
+        let mut payload = Reader::new(spans);
+        let mut front = [0_u8; FRONT];
+        let wanted = FRONT.min(len as usize);
+        if payload.peek(&mut front, wanted) < wanted {
             return Err(Dropped::BadHeader);
         }
-        let [a, b, c, d, e, f, g, h, i, j, _, _] = bytes;
-        let virtio = Virtio::read(&[a, b, c, d, e, f, g, h, i, j], wire).ok_or(Dropped::BadHeader)?;
-        let whole = reader;
-        let mut start = [0_u8; ETHERNET_HEADER + TAG];
-        let most = start.len().min(wire as usize);
-        let start = start.get_mut(..most).ok_or(Dropped::BadHeader)?;
-        if reader.read(start) < most {
-            return Err(Dropped::BadHeader);
-        }
+        let own = front.first_chunk().ok_or(Dropped::BadHeader)?;
+        let start = front.get(header as usize..).and_then(|start| start.first_chunk());
+        let start = start.ok_or(Dropped::BadHeader)?;
+        let virtio = Virtio::read(own, wire).ok_or(Dropped::BadHeader)?;
         // Inside a provider's tag a customer's is payload.
-        let ethernet = match &source.settings.vlan {
-            Some(own) if own.kind == TagKind::Provider => Ethernet::read_untagged(start),
-            _ => Ethernet::read(start),
-        };
-        let ethernet = ethernet.ok_or(Dropped::BadHeader)?;
-        let mut payload = whole;
-        // Its length was read from the same bytes.
-        payload.skip(ethernet.size() as u32);
-        let frame = Frame {
-            rest: wire - ethernet.size() as u32,
-            virtio,
-            ethernet,
-            payload,
-            vlan: 0,
-            tag: None,
-            copy: false,
-        };
+        let tagged = source.settings.vlan.as_ref().is_none_or(|own| own.kind == TagKind::Customer);
+        let ethernet = Ethernet::read_front(start, wire as usize, tagged).ok_or(Dropped::BadHeader)?;
+        // It is there: it was read.
+        payload.skip(header + ethernet.size() as u32);
+        let rest = wire - ethernet.size() as u32;
+        *frame = Frame { rest, virtio, ethernet, payload, vlan: 0, tag: None, copy: false };
         judge::admit(source, frame)
     }
 }
@@ -505,6 +500,15 @@ fn tell(news: &Option<mpsc::Sender<(PortId, RingError)>>, id: PortId, why: RingE
         // Nobody may be there any more.
         let _ = news.send((id, why));
     }
+}
+
+/// What was let in of one turn.
+#[derive(Debug, Default)]
+struct Sent {
+    frames: u64,
+    bytes: u64,
+    /// Bytes that count for rates.
+    cost: u64,
 }
 
 /// What the frames of one turn have in common.
@@ -538,6 +542,17 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
+    /// None yet.
+    const NONE: Frame<'static> = Frame {
+        virtio: Virtio::PLAIN,
+        ethernet: Ethernet::NONE,
+        payload: Reader::new(&[]),
+        rest: 0,
+        vlan: 0,
+        tag: None,
+        copy: false,
+    };
+
     /// Its bytes as its sender wrote it.
     fn len(&self) -> u32 {
         self.rest + self.ethernet.size() as u32

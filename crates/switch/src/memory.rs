@@ -175,6 +175,46 @@ pub struct Memory {
     regions: Arc<[Region]>,
     /// What the guest's addresses go through first, when it has an IOMMU.
     view: Option<View>,
+    /// The largest region, to be tried first; of no size where addresses are translated.
+    main: Main,
+}
+
+/// A region with all that is needed to find an address in it.
+#[derive(Clone, Copy, Debug)]
+struct Main {
+    guest: u64,
+    size: u64,
+    start: NonNull<u8>,
+}
+
+// SAFETY: it is memory that others write to in any case; `Memory` keeps it mapped.
+unsafe impl Send for Main {}
+// SAFETY: as above.
+unsafe impl Sync for Main {}
+
+impl Default for Main {
+    fn default() -> Main {
+        Main { guest: 0, size: 0, start: NonNull::dangling() }
+    }
+}
+
+impl Main {
+    fn of(regions: &[Region]) -> Main {
+        let largest = regions.iter().max_by_key(|region| region.size);
+        let main = largest.and_then(|region| {
+            let start = region.span(0, 1)?.start;
+            Some(Main { guest: region.guest, size: region.size, start })
+        });
+        main.unwrap_or_default()
+    }
+
+    #[inline]
+    fn span(&self, at: u64, len: u32) -> Option<Span> {
+        let distance = at.wrapping_sub(self.guest);
+        let left = self.size.checked_sub(distance)?;
+        // SAFETY: `distance` is at most the region's size, which is mapped from `start` on.
+        (left >= u64::from(len)).then(|| Span { start: unsafe { self.start.add(distance as usize) }, len })
+    }
 }
 
 impl Memory {
@@ -193,10 +233,8 @@ impl Memory {
     /// Without the region that begins at `guest` and has `size` bytes.
     pub fn without(&self, guest: u64, size: u64) -> Option<Memory> {
         let is_it = |region: &Region| region.guest == guest && region.size == size;
-        self.regions.iter().any(is_it).then(|| Memory {
-            regions: self.regions.iter().filter(|region| !is_it(region)).cloned().collect(),
-            view: None,
-        })
+        let others = || self.regions.iter().filter(|region| !is_it(region)).cloned();
+        self.regions.iter().any(is_it).then(|| Memory::made_of(others().collect()))
     }
 
     fn of(mut regions: Vec<Region>) -> Result<Memory, MemoryError> {
@@ -213,12 +251,17 @@ impl Memory {
                 return Err(MemoryError::Overlap { first: first.guest, second: second.guest });
             }
         }
-        Ok(Memory { regions: regions.into(), view: None })
+        Ok(Memory::made_of(regions))
+    }
+
+    /// Of regions in their order, without overlap.
+    fn made_of(regions: Vec<Region>) -> Memory {
+        Memory { main: Main::of(&regions), regions: regions.into(), view: None }
     }
 
     /// The same memory as a guest with an IOMMU sees it: all addresses, also those of rings, are translated first.
     pub fn through(&self, view: View) -> Memory {
-        Memory { view: Some(view), ..self.clone() }
+        Memory { view: Some(view), main: Main::default(), ..self.clone() }
     }
 
     /// Whether a part of it was taken away: its file was made shorter, or there was no huge page for it.
@@ -249,10 +292,21 @@ impl Memory {
     /// The bytes at the guest's address `at`, at most `len`: fewer where a region or a translation ends.
     #[inline]
     pub fn guest(&self, at: u64, len: u32) -> Option<Span> {
+        // Guests have one large region, and then some small ones.
+        self.main.span(at, len).or_else(|| self.elsewhere(at, len))
+    }
+
+    /// The same, when it is as simple as that: all of them, in the largest region, and not translated.
+    #[inline]
+    pub fn whole(&self, at: u64, len: u32) -> Option<Span> {
+        self.main.span(at, len).filter(|_| len > 0)
+    }
+
+    /// The same for what is not whole in the largest region.
+    fn elsewhere(&self, at: u64, len: u32) -> Option<Span> {
         if let Some(view) = &self.view {
             return self.translated(view, at, len, view.access());
         }
-        // Guests have one or two regions, and then some small ones; most addresses are in the first that is big.
         self.regions.iter().find_map(|region| region.span(at.checked_sub(region.guest)?, len))
     }
 

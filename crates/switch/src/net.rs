@@ -106,7 +106,7 @@ impl Virtio {
         Virtio { checksum: None, valid: false, segments: Segments::None, segment: 0, ecn: false, headers: 0 };
 
     /// Reads the header of a frame of `len` bytes. `None`: it says what cannot be.
-    #[inline]
+    #[inline(always)]
     pub fn read(bytes: &[u8; 10], len: u32) -> Option<Virtio> {
         // Most frames ask for nothing.
         if bytes[..2] == [0, 0] {
@@ -144,7 +144,7 @@ impl Virtio {
     }
 
     /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers.
-    #[inline]
+    #[inline(always)]
     pub fn written(&self, grown: i32, buffers: u16) -> [u8; VIRTIO_HEADER] {
         let mut bytes = [0; VIRTIO_HEADER];
         if let Some(checksum) = self.checksum {
@@ -202,32 +202,47 @@ pub struct Ethernet {
     pub tag: Option<(Tag, u16)>,
     /// What follows (the type behind the first tag).
     pub kind: u16,
+    /// As it was read; behind its end anything.
+    octets: [u8; ETHERNET_HEADER + TAG],
 }
 
 impl Ethernet {
+    /// No header.
+    pub const NONE: Ethernet =
+        Ethernet { to: Mac(0), from: Mac(0), tag: None, kind: 0, octets: [0; ETHERNET_HEADER + TAG] };
+
     /// Reads the header at the beginning of `bytes`. `None`: it is shorter than it says.
-    #[inline]
     pub fn read(bytes: &[u8]) -> Option<Ethernet> {
-        let outer = Ethernet::read_untagged(bytes)?;
-        if outer.kind != TAGGED && outer.kind != PROVIDER_TAGGED {
-            return Some(outer);
-        }
-        let [c0, c1, k0, k1] = *bytes.get(ETHERNET_HEADER..)?.first_chunk()?;
-        let control = u16::from_be_bytes([c0, c1]);
-        let tag = Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 };
-        Some(Ethernet { tag: Some((tag, outer.kind)), kind: u16::from_be_bytes([k0, k1]), ..outer })
+        let mut front = [0; ETHERNET_HEADER + TAG];
+        let len = bytes.len().min(front.len());
+        front.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
+        Ethernet::read_front(&front, len, true)
     }
 
-    /// Reads the header at the beginning of `bytes` without looking for a tag: one that is there is payload.
-    #[inline]
-    pub fn read_untagged(bytes: &[u8]) -> Option<Ethernet> {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, k0, k1] = *bytes.first_chunk::<ETHERNET_HEADER>()?;
-        Some(Ethernet {
+    /// Reads the header in the first `len` of these bytes, without looking for a tag unless it is `tagged`: one that is there
+    /// is payload then.
+    #[inline(always)]
+    pub fn read_front(octets: &[u8; ETHERNET_HEADER + TAG], len: usize, tagged: bool) -> Option<Ethernet> {
+        if len < ETHERNET_HEADER {
+            return None;
+        }
+        let [a, b, c, d, e, f, g, h, i, j, k, l, k0, k1, c0, c1, l0, l1] = *octets;
+        let outer = Ethernet {
             to: Mac::new([a, b, c, d, e, f]),
             from: Mac::new([g, h, i, j, k, l]),
             tag: None,
             kind: u16::from_be_bytes([k0, k1]),
-        })
+            octets: *octets,
+        };
+        if !tagged || outer.kind != TAGGED && outer.kind != PROVIDER_TAGGED {
+            return Some(outer);
+        }
+        if len < ETHERNET_HEADER + TAG {
+            return None;
+        }
+        let control = u16::from_be_bytes([c0, c1]);
+        let tag = Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 };
+        Some(Ethernet { tag: Some((tag, outer.kind)), kind: u16::from_be_bytes([l0, l1]), ..outer })
     }
 
     /// Bytes that it takes in the frame.
@@ -236,12 +251,13 @@ impl Ethernet {
         if self.tag.is_some() { ETHERNET_HEADER + TAG } else { ETHERNET_HEADER }
     }
 
-    /// The header with another tag or none, and how many bytes of it there are.
-    #[inline]
+    /// The header with another tag or none, and how many bytes of it there are; behind them anything.
+    #[inline(always)]
     pub fn written(&self, tag: Option<(Tag, u16)>) -> ([u8; ETHERNET_HEADER + TAG], usize) {
-        let mut bytes = [0; ETHERNET_HEADER + TAG];
-        bytes[..6].copy_from_slice(&self.to.bits().to_be_bytes()[2..]);
-        bytes[6..12].copy_from_slice(&self.from.bits().to_be_bytes()[2..]);
+        let mut bytes = self.octets;
+        if tag == self.tag {
+            return (bytes, self.size());
+        }
         match tag {
             None => {
                 bytes[12..14].copy_from_slice(&self.kind.to_be_bytes());
@@ -306,6 +322,8 @@ mod tests {
         assert_eq!((&plain[..len], len), (&bytes[..14], 14));
         assert_eq!(Ethernet::read(&bytes[..13]), None);
         assert_eq!(Ethernet::read(&header.written(header.tag).0[..16]), None);
+        let (tagged, len) = Ethernet::read(&plain[..len]).unwrap().written(header.tag);
+        assert_eq!(Ethernet::read(&tagged[..len]).unwrap().tag, header.tag);
         assert!(header.to.to_string() == "02:00:00:00:00:01" && !header.to.is_group());
         assert!(Mac::new([0xff; 6]).is_group() && Mac::new([0xff; 6]).is_broadcast());
     }

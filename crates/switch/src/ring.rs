@@ -49,6 +49,12 @@ impl Direction {
     fn fits(self, flags: u16) -> bool {
         (flags & WRITE != 0) == (self == Direction::ToGuest)
     }
+
+    /// Whether a descriptor with these flags is a whole chain of it, and holds no table.
+    #[inline]
+    fn is_whole(self, flags: u16) -> bool {
+        flags & (NEXT | INDIRECT) == 0 && self.fits(flags)
+    }
 }
 
 /// What a front end says of a ring. Addresses are its own (`VHOST_USER_SET_VRING_ADDR`).

@@ -50,11 +50,16 @@ impl Engine {
     }
 
     /// To ports that get every frame of their VLANs, but for `beside`, which gets it in any case.
+    #[inline(always)]
     fn copies(&mut self, source: &Source, beside: PortId, frame: &Frame<'_>) -> bool {
+        if self.promiscuous.is_empty() {
+            return false;
+        }
         self.deliver_each(source, beside, frame, |engine| &engine.promiscuous)
     }
 
     /// To those of these ports that are in its VLAN, but for its sender and `beside`; says whether there was one.
+    #[inline(never)]
     fn deliver_each(
         &mut self,
         source: &Source,
@@ -113,7 +118,7 @@ impl Engine {
     }
 
     /// Writes a frame into a port's buffers, with the tag that the port sees.
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, id: PortId, pair: usize, frame: &Frame<'_>) {
         let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else { return };
         let tag = match &port.settings().vlan {
@@ -148,6 +153,7 @@ impl Engine {
     }
 
     /// Completes checksums and cuts segments for who does not know how.
+    #[inline(never)]
     fn deliver_worked(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) {
         let mut whole = std::mem::take(&mut self.frame);
         let mut room = std::mem::take(&mut self.segment);

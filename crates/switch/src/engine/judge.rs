@@ -11,9 +11,9 @@ const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 
-/// The frame in its VLAN, or why it may not be sent.
-#[inline]
-pub(super) fn admit<'a>(source: &Source, mut frame: Frame<'a>) -> Result<Frame<'a>, Dropped> {
+/// Puts the frame into its VLAN, or says why it may not be sent.
+#[inline(always)]
+pub(super) fn admit(source: &Source, frame: &mut Frame<'_>) -> Result<(), Dropped> {
     let settings = &*source.settings;
     let from = frame.ethernet.from;
     if from.is_group() || from.is_zero() {
@@ -31,14 +31,14 @@ pub(super) fn admit<'a>(source: &Source, mut frame: Frame<'a>) -> Result<Frame<'
     if frame.virtio.segment > settings.mtu {
         return Err(Dropped::TooLong);
     }
-    if settings.arp_check && !neighbour_is_own(settings, &frame) {
+    if settings.arp_check && !neighbour_is_own(settings, frame) {
         return Err(Dropped::SpoofedNeighbour);
     }
-    Ok(frame)
+    Ok(())
 }
 
 /// The VLAN of a frame with this tag, and the tag that it has inside.
-#[inline]
+#[inline(always)]
 fn vlan(settings: &Settings, tag: Option<(Tag, u16)>) -> Option<(u16, Option<(Tag, u16)>)> {
     match (&settings.vlan, tag) {
         (Some(own), None) => Some((own.tag.vlan, Some((own.tag, own.kind.on_wire())))),
@@ -53,6 +53,7 @@ fn vlan(settings: &Settings, tag: Option<(Tag, u16)>) -> Option<(u16, Option<(Ta
 }
 
 /// Whether what ARP or neighbour discovery say of the sender is one of its addresses. Other frames say nothing of it.
+#[inline(never)]
 fn neighbour_is_own(settings: &Settings, frame: &Frame<'_>) -> bool {
     let own =
         |octets: Option<&[u8; 6]>| octets.is_none_or(|octets| settings.macs.contains(&Mac::new(*octets)));

@@ -8,12 +8,15 @@ use crate::{
     counters::Dropped,
     iotlb::Table,
     memory::Span,
-    net::{Tag, VIRTIO_HEADER},
+    net::{ETHERNET_HEADER, TAG, Tag, VIRTIO_HEADER},
     ring::{Batch, Direction, Ring, RingError},
 };
 
 /// Chains that are taken of the ring at a time.
 const STOCK: usize = 64;
+
+/// Bytes of an Ethernet header with a tag.
+const TAGGED_HEADER: usize = ETHERNET_HEADER + TAG;
 
 /// A ring of empty buffers, and those that were taken of it and have not been used.
 #[derive(Debug)]
@@ -91,10 +94,13 @@ impl Receiving {
     }
 
     /// How many chains of the stock a frame of `total` bytes takes, header and all.
-    #[inline]
+    #[inline(always)]
     fn chains_for(&self, total: u32, mergeable: bool) -> Result<usize, Dropped> {
-        let mut room = 0_u32;
         let left = self.stock.chains().get(self.spent..).unwrap_or_default();
+        if left.first().is_some_and(|chain| chain.len >= total) {
+            return Ok(1);
+        }
+        let mut room = 0_u32;
         for (count, chain) in (1..).zip(left) {
             room = room.saturating_add(chain.len);
             if room >= total {
@@ -127,15 +133,18 @@ impl Receiving {
         };
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
         let header = frame.virtio.written(grown, count as u16);
-        let header = header.get(..usize::from(shape.header)).unwrap_or(&header);
         // One buffer, whole: the usual case.
         let mut payload = frame.payload;
         if count == 1
             && let Some(chain) = self.stock.chains().get(self.spent)
         {
             let mut writer = Writer::new(self.stock.spans(chain));
-            writer.write(header);
-            writer.write(ethernet.get(..ethernet_len).unwrap_or(&ethernet));
+            let whole = usize::from(shape.header) == VIRTIO_HEADER
+                && writer.write_front(&joined(&header, &ethernet), VIRTIO_HEADER + ethernet_len);
+            if !whole {
+                writer.write(header.get(..usize::from(shape.header)).unwrap_or(&header));
+                writer.write(ethernet.get(..ethernet_len).unwrap_or(&ethernet));
+            }
             let copied = writer.copy(&mut payload, frame.rest);
             let written = total - (frame.rest - copied);
             let chain = *chain;
@@ -144,7 +153,8 @@ impl Receiving {
             self.dirty = true;
             return Ok(wire);
         }
-        let mut front = [0_u8; VIRTIO_HEADER + 18];
+        let header = header.get(..usize::from(shape.header)).unwrap_or(&header);
+        let mut front = [0_u8; VIRTIO_HEADER + TAGGED_HEADER];
         let front_len = header.len() + ethernet_len;
         for (to, from) in front.iter_mut().zip(header.iter().chain(&ethernet)) {
             *to = *from;
@@ -186,6 +196,18 @@ pub(super) fn ring_bell(event: Option<&OwnedFd>) {
         // A counter that is full has woken it already.
         let _ = nix::unistd::write(event, &1_u64.to_ne_bytes());
     }
+}
+
+/// Both headers in one piece, which is written at once.
+#[inline(always)]
+fn joined(
+    header: &[u8; VIRTIO_HEADER],
+    ethernet: &[u8; TAGGED_HEADER],
+) -> [u8; VIRTIO_HEADER + TAGGED_HEADER] {
+    let mut both = [0; VIRTIO_HEADER + TAGGED_HEADER];
+    both[..VIRTIO_HEADER].copy_from_slice(header);
+    both[VIRTIO_HEADER..].copy_from_slice(ethernet);
+    both
 }
 
 /// Writes what is left of `front`, then of `payload`, `count` bytes in all.

@@ -417,3 +417,32 @@ fn a_cable_joins_two_switches() {
     left.round(0);
     assert_eq!(missed(&left, 1, Dropped::LinkDown), 1);
 }
+
+/// Frames through the engine for who counts instructions:
+/// `valgrind --tool=callgrind --callgrind-out-file=OUT TEST --ignored --exact engine::tests::many_small_frames`.
+#[test]
+#[ignore = "it is to be run under callgrind"]
+fn many_small_frames() {
+    let size: usize = std::env::var("SIZE").map_or(60, |size| size.parse().unwrap());
+    let packed = std::env::var_os("PACKED").is_some();
+    let tag = PortVlan { tag: Tag { vlan: 100, priority: 0 }, kind: TagKind::Customer };
+    let all = (0..2).map(|number| Settings { vlan: Some(tag), ..settings(number) }).collect();
+    let (mut engine, mut guests) = rig(packed, all);
+    let there = frame(1, 0, None, size - 14);
+    for _ in 0..1000 {
+        for _ in 0..32 {
+            guests[0].send_in([0; 12], &there, &[]);
+        }
+        assert_eq!(engine.round(0).frames, 32);
+        let [sender, receiver] = &mut guests[..] else { unreachable!("two guests") };
+        let mut came = 0;
+        while let Some((id, _)) = receiver.receiving.used(&receiver.memory) {
+            let (at, size) = receiver.buffers.remove(&id).unwrap();
+            let id = receiver.receiving.offer(&receiver.memory, &[(at, size, true)], Form::Chained).unwrap();
+            receiver.buffers.insert(id, (at, size));
+            came += 1;
+        }
+        assert_eq!(came, 32);
+        while sender.sending.used(&sender.memory).is_some() {}
+    }
+}

@@ -407,7 +407,14 @@ fn a_guest_that_writes_while_its_rings_are_served_harms_nobody() {
                     }
                 });
             }
-            for _ in 0..400 {
+            // On a busy machine it may take a while until they write at all.
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            let tried =
+                |engine: &Engine| engine.counters(0).unwrap().dropped_sent.iter().any(|count| *count > 0);
+            for turn in 0.. {
+                if turn >= 400 && (tried(&engine) || std::time::Instant::now() > deadline) {
+                    break;
+                }
                 plug(&mut engine, &sends, &receives);
                 others.send();
                 for _ in 0..4 {
@@ -420,6 +427,6 @@ fn a_guest_that_writes_while_its_rings_are_served_harms_nobody() {
         });
         others.counted(&engine);
         let own = engine.counters(0).unwrap();
-        assert!(own.dropped_sent.iter().sum::<u64>() > 0, "nothing was tried");
+        assert!(own.dropped_sent.iter().any(|count| *count > 0), "nothing was tried");
     }
 }

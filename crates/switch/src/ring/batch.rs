@@ -1,6 +1,10 @@
 //! Chains that were taken from a ring, and the spans of memory that they are made of.
 
-use crate::memory::{Memory, Span};
+use super::Direction;
+use crate::{
+    copy,
+    memory::{Memory, Span},
+};
 
 /// Chains of a batch.
 pub const MOST_CHAINS: usize = 128;
@@ -61,6 +65,11 @@ impl Default for Batch {
 }
 
 impl Batch {
+    /// One without room, to stand in for another meanwhile.
+    pub const fn none() -> Batch {
+        Batch { chains: Vec::new(), spans: Vec::new() }
+    }
+
     /// Forgets all chains.
     #[inline]
     pub fn clear(&mut self) {
@@ -87,11 +96,34 @@ impl Batch {
         if self.spans.len() + MOST_SPANS > ROOM { 0 } else { MOST_CHAINS - self.chains.len() }
     }
 
+    /// Puts in a chain that is one buffer, `span`: the usual case.
+    #[inline]
+    pub(super) fn whole(&mut self, id: u16, before: u16, span: Span, direction: Direction) {
+        fetch(span, direction);
+        let first = self.spans.len() as u16;
+        self.spans.push(span);
+        self.chains.push(Chain { id, entries: 1, before, first, count: 1, len: span.len, fault: None });
+    }
+
+    #[cold]
+    fn drop_spans(&mut self, from: usize) {
+        self.spans.truncate(from);
+    }
+
     /// Begins with a chain, to which [`Builder`] adds what it is made of.
     #[inline]
-    pub(super) fn begin<'a>(&'a mut self, memory: &'a Memory) -> Builder<'a> {
+    pub(super) fn begin<'a>(&'a mut self, memory: &'a Memory, direction: Direction) -> Builder<'a> {
         let first = self.spans.len();
-        Builder { batch: self, memory, first, len: 0 }
+        Builder { batch: self, memory, direction, first, len: 0 }
+    }
+}
+
+/// Has the beginning of a buffer fetched. It will be wanted as soon as the batch is complete; by then it is here.
+#[inline]
+fn fetch(span: Span, direction: Direction) {
+    match direction {
+        Direction::FromGuest => copy::prefetch(span.start),
+        Direction::ToGuest => copy::prefetch_to_write(span),
     }
 }
 
@@ -99,6 +131,7 @@ impl Batch {
 pub(super) struct Builder<'a> {
     batch: &'a mut Batch,
     memory: &'a Memory,
+    direction: Direction,
     first: usize,
     len: u32,
 }
@@ -113,7 +146,11 @@ impl Builder<'_> {
                 return Err(Fault::TooLong);
             }
             let span = self.memory.guest(at, len).ok_or(Fault::Outside)?;
+            fetch(span, self.direction);
             self.batch.spans.push(span);
+            if span.len == len {
+                break;
+            }
             len -= span.len;
             at = at.checked_add(u64::from(span.len)).ok_or(Fault::Outside)?;
         }
@@ -132,7 +169,7 @@ impl Builder<'_> {
         let fault = outcome.err();
         let len = if fault.is_some() { 0 } else { self.len };
         if fault.is_some() {
-            self.batch.spans.truncate(self.first);
+            self.batch.drop_spans(self.first);
         }
         let count = self.batch.spans.len() - self.first;
         // Both are at most `ROOM`.

@@ -10,9 +10,9 @@ use super::{
     atomics::{Word, fence},
     batch::{Builder, MOST_CHAINS},
     part,
-    split::prefetch,
 };
 use crate::{
+    copy::prefetch,
     inflight::Note,
     iotlb::Table,
     memory::{self, Memory},
@@ -91,7 +91,7 @@ pub struct Packed {
     /// The next descriptor to be marked as used.
     used: Position,
     /// Completed and not published, in their order.
-    done: [Done; MOST_CHAINS],
+    done: Box<[Done; MOST_CHAINS]>,
     dones: usize,
     /// Whether the driver wants to be woken for what was shown before the batch's end.
     owed: bool,
@@ -125,7 +125,7 @@ impl Packed {
             device: part(memory, "device's events", layout.device, 4, 4)?,
             next,
             used: next,
-            done: [Done::default(); MOST_CHAINS],
+            done: Box::new([Done::default(); MOST_CHAINS]),
             dones: 0,
             owed: false,
             waits: false,
@@ -176,6 +176,8 @@ impl Packed {
         (available == position.wrap && used != position.wrap).then_some(flags)
     }
 
+    // Twice in the program, once for each direction.
+    #[inline]
     pub(super) fn take(
         &mut self,
         direction: Direction,
@@ -190,7 +192,16 @@ impl Packed {
             let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
             // Four descriptors lie in a cache line; the next but one will be wanted soon.
             prefetch(self.slot(self.next.on(8.min(self.entries - 1), self.entries).at));
-            let mut chain = batch.begin(&self.memory);
+            if direction.is_whole(flags) && !self.waits {
+                let only = self.descriptor(self.next.at, flags);
+                if let Some(span) = self.memory.whole(only.address, only.len) {
+                    batch.whole(only.id, self.next.bits(), span, direction);
+                    self.next = self.next.on(1, self.entries);
+                    taken += 1;
+                    continue;
+                }
+            }
+            let mut chain = batch.begin(&self.memory, direction);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
             if self.waits || outcome.is_err() && self.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
@@ -299,6 +310,7 @@ impl Packed {
     }
 
     /// Adds what a table in the guest's memory says: all of its descriptors, in their order (2.8.7).
+    #[inline(never)]
     fn add_table(
         &self,
         found: &Descriptor,

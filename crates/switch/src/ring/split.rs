@@ -11,7 +11,7 @@ use super::{
     batch::Builder,
     part, passes,
 };
-use crate::{inflight::Note, iotlb::Table, memory::Memory};
+use crate::{copy::prefetch, inflight::Note, iotlb::Table, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -150,6 +150,8 @@ impl Split {
         (index < self.entries).then(|| unsafe { self.descriptors.add(usize::from(index)).read_volatile() })
     }
 
+    // Twice in the program, once for each direction.
+    #[inline]
     pub(super) fn take(
         &mut self,
         direction: Direction,
@@ -182,7 +184,17 @@ impl Split {
             if batch.room() == 0 {
                 break;
             }
-            let mut chain = batch.begin(&self.memory);
+            if let Some(only) = self.descriptor(*head)
+                && direction.is_whole(only.flags)
+                && let Some(span) = self.memory.whole(only.address, only.len)
+                && !self.waits
+            {
+                batch.whole(*head, self.next, span, direction);
+                self.next = self.next.wrapping_add(1);
+                taken += 1;
+                continue;
+            }
+            let mut chain = batch.begin(&self.memory, direction);
             let outcome = self.walk(*head, direction, &mut chain);
             if self.waits || outcome.is_err() && self.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
@@ -248,6 +260,7 @@ impl Split {
     }
 
     /// Adds what a table of descriptors in the guest's memory says.
+    #[inline(never)]
     fn walk_table(
         &self,
         found: &Descriptor,
@@ -348,17 +361,4 @@ fn descriptor_at(memory: &Memory, at: u64) -> Option<Descriptor> {
         flags: u16::from_le_bytes([f0, f1]),
         next: u16::from_le_bytes([n0, n1]),
     })
-}
-
-/// Has the processor fetch a cache line that will be read.
-#[inline]
-pub(super) fn prefetch(at: NonNull<u8>) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address is allowed; it is a hint.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
