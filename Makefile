@@ -38,9 +38,11 @@ lint:
 bench: image
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
 
-# The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it.
+# The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it; its VMs are made
+# of the image of the boards.
 bench-switch:
 	@scripts/install-dependencies bench-switch
+	$(if $(if $(rows),$(findstring vms,$(rows)),all),@$(MAKE) --no-print-directory image)
 	cargo bench --locked --package penstock-switch --bench switch -- $(if $(rows),rows=$(rows)) $(if $(pairs),pairs=$(pairs))
 
 # Each fuzz target for a minute; `make fuzz seconds=3600 targets=model` for longer.

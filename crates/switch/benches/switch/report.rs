@@ -142,7 +142,7 @@ impl Report {
 
     /// Prints the table.
     pub fn print(&self) {
-        println!("| what | ours | other | ratio (quartiles) | wanted | runs |");
+        println!("| what | ours | other | ratio or value (quartiles) | wanted | runs |");
         println!("|---|---|---|---|---|---|");
         for Row { what, ours, other, value, bar, .. } in &self.rows {
             let Spread { median, low, high, count } = value;
