@@ -442,7 +442,8 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(MOST_PAIRS as u64 * 2)
+        // Of pairs, as front ends of network devices take it (QEMU, DPDK's virtio-user).
+        Ok(MOST_PAIRS as u64)
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {

@@ -241,6 +241,46 @@ fn who_is_killed_in_the_middle_of_traffic_goes_on_where_it_was() {
     }
 }
 
+/// Rings that are switched off and on, taken back and given again, and memory that is shared anew, in the middle of traffic:
+/// what waits in the sender's ring goes on from where it stood.
+#[test]
+fn who_stops_for_a_while_loses_nothing() {
+    for packed in [false, true] {
+        let (_directory, server, config) = rig(2);
+        let sockets = [0, 1].map(|number| config.ports[&format!("NET0#{number}")].socket.clone());
+        let mut sender = Survivor::connect(&sockets[0], packed);
+        let mut receiver = Survivor::connect(&sockets[1], packed);
+        for round in 0..120 {
+            (0..20).for_each(|_| sender.offer(1, 0));
+            match round % 4 {
+                0 => {
+                    sender.raw.enable(1, false);
+                    sender.raw.enable(1, true);
+                }
+                1 => {
+                    let base = sender.raw.base(1).unwrap();
+                    sender.raw.ring(1, &sender.from_guest.layout(false), 0, base, &sender.events[1]);
+                }
+                2 => sender.raw.share(&sender.memory),
+                _ => sender.again(&sockets[0]),
+            }
+            sender.collect();
+            receiver.collect();
+        }
+        let until = Instant::now() + PATIENCE;
+        while receiver.received < sender.sent || !sender.out.is_empty() {
+            let left = (receiver.received, sender.sent, sender.out.len());
+            assert!(Instant::now() < until, "packed {packed}: {left:?}");
+            sender.collect();
+            receiver.collect();
+        }
+        assert_eq!(receiver.received, sender.sent);
+        let ports = server.ports().unwrap();
+        assert!(ports["NET0#1"].counters.dropped_received.is_empty());
+        assert!(ports["NET0#0"].counters.dropped_sent.is_empty());
+    }
+}
+
 /// What another back end has marked comes back empty, once, and before anything else.
 #[test]
 fn what_another_back_end_left_comes_back() {
