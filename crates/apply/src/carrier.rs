@@ -11,7 +11,7 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
+    InterfaceReport, Keeper, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
     interrupt, irq,
     managers::{self, ManagerError},
     netlink::{wait_for_interface, wait_for_udev},
@@ -109,6 +109,26 @@ impl HostCarrier {
                 false => "it is no longer there: it was unplugged, or its PF's driver let it go".into(),
             },
         })
+    }
+
+    /// Asks who keeps the attributes of the VFs of a PF whose interface was found.
+    fn kept<R>(
+        &mut self,
+        pf: &Found,
+        ask: impl FnOnce(&mut Keeper<'_>) -> Result<R, NetlinkError>,
+    ) -> Result<R, NetlinkError> {
+        ask(&mut Keeper::of(&self.root, &mut self.netlink, pf.index)?)
+    }
+
+    /// Does `change` to what is kept of a PF's VFs.
+    fn change_kept(
+        &mut self,
+        pf: Bdf,
+        change: impl FnOnce(&mut Keeper<'_>) -> Result<(), NetlinkError>,
+    ) -> Result<(), CarryError> {
+        let found = self.interface(pf)?;
+        self.kept(&found, change)
+            .map_err(|error| from_netlink(&format!("{} ({pf}) was not changed", found.name), error))
     }
 
     /// Does `change` to the function's interface.
@@ -274,7 +294,7 @@ impl HostCarrier {
         if wanted.iter().any(|(_, attribute)| matches!(attribute, VfAttribute::Rate { .. })) {
             self.await_carrier(pf, Instant::now() + deadline.min(CARRIER))?;
         }
-        self.change(pf, |netlink, index| netlink.set_vfs(index, &wanted))
+        self.change_kept(pf, |keeper| keeper.set(&wanted))
     }
 
     /// Binds several functions side by side, each by a thread of its own in turn.
@@ -372,7 +392,7 @@ impl Carry for HostCarrier {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
                 }
-                self.change(*pf, |netlink, index| netlink.set_vf(index, *vf, attribute))
+                self.change_kept(*pf, |keeper| keeper.set(&[(*vf, *attribute)]))
             }
             Action::SetDriver { function, driver, mac } => {
                 self.set_driver(*function, driver.as_deref(), *mac, until)
@@ -398,9 +418,7 @@ impl Carry for HostCarrier {
             Action::RemoveAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.remove_address(index, *address))
             }
-            Action::SetSwitchMode { pf, mode } => {
-                self.change(*pf, |netlink, index| netlink.set_switch_mode(index, *mode))
-            }
+            Action::SetSwitchMode { pf, mode } => self.change_kept(*pf, |keeper| keeper.set_mode(*mode)),
             Action::ResetFunction { function } => match self.function(*function).reset() {
                 Err(PciError::Missing { .. }) => Ok(()),
                 outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),

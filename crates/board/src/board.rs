@@ -45,11 +45,15 @@ pub struct UpOptions {
     pub patience: Duration,
     /// Whether it has a disk or systemd. Such a board is booted each time: a saved one would not know its disk.
     pub lasting: Lasting,
+    /// The program that is an embedded switch, with the arguments that come before its configuration. Only needed by boards
+    /// that have one.
+    pub switch: Option<Command>,
 }
 
 impl Default for UpOptions {
     fn default() -> UpOptions {
-        UpOptions { cold: false, save: true, name: None, patience: PATIENCE, lasting: Lasting::default() }
+        let lasting = Lasting::default();
+        UpOptions { cold: false, save: true, name: None, patience: PATIENCE, lasting, switch: None }
     }
 }
 
@@ -86,8 +90,8 @@ pub struct Board {
     kept: KeptBoard,
     directory: PathBuf,
     shell: Shell,
-    /// `None` when another Penstock started it, or when it is to stay.
-    process: Option<Background>,
+    /// QEMU and its switches; none when another Penstock started them, or when they are to stay.
+    processes: Vec<Background>,
     timings: Vec<(&'static str, Duration)>,
     warm: bool,
 }
@@ -163,7 +167,7 @@ impl Board {
             shell: Shell::new(&directory, kept.port),
             kept,
             directory,
-            process: None,
+            processes: Vec::new(),
             timings: Vec::new(),
             warm: false,
         })
@@ -183,16 +187,14 @@ impl Board {
     pub fn detach(mut self) {
         self.kept.owner = None;
         // If this cannot be written, the board ends with this process after all.
-        if self.kept.write(&self.directory).is_ok()
-            && let Some(process) = self.process.take()
-        {
-            process.leave();
+        if self.kept.write(&self.directory).is_ok() {
+            std::mem::take(&mut self.processes).into_iter().for_each(Background::leave);
         }
     }
 
     /// Ends it and removes its files.
     pub fn down(mut self) -> Result<(), BoardError> {
-        self.process = None;
+        self.processes.clear();
         self.kept.end(&self.directory)
     }
 
@@ -228,7 +230,7 @@ impl Board {
         }
         // A connection that was made while it went down.
         self.shell.hang_up();
-        let answered = self.remote(&set_clock()).succeed();
+        let answered = self.remote(&settle()).succeed();
         answered.map(drop).map_err(|error| BoardError::Unreachable { why: error.to_string() })
     }
 
@@ -320,7 +322,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         // A kept board of another Penstock, and a detached one, have no process here.
-        if self.process.take().is_some() {
+        if !std::mem::take(&mut self.processes).is_empty() {
             let _ = self.kept.end(&self.directory);
         }
     }
@@ -374,9 +376,9 @@ impl Up<'_> {
         timed(timings, "boot", || machine.await_sign(READY, self.options.patience))?;
         if !self.options.lasting.is_usual() {
             // Nor would it be the same board the next time.
-        } else if !self.design.can_be_saved() {
-            let why = "The board has an NVMe controller, which QEMU cannot save: it boots anew each time";
-            listener(Progress::Note(why.to_owned()));
+        } else if let Some(what) = self.design.cannot_be_saved() {
+            let why = format!("The board has {what}, which QEMU cannot save: it boots anew each time");
+            listener(Progress::Note(why));
         } else if self.options.save && !saved.is_there() {
             // A board that cannot be saved is a board all the same.
             let outcome = timed(timings, "save", || {
@@ -422,6 +424,7 @@ impl Up<'_> {
                 name,
                 port: 0,
                 qemu: None,
+                switches: Vec::new(),
                 owner: Running::this(),
                 emulator: self.emulator.version().to_owned(),
                 choice: self.choice.clone(),
@@ -446,10 +449,13 @@ impl Up<'_> {
             stays: self.options.name.is_some(),
             resumes,
             lasting: self.options.lasting,
+            switch: self.options.switch.as_ref(),
         };
         let machine = run.start()?;
         making.kept.port = machine.port;
         making.kept.qemu = Running::of(machine.process.id());
+        making.kept.switches =
+            machine.switches.iter().filter_map(|switch| Running::of(switch.id())).collect();
         making.kept.write(&making.directory)?;
         Ok(machine)
     }
@@ -467,7 +473,7 @@ impl Up<'_> {
             kept: making.kept.clone(),
             directory: making.directory.clone(),
             shell: Shell::new(&making.directory, machine.port),
-            process: Some(machine.process),
+            processes: std::iter::once(machine.process).chain(machine.switches).collect(),
             timings: Vec::new(),
             warm,
         };
@@ -475,7 +481,7 @@ impl Up<'_> {
         let hello = Command::new("true").deadline(SSH_PATIENCE);
         let outcome = timed(timings, "ssh", || {
             let first = board.remote(&hello).succeed();
-            let both = first.and_then(|_| board.remote(&set_clock()).succeed());
+            let both = first.and_then(|_| board.remote(&settle()).succeed());
             both.map_err(|error| BoardError::Unreachable { why: error.to_string() })
         });
         if outcome.is_err() && interrupt::pending() {
@@ -491,11 +497,13 @@ impl Up<'_> {
 /// What makes a board reboot by itself.
 const REBOOT: &str = "if [ -d /run/systemd/system ]; then systemctl reboot; else sync; busybox reboot -f; fi >/dev/null 2>&1 &";
 
-/// The command that sets a board's clock to this machine's.
-fn set_clock() -> Command {
+/// The command that sets a board's clock to this machine's, and loads the driver of the lines to embedded switches, which
+/// only udev would.
+fn settle() -> Command {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
-    Command::new("date").args(["-s", &time]).deadline(SSH_PATIENCE)
+    let script = r#"date -s "$1" && modprobe virtio_console"#;
+    Command::new("sh").args(["-c", script, "sh", &time]).deadline(SSH_PATIENCE)
 }
 
 fn timed<T>(

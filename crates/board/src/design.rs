@@ -9,9 +9,10 @@ use penstock_model::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    device::{Device, DeviceKind, Netdev, ROOT_BUS, VfLayout},
+    device::{Device, DeviceKind, End, Netdev, ROOT_BUS, VfLayout},
     kernel::{self, KernelChoice},
     rules::{self, CompositionError},
+    switch::Switch,
 };
 
 /// The management NIC's address. The guest's start script knows its NIC by it.
@@ -26,13 +27,14 @@ pub const VIRTIO_VFS: u16 = 255;
 const MANY_VFS: u32 = 64;
 /// The first device number of the root bus that a root port takes; 2 is the disk, 3 the management NIC.
 const FIRST_PORT: u16 = 4 * 8;
+
 /// The most root ports with an igb behind them. An igb has I/O ports, a bridge hands them on 4 KiB at a time, and SeaBIOS stops
 /// without a word when the 64 KiB that there are do not suffice.
 const IGB_PORTS: usize = 14;
 /// The most CPUs that a board has unless the model's `board` says more: emulated ones share those of this machine.
 const MOST_CPUS: u32 = 32;
-/// The function number at which the chipset's own devices begin (`1f.0`).
-const CHIPSET: u16 = 0x1f * 8;
+/// Where the root bus has the lines to embedded switches: before the chipset's own devices (`1f.0`).
+const SERIAL: u16 = 0x1e * 8;
 
 /// A NIC as a board has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +49,13 @@ pub struct BoardNic {
     pub emulation: Emulation,
     /// How many VFs it can have.
     pub total_vfs: u16,
-    /// The hub that its uplink, and for virtio all of its functions, are ports of.
+    /// The hub that its uplink, and for virtio without an embedded switch all of its functions, are ports of.
     pub hub: u32,
+    /// Whether its functions are ports of an embedded switch of their own ([`Switch`]).
+    pub switched: bool,
+    /// Whether the IOMMU, where there is one, stands between its functions and memory, so that VMs can have them. With a
+    /// switch only where one does: each page of the board's memory is a question to QEMU then.
+    pub translated: bool,
 }
 
 /// A board: what QEMU is told that a run does not change.
@@ -68,6 +75,8 @@ pub struct Design {
     pub huge_pages: BTreeMap<ByteSize, u64>,
     /// The NICs, in the model's order, which is also that of their buses.
     pub nics: Vec<BoardNic>,
+    /// The embedded switches of composed virtio NICs: processes beside QEMU.
+    pub switches: Vec<Switch>,
     /// Back ends of the NICs' functions.
     pub netdevs: Vec<Netdev>,
     /// Devices in the order in which QEMU makes them.
@@ -109,7 +118,7 @@ impl Design {
     /// A NIC whose `match` names a slot by its number is in that slot.
     ///
     /// An igb stands for a NIC of up to 7 wanted VFs, because its embedded switch and VF attributes are real; a
-    /// composed virtio NIC beyond, or where the model says so. virtio's functions share a hub, which floods.
+    /// composed virtio NIC beyond, or where the model says so, whose functions are ports of an embedded switch ([`Switch`]).
     pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<CompositionError>> {
         let mut errors = Vec::new();
         let found = match inventory {
@@ -117,13 +126,14 @@ impl Design {
             None => vec![None; model.nics.len()],
         };
         let hubs = hubs(model, &mut errors);
-        let room = usize::from(CHIPSET - FIRST_PORT);
+        let room = usize::from(SERIAL - FIRST_PORT);
         if model.nics.len() + 1 > room {
             errors.push(CompositionError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
         }
         let mut nics = Vec::new();
         for (((name, nic), pf), hub) in model.nics.iter().zip(found).zip(hubs) {
-            match board_nic(model, name, nic, pf, hub) {
+            let cabled = model.board.cables.iter().flatten().any(|end| end == name);
+            match board_nic(model, name, nic, pf, (hub, cabled)) {
                 Ok(nic) => nics.push(nic),
                 Err(error) => errors.push(error),
             }
@@ -154,9 +164,13 @@ impl Design {
         self.nics.iter().map(|nic| u32::from(nic.total_vfs)).sum()
     }
 
-    /// Whether QEMU can save such a board: it cannot save an NVMe controller.
-    pub fn can_be_saved(&self) -> bool {
-        self.nvme_namespace.is_none()
+    /// Why QEMU cannot save such a board; `None` where it can.
+    pub fn cannot_be_saved(&self) -> Option<&'static str> {
+        if self.nvme_namespace.is_some() {
+            return Some("an NVMe controller");
+        }
+        // It would have to be told by the switch which memory that has written to (`VHOST_USER_PROTOCOL_F_LOG_SHMFD`).
+        (!self.switches.is_empty()).then_some("an embedded switch")
     }
 
     /// Whether `device` is a PF or a VF.
@@ -189,11 +203,26 @@ impl Design {
         arguments.push(self.cpus.to_string());
         arguments.push("-m".to_owned());
         arguments.push(format!("{}M", self.memory.0 >> 20));
+        if !self.switches.is_empty() {
+            // A switch reads and writes frames where they are: in the board's memory.
+            let size = self.memory.0 >> 20;
+            arguments.push("-object".to_owned());
+            arguments.push(format!("memory-backend-memfd,id=memory,size={size}M,share=on"));
+            arguments.extend(["-machine".to_owned(), "memory-backend=memory".to_owned()]);
+        }
+        for switch in &self.switches {
+            arguments.push("-chardev".to_owned());
+            arguments.push(format!("socket,id={},path={},reconnect-ms=1000", switch.id(), switch.control()));
+        }
         if let Some(size) = self.nvme_namespace {
             arguments.push("-blockdev".to_owned());
             arguments.push(format!("driver=null-co,node-name=namespace0,size={size},read-zeroes=on"));
         }
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
+            if let End::Switch(socket) = &netdev.end {
+                arguments.push("-chardev".to_owned());
+                arguments.push(format!("socket,id={},path={socket}", netdev.id));
+            }
             arguments.push("-netdev".to_owned());
             arguments.push(netdev.to_string());
         }
@@ -271,7 +300,7 @@ fn board_nic(
     name: &NicName,
     nic: &Nic,
     pf: Option<&Pf>,
-    hub: u32,
+    (hub, cabled): (u32, bool),
 ) -> Result<BoardNic, CompositionError> {
     let asked = model.board.emulation.get(name).copied();
     let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS { Emulation::Igb } else { Emulation::Virtio });
@@ -290,7 +319,12 @@ fn board_nic(
     };
     let mac = (pf.and_then(|pf| pf.permanent_mac)).or(nic.matching.mac).unwrap_or_else(|| derived_mac(name));
     let bdf = Bdf::new(0, RoutingId(0));
-    Ok(BoardNic { name: name.clone(), bdf, mac, emulation, total_vfs, hub })
+    // A cable is a hub's.
+    let switched = emulation == Emulation::Virtio && !cabled;
+    let vms = model.guests.values().filter(|guest| guest.kind == GuestKind::Vm);
+    let to_vm = vms.flat_map(|guest| &guest.functions).any(|function| function.name.nic == *name);
+    let translated = to_vm || !switched;
+    Ok(BoardNic { name: name.clone(), bdf, mac, emulation, total_vfs, hub, switched, translated })
 }
 
 /// Puts each NIC behind a root port of its own; of too many igbs two behind one, as the ports of one card. Root ports are
@@ -334,7 +368,8 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
         huge_pages: huge_pages(model),
         nics: Vec::new(),
-        netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), hub: 0 }],
+        netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],
+        switches: Vec::new(),
         devices: Vec::new(),
         vms: has_vm,
         kernel_arguments: None,
@@ -372,9 +407,24 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
                 igb.mac = Some(nic.mac);
                 igb.netdev = Some(netdev.clone());
                 devices.push(igb);
-                design.netdevs.push(Netdev { id: netdev, hub: nic.hub });
+                design.netdevs.push(Netdev { id: netdev, end: End::Hub(nic.hub) });
             }
-            Emulation::Virtio => compose(model, nic, &port, (many, iommu), devices, &mut design.netdevs),
+            Emulation::Virtio => {
+                let mut switch = nic.switched.then(|| Switch::new(design.switches.len(), nic));
+                compose(model, nic, &port, (many, iommu), devices, &mut design.netdevs, switch.as_mut());
+                design.switches.extend(switch);
+            }
+        }
+    }
+    if !design.switches.is_empty() {
+        // One line for each, so that who is inside can set what a switch does.
+        let lines = design.switches.len();
+        devices.push(
+            Device::new("serial", DeviceKind::Serial).at(ROOT_BUS, SERIAL).with("max_ports", lines + 1),
+        );
+        for switch in &design.switches {
+            let port = Device::new(format!("{}-line", switch.id()), DeviceKind::SerialPort);
+            devices.push(port.with("chardev", switch.id()).with("name", switch.line()));
         }
     }
     if let Some(vfs) = model.board.nvme_vfs {
@@ -425,17 +475,23 @@ fn compose(
     (many, iommu): (bool, bool),
     devices: &mut Vec<Device>,
     netdevs: &mut Vec<Netdev>,
+    mut switch: Option<&mut Switch>,
 ) {
-    let function = |id: String, number: u16, mac: Mac, netdevs: &mut Vec<Netdev>| {
+    let mut function = |vf: Option<VfIndex>, number: u16, mac: Mac| {
+        let id = vf.map_or_else(|| nic.name.to_string(), |vf| format!("{}.{vf}", nic.name));
         let netdev = format!("{id}-port");
-        netdevs.push(Netdev { id: netdev.clone(), hub: nic.hub });
+        let end = match &mut switch {
+            Some(switch) => End::Switch(switch.add(vf, mac)),
+            None => End::Hub(nic.hub),
+        };
+        netdevs.push(Netdev { id: netdev.clone(), end });
         let mut device = Device::new(id, DeviceKind::VirtioNet)
             .at(port, number)
             // One vector each for configuration, receive and transmit; of many functions, one for both queues.
             .with("vectors", if many { 2 } else { 3 })
             // A descriptor for each queue of hundreds of functions would make every turn of QEMU's main loop long.
             .with("ioeventfd", "off");
-        if iommu {
+        if iommu && nic.translated {
             // Or it would not stand between the function and memory, and no VM could be given it.
             device = device.with("iommu_platform", "on").with("ats", "on");
         }
@@ -452,11 +508,11 @@ fn compose(
         };
         let mac = wanted.get(usize::from(index)).copied().flatten();
         let mac = mac.unwrap_or_else(|| Mac::derived(nic.mac, vf));
-        let mut device = function(format!("{}.{index}", nic.name), number, mac, netdevs);
+        let mut device = function(Some(vf), number, mac);
         device.pf = Some(nic.name.to_string());
         devices.push(device);
     }
-    devices.push(function(nic.name.to_string(), 0, nic.mac, netdevs));
+    devices.push(function(None, 0, nic.mac));
 }
 
 /// An NVMe controller with `vfs` VFs, and the flexible queues and vectors that they are given at run time

@@ -15,6 +15,10 @@ pub enum DeviceKind {
     Disk,
     /// `virtio-net-pci`: the management NIC, a PF, or a VF.
     VirtioNet,
+    /// `virtio-serial-pci`: ports for bytes between the board and this machine.
+    Serial,
+    /// `virtserialport`: one of these ports; not a PCI device.
+    SerialPort,
     /// `igb`: an Intel 82576 PF with its VFs inside.
     Igb,
     /// `nvme-subsys`; not a PCI device.
@@ -33,6 +37,8 @@ impl DeviceKind {
             DeviceKind::RootPort => "pcie-root-port",
             DeviceKind::Disk => "virtio-blk-pci",
             DeviceKind::VirtioNet => "virtio-net-pci",
+            DeviceKind::Serial => "virtio-serial-pci",
+            DeviceKind::SerialPort => "virtserialport",
             DeviceKind::Igb => "igb",
             DeviceKind::NvmeSubsystem => "nvme-subsys",
             DeviceKind::Nvme => "nvme",
@@ -141,19 +147,32 @@ impl fmt::Display for Device {
     }
 }
 
-/// A back end: one port of a hub inside QEMU, with no way out of it. A hub floods; it is no switch.
+/// A back end: what a function's frames go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Netdev {
     /// Its id.
     pub id: String,
-    /// The hub that it is a port of.
-    pub hub: u32,
+    /// Where it leads.
+    pub end: End,
+}
+
+/// Where a back end leads. Neither has a way out of the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A port of this hub inside QEMU. A hub floods; it is no switch.
+    Hub(u32),
+    /// A port of an embedded switch, a process of its own (vhost-user), on this socket. The character device that QEMU wants
+    /// for it has the back end's id.
+    Switch(String),
 }
 
 impl fmt::Display for Netdev {
     /// As the argument of `-netdev`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hubport,id={},hubid={}", self.id, self.hub)
+        match &self.end {
+            End::Hub(hub) => write!(f, "hubport,id={},hubid={hub}", self.id),
+            End::Switch(_) => write!(f, "vhost-user,id={},chardev={0}", self.id),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use penstock_host::{PlaceError, ProcessError, files::FileError};
+use penstock_model::NicName;
 use thiserror::Error;
 
 /// Why there is no image, or no board. All of these mean that something needed is missing.
@@ -76,6 +77,17 @@ pub enum BoardError {
         /// What it said.
         why: String,
     },
+    /// An embedded switch did not start.
+    #[error("the embedded switch of {nic} did not start: {why}")]
+    Switch {
+        /// The NIC.
+        nic: NicName,
+        /// What it said.
+        why: String,
+    },
+    /// Nobody said which program is an embedded switch.
+    #[error("the board has a composed virtio NIC, and no program was named that is its embedded switch")]
+    NoSwitch,
     /// No port for SSH.
     #[error("no port of the loopback interface could be had for SSH: {why}")]
     Port {

@@ -25,6 +25,9 @@ pub struct KeptBoard {
     pub port: u16,
     /// Its QEMU; `None` before that runs.
     pub qemu: Option<Running>,
+    /// Its embedded switches.
+    #[serde(default)]
+    pub switches: Vec<Running>,
     /// The Penstock that it is to end with; `None` when it stays.
     pub owner: Option<Running>,
     /// QEMU's version.
@@ -75,12 +78,16 @@ impl KeptBoard {
         Ok(files::write_atomic_mode(directory.join(FILE), bytes, 0o600)?)
     }
 
-    /// Ends its QEMU, the very process and no other, and removes its directory.
+    /// Ends its QEMU and its switches, the very processes and no others, and removes its directory.
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
         if let Some(qemu) = self.qemu
             && !qemu.kill(Duration::from_secs(10))
         {
             return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
+        }
+        for switch in &self.switches {
+            // It would also end by itself, without guests.
+            switch.kill(Duration::from_secs(10));
         }
         Ok(files::remove_tree(directory)?)
     }

@@ -23,6 +23,7 @@ use crate::{
     emulator::Emulator,
     error::BoardError,
     image::Image,
+    switch,
 };
 
 /// What the board's start script says when all is up.
@@ -52,6 +53,8 @@ pub struct Run<'a> {
     pub resumes: bool,
     /// Whether it has a disk or systemd; what it starts from then is in the directory.
     pub lasting: Lasting,
+    /// The program that is an embedded switch.
+    pub switch: Option<&'a Command>,
 }
 
 /// A QEMU that runs.
@@ -59,6 +62,8 @@ pub struct Run<'a> {
 pub struct Machine {
     /// The process.
     pub process: Background,
+    /// Its embedded switches.
+    pub switches: Vec<Background>,
     /// The loopback port of its SSH server.
     pub port: u16,
     directory: PathBuf,
@@ -85,10 +90,12 @@ impl Run<'_> {
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG] {
             files::remove_file(self.directory.join(name))?;
         }
+        // QEMU connects to them before it does anything else.
+        let switches = switch::start(&self.design.switches, self.switch, self.directory, self.stays)?;
         let log = files::append(self.directory.join(EMULATOR_LOG))?;
         let command = self.command(port);
         let process = if self.stays { command.start_to_stay(log)? } else { command.start_logged(log)? };
-        let mut machine = Machine { process, port, directory: self.directory.to_owned() };
+        let mut machine = Machine { process, switches, port, directory: self.directory.to_owned() };
         machine.await_sockets(Instant::now() + Duration::from_secs(30))?;
         Ok(machine)
     }

@@ -76,6 +76,9 @@ board: {cables: [[NET0, NET1]]}
 fn up(design: Design, cache: &Cache, options: &UpOptions) -> Result<(Board, Vec<Progress>), Failed> {
     let progress = RefCell::new(Vec::new());
     let started = Instant::now();
+    let binary = penstock_testkit::binary::path().map(Command::new);
+    let switch = binary.map(|binary| binary.args(["embedded-switch", "--until-left"]));
+    let options = &UpOptions { switch, ..options.clone() };
     let board = Board::up(design, &image()?, cache, options, &mut |p| progress.borrow_mut().push(p))
         .map_err(|error| format!("{error}: {:?}", std::error::Error::source(&error)))?;
     let kind = if board.is_warm() { "warm" } else { "cold" };

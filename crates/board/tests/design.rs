@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_board::{CompositionError, Design, Device, DeviceKind, Netdev, device::VfLayout};
+use penstock_board::{CompositionError, Design, Device, DeviceKind, End, Netdev, device::VfLayout};
 use penstock_host::files;
 use penstock_model::{Emulation, Mac, Model, Source};
 use proptest::prelude::*;
@@ -195,7 +195,7 @@ fn each_rule_refuses_what_breaks_it() {
     refuses!(E::Rom { .. }, |d| device(d, "A.3").rom = true);
     refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = None);
     refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = Some("A.4-port".into()));
-    refuses!(E::Backend { .. }, |d| d.netdevs.push(Netdev { id: "unused".into(), hub: 9 }));
+    refuses!(E::Backend { .. }, |d| d.netdevs.push(Netdev { id: "unused".into(), end: End::Hub(9) }));
 }
 
 proptest! {

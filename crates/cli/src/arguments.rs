@@ -94,6 +94,9 @@ pub enum Verb {
     /// Apply a model while the machine is started
     #[command(hide = true)]
     AtBoot(AtBoot),
+    /// Be an embedded switch
+    #[command(hide = true)]
+    EmbeddedSwitch(EmbeddedSwitch),
 }
 
 impl Verb {
@@ -423,6 +426,19 @@ pub struct Console {
     /// Take the guest from SSH_ORIGINAL_COMMAND and nothing else from anywhere: for `ForceCommand` (docs/console.md)
     #[arg(long, hide = true, conflicts_with_all = ["guest", "read_only", "lines", "all"])]
     pub ssh: bool,
+}
+
+/// `penstock embedded-switch`: what `penstock-switch run` is (docs/switch.md).
+#[derive(Debug, Args)]
+pub struct EmbeddedSwitch {
+    /// Its configuration, JSON
+    pub config: PathBuf,
+    /// The socket on which it is controlled
+    #[arg(long, value_name = "SOCKET")]
+    pub control: PathBuf,
+    /// End when the last guest has gone, or when none comes at all
+    #[arg(long)]
+    pub until_left: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -61,7 +61,11 @@ impl Boards {
         lasting: Lasting,
         printer: &mut Printer,
     ) -> Result<Board, Failure> {
-        let options = UpOptions { cold, lasting, name: name.map(str::to_owned), ..UpOptions::default() };
+        // This very binary is the embedded switch, too.
+        let binary = env::current_exe().or_fail(Status::Missing)?;
+        let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left"]));
+        let name = name.map(str::to_owned);
+        let options = UpOptions { cold, lasting, name, switch, ..UpOptions::default() };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
             .map_err(failed)
     }

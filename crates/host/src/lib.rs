@@ -12,6 +12,7 @@
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
+//! - [`embedded`]: who keeps the attributes of VFs: the PF's driver, or an embedded switch of ours.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`cgroup`], [`irq`], [`knob`], [`resctrl`], [`scheduling`]: what decides how late a thread wakes, changed and read back.
 //! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
@@ -30,6 +31,7 @@ pub mod datagrams;
 pub mod device;
 pub mod driver;
 pub mod ears;
+pub mod embedded;
 pub mod files;
 pub mod follow;
 pub mod frames;
@@ -57,6 +59,7 @@ pub mod threads;
 pub mod uevent;
 
 pub use cause::chain;
+pub use embedded::Keeper;
 pub use here::Here;
 pub use interface::InterfaceReport;
 pub use netlink::{Netlink, NetlinkError};

@@ -15,7 +15,7 @@ use penstock_model::{
     inventory::{Ability, Capability, SwitchMode, Trial, VfState},
 };
 
-use crate::{Netlink, NetlinkError, PciError, PciFunction, Root, chain};
+use crate::{Keeper, Netlink, NetlinkError, PciError, PciFunction, Root, chain};
 
 /// What is turned to try a driver.
 pub trait Knobs {
@@ -42,21 +42,27 @@ pub struct KernelKnobs<'a> {
     pub interface: u32,
 }
 
+impl KernelKnobs<'_> {
+    fn keeper(&mut self) -> Result<Keeper<'_>, NetlinkError> {
+        Keeper::of(self.root, self.netlink, self.interface)
+    }
+}
+
 impl Knobs for KernelKnobs<'_> {
     fn vfs(&mut self) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
-        self.netlink.vfs(self.interface)
+        self.keeper()?.vfs()
     }
 
     fn set_vf(&mut self, vf: VfIndex, attribute: &VfAttribute) -> Result<(), NetlinkError> {
-        self.netlink.set_vf(self.interface, vf, attribute)
+        self.keeper()?.set(&[(vf, *attribute)])
     }
 
     fn switch_mode(&mut self) -> Result<SwitchMode, NetlinkError> {
-        self.netlink.switch_mode(self.interface)
+        self.keeper()?.mode()
     }
 
     fn set_switch_mode(&mut self, mode: SwitchMode) -> Result<(), NetlinkError> {
-        self.netlink.set_switch_mode(self.interface, mode)
+        self.keeper()?.set_mode(mode)
     }
 
     fn reset(&mut self, function: Bdf) -> Result<(), PciError> {

@@ -1,5 +1,7 @@
 //! What is known beforehand of PF drivers: which driver their VFs get, and which knobs they lack.
 
+use penstock_model::inventory::{Pf, SwitchMode};
+
 /// The driver of functions that are handed to VMs (`drivers/vfio/pci/vfio_pci.c`).
 pub const VFIO: &str = "vfio-pci";
 
@@ -13,6 +15,8 @@ pub struct PfDriver {
     pub vf_driver: &'static str,
     /// Whether it implements `ndo_set_vf_mac` and its siblings; without them a VF's MAC is set at its own interface.
     pub sets_vf_attributes: bool,
+    /// Whether a VF's driver learns from it which MAC address the VF has.
+    pub tells_mac: bool,
     /// Whether it implements `ndo_bridge_setlink`, that is VEB and VEPA. Some of these report no mode before VFs
     /// exist.
     pub sets_switch_mode: bool,
@@ -27,6 +31,7 @@ const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bo
         name,
         vf_driver,
         sets_vf_attributes: true,
+        tells_mac: true,
         sets_switch_mode,
         spoofchk_at_first: false,
         up_before_vfs: false,
@@ -57,8 +62,24 @@ const KNOWN: [PfDriver; 9] = [
     // drivers/net/ethernet/emulex/benet/be_main.c
     usual("be2net", "be2net", true),
     // drivers/virtio/virtio_pci_common.c, drivers/net/virtio_net.c: no ndo_set_vf_* at all
-    PfDriver { sets_vf_attributes: false, ..usual("virtio-pci", "virtio-pci", false) },
+    PfDriver { sets_vf_attributes: false, tells_mac: false, ..usual(VIRTIO, VIRTIO, false) },
 ];
+
+/// virtio's, by itself.
+const VIRTIO: &str = "virtio-pci";
+
+/// A virtio PF whose functions are ports of an embedded switch of ours, which keeps the VFs' attributes in the driver's stead
+/// (`penstock_host::embedded`). A VF's own address is its device's all the same.
+const ON_A_SWITCH: PfDriver = PfDriver { tells_mac: false, ..usual(VIRTIO, VIRTIO, true) };
+
+/// What is known of a PF's driver, and of the embedded switch that it may be at. A virtio PF reports a mode where there is one
+/// and never else.
+pub fn of(pf: &Pf) -> Option<&'static PfDriver> {
+    match pf.driver.as_deref()? {
+        VIRTIO if pf.switch_mode != SwitchMode::Unreported => Some(&ON_A_SWITCH),
+        name => known(name),
+    }
+}
 
 /// What is known of the PF driver `name`.
 pub fn known(name: &str) -> Option<&'static PfDriver> {

@@ -282,9 +282,7 @@ fn bind(
 /// Says whose MACs nobody can set: the PF's driver has no call for it, and VFIO gives the VF no interface.
 fn macs_of_the_device(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let mut nics: Vec<&WantedNic<'_>> = Vec::new();
-    for (nic, ..) in
-        guest.vfs().filter(|(nic, ..)| nic.driver.is_some_and(|driver| !driver.sets_vf_attributes))
-    {
+    for (nic, ..) in guest.vfs().filter(|(nic, ..)| nic.driver.is_some_and(|driver| !driver.tells_mac)) {
         if !nics.iter().any(|other| other.name == nic.name) {
             nics.push(nic);
         }
@@ -306,7 +304,7 @@ fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>
     if nic.nic.externally_managed {
         return;
     }
-    let Some(driver) = nic.driver.filter(|driver| !driver.sets_vf_attributes) else { return };
+    let Some(driver) = nic.driver.filter(|driver| !driver.tells_mac) else { return };
     let who = vf_name(nic.name, vf.index);
     let Some(mac) = vf.settings.mac else {
         planner.note(format!("the MAC of {} is not known, so that of {who} is left as it is", nic.name));
@@ -319,13 +317,17 @@ fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>
         return;
     }
     let bdf = vf.found.bdf;
+    let why = match driver.sets_vf_attributes {
+        true => "its device has a MAC of its own, whatever its PF's embedded switch was told".to_owned(),
+        false => format!("driver {} cannot set its MAC at the PF", driver.name),
+    };
     planner.draft.push(
         Sketch::new(
             Action::SetMac { function: bdf, mac },
             interface.map(|interface| Action::SetMac { function: bdf, mac: interface.mac }),
             vec![Made::Driver(bdf)],
             Made::Interface(bdf),
-            format!("{who} belongs to {name}, and driver {} cannot set its MAC at the PF", driver.name),
+            format!("{who} belongs to {name}, and {why}"),
         )
         .best_effort(vf.best_effort.contains("mac")),
     );

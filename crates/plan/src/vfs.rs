@@ -97,10 +97,12 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
         set(planner, nic, vf, state, live);
         return;
     }
-    if missing.is_empty() && !stale(vf, present) {
+    // A driver that learns nothing of its PF misses nothing either.
+    let learns = nic.driver.is_some_and(|driver| driver.tells_mac);
+    if missing.is_empty() && !(learns && stale(vf, present)) {
         return;
     }
-    let driver = planner.bound(nic, vf).map(str::to_owned);
+    let driver = planner.bound(nic, vf).filter(|_| learns).map(str::to_owned);
     if let Some(driver) = &driver {
         unbind(planner, nic, vf, driver, format!("a bound {driver} would not see what is set for {who}"));
     }
@@ -173,7 +175,7 @@ pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>,
     planner.draft.push(Sketch::new(
         Action::SetDriver { function, driver: None, mac: None },
         Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: None }),
-        vec![Made::Vfs(nic.pf.bdf), Made::Driver(function)],
+        vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
         Made::Driver(function),
         why,
     ));
@@ -199,7 +201,7 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
 
 /// The address that a VF's network driver has to learn from the PF, where that keeps one for it.
 fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
-    let keeps = nic.driver.is_some_and(|driver| driver.sets_vf_attributes) && !vf.best_effort.contains("mac");
+    let keeps = nic.driver.is_some_and(|driver| driver.tells_mac) && !vf.best_effort.contains("mac");
     vf.settings.mac.filter(|_| keeps)
 }
 

@@ -101,7 +101,7 @@ pub fn wanted<'a>(
     let mut all: Vec<WantedNic<'a>> = Vec::with_capacity(nics.len());
     for (name, nic) in &model.nics {
         let pf = pfs[&nics[name]];
-        let driver = pf.driver.as_deref().and_then(drivers::known);
+        let driver = drivers::of(pf);
         if driver.is_none() && nic.vfs > 0 {
             messages.push(unknown_driver(name, pf));
         }

@@ -2,8 +2,9 @@
 //!
 //! A request is a line; what has no end, or is too long, is no request, and its sender is left.
 //!
-//! `{"version": 1, "do": "get"}` is answered by `{"ok": {...}}`, or by `{"error": "...", "causes": [...]}`. After `subscribe` the
-//! switch sends an event a line until the connection ends.
+//! `{"version": 1, "do": "get"}` is answered by `{"ok": {...}}`, or by `{"error": {"text": "...", "causes": [...]}}`. A request may
+//! have an `id`, which its answer then has, too: for who shares a connection with others that may have left in the middle of
+//! theirs, as on a serial line. After `subscribe` the switch sends an event a line until the connection ends.
 
 use std::{
     collections::BTreeMap,
@@ -49,9 +50,21 @@ const LOOK: Duration = Duration::from_secs(2);
 pub struct Request {
     /// [`VERSION`].
     pub version: u32,
+    /// What the answer is known by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
     /// What is to be done.
     #[serde(flatten)]
     pub wish: Wish,
+}
+
+/// An answer with what it is known by.
+#[derive(Serialize)]
+struct Known {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    #[serde(flatten)]
+    answer: Answer,
 }
 
 /// What is to be done.
@@ -71,6 +84,11 @@ pub enum Wish {
     Change {
         /// Attributes by port.
         ports: BTreeMap<String, Attributes>,
+    },
+    /// Keep frames between ports inside, or not.
+    Loopback {
+        /// Whether they stay inside (VEB).
+        on: bool,
     },
     /// Become what this says. Ports that do not change lose nothing.
     Reload {
@@ -108,11 +126,60 @@ impl Answer {
     }
 }
 
+/// What who is connected may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything.
+    All,
+    /// What the administrator of a PF may: look, and set what is set for its functions; not say where ports lead to. For who is
+    /// in a machine behind the switch.
+    Attributes,
+}
+
+impl Rights {
+    fn allow(self, wish: Wish) -> Result<Wish, Answer> {
+        let denied = |what: &str| {
+            let text = format!("{what} is not to be had on this socket");
+            Err(Answer::Error { text, causes: Vec::new() })
+        };
+        let ports: Vec<&Attributes> = match &wish {
+            _ if self == Rights::All => return Ok(wish),
+            Wish::Reload { .. } => return denied("reload"),
+            Wish::Set { attributes, .. } => vec![attributes],
+            Wish::Change { ports } => ports.values().collect(),
+            Wish::Get | Wish::Loopback { .. } | Wish::Subscribe => Vec::new(),
+        };
+        let mut keys = ports.iter().flat_map(|attributes| attributes.keys());
+        match keys.find(|key| !ATTRIBUTES.contains(&key.as_str())) {
+            Some(other) => denied(other),
+            None => Ok(wish),
+        }
+    }
+}
+
+/// What [`Rights::Attributes`] are about.
+const ATTRIBUTES: [&str; 14] = [
+    "mac",
+    "more_macs",
+    "vlan",
+    "qos",
+    "vlan_proto",
+    "trunk",
+    "spoofchk",
+    "arp_check",
+    "trust",
+    "promiscuous",
+    "link_state",
+    "max_tx_rate",
+    "min_tx_rate",
+    "mtu",
+];
+
 /// Serves the protocol on `path` in threads of its own, for as long as the process lives. The socket is its owner's alone.
 ///
 /// # Errors
 /// When the socket cannot be had.
-pub fn serve(path: &Path, server: Arc<Server>) -> io::Result<()> {
+pub fn serve(path: &Path, server: Arc<Server>, rights: Rights) -> io::Result<()> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
             fs::remove_file(path)?;
@@ -136,7 +203,7 @@ pub fn serve(path: &Path, server: Arc<Server>) -> io::Result<()> {
                 let open = Arc::clone(&open);
                 move || {
                     // A connection that breaks is its owner's business.
-                    let _ = converse(&stream, &server);
+                    let _ = converse(&stream, &server, rights);
                     open.fetch_sub(1, Ordering::AcqRel);
                 }
             });
@@ -148,7 +215,7 @@ pub fn serve(path: &Path, server: Arc<Server>) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
+pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
     loop {
@@ -162,21 +229,24 @@ pub(crate) fn converse(stream: &UnixStream, server: &Server) -> io::Result<()> {
             // Half a request: whoever sent it is gone, and may have meant something else.
             return Ok(());
         }
-        let request = read(&line);
+        let (id, request) = read(&line);
         if let Ok(Wish::Subscribe) = request {
-            return tell(stream, server);
+            return tell(stream, server, id);
         }
-        let answer = request.and_then(|wish| answer(wish, server)).unwrap_or_else(|failed| failed);
-        send(stream, &answer)?;
+        let answer = request
+            .and_then(|wish| rights.allow(wish))
+            .and_then(|wish| answer(wish, server))
+            .unwrap_or_else(|failed| failed);
+        send(stream, &Known { id, answer })?;
     }
 }
 
 /// Tells what happens, for as long as somebody listens.
-fn tell(stream: &UnixStream, server: &Server) -> io::Result<()> {
+fn tell(stream: &UnixStream, server: &Server, id: Option<u64>) -> io::Result<()> {
     // From here on nothing is missed; what is told twice does no harm.
     let events = server.subscribe();
     let snapshot = || server.snapshot().map_err(io::Error::other);
-    send(stream, &Answer::Ok(serde_json::Value::Null))?;
+    send(stream, &Known { id, answer: Answer::Ok(serde_json::Value::Null) })?;
     send(stream, &snapshot()?)?;
     loop {
         match events.recv_timeout(LOOK) {
@@ -200,13 +270,15 @@ fn is_gone(stream: &UnixStream) -> bool {
     poll(&mut looked, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
-pub(crate) fn read(line: &[u8]) -> Result<Wish, Answer> {
-    let request: Request = serde_json::from_slice(line).map_err(|error| Answer::failed(&error))?;
-    if request.version > VERSION {
-        let text = format!("this is version {} of the protocol; {VERSION} is known here", request.version);
-        return Err(Answer::Error { text, causes: Vec::new() });
+pub(crate) fn read(line: &[u8]) -> (Option<u64>, Result<Wish, Answer>) {
+    match serde_json::from_slice(line) {
+        Ok(Request { version, id, .. }) if version > VERSION => {
+            let text = format!("this is version {version} of the protocol; {VERSION} is known here");
+            (id, Err(Answer::Error { text, causes: Vec::new() }))
+        }
+        Ok(Request { id, wish, .. }) => (id, Ok(wish)),
+        Err(error) => (None, Err(Answer::failed(&error))),
     }
-    Ok(request.wish)
 }
 
 fn answer(wish: Wish, server: &Server) -> Result<Answer, Answer> {
@@ -224,6 +296,10 @@ fn answer(wish: Wish, server: &Server) -> Result<Answer, Answer> {
         }
         Wish::Change { ports } => {
             server.change(&ports).map_err(failed)?;
+            Ok(Answer::Ok(serde_json::Value::Null))
+        }
+        Wish::Loopback { on } => {
+            server.set_loopback(on).map_err(failed)?;
             Ok(Answer::Ok(serde_json::Value::Null))
         }
         Wish::Reload { config } => {
@@ -246,7 +322,7 @@ fn send(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
 /// When nobody listens on `path`, or the answer is none.
 pub fn ask(path: &Path, wish: Wish) -> io::Result<(Answer, BufReader<UnixStream>)> {
     let stream = UnixStream::connect(path)?;
-    send(&stream, &Request { version: VERSION, wish })?;
+    send(&stream, &Request { version: VERSION, id: None, wish })?;
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line)?;
@@ -259,17 +335,34 @@ mod tests {
 
     #[test]
     fn a_line_is_what_it_says() {
-        assert_eq!(read(br#"{"version": 1, "do": "get"}"#).unwrap(), Wish::Get);
+        assert_eq!(read(br#"{"version": 1, "do": "get"}"#), (None, Ok(Wish::Get)));
+        let known = read(br#"{"version": 1, "id": 7, "do": "loopback", "on": false}"#);
+        assert_eq!(known, (Some(7), Ok(Wish::Loopback { on: false })));
+        let answer = Known { id: Some(7), answer: Answer::Ok(true.into()) };
+        assert_eq!(serde_json::to_string(&answer).unwrap(), r#"{"id":7,"ok":true}"#);
         let set =
-            read(br#"{"version": 1, "do": "set", "port": "NET0#0", "attributes": {"vlan": 7}}"#).unwrap();
-        assert!(matches!(set, Wish::Set { port, attributes } if port == "NET0#0" && attributes["vlan"] == 7));
+            read(br#"{"version": 1, "do": "set", "port": "NET0#0", "attributes": {"vlan": 7}}"#).1.unwrap();
+        assert!(
+            matches!(&set, Wish::Set { port, attributes } if port == "NET0#0" && attributes["vlan"] == 7)
+        );
+        let moved =
+            read(br#"{"version": 1, "do": "set", "port": "a", "attributes": {"packet": "eth0"}}"#).1.unwrap();
+        assert!(
+            matches!(Rights::Attributes.allow(moved.clone()), Err(Answer::Error { text, .. }) if text.contains("packet"))
+        );
+        assert_eq!(Rights::All.allow(moved.clone()), Ok(moved));
+        for wish in [Wish::Get, set] {
+            assert_eq!(Rights::Attributes.allow(wish.clone()), Ok(wish));
+        }
+        let reload = Wish::Reload { config: Config::default() };
+        assert!(Rights::Attributes.allow(reload).is_err());
         for (line, told) in [
             (&br#"{"version": 2, "do": "get"}"#[..], "version 2"),
             (br#"{"version": 1, "do": "forget"}"#, "unknown variant"),
             (br#"{"do": "get"}"#, "version"),
             (b"{", "EOF"),
         ] {
-            let Err(Answer::Error { text, .. }) = read(line) else { panic!("{line:?} was taken") };
+            let Err(Answer::Error { text, .. }) = read(line).1 else { panic!("{line:?} was taken") };
             assert!(text.contains(told), "{text}");
         }
     }

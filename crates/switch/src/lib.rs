@@ -45,6 +45,7 @@ pub mod memory;
 pub mod net;
 pub mod offload;
 pub mod outside;
+pub mod program;
 pub mod ring;
 pub mod server;
 pub mod settings;

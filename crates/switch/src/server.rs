@@ -496,6 +496,14 @@ impl Server {
         self.apply_now(&config)
     }
 
+    /// Keeps frames between ports inside (VEB), or has them go out to the uplink (VEPA).
+    ///
+    /// # Errors
+    /// [`ServerError::Ended`].
+    pub fn set_loopback(&self, on: bool) -> Result<(), ServerError> {
+        self.apply(&Config { loopback: on, ..self.config() })
+    }
+
     /// What is set.
     pub fn config(&self) -> Config {
         self.state().config.clone()

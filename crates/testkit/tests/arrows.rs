@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("measure", &["host", "model"]),
     ("switch", &[]),
     ("testkit", &["host", "model"]),
-    ("cli", &["apply", "audit", "board", "guests", "host", "measure", "model", "plan", "report"]),
+    ("cli", &["apply", "audit", "board", "guests", "host", "measure", "model", "plan", "report", "switch"]),
 ];
 
 fn metadata() -> serde_json::Value {

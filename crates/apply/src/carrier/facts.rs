@@ -55,7 +55,7 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         Fact::Switch { pf, mode } => {
             let found = carrier.interface(*pf)?;
             let at = format!("could not read the embedded switch's mode of {pf}");
-            let seen = carrier.netlink.switch_mode(found.index);
+            let seen = carrier.kept(&found, |keeper| keeper.mode());
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is {seen:?}")))
         }
@@ -196,7 +196,7 @@ fn vf_attribute(
     }
     let found = carrier.interface(pf)?;
     let at = format!("could not list the VFs of {} ({pf})", found.name);
-    let vfs = carrier.netlink.vfs(found.index).map_err(|error| from_netlink(&at, error))?;
+    let vfs = carrier.kept(&found, |keeper| keeper.vfs()).map_err(|error| from_netlink(&at, error))?;
     let seen = judge(&vfs, vf, attribute);
     carrier.vfs.insert(pf, vfs);
     seen

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use penstock_host::{
-    Here, InterfaceReport, Netlink, PciFunction, Place, Root, chain, files,
+    Here, InterfaceReport, Keeper, Netlink, PciFunction, Place, Root, chain, files,
     frames::{self, Asked, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{Bdf, VfIndex};
@@ -50,9 +50,10 @@ impl Eyes for KernelEyes {
             Some(pid) => Netlink::in_namespace_of(pid),
         }
         .map_err(|error| chain(&error))?;
-        let vfs = netlink.vfs(index).map_err(|error| chain(&error))?;
+        let mut keeper = Keeper::of(&self.root, &mut netlink, index).map_err(|error| chain(&error))?;
+        let vfs = keeper.vfs().map_err(|error| chain(&error))?;
         // A kernel that cannot be asked for the mode reports none; what the VFs' attributes are was seen all the same.
-        let switch_mode = netlink.switch_mode(index).unwrap_or_default();
+        let switch_mode = keeper.mode().unwrap_or_default();
         Ok(PfSight { vfs, switch_mode })
     }
 

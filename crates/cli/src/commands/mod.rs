@@ -6,6 +6,7 @@ mod audit;
 mod board;
 mod check;
 mod console;
+mod embedded_switch;
 mod generate;
 mod guard;
 mod guests;
@@ -54,6 +55,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema => schema::run(printer),
         Verb::Inside(arguments) => inside::run(&arguments),
+        Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }
 }

@@ -26,7 +26,7 @@ use penstock_model::{
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Netlink, Root, chain, driver, managers};
+use crate::{InterfaceReport, Keeper, Netlink, Root, chain, driver, managers};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -133,11 +133,11 @@ impl Links for Netlink {
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {
-        Ok(Netlink::vfs(self, index)?)
+        Ok(Keeper::of(&Root::system(), self, index)?.vfs()?)
     }
 
     fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
-        Ok(Netlink::switch_mode(self, index)?)
+        Ok(Keeper::of(&Root::system(), self, index)?.mode()?)
     }
 }
 

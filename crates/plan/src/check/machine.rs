@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, GuestName, InterfaceName, Inventory, Mac, VfAttribute, VfIndex,
-    inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, Vf, VfState},
+    inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
 use super::realtime;
@@ -264,7 +264,7 @@ impl Machine {
 
     fn set_vf_count(&mut self, pf: Bdf, count: u16) {
         self.touched.insert(pf);
-        let reports = self.driver(pf).is_some_and(reports_attributes);
+        let reports = self.pf(pf).is_some_and(reports_attributes);
         let Some(sriov) = self.sriov_slot(pf) else { return };
         let autoprobe = sriov.autoprobe;
         sriov.num_vfs = count;
@@ -287,8 +287,9 @@ impl Machine {
     fn set_driver(&mut self, function: Bdf, driver: Option<&str>) {
         self.touched.insert(function);
         let network = self.pf(function).and_then(|pf| pf.driver.as_deref()).and_then(vf_driver);
-        let admin =
-            self.present(function).and_then(|present| present.attributes.as_ref()).map(|state| state.mac);
+        let told = self.pf(function).is_some_and(tells_mac);
+        let kept = self.present(function).and_then(|present| present.attributes.as_ref());
+        let admin = kept.filter(|_| told).map(|state| state.mac);
         if let Some(present) = self.present_slot(function) {
             present.driver = driver.map(str::to_owned);
             present.interface =
@@ -466,7 +467,15 @@ pub fn vf_driver(pf_driver: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a PF driver keeps attributes for its VFs.
-pub fn reports_attributes(pf_driver: &str) -> bool {
-    pf_driver != "virtio-pci"
+/// Whether attributes of a PF's VFs are kept: by its driver, or for a virtio PF by an embedded switch, whose mode is known then.
+pub fn reports_attributes(pf: &Pf) -> bool {
+    pf.driver.as_deref().is_some_and(|driver| driver != VIRTIO) || pf.switch_mode != SwitchMode::Unreported
 }
+
+/// Whether a VF's interface has the address that is kept for the VF.
+pub fn tells_mac(pf: &Pf) -> bool {
+    pf.driver.as_deref().is_some_and(|driver| driver != VIRTIO)
+}
+
+/// A virtio device's driver.
+const VIRTIO: &str = "virtio-pci";

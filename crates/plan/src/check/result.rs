@@ -172,8 +172,7 @@ impl Judge<'_> {
     fn vfs(&self, name: &NicName, pf: &Pf) -> Vec<String> {
         let mut wrong = Vec::new();
         let external = self.model.nics[name].externally_managed;
-        let keeps =
-            pf.driver.as_deref().is_some_and(reports_attributes) && !self.was_used(pf.bdf) && !external;
+        let keeps = reports_attributes(pf) && !self.was_used(pf.bdf) && !external;
         let before = self.inventory.pf(pf.bdf);
         let base = before.and_then(|pf| pf.permanent_mac).or(self.model.nics[name].matching.mac);
         for (index, settings) in self.model.vfs(name) {

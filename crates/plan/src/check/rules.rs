@@ -8,7 +8,7 @@ use penstock_model::{
 
 use super::{
     excuse::excused,
-    machine::{Machine, has_attribute, reports_attributes, vf_driver},
+    machine::{Machine, has_attribute, reports_attributes, tells_mac, vf_driver},
     realtime,
     step::{is_vm, loses},
 };
@@ -264,7 +264,7 @@ fn wanted_attributes(
     let (mut all, mut macs) = (HashMap::new(), HashMap::new());
     for (name, nic) in &model.nics {
         let pf = plan.nics.get(name).and_then(|bdf| inventory.pf(*bdf));
-        let sets = |pf: &&Pf| pf.driver.as_deref().is_some_and(reports_attributes) && !nic.externally_managed;
+        let sets = |pf: &&Pf| reports_attributes(pf) && !nic.externally_managed;
         let Some(pf) = pf.filter(sets) else {
             continue;
         };
@@ -278,7 +278,10 @@ fn wanted_attributes(
             all.insert(seat.bdf, attributes);
             let owner = model.owner(&FunctionName { nic: name.clone(), vf: Some(index) });
             let best_effort = owner.map_or(&nic.best_effort, |(_, function)| &function.best_effort);
-            macs.extend(settings.mac.filter(|_| !best_effort.contains("mac")).map(|mac| (seat.bdf, mac)));
+            let told = |_: &Mac| tells_mac(pf);
+            macs.extend(
+                settings.mac.filter(told).filter(|_| !best_effort.contains("mac")).map(|mac| (seat.bdf, mac)),
+            );
         }
     }
     (all, macs)
@@ -331,7 +334,7 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> V
     if machine.interface(pf).is_some_and(|interface| !interface.up) {
         broken.push(format!("{pf} is down"));
     }
-    if !machine.driver(pf).is_some_and(reports_attributes) {
+    if !machine.pf(pf).is_some_and(reports_attributes) {
         broken.push(format!("the driver of {pf} keeps no attributes of VFs"));
     }
     let Some((vf, present)) = machine.vf(pf, index) else {
@@ -343,7 +346,9 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> V
         if matches!(set, VfAttribute::Mac(_)) {
             broken.push(format!("guest {guest} runs with {}, and would not see another MAC", vf.bdf));
         }
-    } else if let Some(driver) = &present.driver {
+    } else if let Some(driver) = &present.driver
+        && machine.pf(pf).is_some_and(tells_mac)
+    {
         broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
     }
     broken

@@ -84,7 +84,9 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
     let (driver, vf_driver) = DRIVERS[dice.below(5) as usize];
     let bdf = Bdf::new(0, RoutingId(0x0400 + 0x1000 * nic as u16));
     let num_vfs = if dice.once_in(2) { dice.below(u64::from(total) + 1) as u16 } else { 0 };
-    let attributes = driver != "virtio-pci";
+    // Its functions may be ports of an embedded switch of ours.
+    let switched = driver == "virtio-pci" && dice.once_in(2);
+    let attributes = driver != "virtio-pci" || switched;
     let vfs = (0..total)
         .map(|index| Vf {
             index: VfIndex::new(index).unwrap(),
@@ -126,6 +128,7 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             "ixgbe" | "bnxt_en" => {
                 [SwitchMode::Veb, SwitchMode::Vepa, SwitchMode::Unreported][dice.below(3) as usize]
             }
+            _ if switched => [SwitchMode::Veb, SwitchMode::Vepa][dice.below(2) as usize],
             _ => SwitchMode::Unreported,
         },
     }

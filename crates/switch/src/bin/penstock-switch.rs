@@ -3,19 +3,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::BufRead,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
 };
 
 use clap::{Parser, Subcommand};
-use nix::sys::signal::{SigSet, Signal};
 use penstock_switch::{
-    config::Config,
-    control::{self, Answer, Wish},
-    server::{Attributes, PortState, Server},
+    control::{self, Answer, Rights, Wish},
+    program::{self, read},
+    server::{Attributes, PortState},
     status,
 };
 
@@ -36,6 +33,9 @@ enum Verb {
         /// The socket on which it is controlled
         #[arg(long, value_name = "SOCKET")]
         control: Option<PathBuf>,
+        /// End when the last guest has gone, or when none comes at all
+        #[arg(long)]
+        until_left: bool,
     },
     /// Control a switch that runs
     Ctl {
@@ -62,6 +62,12 @@ enum Control {
         #[arg(required = true, num_args = 2.., value_name = "PORT ATTRIBUTE=VALUE...")]
         changes: Vec<String>,
     },
+    /// Keep frames between ports inside (on), or have them go out to the uplink (off)
+    Loopback {
+        /// `on` or `off`
+        #[arg(value_parser = ["on", "off"])]
+        value: String,
+    },
     /// Make it as this configuration has it; ports that do not change lose nothing
     Reload {
         /// The configuration
@@ -73,7 +79,9 @@ enum Control {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
-        Verb::Run { config, control } => run(&config, control.as_deref()),
+        Verb::Run { config, control, until_left } => {
+            program::run(&config, control.as_deref().map(|socket| (socket, Rights::All)), until_left)
+        }
         Verb::Ctl { socket, wish } => ctl(&socket, wish),
     };
     match outcome {
@@ -85,57 +93,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error and what lies behind it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text += &format!(": {cause}");
-        next = cause.source();
-    }
-    text
-}
-
-fn read(path: &Path) -> Result<Config, String> {
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn run(path: &Path, control: Option<&Path>) -> Result<(), String> {
-    let config = read(path)?;
-    // Before there is another thread, so that none of them gets these signals.
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals.thread_block().map_err(|errno| format!("signals could not be taken: {errno}"))?;
-    let server = Arc::new(Server::start().map_err(|error| chain(&error))?);
-    server.apply(&config).map_err(|error| chain(&error))?;
-    if let Some(socket) = control {
-        let failed = |error| format!("the control socket {} could not be had: {error}", socket.display());
-        control::serve(socket, Arc::clone(&server)).map_err(failed)?;
-    }
-    loop {
-        match signals.wait() {
-            Ok(Signal::SIGHUP) => {
-                let again =
-                    read(path).and_then(|config| server.apply(&config).map_err(|error| chain(&error)));
-                if let Err(failure) = again {
-                    eprintln!("penstock-switch: nothing was changed: {failure}");
-                }
-            }
-            Ok(_) => break,
-            Err(errno) => return Err(format!("could not wait for a signal: {errno}")),
-        }
-    }
-    server.close();
-    if let Some(socket) = control {
-        let _ = fs::remove_file(socket);
-    }
-    Ok(())
-}
-
 fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
     let watches = matches!(wish, Control::Watch);
     let get = match &wish {
@@ -145,6 +102,7 @@ fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
     let wish = match wish {
         Control::Get { .. } => Wish::Get,
         Control::Set { changes } => Wish::Change { ports: parsed(&changes)? },
+        Control::Loopback { value } => Wish::Loopback { on: value == "on" },
         Control::Reload { config } => Wish::Reload { config: read(&config)? },
         Control::Watch => Wish::Subscribe,
     };

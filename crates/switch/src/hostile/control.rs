@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     config::{Config, VERSION},
-    control::{self, Answer, Request, Wish},
+    control::{self, Answer, Request, Rights, Wish},
     server::Server,
 };
 
@@ -72,15 +72,15 @@ pub fn control(bytes: &[u8]) {
     thread::scope(|scope| {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets can be had");
         let server = &server;
-        scope.spawn(move || control::converse(&theirs, server));
+        scope.spawn(move || control::converse(&theirs, server, Rights::All));
         let mut answers = BufReader::new(ours.try_clone().expect("a descriptor can be had"));
         for line in bytes.split(|byte| *byte == b'\n').take(LINES) {
             let mut line = line.to_vec();
             let mut wanted = None;
-            if let Ok(mut wish) = control::read(&line) {
-                let text = serde_json::to_vec(&Request { version: VERSION, wish: wish.clone() });
+            if let (id, Ok(mut wish)) = control::read(&line) {
+                let text = serde_json::to_vec(&Request { version: VERSION, id, wish: wish.clone() });
                 let text = text.expect("what was read can be written");
-                assert_eq!(control::read(&text).ok(), Some(wish.clone()));
+                assert_eq!(control::read(&text), (id, Ok(wish.clone())));
                 match &mut wish {
                     // Nothing comes back of the connection's own then.
                     Wish::Subscribe => {
@@ -98,14 +98,17 @@ pub fn control(bytes: &[u8]) {
                     }
                     _ => {}
                 }
-                line = serde_json::to_vec(&Request { version: VERSION, wish }).expect("it can be written");
+                line = serde_json::to_vec(&Request { version: VERSION, id: None, wish })
+                    .expect("it can be written");
             }
             line.push(b'\n');
             let before = server.config();
             ours.write_all(&line).expect("the connection stands");
             let mut answer = String::new();
             answers.read_line(&mut answer).expect("an answer");
-            match serde_json::from_str(&answer).expect("an answer that is one") {
+            let mut answer: serde_json::Value = serde_json::from_str(&answer).expect("an answer that is one");
+            answer.as_object_mut().expect("an object").remove("id");
+            match serde_json::from_value(answer).expect("an answer that is one") {
                 Answer::Ok(_) => {
                     if let Some(wanted) = wanted {
                         assert_eq!(server.config(), wanted);

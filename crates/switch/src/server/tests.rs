@@ -263,3 +263,27 @@ fn a_socket_of_a_switch_that_died_is_taken_over_and_a_living_one_is_not() {
     drop(server);
     assert!(!socket.exists());
 }
+
+/// As QEMU does when its guest resets a function: a ring is enabled, with the wish to be answered, before any feature was taken.
+#[test]
+fn a_ring_may_be_enabled_before_features_are_taken() {
+    use std::io::{Read, Write};
+    let (_directory, server, config) = rig(1);
+    let mut stream = std::os::unix::net::UnixStream::connect(&config.ports["NET0#0"].socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut ask = |words: &[u32], answer: usize| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        stream.write_all(&bytes).unwrap();
+        let mut read = vec![0; answer];
+        stream.read_exact(&mut read).unwrap();
+        read.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    // GET_FEATURES, then SET_PROTOCOL_FEATURES with REPLY_ACK.
+    assert_eq!(ask(&[1, 1, 0], 20)[0], 1);
+    ask(&[16, 1, 8, 1 << 3, 0], 0);
+    let enable = 18;
+    assert_eq!(ask(&[enable, 1 | 1 << 3, 8, 0, 1], 20), [enable, 1 | 1 << 2, 8, 0, 0]);
+    // The connection goes on.
+    assert_eq!(ask(&[1, 1, 0], 20)[..3], [1, 1 | 1 << 2, 8]);
+    assert!(server.ports().unwrap()["NET0#0"].connected);
+}

@@ -1,0 +1,150 @@
+//! The embedded switches of composed virtio NICs: what each is told at its start, and the processes that they are.
+//!
+//! Which program is a switch, this crate does not know: whoever brings a board up says how it is run
+//! ([`UpOptions::switch`](crate::UpOptions)). What it is told is described in `docs/switch.md`.
+
+use std::{
+    os::unix::net::UnixStream,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Command,
+    files::{self, FileError},
+    interrupt,
+    process::Background,
+};
+use penstock_model::{Mac, NicName, VfIndex};
+use serde_json::{Value, json};
+
+use crate::{design::BoardNic, error::BoardError};
+
+/// The directory of the sockets, in that of the board: a socket's path is short.
+pub const DIRECTORY: &str = "switch";
+/// What the switches said.
+pub const LOG: &str = "switch.log";
+/// What the name of a line begins with; the permanent MAC address of the NIC's PF follows.
+pub const LINE: &str = "org.penstock.switch.";
+/// The version of a switch's configuration.
+const VERSION: u32 = 1;
+/// How long a switch may take to be there.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// The embedded switch of one NIC. Each of the NIC's functions is a port of it, named as the model names the function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    number: usize,
+    nic: NicName,
+    pf: Mac,
+    ports: Vec<Port>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Port {
+    vf: Option<VfIndex>,
+    mac: Mac,
+}
+
+impl Switch {
+    /// The board's switch number `number`, still without ports.
+    pub fn new(number: usize, nic: &BoardNic) -> Switch {
+        Switch { number, nic: nic.name.clone(), pf: nic.mac, ports: Vec::new() }
+    }
+
+    /// One more port, of the VF `vf` or of the PF; gives its socket.
+    pub fn add(&mut self, vf: Option<VfIndex>, mac: Mac) -> String {
+        self.ports.push(Port { vf, mac });
+        self.socket(vf)
+    }
+
+    fn socket(&self, vf: Option<VfIndex>) -> String {
+        let function = vf.map_or_else(|| "pf".to_owned(), |vf| vf.to_string());
+        format!("{DIRECTORY}/{}.{function}", self.number)
+    }
+
+    /// Its id among QEMU's character devices.
+    pub fn id(&self) -> String {
+        format!("switch{}", self.number)
+    }
+
+    /// The socket on which it is controlled.
+    pub fn control(&self) -> String {
+        format!("{DIRECTORY}/{}", self.number)
+    }
+
+    /// The name of the line that leads to it from within the board.
+    pub fn line(&self) -> String {
+        format!("{LINE}{}", self.pf)
+    }
+
+    /// What it is told at its start: nothing is set yet but addresses, as in a NIC whose VFs were just made.
+    pub fn configuration(&self) -> Value {
+        let ports: serde_json::Map<String, Value> = self
+            .ports
+            .iter()
+            .map(|port| {
+                let name = port.vf.map_or_else(|| self.nic.to_string(), |vf| format!("{}#{vf}", self.nic));
+                let mut settings = json!({"socket": self.socket(port.vf), "mac": port.mac.to_string()});
+                if port.vf.is_none() {
+                    // A PF gets no frames of its VFs' VLANs unless it has asked for them, which QEMU keeps to itself.
+                    settings["trunk"] = "0".into();
+                }
+                (name, settings)
+            })
+            .collect();
+        json!({"version": VERSION, "loopback": true, "ports": ports})
+    }
+
+    fn file(&self) -> String {
+        format!("{DIRECTORY}/{}.json", self.number)
+    }
+}
+
+/// Starts the switches, each by `program` with its configuration and its control socket, and waits until QEMU can connect to
+/// them. With `stays` they outlive Penstock. They end by themselves when their last guest has gone, which QEMU's end sees to.
+pub fn start(
+    switches: &[Switch],
+    program: Option<&Command>,
+    directory: &Path,
+    stays: bool,
+) -> Result<Vec<Background>, BoardError> {
+    if switches.is_empty() {
+        return Ok(Vec::new());
+    }
+    let program = program.ok_or(BoardError::NoSwitch)?;
+    files::remove_tree(directory.join(DIRECTORY))?;
+    files::create_dir_all(directory.join(DIRECTORY))?;
+    let mut processes = Vec::new();
+    for switch in switches {
+        files::write_atomic(directory.join(switch.file()), format!("{:#}\n", switch.configuration()))?;
+        let command = program
+            .clone()
+            .args([switch.file().as_str(), "--control", switch.control().as_str()])
+            .current_dir(directory);
+        let log = files::append(directory.join(LOG))?;
+        processes.push(if stays { command.start_to_stay(log)? } else { command.start_logged(log)? });
+    }
+    let deadline = Instant::now() + STARTING;
+    for (switch, process) in switches.iter().zip(&mut processes) {
+        // The control socket is the last that it makes.
+        while UnixStream::connect(directory.join(switch.control())).is_err() {
+            if interrupt::pending() {
+                return Err(BoardError::Interrupted { doing: "starting an embedded switch" });
+            }
+            if process.ended().is_some() || Instant::now() > deadline {
+                return Err(BoardError::Switch { nic: switch.nic.clone(), why: said(directory) });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(processes)
+}
+
+/// What the switches of the board in `directory` said.
+fn said(directory: &Path) -> String {
+    let bytes: Result<Vec<u8>, FileError> = files::read(directory.join(LOG));
+    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).trim().to_owned();
+    if text.is_empty() { "it said nothing".to_owned() } else { text }
+}

@@ -1,0 +1,115 @@
+//! Boards and embedded switches do not know each other; here is who holds one against the other.
+
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::Arc,
+};
+
+use penstock_board::Design;
+use penstock_host::embedded::{Answer, Request, State};
+use penstock_model::{
+    LinkState, Source, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, inventory::SwitchMode,
+};
+use penstock_switch::{config::Config, control::Rights, server::Server};
+
+fn design(text: &str) -> Design {
+    let model = penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
+    Design::from_model(&model, None).expect("the test's board can be composed")
+}
+
+#[test]
+fn what_a_board_tells_its_switches_is_what_they_understand() {
+    let text = "nics: {NET0: {vfs: 255}, NET1: {vfs: 1}, NET2: {vfs: 2}}\nboard: {emulation: {NET2: virtio}}";
+    let design = design(text);
+    let all: Vec<Config> = design
+        .switches
+        .iter()
+        .map(|switch| serde_json::from_value(switch.configuration()).expect("a switch can read it"))
+        .collect();
+    let ports: Vec<usize> = all.iter().map(|config| config.ports.len()).collect();
+    assert_eq!(ports, [256, 3], "an igb has a switch of its own");
+    for (config, nic) in all.iter().zip([&design.nics[0], &design.nics[2]]) {
+        let settings = config.settings().expect("it makes sense");
+        let pf = &settings[nic.name.as_str()];
+        assert_eq!(pf.macs[0].to_string(), nic.mac.to_string());
+        assert!(settings.contains_key(&format!("{}#{}", nic.name, nic.total_vfs - 1)));
+    }
+    // Each port is where QEMU looks for it.
+    let arguments = design.arguments().join(" ");
+    for port in all.iter().flat_map(|config| config.ports.values()) {
+        assert!(arguments.contains(&format!("path={} ", port.socket.display())), "{}", port.socket.display());
+    }
+}
+
+/// One request to a switch in the words of `penstock_host`, and its answer read by it.
+fn ask(control: &Path, request: &Request) -> Answer {
+    let mut stream = UnixStream::connect(control).unwrap();
+    // Somebody else was killed in the middle of a request: what the switch says to that is not ours.
+    stream.write_all(b"{\"version\": 1, \"do\"").unwrap();
+    stream.write_all(request.line(77).as_bytes()).unwrap();
+    let mut lines =
+        BufReader::new(stream).lines().map(|line| serde_json::from_str::<Answer>(&line.unwrap()).unwrap());
+    let refused = lines.next().unwrap();
+    assert!(refused.id.is_none() && refused.error.is_some());
+    let answer = lines.next().unwrap();
+    assert_eq!(answer.id, Some(77));
+    answer
+}
+
+#[test]
+fn a_switch_does_what_it_is_asked_over_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = |name: &str| directory.path().join(name);
+    let port = |name: &str, mac: &str| serde_json::json!({"socket": socket(name), "mac": mac});
+    let config = serde_json::json!({"version": 1, "ports": {
+        "NET0": port("pf", "02:00:00:00:00:01"),
+        "NET0#0": port("0", "02:00:00:00:00:02"),
+        "NET0#10": port("10", "02:00:00:00:00:03"),
+    }});
+    let server = Arc::new(Server::start().unwrap());
+    server.apply(&serde_json::from_value(config).unwrap()).unwrap();
+    let control = socket("control");
+    penstock_switch::control::serve(&control, Arc::clone(&server), Rights::Attributes).unwrap();
+    let state = || serde_json::from_value::<State>(ask(&control, &Request::Get).ok.unwrap()).unwrap();
+    let vf = |index| VfIndex::new(index).unwrap();
+
+    let before = state();
+    assert_eq!(before.vfs().iter().map(|(index, _)| *index).collect::<Vec<_>>(), [vf(0), vf(10)]);
+    assert_eq!((before.port(vf(10)).as_deref(), before.port(vf(1))), (Some("NET0#10"), None));
+    let mac = "02:00:00:00:00:99".parse().unwrap();
+    let wanted = [
+        VfAttribute::Mac(mac),
+        VfAttribute::Vlan {
+            id: VlanId::new(100).unwrap(),
+            qos: VlanQos::new(3).unwrap(),
+            protocol: VlanProtocol::Dot1ad,
+        },
+        VfAttribute::Spoofchk(true),
+        VfAttribute::Trust(true),
+        VfAttribute::Rate { min: TxRate(0), max: TxRate(250) },
+        VfAttribute::LinkState(LinkState::Disable),
+    ];
+    let attributes = before.attributes(wanted.iter());
+    let answer = ask(&control, &Request::Set { port: "NET0#10".to_owned(), attributes });
+    assert!(answer.error.is_none(), "{answer:?}");
+    let (_, seen) = state().vfs().remove(1);
+    assert_eq!((seen.mac, seen.vlan.get(), seen.qos.get()), (mac, 100, 3));
+    assert_eq!((seen.vlan_proto, seen.spoofchk, seen.trust), (VlanProtocol::Dot1ad, Some(true), Some(true)));
+    assert_eq!((seen.max_tx_rate, seen.link_state), (TxRate(250), Some(LinkState::Disable)));
+
+    assert_eq!(state().mode(), SwitchMode::Veb);
+    ask(&control, &Request::Loopback { on: false });
+    assert_eq!(state().mode(), SwitchMode::Vepa);
+    let set = |port: &str, value| Request::Set {
+        port: port.to_owned(),
+        attributes: [("vlan".to_owned(), serde_json::Value::from(value))].into_iter().collect(),
+    };
+    for (request, told) in [(set("NET0#3", 1), "no port NET0#3"), (set("NET0#0", 4095), "from 0 to 4094")] {
+        let why = ask(&control, &request).error.unwrap();
+        assert!(why.text.contains(told), "{why:?}");
+    }
+}

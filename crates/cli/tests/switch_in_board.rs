@@ -1,0 +1,147 @@
+//! A board's virtio NIC is at an embedded switch: what a model asks of it really holds there, as tools show that are not ours, and
+//! what somebody changes behind Penstock's back is found.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, process::ExitCode};
+
+use libtest_mimic::Failed;
+use penstock_testkit::{
+    board::{KeptBoard, own_name},
+    needs,
+    trials::{Outcome, Test, Trials},
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("boards", needs::board);
+    let tests: [(&str, Test); 1] =
+        [("what_a_model_asks_of_an_embedded_switch_holds_in_board", what_a_model_asks_holds)];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+const EXAMPLE: &str = include_str!("../../../examples/embedded-switch.yaml");
+const FORGED: &str = "02:aa:aa:aa:aa:aa";
+
+/// Runs a line of shell inside a guest; what it printed, and whether it held.
+fn within(board: &KeptBoard, guest: &str, line: &str) -> (bool, String) {
+    let attach = ["lxc-attach", "-P", "/run/penstock/guests", "-n"];
+    let name = format!("penstock-{guest}");
+    let run = board.inside(attach.iter().copied().chain([name.as_str(), "--", "sh", "-c", line]));
+    (run.status == 0, run.stdout + &run.stderr)
+}
+
+fn pings(board: &KeptBoard, from: &str, to: u8) -> bool {
+    within(board, from, &format!("ping -q -c 3 -i 0.3 -W 2 10.20.40.{to}")).0
+}
+
+/// Tells the switch something without Penstock: over its line, as anybody in the board can who is root.
+fn tell(board: &KeptBoard, request: &str) -> Result<Value, Failed> {
+    let line = format!("exec 3<>$(ls /dev/vport*) && echo '{request}' >&3 && head -n 1 <&3");
+    let told = board.shell(&line);
+    told.ended_with(0)?;
+    let answer: Value = serde_json::from_str(&told.stdout)?;
+    if answer["ok"].is_null() && answer.get("error").is_some() {
+        return Err(format!("the switch refused {request}: {answer}").into());
+    }
+    Ok(answer["ok"].clone())
+}
+
+fn set(board: &KeptBoard, port: &str, attributes: &str) -> Result<Value, Failed> {
+    let request = format!(r#"{{"version":1,"do":"set","port":"{port}","attributes":{attributes}}}"#);
+    tell(board, &request)
+}
+
+/// Whether `limited` comes to see a forged address of `checked`.
+fn forgery_passes(board: &KeptBoard) -> Result<bool, Failed> {
+    within(board, "limited", "ip neigh flush all");
+    let forge = format!(
+        "own=$(cat /sys/class/net/eth0/address); ip link set eth0 address {FORGED}; ip neigh flush all; \
+         ping -q -c 2 -i 0.3 -W 1 10.20.40.2; ip link set eth0 address $own; ip neigh flush all"
+    );
+    within(board, "checked", &forge);
+    let (held, seen) = within(board, "limited", "ip neigh show");
+    if held { Ok(seen.contains(FORGED)) } else { Err(seen.into()) }
+}
+
+/// Mbit/s that arrive of what `limited` sends.
+fn rate(board: &KeptBoard) -> Result<f64, Failed> {
+    within(board, "checked", "iperf3 -s -1 -D");
+    let (held, said) = within(board, "limited", "sleep 1; iperf3 -c 10.20.40.1 -t 4 -O 1 -J");
+    let report: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+    let arrived = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    match arrived.filter(|_| held) {
+        Some(arrived) => Ok(arrived / 1e6),
+        None => Err(said.into()),
+    }
+}
+
+/// Processes that run in the board's directory on this machine: QEMU and the switch.
+fn processes(board: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").expect("there is /proc").flatten();
+    let is_its = |entry: &fs::DirEntry| {
+        let directory = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+        directory.to_string_lossy().contains(&format!("/{board}"))
+    };
+    let line = |entry: fs::DirEntry| {
+        fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ")
+    };
+    all.filter(is_its).map(line).collect()
+}
+
+fn what_a_model_asks_holds() -> Outcome {
+    let name = own_name("switch");
+    let board =
+        KeptBoard::up(&name, &EXAMPLE.replace("machine: embedded-switch", &format!("machine: {name}")))?;
+    let switches = |all: Vec<String>| all.iter().filter(|line| line.contains("embedded-switch")).count();
+    assert_eq!(switches(processes(&name)), 1);
+    let penstock = |words: &[&str]| board.inside(["penstock"].iter().chain(words));
+
+    let applied = penstock(&["apply", board.model()]);
+    applied.ended_with(0)?;
+    assert!(!applied.stderr.contains("cannot set"), "{}", applied.stderr);
+    penstock(&["verify", board.model()]).ended_with(0)?;
+    let again = penstock(&["apply", board.model()]);
+    assert!(again.stderr.contains("Nothing to do"), "{}", again.stderr);
+
+    // VLANs, and a link that is down.
+    assert!(pings(&board, "checked", 2));
+    assert!(!pings(&board, "checked", 3), "a frame came from one VLAN into another");
+    assert!(!pings(&board, "checked", 4), "a frame passed a link that is down");
+    set(&board, "NET0#3", r#"{"link_state":"enable"}"#)?;
+    assert!(pings(&board, "checked", 4), "the link was what kept it");
+    set(&board, "NET0#2", r#"{"vlan":100}"#)?;
+    assert!(pings(&board, "checked", 3), "the VLAN was what kept it");
+
+    // A forged address.
+    assert!(!forgery_passes(&board)?, "a forged frame passed");
+    set(&board, "NET0#0", r#"{"spoofchk":false}"#)?;
+    assert!(forgery_passes(&board)?, "the check was what kept it");
+
+    // A rate.
+    let limited = rate(&board)?;
+    assert!(limited < 21.0, "{limited} Mbit/s of 20 arrived");
+    set(&board, "NET0#1", r#"{"max_tx_rate":0}"#)?;
+    let free = rate(&board)?;
+    assert!(free > limited * 1.5, "{limited} Mbit/s arrive with a limit of 20, {free} without");
+
+    // What was changed behind its back is found, put right, and in the end taken back.
+    let verified = penstock(&["verify", "--json", board.model()]);
+    verified.ended_with(1)?;
+    let verdicts: Value = serde_json::from_str(&verified.stdout)?;
+    let failed: Vec<&str> = (verdicts["verdicts"].as_array().into_iter().flatten())
+        .filter(|verdict| verdict["outcome"] == "fail")
+        .filter_map(|verdict| verdict["attribute"].as_str())
+        .collect();
+    for attribute in ["link_state", "vlan", "spoofchk", "max_tx_rate"] {
+        assert!(failed.contains(&attribute), "{attribute} is not among {failed:?}");
+    }
+    penstock(&["apply", board.model()]).ended_with(0)?;
+    assert!(!pings(&board, "checked", 3) && !pings(&board, "checked", 4));
+    penstock(&["verify", board.model()]).ended_with(0)?;
+
+    drop(board);
+    assert_eq!(processes(&name), [""; 0], "something was left running");
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! The switch's control protocol as far as it is used here.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{
+    LinkState, Mac, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos,
+    inventory::{SwitchMode, VfState},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// What is asked.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum Request {
+    /// What is set.
+    Get,
+    /// To change attributes of a port.
+    Set {
+        /// The port.
+        port: String,
+        /// The attributes.
+        attributes: Map<String, Value>,
+    },
+    /// To keep frames between ports inside, or not.
+    Loopback {
+        /// Whether they stay inside.
+        on: bool,
+    },
+}
+
+impl Request {
+    /// The line that asks for it, after one that ends whatever somebody else has begun. The answer has the same `id`.
+    pub fn line(&self, id: u64) -> String {
+        let mut request = serde_json::to_value(self).unwrap_or_default();
+        request["version"] = VERSION.into();
+        request["id"] = id.into();
+        format!("\n{request}\n")
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Answer {
+    /// The request's.
+    pub id: Option<u64>,
+    /// That it was done, with what was asked for.
+    pub ok: Option<Value>,
+    /// Why it was not done.
+    pub error: Option<Why>,
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Why {
+    /// In one sentence.
+    pub text: String,
+    /// What lies behind it.
+    #[serde(default)]
+    pub causes: Vec<String>,
+}
+
+/// The switch as it tells of itself.
+#[derive(Clone, Debug, Deserialize)]
+pub struct State {
+    loopback: bool,
+    ports: BTreeMap<String, PortState>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct PortState {
+    settings: Settings,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Settings {
+    #[serde(default)]
+    mac: Option<Mac>,
+    vlan: VlanId,
+    qos: VlanQos,
+    vlan_proto: VlanProtocol,
+    spoofchk: bool,
+    trust: bool,
+    link_state: LinkState,
+    max_tx_rate: u32,
+    /// `None` for a switch that guarantees none.
+    #[serde(default)]
+    min_tx_rate: Option<u32>,
+}
+
+impl State {
+    /// Whether frames between its ports stay inside.
+    pub fn mode(&self) -> SwitchMode {
+        if self.loopback { SwitchMode::Veb } else { SwitchMode::Vepa }
+    }
+
+    /// The VFs, in index order.
+    pub fn vfs(&self) -> Vec<(VfIndex, VfState)> {
+        let all = self.ports.iter().filter_map(|(name, port)| Some((vf_of(name)?, state(&port.settings))));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(index, _)| *index);
+        all
+    }
+
+    /// The port that is this VF.
+    pub fn port(&self, vf: VfIndex) -> Option<String> {
+        self.ports.keys().find(|name| vf_of(name) == Some(vf)).cloned()
+    }
+
+    /// Attributes as the switch has them.
+    pub fn attributes<'a>(&self, wanted: impl Iterator<Item = &'a VfAttribute>) -> Map<String, Value> {
+        let guarantees = self.ports.values().any(|port| port.settings.min_tx_rate.is_some());
+        let mut all = Map::new();
+        let mut put = |word: &str, value: Value| drop(all.insert(word.to_owned(), value));
+        for attribute in wanted {
+            match attribute {
+                VfAttribute::Mac(mac) if mac.is_zero() => put("mac", Value::Null),
+                VfAttribute::Mac(mac) => put("mac", json!(mac)),
+                VfAttribute::Vlan { id, qos, protocol } => {
+                    put("vlan", json!(id));
+                    put("qos", json!(qos));
+                    put("vlan_proto", json!(protocol));
+                }
+                VfAttribute::Spoofchk(on) => put("spoofchk", json!(on)),
+                VfAttribute::Trust(on) => {
+                    put("trust", json!(on));
+                    // What a guest asks its own device for, the switch is not told: who may have all frames gets them.
+                    put("promiscuous", json!(on));
+                }
+                VfAttribute::Rate { min, max } => {
+                    if guarantees || min.0 != 0 {
+                        put("min_tx_rate", json!(min.0));
+                    }
+                    put("max_tx_rate", json!(max.0));
+                }
+                VfAttribute::LinkState(state) => put("link_state", json!(state)),
+            }
+        }
+        all
+    }
+}
+
+fn vf_of(name: &str) -> Option<VfIndex> {
+    VfIndex::new(name.rsplit_once('#')?.1.parse().ok()?)
+}
+
+fn state(settings: &Settings) -> VfState {
+    VfState {
+        mac: settings.mac.unwrap_or(Mac::new([0; 6])),
+        vlan: settings.vlan,
+        qos: settings.qos,
+        vlan_proto: settings.vlan_proto,
+        spoofchk: Some(settings.spoofchk),
+        trust: Some(settings.trust),
+        min_tx_rate: TxRate(settings.min_tx_rate.unwrap_or(0)),
+        max_tx_rate: TxRate(settings.max_tx_rate),
+        link_state: Some(settings.link_state),
+    }
+}
