@@ -59,7 +59,7 @@ enum Control {
     /// Change attributes of ports, all or none, like `'NET0#0' spoofchk=on max_tx_rate=100 'NET0#1' vlan=7`
     Set {
         /// A port, and what of it is to change
-        #[arg(required = true, num_args = 2.., value_name = "PORT ATTRIBUTE=VALUE...")]
+        #[arg(required = true, value_name = "PORT ATTRIBUTE=VALUE")]
         changes: Vec<String>,
     },
     /// Keep frames between ports inside (on), or have them go out to the uplink (off)
