@@ -300,10 +300,9 @@ guests: {one: {kind: vm, functions: [NET0#0, {vf: NET1#0, mac: "02:00:00:00:01:0
 fn vm() -> Outcome {
     let directory = tempfile::tempdir()?;
     let cache = cache(directory.path())?;
-    // Resumed, so that what is saved has libvirt in it.
-    up(design(WITH_VM), &cache, &UpOptions::default())?.0.down()?;
+    // Booted each time: QEMU saves no board with an embedded switch.
     let (board, _) = up(design(WITH_VM), &cache, &UpOptions::default())?;
-    assert!(board.is_warm());
+
     let seen = |text: &str, wanted: &[&str]| -> Outcome {
         match wanted.iter().find(|line| !text.lines().any(|said| said.trim_end() == **line)) {
             Some(line) => Err(format!("no line {line:?} in:\n{text}").into()),
