@@ -112,17 +112,25 @@ impl<'a> Writer<'a> {
         Writer { spans: Reader::new(spans) }
     }
 
-    /// Writes `bytes` where they are contiguous, and goes on behind the first `count` of them; says whether it did. What is
-    /// behind those is still to be written.
+    /// Writes `first` and `second` where they find room together, and goes on behind `count` bytes of the second; says whether
+    /// it did. What is behind those is still to be written.
     #[inline(always)]
-    pub fn write_front<const N: usize>(&mut self, bytes: &[u8; N], count: usize) -> bool {
-        let Some(span) = self.spans.spans.first().filter(|span| (span.len - self.spans.at) as usize >= N)
-        else {
-            return false;
-        };
-        // SAFETY: the span has `N` bytes more from `at` on.
-        unsafe { span.start.add(self.spans.at as usize).cast::<[u8; N]>().write_unaligned(*bytes) };
-        self.spans.at += count.min(N) as u32;
+    pub fn write_both<const A: usize, const B: usize>(
+        &mut self,
+        first: &[u8; A],
+        second: &[u8; B],
+        count: usize,
+    ) -> bool {
+        let at = self.spans.at;
+        let fits = |span: &&Span| (span.len - at) as usize >= A + B;
+        let Some(span) = self.spans.spans.first().filter(fits) else { return false };
+        // SAFETY: the span has that many bytes more from `at` on.
+        unsafe {
+            let start = span.start.add(at as usize);
+            start.cast::<[u8; A]>().write_unaligned(*first);
+            start.add(A).cast::<[u8; B]>().write_unaligned(*second);
+        }
+        self.spans.at += (A + count.min(B)) as u32;
         true
     }
 
@@ -178,7 +186,8 @@ impl<'a> Writer<'a> {
 /// Both ranges must be mapped. They may be the same guest's, and may overlap when that guest says so.
 #[inline]
 unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, count: u32) {
-    type Block = [u8; 16];
+    // A number: it stays in registers.
+    type Block = u128;
     const BLOCK: usize = size_of::<Block>();
     let count = count as usize;
     // SAFETY: every block lies inside `count` bytes, and all are read before one is written; `copy_to` allows ranges that

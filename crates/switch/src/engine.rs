@@ -27,7 +27,7 @@ use self::{
 use crate::{
     copy::Reader,
     counters::{Counters, Dropped},
-    net::{ETHERNET_HEADER, Ethernet, LONGEST, Segments, TAG, VIRTIO_HEADER, Virtio},
+    net::{Ethernet, LONGEST, Segments, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
     table::{PortId, Table},
@@ -35,8 +35,6 @@ use crate::{
 
 /// Chains that are taken of one ring before the next has its turn.
 const TURN: usize = 32;
-/// What is read of a frame before anything is decided: the virtio header, and Ethernet's with a tag.
-const FRONT: usize = VIRTIO_HEADER + ETHERNET_HEADER + TAG;
 /// Turns in a row in which a ring has nothing, after which it is looked at more rarely.
 const PATIENCE: u16 = 512;
 /// Rounds between two looks at wires, each of which is a call of the kernel.
@@ -474,20 +472,22 @@ impl Engine {
             return Err(Dropped::TooLong);
         }
         let mut payload = Reader::new(spans);
-        let mut front = [0_u8; FRONT];
-        let wanted = FRONT.min(len as usize);
-        if payload.peek(&mut front, wanted) < wanted {
+        let (mut own, mut start) = ([0; VIRTIO_HEADER], [0; TAGGED_HEADER]);
+        // Of an old driver's header two bytes are too many; they are not looked at here.
+        if payload.peek(&mut own, VIRTIO_HEADER.min(len as usize)) < usize::from(source.header) {
             return Err(Dropped::BadHeader);
         }
-        let own = front.first_chunk().ok_or(Dropped::BadHeader)?;
-        let start = front.get(header as usize..).and_then(|start| start.first_chunk());
-        let start = start.ok_or(Dropped::BadHeader)?;
-        let virtio = Virtio::read(own, wire).ok_or(Dropped::BadHeader)?;
+        let virtio = own.first_chunk().and_then(|own| Virtio::read(own, wire)).ok_or(Dropped::BadHeader)?;
+        payload.skip(header);
+        let wanted = start.len().min(wire as usize);
+        if payload.peek(&mut start, wanted) < wanted {
+            return Err(Dropped::BadHeader);
+        }
         // Inside a provider's tag a customer's is payload.
         let tagged = source.settings.vlan.as_ref().is_none_or(|own| own.kind == TagKind::Customer);
-        let ethernet = Ethernet::read_front(start, wire as usize, tagged).ok_or(Dropped::BadHeader)?;
+        let ethernet = Ethernet::read_front(&start, wire as usize, tagged).ok_or(Dropped::BadHeader)?;
         // It is there: it was read.
-        payload.skip(header + ethernet.size() as u32);
+        payload.skip(ethernet.size() as u32);
         let rest = wire - ethernet.size() as u32;
         *frame = Frame { rest, virtio, ethernet, payload, vlan: 0, tag: None, copy: false };
         judge::admit(source, frame)

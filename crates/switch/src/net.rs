@@ -8,6 +8,8 @@ pub const VIRTIO_HEADER: usize = 12;
 pub const ETHERNET_HEADER: usize = 14;
 /// Bytes of a VLAN tag.
 pub const TAG: usize = 4;
+/// Bytes of an Ethernet header with a tag.
+pub const TAGGED_HEADER: usize = ETHERNET_HEADER + TAG;
 /// The longest frame that is taken: a segment of 64 KiB with its headers.
 pub const LONGEST: u32 = 65_535 + ETHERNET_HEADER as u32 + 2 * TAG as u32;
 
@@ -146,25 +148,29 @@ impl Virtio {
     /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers.
     #[inline(always)]
     pub fn written(&self, grown: i32, buffers: u16) -> [u8; VIRTIO_HEADER] {
-        let mut bytes = [0; VIRTIO_HEADER];
+        // Put together in registers: what is stored in parts and loaded whole has to wait for the stores.
+        let (mut first, mut last) = (0_u64, u32::from(buffers) << 16);
         if let Some(checksum) = self.checksum {
-            bytes[0] = NEEDS_CHECKSUM;
             // It was inside the frame before, and is now.
-            let moved = |at: u16| (i32::from(at) + grown) as u16;
-            bytes[1] = match self.segments {
+            let moved = |at: u16| u64::from((i32::from(at) + grown) as u16);
+            let kind = match self.segments {
                 Segments::None => 0,
                 Segments::Tcp4 => 1,
                 Segments::Tcp6 => 4,
                 Segments::Udp => 5,
             } | if self.ecn { ECN } else { 0 };
-            bytes[2..4].copy_from_slice(&moved(self.headers).to_le_bytes());
-            bytes[4..6].copy_from_slice(&self.segment.to_le_bytes());
-            bytes[6..8].copy_from_slice(&moved(checksum.start).to_le_bytes());
-            bytes[8..10].copy_from_slice(&checksum.offset.to_le_bytes());
+            first = u64::from(NEEDS_CHECKSUM)
+                | u64::from(kind) << 8
+                | moved(self.headers) << 16
+                | u64::from(self.segment) << 32
+                | moved(checksum.start) << 48;
+            last |= u32::from(checksum.offset);
         } else if self.valid {
-            bytes[0] = DATA_VALID;
+            first = u64::from(DATA_VALID);
         }
-        bytes[10..].copy_from_slice(&buffers.to_le_bytes());
+        let mut bytes = [0; VIRTIO_HEADER];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..].copy_from_slice(&last.to_le_bytes());
         bytes
     }
 }
@@ -203,17 +209,17 @@ pub struct Ethernet {
     /// What follows (the type behind the first tag).
     pub kind: u16,
     /// As it was read; behind its end anything.
-    octets: [u8; ETHERNET_HEADER + TAG],
+    octets: [u8; TAGGED_HEADER],
 }
 
 impl Ethernet {
     /// No header.
     pub const NONE: Ethernet =
-        Ethernet { to: Mac(0), from: Mac(0), tag: None, kind: 0, octets: [0; ETHERNET_HEADER + TAG] };
+        Ethernet { to: Mac(0), from: Mac(0), tag: None, kind: 0, octets: [0; TAGGED_HEADER] };
 
     /// Reads the header at the beginning of `bytes`. `None`: it is shorter than it says.
     pub fn read(bytes: &[u8]) -> Option<Ethernet> {
-        let mut front = [0; ETHERNET_HEADER + TAG];
+        let mut front = [0; TAGGED_HEADER];
         let len = bytes.len().min(front.len());
         front.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
         Ethernet::read_front(&front, len, true)
@@ -222,7 +228,7 @@ impl Ethernet {
     /// Reads the header in the first `len` of these bytes, without looking for a tag unless it is `tagged`: one that is there
     /// is payload then.
     #[inline(always)]
-    pub fn read_front(octets: &[u8; ETHERNET_HEADER + TAG], len: usize, tagged: bool) -> Option<Ethernet> {
+    pub fn read_front(octets: &[u8; TAGGED_HEADER], len: usize, tagged: bool) -> Option<Ethernet> {
         if len < ETHERNET_HEADER {
             return None;
         }
@@ -251,25 +257,31 @@ impl Ethernet {
         if self.tag.is_some() { ETHERNET_HEADER + TAG } else { ETHERNET_HEADER }
     }
 
-    /// The header with another tag or none, and how many bytes of it there are; behind them anything.
+    /// The header with another tag or none, and how many bytes of it there are; behind them anything. It stands in `room`
+    /// unless it is what it was.
     #[inline(always)]
-    pub fn written(&self, tag: Option<(Tag, u16)>) -> ([u8; ETHERNET_HEADER + TAG], usize) {
-        let mut bytes = self.octets;
+    pub fn written<'a>(
+        &'a self,
+        tag: Option<(Tag, u16)>,
+        room: &'a mut [u8; TAGGED_HEADER],
+    ) -> (&'a [u8; TAGGED_HEADER], usize) {
         if tag == self.tag {
-            return (bytes, self.size());
+            return (&self.octets, self.size());
         }
-        match tag {
+        *room = self.octets;
+        let len = match tag {
             None => {
-                bytes[12..14].copy_from_slice(&self.kind.to_be_bytes());
-                (bytes, ETHERNET_HEADER)
+                room[12..14].copy_from_slice(&self.kind.to_be_bytes());
+                ETHERNET_HEADER
             }
             Some((tag, kind)) => {
-                bytes[12..14].copy_from_slice(&kind.to_be_bytes());
-                bytes[14..16].copy_from_slice(&tag.control().to_be_bytes());
-                bytes[16..18].copy_from_slice(&self.kind.to_be_bytes());
-                (bytes, ETHERNET_HEADER + TAG)
+                room[12..14].copy_from_slice(&kind.to_be_bytes());
+                room[14..16].copy_from_slice(&tag.control().to_be_bytes());
+                room[16..18].copy_from_slice(&self.kind.to_be_bytes());
+                ETHERNET_HEADER + TAG
             }
-        }
+        };
+        (room, len)
     }
 }
 
@@ -316,13 +328,16 @@ mod tests {
         let header = Ethernet::read(&bytes).unwrap();
         assert_eq!(header.tag, Some((Tag { vlan: 100, priority: 3 }, TAGGED)));
         assert_eq!((header.kind, header.size()), (0x800, 18));
-        assert_eq!(header.written(header.tag), (bytes, 18));
+        let mut room = [0; TAGGED_HEADER];
+        assert_eq!(header.written(header.tag, &mut room), (&bytes, 18));
         bytes[12..14].copy_from_slice(&[8, 0]);
-        let (plain, len) = header.written(None);
+        let (plain, len) = header.written(None, &mut room);
+        let plain = *plain;
         assert_eq!((&plain[..len], len), (&bytes[..14], 14));
         assert_eq!(Ethernet::read(&bytes[..13]), None);
-        assert_eq!(Ethernet::read(&header.written(header.tag).0[..16]), None);
-        let (tagged, len) = Ethernet::read(&plain[..len]).unwrap().written(header.tag);
+        assert_eq!(Ethernet::read(&header.written(header.tag, &mut room).0[..16]), None);
+        let untagged = Ethernet::read(&plain[..len]).unwrap();
+        let (tagged, len) = untagged.written(header.tag, &mut room);
         assert_eq!(Ethernet::read(&tagged[..len]).unwrap().tag, header.tag);
         assert!(header.to.to_string() == "02:00:00:00:00:01" && !header.to.is_group());
         assert!(Mac::new([0xff; 6]).is_group() && Mac::new([0xff; 6]).is_broadcast());

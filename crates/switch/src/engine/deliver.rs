@@ -5,7 +5,7 @@ use crate::{
     copy::Reader,
     counters::Dropped,
     memory::Span,
-    net::{LONGEST, Segments, Virtio},
+    net::{LONGEST, Segments, TAGGED_HEADER, Virtio},
     offload,
     table::PortId,
 };
@@ -159,7 +159,8 @@ impl Engine {
         let mut room = std::mem::take(&mut self.segment);
         whole.clear();
         whole.resize(LONGEST as usize, 0);
-        let (front, front_len) = frame.ethernet.written(frame.ethernet.tag);
+        let mut header = [0; TAGGED_HEADER];
+        let (front, front_len) = frame.ethernet.written(frame.ethernet.tag, &mut header);
         for (to, from) in whole.iter_mut().zip(front.iter().take(front_len)) {
             *to = *from;
         }

@@ -8,15 +8,12 @@ use crate::{
     counters::Dropped,
     iotlb::Table,
     memory::Span,
-    net::{ETHERNET_HEADER, TAG, Tag, VIRTIO_HEADER},
+    net::{TAGGED_HEADER, Tag, VIRTIO_HEADER},
     ring::{Batch, Direction, Ring, RingError},
 };
 
 /// Chains that are taken of the ring at a time.
 const STOCK: usize = 64;
-
-/// Bytes of an Ethernet header with a tag.
-const TAGGED_HEADER: usize = ETHERNET_HEADER + TAG;
 
 /// A ring of empty buffers, and those that were taken of it and have not been used.
 #[derive(Debug)]
@@ -121,7 +118,8 @@ impl Receiving {
         frame: &Frame<'_>,
         tag: Option<(Tag, u16)>,
     ) -> Result<u32, Dropped> {
-        let (ethernet, ethernet_len) = frame.ethernet.written(tag);
+        let mut room = [0; TAGGED_HEADER];
+        let (ethernet, ethernet_len) = frame.ethernet.written(tag, &mut room);
         let wire = frame.rest + ethernet_len as u32;
         let total = wire + u32::from(shape.header);
         let count = match self.chains_for(total, shape.mergeable) {
@@ -140,10 +138,10 @@ impl Receiving {
         {
             let mut writer = Writer::new(self.stock.spans(chain));
             let whole = usize::from(shape.header) == VIRTIO_HEADER
-                && writer.write_front(&joined(&header, &ethernet), VIRTIO_HEADER + ethernet_len);
+                && writer.write_both(&header, ethernet, ethernet_len);
             if !whole {
                 writer.write(header.get(..usize::from(shape.header)).unwrap_or(&header));
-                writer.write(ethernet.get(..ethernet_len).unwrap_or(&ethernet));
+                writer.write(ethernet.get(..ethernet_len).unwrap_or(ethernet));
             }
             let copied = writer.copy(&mut payload, frame.rest);
             let written = total - (frame.rest - copied);
@@ -156,7 +154,7 @@ impl Receiving {
         let header = header.get(..usize::from(shape.header)).unwrap_or(&header);
         let mut front = [0_u8; VIRTIO_HEADER + TAGGED_HEADER];
         let front_len = header.len() + ethernet_len;
-        for (to, from) in front.iter_mut().zip(header.iter().chain(&ethernet)) {
+        for (to, from) in front.iter_mut().zip(header.iter().chain(ethernet)) {
             *to = *from;
         }
         let mut front = front.get(..front_len).unwrap_or(&front);
@@ -196,18 +194,6 @@ pub(super) fn ring_bell(event: Option<&OwnedFd>) {
         // A counter that is full has woken it already.
         let _ = nix::unistd::write(event, &1_u64.to_ne_bytes());
     }
-}
-
-/// Both headers in one piece, which is written at once.
-#[inline(always)]
-fn joined(
-    header: &[u8; VIRTIO_HEADER],
-    ethernet: &[u8; TAGGED_HEADER],
-) -> [u8; VIRTIO_HEADER + TAGGED_HEADER] {
-    let mut both = [0; VIRTIO_HEADER + TAGGED_HEADER];
-    both[..VIRTIO_HEADER].copy_from_slice(header);
-    both[VIRTIO_HEADER..].copy_from_slice(ethernet);
-    both
 }
 
 /// Writes what is left of `front`, then of `payload`, `count` bytes in all.

@@ -11,7 +11,7 @@ use nix::{errno::Errno, libc, unistd};
 use super::{Frame, receive::Shape};
 use crate::{
     counters::Dropped,
-    net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, Tag, VIRTIO_HEADER},
+    net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, TAGGED_HEADER, Tag, VIRTIO_HEADER},
     outside::packet::PACKET_AUXDATA,
 };
 
@@ -112,7 +112,8 @@ impl Wire {
         frame: &Frame<'_>,
         tag: Option<(Tag, u16)>,
     ) -> Result<u32, Dropped> {
-        let (ethernet, ethernet_len) = frame.ethernet.written(tag);
+        let mut room = [0; TAGGED_HEADER];
+        let (ethernet, ethernet_len) = frame.ethernet.written(tag, &mut room);
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
         let header = frame.virtio.written(grown, 1);
         self.room.clear();
