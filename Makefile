@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build image lint bench bench-switch fuzz clean
+.PHONY: demo test build image lint bench bench-switch fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -50,6 +50,11 @@ seconds ?= 60
 targets ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 fuzz:
 	for target in $(targets); do fuzz/run $$target -max_total_time=$(seconds) || exit 1; done
+
+# Tests of the switch where whatever they touch is watched; `make sanitize watchers=miri`. See fuzz/README.md.
+watchers ?= address thread miri
+sanitize:
+	for watcher in $(watchers); do fuzz/sanitize $$watcher penstock-switch || [ $$? -eq 4 ] || exit 1; done
 
 clean:
 	cargo clean

@@ -1,6 +1,8 @@
 use std::{
+    fs,
     io::Write,
     os::unix::net::UnixStream,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -69,4 +71,43 @@ fn who_goes_in_the_middle_of_a_message_is_gone_at_once() {
     }
     handle.end();
     worker.join().unwrap();
+}
+
+/// Runs what the fuzz target of this name has kept: each goes a way through the switch that no other goes.
+fn again(target: &str, what: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile").join(target);
+    let mut count = 0;
+    for file in fs::read_dir(&directory).unwrap() {
+        let path = file.unwrap().path();
+        // Who panics is known by the last name.
+        println!("{}", path.display());
+        what(&fs::read(path).unwrap());
+        count += 1;
+    }
+    assert!(count > 0, "nothing in {}", directory.display());
+}
+
+#[test]
+fn what_was_kept_of_split_rings() {
+    again("switch_split", |bytes| rings(bytes, false));
+}
+
+#[test]
+fn what_was_kept_of_packed_rings() {
+    again("switch_packed", |bytes| rings(bytes, true));
+}
+
+#[test]
+fn what_was_kept_of_headers() {
+    again("switch_offload", offload);
+}
+
+#[test]
+fn what_was_kept_of_messages() {
+    again("switch_protocol", protocol);
+}
+
+#[test]
+fn what_was_kept_of_lines() {
+    again("switch_control", control);
 }
