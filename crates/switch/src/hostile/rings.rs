@@ -56,7 +56,7 @@ impl Hostile {
     }
 
     /// Its memory.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(miri, penstock_sanitized))))]
     pub fn memory(&self) -> Memory {
         self.memory.clone()
     }
