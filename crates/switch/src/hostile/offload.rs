@@ -210,8 +210,8 @@ pub fn offload(bytes: &[u8]) {
 
     let mut made = Made::new(&mut input);
     let ecn = ports & 32 != 0;
-    // With its headers it is no longer than the MTU; one that is longer is dropped, as any frame is.
-    let longest = 1500 - (made.payload - made.network) as u16;
+    // With its headers, and a tag that is payload to its port, it is no longer than the MTU; a longer one is dropped, as any is.
+    let longest = 1496 - (made.payload - made.network) as u16;
     let segment = if ports & 64 != 0 { 1 + input.word() % longest } else { 0 };
     let mut front = header(&made, segment, ecn);
     let spans: Vec<u32> = (0..input.byte() % 12).map(|_| u32::from(input.byte()) * 3).collect();
