@@ -6,6 +6,11 @@ use std::ptr::NonNull;
 
 use crate::memory::Span;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes of a frame that are fetched ahead at most. The rest of a longer one is found by the processor.
+const FETCHED: u32 = 2048;
+
 /// Reads on through the spans of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -228,15 +233,55 @@ pub fn prefetch(at: NonNull<u8>) {
     let _ = at;
 }
 
+/// Has the processor fetch the first two cache lines of what will be read: a header of virtio often ends where the frame's
+/// first line begins.
+#[inline]
+pub fn prefetch_to_read(span: Span) {
+    prefetch(span.start);
+    // SAFETY: it need not be there to be asked for.
+    prefetch(unsafe { NonNull::new_unchecked(span.start.as_ptr().wrapping_add(LINE)) });
+}
+
 /// Has the processor fetch the first two cache lines of what will be written, as its owner.
 #[inline]
 pub fn prefetch_to_write(span: Span) {
+    for at in [0, LINE] {
+        prefetch_owned(span.start.as_ptr().wrapping_add(at));
+    }
+}
+
+/// Has the processor fetch more of a frame of `len` bytes that will be read soon, whose first two lines are there: its own
+/// way of guessing what comes next begins anew in each page, and a frame ends before it has.
+#[inline]
+pub fn prefetch_rest_to_read(span: Span, len: u32) {
+    for at in rest(span, len) {
+        // SAFETY: it is inside the span.
+        prefetch(unsafe { span.start.add(at) });
+    }
+}
+
+/// The same for a frame that will be written.
+#[inline]
+pub fn prefetch_rest_to_write(span: Span, len: u32) {
+    for at in rest(span, len) {
+        prefetch_owned(span.start.as_ptr().wrapping_add(at));
+    }
+}
+
+/// Where the lines begin, from the third on.
+#[inline]
+fn rest(span: Span, len: u32) -> impl Iterator<Item = usize> {
+    (2 * LINE..len.min(span.len).min(FETCHED) as usize).step_by(LINE)
+}
+
+/// Has the processor fetch a cache line as its owner.
+#[inline]
+fn prefetch_owned(at: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is allowed; it is a hint.
     unsafe {
-        let at = span.start.as_ptr();
-        std::arch::asm!("prefetchw [{0}]", "prefetchw [{0} + 64]", in(reg) at, options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = span;
+    let _ = at;
 }

@@ -29,7 +29,7 @@ use self::message::Message;
 use crate::{
     channel::Channel,
     engine::{Pair, Receiving, Sending},
-    features::{self, EVENT_INDEX, PACKED},
+    features::{self, EVENT_INDEX, IN_ORDER, PACKED},
     inflight::{self, Inflight},
     iotlb::{Questions, Table, Told},
     memory::{Description, MOST_REGIONS, Memory},
@@ -119,6 +119,7 @@ impl Device {
     fn start(&mut self, index: u32) -> Result<()> {
         let negotiated = features::negotiated(self.features);
         let (packed, event_index) = (self.features & PACKED != 0, self.features & EVENT_INDEX != 0);
+        let in_order = self.features & IN_ORDER != 0;
         // Without protocol features every ring is enabled from its start.
         let enabled = self.features & features::PROTOCOL == 0;
         let (memory, port) = (self.memory_of(index), self.port);
@@ -148,6 +149,9 @@ impl Device {
         found.runs = true;
         let pair = (index / 2) as usize;
         let to_guest = index.is_multiple_of(2);
+        if in_order && !to_guest {
+            ring.tell_last_only();
+        }
         let started = self.handle.ask(move |engine| {
             let Some(port) = engine.port_mut(port) else { return };
             port.negotiated = negotiated;

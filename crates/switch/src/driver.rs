@@ -182,9 +182,36 @@ pub struct SplitDriver {
     available: u16,
     told: u16,
     seen: u16,
+    /// When the device may tell of the last of a batch alone.
+    in_order: Option<InOrder>,
+}
+
+/// What a driver keeps to know which chains the last of a batch stands for (2.7.10, 2.8.9).
+#[derive(Default)]
+struct InOrder {
+    /// Chains that are out, in the order in which they were offered.
+    out: VecDeque<u16>,
+    /// The last of a batch that is not yet all collected.
+    last: Option<u16>,
+}
+
+impl InOrder {
+    /// The next chain of the batch whose last one `told` says.
+    fn next(&mut self, told: impl FnOnce() -> u16) -> u16 {
+        let last = *self.last.get_or_insert_with(told);
+        let id = self.out.pop_front().expect("a chain is out");
+        if id == last {
+            self.last = None;
+        }
+        id
+    }
 }
 
 impl SplitDriver {
+    pub fn in_order(self) -> SplitDriver {
+        SplitDriver { in_order: Some(InOrder::default()), ..self }
+    }
+
     pub fn new(at: u64, entries: u16) -> SplitDriver {
         let free = (0..entries).collect();
         SplitDriver {
@@ -195,6 +222,7 @@ impl SplitDriver {
             available: 0,
             told: 0,
             seen: 0,
+            in_order: None,
         }
     }
 
@@ -245,6 +273,9 @@ impl Driver for SplitDriver {
         self.available = self.available.wrapping_add(1);
         memory.word(self.driver_at() + 2).store(self.available, Ordering::Release);
         self.out[usize::from(head)] = numbers;
+        if let Some(order) = &mut self.in_order {
+            order.out.push_back(head);
+        }
         Some(head)
     }
 
@@ -254,8 +285,11 @@ impl Driver for SplitDriver {
         }
         let entry = memory.read(self.device_at() + 4 + u64::from(self.seen % self.entries) * 8, 8);
         self.seen = self.seen.wrapping_add(1);
-        let id = u32::from_le_bytes(entry[..4].try_into().unwrap()) as u16;
-        let written = u32::from_le_bytes(entry[4..].try_into().unwrap());
+        let mut id = u32::from_le_bytes(entry[..4].try_into().unwrap()) as u16;
+        let mut written = u32::from_le_bytes(entry[4..].try_into().unwrap());
+        if let Some(order) = &mut self.in_order {
+            (id, written) = (order.next(|| id), 0);
+        }
         let numbers = std::mem::take(&mut self.out[usize::from(id)]);
         assert!(!numbers.is_empty(), "chain {id} was not out");
         self.free.extend(numbers);
@@ -298,9 +332,15 @@ pub struct PackedDriver {
     /// How many descriptors each chain that is out takes, by its id.
     out: Vec<u16>,
     offered: bool,
+    /// When the device may tell of the last of a batch alone.
+    in_order: Option<InOrder>,
 }
 
 impl PackedDriver {
+    pub fn in_order(self) -> PackedDriver {
+        PackedDriver { in_order: Some(InOrder::default()), ..self }
+    }
+
     pub fn new(at: u64, entries: u16) -> PackedDriver {
         PackedDriver {
             at,
@@ -313,6 +353,7 @@ impl PackedDriver {
             free: (0..entries).collect(),
             out: vec![0; entries.into()],
             offered: false,
+            in_order: None,
         }
     }
 
@@ -367,6 +408,9 @@ impl Driver for PackedDriver {
         memory.word(at).store(flags, Ordering::Release);
         self.out[usize::from(id)] = wanted;
         self.room -= wanted;
+        if let Some(order) = &mut self.in_order {
+            order.out.push_back(id);
+        }
         self.offered = true;
         Some(id)
     }
@@ -375,12 +419,16 @@ impl Driver for PackedDriver {
         let slot = self.at + u64::from(self.used) * 16;
         let flags = memory.word(slot + 14).load(Ordering::Acquire);
         let (available, used) = (flags & 1 << 7 != 0, flags & 1 << 15 != 0);
-        if available != used || used != self.used_wrap {
+        let amid = self.in_order.as_ref().is_some_and(|order| order.last.is_some());
+        if !amid && (available != used || used != self.used_wrap) {
             return None;
         }
         let bytes = memory.read(slot, 16);
-        let written = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
-        let id = u16::from_le_bytes(bytes[12..14].try_into().unwrap());
+        let mut written = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
+        let mut id = u16::from_le_bytes(bytes[12..14].try_into().unwrap());
+        if let Some(order) = &mut self.in_order {
+            (id, written) = (order.next(|| id), 0);
+        }
         let taken = std::mem::take(&mut self.out[usize::from(id)]);
         assert!(taken > 0, "chain {id} was not out");
         self.room += taken;

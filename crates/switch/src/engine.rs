@@ -25,7 +25,7 @@ use self::{
     share::Share,
 };
 use crate::{
-    copy::Reader,
+    copy::{self, Reader},
     counters::{Counters, Dropped},
     net::{Ethernet, LONGEST, Segments, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
@@ -335,7 +335,11 @@ impl Engine {
         if taken > 0 {
             let source = self.source(id, pair);
             let mut sent = Sent::default();
-            for chain in batch.chains() {
+            let chains = batch.chains();
+            for (next, chain) in (1..).zip(chains) {
+                if let Some(span) = chains.get(next).and_then(|next| batch.spans(next).first()) {
+                    copy::prefetch_rest_to_read(*span, span.len);
+                }
                 if let Some(source) = &source {
                     match chain.fault {
                         Some(_) => self.dropped(id, Dropped::BadChain),

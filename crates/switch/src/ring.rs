@@ -168,6 +168,13 @@ impl Ring {
         either!(self, ring => ring.publish())
     }
 
+    /// Tells the driver of the last of each batch alone from now on, which stands for those before it. For a ring of the
+    /// guest's frames whose driver has taken `VIRTIO_F_IN_ORDER` (2.7.10, 2.8.9); of empty buffers it must know how much was
+    /// written into each.
+    pub fn tell_last_only(&mut self) {
+        either!(self, ring => ring.tell_last_only());
+    }
+
     /// Asks the driver to say when it makes something available, or not to. With `true` it must be looked at once more before
     /// anybody sleeps: says whether something has become available meanwhile.
     pub fn ask_for_kicks(&mut self, on: bool) -> bool {

@@ -4,7 +4,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use super::Frame;
 use crate::{
-    copy::Writer,
+    copy::{self, Writer},
     counters::Dropped,
     iotlb::Table,
     memory::Span,
@@ -149,6 +149,11 @@ impl Receiving {
             self.ring.complete(&chain, written);
             self.spent += 1;
             self.dirty = true;
+            // The next frame is likely to be as long.
+            let next = self.stock.chains().get(self.spent);
+            if let Some(span) = next.and_then(|next| self.stock.spans(next).first()) {
+                copy::prefetch_rest_to_write(*span, total);
+            }
             return Ok(wire);
         }
         let header = header.get(..usize::from(shape.header)).unwrap_or(&header);

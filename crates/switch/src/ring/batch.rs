@@ -122,7 +122,7 @@ impl Batch {
 #[inline]
 fn fetch(span: Span, direction: Direction) {
     match direction {
-        Direction::FromGuest => copy::prefetch(span.start),
+        Direction::FromGuest => copy::prefetch_to_read(span),
         Direction::ToGuest => copy::prefetch_to_write(span),
     }
 }

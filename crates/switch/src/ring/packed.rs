@@ -97,6 +97,8 @@ pub struct Packed {
     owed: bool,
     /// Whether the last look ended at a chain whose addresses are not known yet.
     waits: bool,
+    /// Whether the last of a batch stands for all of it, in the first one's place.
+    last_only: bool,
     /// Where it is noted how far the driver was shown.
     note: Option<Note>,
 }
@@ -129,6 +131,7 @@ impl Packed {
             dones: 0,
             owed: false,
             waits: false,
+            last_only: false,
             note: None,
             memory: memory.clone(),
         })
@@ -239,6 +242,10 @@ impl Packed {
         }
         self.next = self.used;
         Ok(())
+    }
+
+    pub(super) fn tell_last_only(&mut self) {
+        self.last_only = true;
     }
 
     /// Whether the memory of its note was taken away.
@@ -366,15 +373,20 @@ impl Packed {
         let Some((first, rest)) = dones.split_first() else { return false };
         let old = self.used;
         let mut at = old.on(first.entries, self.entries);
+        let mut shown = *first;
         for done in rest {
-            self.mark(at, done, Ordering::Relaxed);
+            if self.last_only {
+                shown = *done;
+            } else {
+                self.mark(at, done, Ordering::Relaxed);
+            }
             at = at.on(done.entries, self.entries);
         }
         if let Some(note) = &self.note {
             note.set((at.at, at.wrap), (old.at, old.wrap));
         }
-        // The first shows last, and with it all the others: the driver looks at them in their order.
-        self.mark(old, first, Ordering::Release);
+        // The first place shows last, and with it all the others: the driver looks at them in their order.
+        self.mark(old, &shown, Ordering::Release);
         if let Some(note) = &self.note {
             note.set((at.at, at.wrap), (at.at, at.wrap));
         }

@@ -50,6 +50,9 @@ pub struct Split {
     published: u16,
     /// The driver's index as it was last seen.
     seen: u16,
+    /// Whether the last of a batch stands for all of it, and which one was completed last.
+    last_only: bool,
+    last: u16,
     /// Whether the last look ended at a chain whose addresses are not known yet.
     waits: bool,
 }
@@ -82,6 +85,8 @@ impl Split {
             done: next,
             published: next,
             seen: next,
+            last_only: false,
+            last: 0,
             waits: false,
         };
         Ok(ring)
@@ -300,19 +305,33 @@ impl Split {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
-        self.write_used(chain.id, written);
+        if self.last_only {
+            self.last = chain.id;
+            self.done = self.done.wrapping_add(1);
+        } else {
+            self.write_used(chain.id, written);
+        }
     }
 
     #[inline]
     fn write_used(&mut self, id: u16, written: u32) {
-        let at = usize::from(self.done & (self.entries - 1));
+        self.write_entry(self.done, id, written);
+        self.done = self.done.wrapping_add(1);
+    }
+
+    #[inline]
+    fn write_entry(&self, index: u16, id: u16, written: u32) {
+        let at = usize::from(index & (self.entries - 1));
         // SAFETY: `at` is below the number of entries, and the ring is aligned to 4.
         unsafe {
             let entry = self.used.add(HEAD + at * USED).cast::<u32>();
             entry.write_volatile(u32::from(id));
             entry.add(1).write_volatile(written);
         }
-        self.done = self.done.wrapping_add(1);
+    }
+
+    pub(super) fn tell_last_only(&mut self) {
+        self.last_only = true;
     }
 
     #[inline]
@@ -320,6 +339,10 @@ impl Split {
         let (new, old) = (self.done, self.published);
         if new == old {
             return false;
+        }
+        if self.last_only {
+            // In the place of the first.
+            self.write_entry(old, self.last, 0);
         }
         // Pairs with the driver's acquire of this index: entries and buffers before it are written.
         self.device_index().store(new, Ordering::Release);

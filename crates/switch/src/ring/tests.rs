@@ -23,6 +23,17 @@ fn pair(packed: bool, entries: u16, event_index: bool) -> (GuestMemory, Box<dyn 
     (memory, Box::new(driver), Ring::Split(ring))
 }
 
+/// The same with a driver that has taken `VIRTIO_F_IN_ORDER`.
+fn pair_in_order(packed: bool, entries: u16, event_index: bool) -> (GuestMemory, Box<dyn Driver>, Ring) {
+    let (memory, _, mut ring) = pair(packed, entries, event_index);
+    ring.tell_last_only();
+    let driver: Box<dyn Driver> = match packed {
+        true => Box::new(PackedDriver::new(RINGS, entries).in_order()),
+        false => Box::new(SplitDriver::new(RINGS, entries).in_order()),
+    };
+    (memory, driver, ring)
+}
+
 /// The bytes of a chain, as the device sees them.
 fn bytes(batch: &Batch, chain: &Chain) -> Vec<u8> {
     let mut all = Vec::new();
@@ -54,8 +65,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What is offered comes out once, in order, with its bytes; what is completed is seen once, with its length.
-fn hold(packed: bool, entries: u16, event_index: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let (memory, mut driver, mut ring) = pair(packed, entries, event_index);
+fn hold(
+    packed: bool,
+    in_order: bool,
+    entries: u16,
+    event_index: bool,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
+    let rig = if in_order { pair_in_order } else { pair };
+    let (memory, mut driver, mut ring) = rig(packed, entries, event_index);
     let mut batch = Batch::default();
     let mut offered: VecDeque<(u16, Vec<u8>)> = VecDeque::new();
     let mut completed: VecDeque<(u16, u32)> = VecDeque::new();
@@ -100,7 +118,7 @@ fn hold(packed: bool, entries: u16, event_index: bool, steps: Vec<Step>) -> Resu
                     prop_assert_eq!(chain.fault, None);
                     prop_assert_eq!(chain.id, id);
                     prop_assert_eq!(bytes(&batch, chain), text);
-                    let written = u32::from(id) + 5;
+                    let written = if in_order { 0 } else { u32::from(id) + 5 };
                     ring.complete(chain, written);
                     completed.push_back((id, written));
                 }
@@ -119,13 +137,13 @@ fn hold(packed: bool, entries: u16, event_index: bool, steps: Vec<Step>) -> Resu
 
 proptest! {
     #[test]
-    fn split_rings_hold(event_index: bool, entries in 0_u32..7, steps in steps()) {
-        hold(false, 1 << entries, event_index, steps)?;
+    fn split_rings_hold(event_index: bool, in_order: bool, entries in 0_u32..7, steps in steps()) {
+        hold(false, in_order, 1 << entries, event_index, steps)?;
     }
 
     #[test]
-    fn packed_rings_hold(event_index: bool, entries in 1_u16..65, steps in steps()) {
-        hold(true, entries, event_index, steps)?;
+    fn packed_rings_hold(event_index: bool, in_order: bool, entries in 1_u16..65, steps in steps()) {
+        hold(true, in_order, entries, event_index, steps)?;
     }
 
     /// Whatever a guest's memory holds: no more than can be, no panic, no endless loop.
