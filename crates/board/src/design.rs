@@ -213,6 +213,8 @@ impl Design {
         for switch in &self.switches {
             arguments.push("-chardev".to_owned());
             arguments.push(format!("socket,id={},path={},reconnect-ms=1000", switch.id(), switch.control()));
+            arguments.push("-qmp".to_owned());
+            arguments.push(format!("unix:{},server=on,wait=off", switch.monitor()));
         }
         if let Some(size) = self.nvme_namespace {
             arguments.push("-blockdev".to_owned());
@@ -481,7 +483,7 @@ fn compose(
         let id = vf.map_or_else(|| nic.name.to_string(), |vf| format!("{}.{vf}", nic.name));
         let netdev = format!("{id}-port");
         let end = match &mut switch {
-            Some(switch) => End::Switch(switch.add(vf, mac)),
+            Some(switch) => End::Switch(switch.add(vf, mac, &netdev)),
             None => End::Hub(nic.hub),
         };
         netdevs.push(Netdev { id: netdev.clone(), end });

@@ -45,6 +45,8 @@ pub struct Switch {
 struct Port {
     vf: Option<VfIndex>,
     mac: Mac,
+    /// Its other end's id in QEMU.
+    netdev: String,
 }
 
 impl Switch {
@@ -53,9 +55,9 @@ impl Switch {
         Switch { number, nic: nic.name.clone(), pf: nic.mac, ports: Vec::new() }
     }
 
-    /// One more port, of the VF `vf` or of the PF; gives its socket.
-    pub fn add(&mut self, vf: Option<VfIndex>, mac: Mac) -> String {
-        self.ports.push(Port { vf, mac });
+    /// One more port, of the VF `vf` or of the PF, whose other end in QEMU is `netdev`; gives its socket.
+    pub fn add(&mut self, vf: Option<VfIndex>, mac: Mac, netdev: &str) -> String {
+        self.ports.push(Port { vf, mac, netdev: netdev.to_owned() });
         self.socket(vf)
     }
 
@@ -74,6 +76,11 @@ impl Switch {
         format!("{DIRECTORY}/{}", self.number)
     }
 
+    /// The monitor at which it tells QEMU of its ports' links.
+    pub fn monitor(&self) -> String {
+        format!("{DIRECTORY}/{}.qmp", self.number)
+    }
+
     /// The name of the line that leads to it from within the board.
     pub fn line(&self) -> String {
         format!("{LINE}{}", self.pf)
@@ -86,7 +93,13 @@ impl Switch {
             .iter()
             .map(|port| {
                 let name = port.vf.map_or_else(|| self.nic.to_string(), |vf| format!("{}#{vf}", self.nic));
-                let mut settings = json!({"socket": self.socket(port.vf), "mac": port.mac.to_string()});
+                let mut settings = json!({
+                    "socket": self.socket(port.vf),
+                    "mac": port.mac.to_string(),
+                    // The interfaces decide how long a frame may be, as behind any NIC's switch.
+                    "mtu": u16::MAX,
+                    "qemu": {"monitor": self.monitor(), "netdev": port.netdev},
+                });
                 if port.vf.is_none() {
                     // A PF gets no frames of its VFs' VLANs unless it has asked for them, which QEMU keeps to itself.
                     settings["trunk"] = "0".into();

@@ -36,6 +36,15 @@ fn pings(board: &KeptBoard, from: &str, to: u8) -> bool {
     within(board, from, &format!("ping -q -c 3 -i 0.3 -W 2 10.20.40.{to}")).0
 }
 
+/// Whether a guest's driver comes to see its link so: QEMU is told a moment after the switch.
+fn carrier_is(board: &KeptBoard, guest: &str, up: bool) -> bool {
+    let wanted = u8::from(up);
+    let look = format!(
+        "for turn in $(seq 50); do [ \"$(cat /sys/class/net/eth0/carrier)\" = {wanted} ] && exit 0; sleep 0.2; done; exit 1"
+    );
+    within(board, guest, &look).0
+}
+
 /// Tells the switch something without Penstock: over its line, as anybody in the board can who is root.
 fn tell(board: &KeptBoard, request: &str) -> Result<Value, Failed> {
     let line = format!("exec 3<>$(ls /dev/vport*) && echo '{request}' >&3 && head -n 1 <&3");
@@ -109,7 +118,9 @@ fn what_a_model_asks_holds() -> Outcome {
     assert!(pings(&board, "checked", 2));
     assert!(!pings(&board, "checked", 3), "a frame came from one VLAN into another");
     assert!(!pings(&board, "checked", 4), "a frame passed a link that is down");
+    assert!(carrier_is(&board, "unplugged", false), "its own driver does not see it");
     set(&board, "NET0#3", r#"{"link_state":"enable"}"#)?;
+    assert!(carrier_is(&board, "unplugged", true));
     assert!(pings(&board, "checked", 4), "the link was what kept it");
     set(&board, "NET0#2", r#"{"vlan":100}"#)?;
     assert!(pings(&board, "checked", 3), "the VLAN was what kept it");
