@@ -4,6 +4,7 @@
 //! two rounds. It knows neither sockets nor clocks; the time is an argument.
 
 mod deliver;
+mod follow;
 mod judge;
 mod mirror;
 mod port;
@@ -14,15 +15,16 @@ mod wire;
 
 use std::sync::{Arc, mpsc};
 
+use self::{
+    follow::Decided,
+    mirror::{Mirrors, Way},
+    share::Share,
+};
 pub use self::{
     mirror::Mirror,
     port::{Negotiated, Pair, Port},
     receive::Receiving,
     wire::Wire,
-};
-use self::{
-    mirror::{Mirrors, Way},
-    share::Share,
 };
 use crate::{
     copy::{self, Reader},
@@ -334,7 +336,7 @@ impl Engine {
         let taken = batch.chains().len();
         if taken > 0 {
             let source = self.source(id, pair);
-            let mut sent = Sent::default();
+            let (mut sent, mut decided) = (Sent::default(), None);
             let chains = batch.chains();
             for (next, chain) in (1..).zip(chains) {
                 if let Some(span) = chains.get(next).and_then(|next| batch.spans(next).first()) {
@@ -343,7 +345,15 @@ impl Engine {
                 if let Some(source) = &source {
                     match chain.fault {
                         Some(_) => self.dropped(id, Dropped::BadChain),
-                        None => self.forward(source, batch.spans(chain), chain.len, &mut sent),
+                        None => {
+                            let spans = batch.spans(chain);
+                            let follows = decided.as_ref().is_some_and(|decided| {
+                                self.follow(decided, source, spans, chain.len, &mut sent)
+                            });
+                            if !follows {
+                                decided = self.forward(source, spans, chain.len, &mut sent);
+                            }
+                        }
                     }
                 }
                 sending.ring.complete(chain, 0);
@@ -437,8 +447,14 @@ impl Engine {
         }
     }
 
-    /// Decides on a frame and delivers it; adds it to what was `sent` when it was let in.
-    fn forward(&mut self, source: &Source, spans: &[crate::memory::Span], len: u32, sent: &mut Sent) {
+    /// Decides on a frame and delivers it; adds it to what was `sent` when it was let in. Says what holds for those like it.
+    fn forward(
+        &mut self,
+        source: &Source,
+        spans: &[crate::memory::Span],
+        len: u32,
+        sent: &mut Sent,
+    ) -> Option<Decided> {
         // Filled in where it stands: moved, it would be read back before the processor has written it.
         let mut frame = Frame::NONE;
         match self.read(source, spans, len, &mut frame) {
@@ -453,8 +469,12 @@ impl Engine {
                 if !self.distribute(source, &frame) {
                     self.dropped(source.id, Dropped::NoReceiver);
                 }
+                self.decided(source, &frame)
             }
-            Err(why) => self.dropped(source.id, why),
+            Err(why) => {
+                self.dropped(source.id, why);
+                None
+            }
         }
     }
 

@@ -107,6 +107,12 @@ impl Virtio {
     pub const PLAIN: Virtio =
         Virtio { checksum: None, valid: false, segments: Segments::None, segment: 0, ecn: false, headers: 0 };
 
+    /// Whether a header asks for nothing, as most do.
+    #[inline(always)]
+    pub fn is_plain(bytes: &[u8; VIRTIO_HEADER]) -> bool {
+        bytes[..2] == [0, 0]
+    }
+
     /// Reads the header of a frame of `len` bytes. `None`: it says what cannot be.
     #[inline(always)]
     pub fn read(bytes: &[u8; 10], len: u32) -> Option<Virtio> {
@@ -249,6 +255,14 @@ impl Ethernet {
         let control = u16::from_be_bytes([c0, c1]);
         let tag = Tag { vlan: control & 0xfff, priority: (control >> 13) as u8 };
         Some(Ethernet { tag: Some((tag, outer.kind)), kind: u16::from_be_bytes([l0, l1]), ..outer })
+    }
+
+    /// As it was read, without a tag.
+    #[inline]
+    pub fn untagged(&self) -> [u8; ETHERNET_HEADER] {
+        let mut octets = [0; ETHERNET_HEADER];
+        octets.copy_from_slice(&self.octets[..ETHERNET_HEADER]);
+        octets
     }
 
     /// Bytes that it takes in the frame.

@@ -24,10 +24,7 @@ impl Engine {
         if frame.ethernet.to.is_group() {
             return self.flood(source, frame);
         }
-        let found = self.table.find(frame.ethernet.to, |id| {
-            let port = self.ports.get(usize::from(id)).and_then(Option::as_deref);
-            port.is_some_and(|port| port.settings().is_member(frame.vlan))
-        });
+        let found = self.find(frame);
         match found {
             // What a guest sends to itself is its own business.
             Some(id) if id == source.id => true,
@@ -37,6 +34,15 @@ impl Engine {
             }
             None => self.unclaimed(source, frame),
         }
+    }
+
+    /// Who has the address that a frame is for, in its VLAN.
+    #[inline(always)]
+    pub(super) fn find(&self, frame: &Frame<'_>) -> Option<PortId> {
+        self.table.find(frame.ethernet.to, |id| {
+            let port = self.ports.get(usize::from(id)).and_then(Option::as_deref);
+            port.is_some_and(|port| port.settings().is_member(frame.vlan))
+        })
     }
 
     /// To all of its VLAN.

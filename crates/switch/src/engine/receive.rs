@@ -4,12 +4,12 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use super::Frame;
 use crate::{
-    copy::{self, Writer},
+    copy::{self, Reader, Writer},
     counters::Dropped,
     iotlb::Table,
     memory::Span,
-    net::{TAGGED_HEADER, Tag, VIRTIO_HEADER},
-    ring::{Batch, Direction, Ring, RingError},
+    net::{ETHERNET_HEADER, TAGGED_HEADER, Tag, VIRTIO_HEADER, Virtio},
+    ring::{Batch, Chain, Direction, Ring, RingError},
 };
 
 /// Chains that are taken of the ring at a time.
@@ -110,6 +110,40 @@ impl Receiving {
         Err(Dropped::NoBuffers)
     }
 
+    /// Writes a frame of which nothing is to be done, with `rest` bytes behind its Ethernet header, if there is one buffer with room
+    /// for all of it; says whether it did.
+    #[inline]
+    pub(super) fn write_plain(
+        &mut self,
+        ethernet: &[u8; ETHERNET_HEADER],
+        payload: &mut Reader<'_>,
+        rest: u32,
+    ) -> bool {
+        let total = rest + (VIRTIO_HEADER + ETHERNET_HEADER) as u32;
+        let Some(chain) = self.stock.chains().get(self.spent).copied() else { return false };
+        let [span] = self.stock.spans(&chain) else { return false };
+        let mut writer = Writer::new(std::slice::from_ref(span));
+        if span.len < total || !writer.write_both(&Virtio::PLAIN.written(0, 1), ethernet, ETHERNET_HEADER) {
+            return false;
+        }
+        let copied = writer.copy(payload, rest);
+        self.spend(&chain, total - (rest - copied), total);
+        true
+    }
+
+    /// Completes the next chain of the stock.
+    #[inline]
+    fn spend(&mut self, chain: &Chain, written: u32, total: u32) {
+        self.ring.complete(chain, written);
+        self.spent += 1;
+        self.dirty = true;
+        // The next frame is likely to be as long.
+        let next = self.stock.chains().get(self.spent);
+        if let Some(span) = next.and_then(|next| self.stock.spans(next).first()) {
+            copy::prefetch_rest_to_write(*span, total);
+        }
+    }
+
     /// Writes a frame with this tag or none; says how many bytes of the wire it has.
     #[inline]
     pub(super) fn write(
@@ -146,14 +180,7 @@ impl Receiving {
             let copied = writer.copy(&mut payload, frame.rest);
             let written = total - (frame.rest - copied);
             let chain = *chain;
-            self.ring.complete(&chain, written);
-            self.spent += 1;
-            self.dirty = true;
-            // The next frame is likely to be as long.
-            let next = self.stock.chains().get(self.spent);
-            if let Some(span) = next.and_then(|next| self.stock.spans(next).first()) {
-                copy::prefetch_rest_to_write(*span, total);
-            }
+            self.spend(&chain, written, total);
             return Ok(wire);
         }
         let header = header.get(..usize::from(shape.header)).unwrap_or(&header);
