@@ -8,6 +8,8 @@ use crate::memory::Span;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// Bytes at the beginning of a buffer that are fetched when it is taken from its ring.
+pub const FIRST: u32 = 2 * LINE as u32;
 /// Bytes of a frame that are fetched ahead at most. The rest of a longer one is found by the processor.
 const FETCHED: u32 = 2048;
 
@@ -271,7 +273,7 @@ pub fn prefetch_rest_to_write(span: Span, len: u32) {
 /// Where the lines begin, from the third on.
 #[inline]
 fn rest(span: Span, len: u32) -> impl Iterator<Item = usize> {
-    (2 * LINE..len.min(span.len).min(FETCHED) as usize).step_by(LINE)
+    (FIRST as usize..len.min(span.len).min(FETCHED) as usize).step_by(LINE)
 }
 
 /// Has the processor fetch a cache line as its owner.

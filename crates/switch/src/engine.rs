@@ -339,7 +339,9 @@ impl Engine {
             let (mut sent, mut decided) = (Sent::default(), None);
             let chains = batch.chains();
             for (next, chain) in (1..).zip(chains) {
-                if let Some(span) = chains.get(next).and_then(|next| batch.spans(next).first()) {
+                if let Some(next) = chains.get(next).filter(|next| next.len > copy::FIRST)
+                    && let Some(span) = batch.spans(next).first()
+                {
                     copy::prefetch_rest_to_read(*span, span.len);
                 }
                 if let Some(source) = &source {

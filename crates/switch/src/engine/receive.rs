@@ -132,12 +132,19 @@ impl Receiving {
     }
 
     /// Completes the next chain of the stock.
-    #[inline]
+    #[inline(always)]
     fn spend(&mut self, chain: &Chain, written: u32, total: u32) {
         self.ring.complete(chain, written);
         self.spent += 1;
         self.dirty = true;
-        // The next frame is likely to be as long.
+        if total > copy::FIRST {
+            self.fetch_next(total);
+        }
+    }
+
+    /// Has the next buffer fetched: the next frame is likely to be as long.
+    #[inline(never)]
+    fn fetch_next(&self, total: u32) {
         let next = self.stock.chains().get(self.spent);
         if let Some(span) = next.and_then(|next| self.stock.spans(next).first()) {
             copy::prefetch_rest_to_write(*span, total);
