@@ -44,7 +44,7 @@ pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
     if sizes.is_empty() {
         return;
     }
-    for ring in [Ring::Split, Ring::Packed] {
+    for ring in [Ring::Split, Ring::Packed, Ring::Vector] {
         let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
         for done in (0..choice.pairs).step_by(TOGETHER) {
             let count = TOGETHER.min(choice.pairs - done);

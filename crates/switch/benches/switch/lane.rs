@@ -58,7 +58,7 @@ impl Lane {
     /// Starts both, and freezes them.
     pub fn start(kind: Kind, ring: Ring, workshop: &Workshop) -> Result<Lane, String> {
         let switch = switches::start(kind, workshop)?;
-        let name = format!("{}-{}", kind.name(), ring.name());
+        let name = format!("{}-{}", kind.name(), ring.name()).replace(' ', "-");
         let guests = Guests::start(workshop, &name, ring, &switch.sockets)?;
         let mut lane = Lane { switch, guests };
         lane.wait_until_served()?;

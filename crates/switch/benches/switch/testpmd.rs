@@ -25,6 +25,9 @@ pub enum Ring {
     Split,
     /// Packed, mergeable buffers, used in order.
     Packed,
+    /// Packed, each frame in one buffer, used in order, which the front end reads and writes with vector instructions where
+    /// the processor has them (AVX-512): the guests are quick enough then to keep a switch busy.
+    Vector,
 }
 
 impl Ring {
@@ -33,13 +36,15 @@ impl Ring {
         match self {
             Ring::Split => "split",
             Ring::Packed => "packed",
+            Ring::Vector => "vectorised packed",
         }
     }
 
     fn options(self) -> &'static str {
         match self {
-            Ring::Split => "packed_vq=0,in_order=0",
-            Ring::Packed => "packed_vq=1,in_order=1",
+            Ring::Split => "mrg_rxbuf=1,packed_vq=0,in_order=0",
+            Ring::Packed => "mrg_rxbuf=1,packed_vq=1,in_order=1",
+            Ring::Vector => "mrg_rxbuf=0,packed_vq=1,in_order=1,vectorized=1",
         }
     }
 }
@@ -76,7 +81,7 @@ impl Guests {
         command.args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{SWITCH},1@{GUESTS}")]);
         command.args(["--no-pci", "--in-memory", "--single-file-segments", "--no-telemetry"]);
         command.args(["--huge-dir", &workshop.huge_pages().to_string_lossy()]);
-        command.arg(format!("--file-prefix={name}"));
+        command.args(["--force-max-simd-bitwidth=512", &format!("--file-prefix={name}")]);
         for (number, path) in sockets.paths.iter().take(2).enumerate() {
             if sockets.front_end_listens {
                 // One that was there before would be in its way.
@@ -85,7 +90,7 @@ impl Guests {
             let (path, mac, options) = (path.display(), mac(number), ring.options());
             command.args([
                 "--vdev",
-                &format!("net_virtio_user{number},path={path},mac={mac},queue_size=1024,mrg_rxbuf=1,{options}{serve}"),
+                &format!("net_virtio_user{number},path={path},mac={mac},queue_size=1024,{options}{serve}"),
             ]);
         }
         command.args([
