@@ -147,6 +147,14 @@ pub trait Driver: Send {
     fn kicks(&mut self, memory: &GuestMemory, event_index: bool) -> bool;
 }
 
+/// A driver of this format, whose ring is at `at`.
+pub fn driver_of(packed: bool, at: u64, entries: u16) -> Box<dyn Driver> {
+    match packed {
+        true => Box::new(PackedDriver::new(at, entries)),
+        false => Box::new(SplitDriver::new(at, entries)),
+    }
+}
+
 fn descriptor(address: u64, len: u32, a: u16, b: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&address.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Driver, Form, GuestMemory, PackedDriver, SplitDriver};
+use super::{Driver, Form, GuestMemory, driver_of};
 use crate::{
     engine::{Engine, Negotiated, Pair, Receiving, Sending},
     ring::{Packed, Ring, Split},
@@ -60,12 +60,7 @@ impl Guest {
         // A descriptor, an entry of each ring of indices, and what stands around them.
         let ring_size = (u64::from(entries) * 26 + 16).next_multiple_of(16);
         let memory = GuestMemory::new((rings + 2 * ring_size) as usize);
-        let driver = |at| -> Box<dyn Driver> {
-            match packed {
-                true => Box::new(PackedDriver::new(at, entries)),
-                false => Box::new(SplitDriver::new(at, entries)),
-            }
-        };
+        let driver = |at| driver_of(packed, at, entries);
         let (sending, receiving) = (driver(rings), driver(rings + ring_size));
         let ring = |driver: &dyn Driver| match packed {
             true => Ring::Packed(Packed::new(&memory.shared(), &driver.layout(false), 0x8000).unwrap()),

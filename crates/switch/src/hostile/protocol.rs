@@ -23,7 +23,7 @@ use nix::{
 use super::{Input, neighbours::Neighbours};
 use crate::{
     device,
-    driver::{Driver, Form, GuestMemory, PackedDriver, SplitDriver, USER},
+    driver::{Driver, Form, GuestMemory, USER, driver_of},
     engine::{Engine, Negotiated, Port},
     features::{self, PACKED, PROTOCOL},
     net::Mac,
@@ -177,12 +177,7 @@ fn longs(numbers: &[u32]) -> Vec<u8> {
 }
 
 fn drivers(packed: bool) -> [Box<dyn Driver>; 2] {
-    RINGS.map(|at| -> Box<dyn Driver> {
-        match packed {
-            true => Box::new(PackedDriver::new(at, ENTRIES)),
-            false => Box::new(SplitDriver::new(at, ENTRIES)),
-        }
-    })
+    RINGS.map(|at| driver_of(packed, at, ENTRIES))
 }
 
 impl Guest {

@@ -25,7 +25,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::*;
 use crate::{
-    driver::{Driver, Form, GuestMemory, PackedDriver, SplitDriver},
+    driver::{Driver, Form, GuestMemory, SplitDriver, driver_of},
     features::{EVENT_INDEX, MERGEABLE, PACKED, PROTOCOL, VERSION_1},
 };
 
@@ -47,12 +47,7 @@ struct Guest {
 impl Guest {
     fn connect(socket: &Path, packed: bool) -> Guest {
         let memory = GuestMemory::file(0x12_0000);
-        let driver = |at| -> Box<dyn Driver> {
-            match packed {
-                true => Box::new(PackedDriver::new(at, ENTRIES)),
-                false => Box::new(SplitDriver::new(at, ENTRIES)),
-            }
-        };
+        let driver = |at| driver_of(packed, at, ENTRIES);
         let (mut to_guest, from_guest) = (driver(RINGS[0]), driver(RINGS[1]));
         let mut buffers = BTreeMap::new();
         for number in 0..u64::from(ENTRIES) {

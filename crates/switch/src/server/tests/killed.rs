@@ -103,12 +103,7 @@ struct Survivor {
 impl Survivor {
     fn connect(socket: &Path, packed: bool) -> Survivor {
         let memory = GuestMemory::new(0x12_0000);
-        let driver = |at| -> Box<dyn Driver> {
-            match packed {
-                true => Box::new(PackedDriver::new(at, ENTRIES)),
-                false => Box::new(SplitDriver::new(at, ENTRIES)),
-            }
-        };
+        let driver = |at| driver_of(packed, at, ENTRIES);
         let (mut to_guest, from_guest) = (driver(RINGS[0]), driver(RINGS[1]));
         let mut buffers = BTreeMap::new();
         for number in 0..u64::from(ENTRIES) {
