@@ -1,6 +1,7 @@
 //! The other side of a ring: a driver, for tests. Nothing of it is shared with the device's side.
 
 pub mod guest;
+pub mod request;
 
 use std::{collections::VecDeque, fs::File, os::fd::AsFd, ptr::NonNull, sync::atomic::Ordering};
 

@@ -23,7 +23,7 @@ use nix::{
 use super::{Input, neighbours::Neighbours};
 use crate::{
     device,
-    driver::{Driver, Form, GuestMemory, USER, driver_of},
+    driver::{Driver, Form, GuestMemory, USER, driver_of, request},
     engine::{Engine, Negotiated, Port},
     features::{self, PACKED, PROTOCOL},
     net::Mac,
@@ -42,29 +42,6 @@ const HOSTILE: PortId = 0;
 const RINGS: [u64; 2] = [0x8000, 0x9000];
 const ALL: usize = 0x1_0000;
 const ENTRIES: u16 = 16;
-
-mod request {
-    pub const GET_FEATURES: u32 = 1;
-    pub const SET_FEATURES: u32 = 2;
-    pub const SET_OWNER: u32 = 3;
-    pub const SET_MEM_TABLE: u32 = 5;
-    pub const SET_VRING_NUM: u32 = 8;
-    pub const SET_VRING_ADDR: u32 = 9;
-    pub const SET_VRING_BASE: u32 = 10;
-    pub const GET_VRING_BASE: u32 = 11;
-    pub const SET_VRING_KICK: u32 = 12;
-    pub const SET_VRING_CALL: u32 = 13;
-    pub const SET_VRING_ERR: u32 = 14;
-    pub const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub const SET_VRING_ENABLE: u32 = 18;
-    pub const IOTLB: u32 = 22;
-    pub const GET_INFLIGHT: u32 = 31;
-    pub const SET_INFLIGHT: u32 = 32;
-    pub const ADD_MEM_REG: u32 = 37;
-    pub const REM_MEM_REG: u32 = 38;
-    /// The last that the protocol knows, and some.
-    pub const LAST: u32 = 46;
-}
 
 /// The switch, which lives on from one guest to the next, and those who have nothing to do with it.
 struct Rig {

@@ -44,17 +44,23 @@ struct Guest {
     buffers: BTreeMap<u16, u64>,
 }
 
+/// Both rings of a guest, to it and from it, and the empty buffers that were offered, by their ids: where each lies in its memory. The
+/// device sees it `moved` further up.
+fn rings(memory: &GuestMemory, packed: bool, moved: u64) -> ([Box<dyn Driver>; 2], BTreeMap<u16, u64>) {
+    let [mut to_guest, from_guest] = RINGS.map(|at| driver_of(packed, at, ENTRIES));
+    let mut buffers = BTreeMap::new();
+    for number in 0..u64::from(ENTRIES) {
+        let at = number * 2048;
+        let id = to_guest.offer(memory, &[(moved + at, 2048, true)], Form::Chained).unwrap();
+        buffers.insert(id, at);
+    }
+    ([to_guest, from_guest], buffers)
+}
+
 impl Guest {
     fn connect(socket: &Path, packed: bool) -> Guest {
         let memory = GuestMemory::file(0x12_0000);
-        let driver = |at| driver_of(packed, at, ENTRIES);
-        let (mut to_guest, from_guest) = (driver(RINGS[0]), driver(RINGS[1]));
-        let mut buffers = BTreeMap::new();
-        for number in 0..u64::from(ENTRIES) {
-            let at = number * 2048;
-            let id = to_guest.offer(&memory, &[(at, 2048, true)], Form::Chained).unwrap();
-            buffers.insert(id, at);
-        }
+        let ([to_guest, from_guest], buffers) = rings(&memory, packed, 0);
         let mut front = Frontend::connect(socket, 2).unwrap();
         front.set_owner().unwrap();
         let offered = front.get_features().unwrap();

@@ -30,14 +30,7 @@ struct Translated {
 impl Translated {
     fn connect(socket: &Path, packed: bool) -> Translated {
         let memory = GuestMemory::new(0x12_0000);
-        let driver = |at| driver_of(packed, at, ENTRIES);
-        let (mut to_guest, from_guest) = (driver(RINGS[0]), driver(RINGS[1]));
-        let mut buffers = BTreeMap::new();
-        for number in 0..u64::from(ENTRIES) {
-            let at = number * 2048;
-            let id = to_guest.offer(&memory, &[(MOVED + at, 2048, true)], Form::Chained).unwrap();
-            buffers.insert(id, at);
-        }
+        let ([to_guest, from_guest], buffers) = rings(&memory, packed, MOVED);
         let raw = Raw::connect(socket);
         let wanted = VERSION_1 | MERGEABLE | PROTOCOL | ACCESS_PLATFORM | if packed { PACKED } else { 0 };
         raw.begin(wanted, PROTOCOL_FEATURES);

@@ -17,15 +17,13 @@ use nix::{
 };
 
 use super::{
-    raw::{Events, PROTOCOL as PROTOCOL_FEATURES, Raw, longs},
+    raw::{Events, GET_INFLIGHT, PROTOCOL as PROTOCOL_FEATURES, Raw, SET_INFLIGHT, longs},
     *,
 };
 
 /// Says to a process of these tests that it is to be a switch, and where.
 const DIRECTORY: &str = "PENSTOCK_SWITCH_TEST_DIRECTORY";
-/// `VHOST_USER_GET_INFLIGHT_FD`, `VHOST_USER_SET_INFLIGHT_FD` and the feature that allows them.
-const GET_INFLIGHT: u32 = 31;
-const SET_INFLIGHT: u32 = 32;
+/// The feature that allows `VHOST_USER_GET_INFLIGHT_FD` and `VHOST_USER_SET_INFLIGHT_FD`.
 const INFLIGHT: u64 = 1 << 12;
 
 /// Nothing, unless this process was started to be killed.
@@ -103,14 +101,7 @@ struct Survivor {
 impl Survivor {
     fn connect(socket: &Path, packed: bool) -> Survivor {
         let memory = GuestMemory::new(0x12_0000);
-        let driver = |at| driver_of(packed, at, ENTRIES);
-        let (mut to_guest, from_guest) = (driver(RINGS[0]), driver(RINGS[1]));
-        let mut buffers = BTreeMap::new();
-        for number in 0..u64::from(ENTRIES) {
-            let at = number * 2048;
-            let id = to_guest.offer(&memory, &[(at, 2048, true)], Form::Chained).unwrap();
-            buffers.insert(id, at);
-        }
+        let ([to_guest, from_guest], buffers) = rings(&memory, packed, 0);
         let raw = connect(socket);
         raw.begin(Survivor::features(packed), PROTOCOL_FEATURES | INFLIGHT);
         let kept = inflight(&raw);

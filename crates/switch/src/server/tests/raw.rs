@@ -16,23 +16,8 @@ use nix::sys::{
     socket::{ControlMessage, MsgFlags, sendmsg},
 };
 
+pub use crate::driver::request::*;
 use crate::{driver::GuestMemory, ring::Layout};
-
-pub const GET_FEATURES: u32 = 1;
-pub const SET_FEATURES: u32 = 2;
-pub const SET_OWNER: u32 = 3;
-pub const SET_MEM_TABLE: u32 = 5;
-pub const SET_VRING_NUM: u32 = 8;
-pub const SET_VRING_ADDR: u32 = 9;
-pub const SET_VRING_BASE: u32 = 10;
-pub const GET_VRING_BASE: u32 = 11;
-pub const SET_VRING_KICK: u32 = 12;
-pub const SET_VRING_CALL: u32 = 13;
-pub const SET_VRING_ERR: u32 = 14;
-pub const SET_PROTOCOL_FEATURES: u32 = 16;
-pub const SET_VRING_ENABLE: u32 = 18;
-pub const SET_BACKEND_REQ_FD: u32 = 21;
-pub const IOTLB: u32 = 22;
 
 /// `VHOST_USER_PROTOCOL_F_MQ`, `_REPLY_ACK`, `_BACKEND_REQ`
 pub const PROTOCOL: u64 = 1 | 1 << 3 | 1 << 5;
