@@ -187,6 +187,33 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// The `N` bytes of a span from `at` on, as they are found; `None` if it has fewer.
+#[inline(always)]
+pub fn at<const N: usize>(span: Span, at: usize) -> Option<[u8; N]> {
+    // SAFETY: they are inside the span.
+    (span.len as usize >= at + N).then(|| unsafe { span.start.add(at).cast::<[u8; N]>().read_unaligned() })
+}
+
+/// Copies all of a span into another, with `first` and `second` instead of what it begins with; says whether there was room.
+#[inline(always)]
+pub fn with_front<const A: usize, const B: usize>(
+    from: Span,
+    to: Span,
+    first: &[u8; A],
+    second: &[u8; B],
+) -> bool {
+    let Some(rest) = (from.len as usize).checked_sub(A + B).filter(|_| from.len <= to.len) else {
+        return false;
+    };
+    // SAFETY: both spans have `A + B` bytes and the rest.
+    unsafe {
+        to.start.cast::<[u8; A]>().write_unaligned(*first);
+        to.start.add(A).cast::<[u8; B]>().write_unaligned(*second);
+        copy(from.start.add(A + B), to.start.add(A + B), rest as u32);
+    }
+    true
+}
+
 /// Copies `count` bytes.
 ///
 /// # Safety
@@ -222,14 +249,14 @@ unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, count: u32) {
     }
 }
 
-/// Has the processor fetch a cache line that will be read.
-#[inline]
-pub fn prefetch(at: NonNull<u8>) {
+/// Has the processor fetch a cache line that will be read; it need not be there to be asked for.
+#[inline(always)]
+pub fn prefetch_at<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is allowed; it is a hint.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast());
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
@@ -239,9 +266,9 @@ pub fn prefetch(at: NonNull<u8>) {
 /// first line begins.
 #[inline]
 pub fn prefetch_to_read(span: Span) {
-    prefetch(span.start);
-    // SAFETY: it need not be there to be asked for.
-    prefetch(unsafe { NonNull::new_unchecked(span.start.as_ptr().wrapping_add(LINE)) });
+    for at in [0, LINE] {
+        prefetch_at(span.start.as_ptr().wrapping_add(at));
+    }
 }
 
 /// Has the processor fetch the first two cache lines of what will be written, as its owner.
@@ -256,24 +283,34 @@ pub fn prefetch_to_write(span: Span) {
 /// way of guessing what comes next begins anew in each page, and a frame ends before it has.
 #[inline]
 pub fn prefetch_rest_to_read(span: Span, len: u32) {
-    for at in rest(span, len) {
-        // SAFETY: it is inside the span.
-        prefetch(unsafe { span.start.add(at) });
-    }
+    each_line(span, len, |line| prefetch_at(line));
 }
 
 /// The same for a frame that will be written.
 #[inline]
 pub fn prefetch_rest_to_write(span: Span, len: u32) {
-    for at in rest(span, len) {
-        prefetch_owned(span.start.as_ptr().wrapping_add(at));
-    }
+    each_line(span, len, prefetch_owned);
 }
 
-/// Where the lines begin, from the third on.
-#[inline]
-fn rest(span: Span, len: u32) -> impl Iterator<Item = usize> {
-    (FIRST as usize..len.min(span.len).min(FETCHED) as usize).step_by(LINE)
+/// Does it for each line from the third on, of as many as are fetched.
+#[inline(always)]
+fn each_line(span: Span, len: u32, fetch: impl Fn(*mut u8)) {
+    const FOUR: usize = 4 * LINE;
+    let first = span.start.as_ptr();
+    let end = first.wrapping_add(len.min(span.len).min(FETCHED) as usize);
+    let mut at = first.wrapping_add(FIRST as usize);
+    // Four in a turn: counting costs as much as fetching.
+    while at.wrapping_add(FOUR - LINE) < end {
+        fetch(at);
+        fetch(at.wrapping_add(LINE));
+        fetch(at.wrapping_add(2 * LINE));
+        fetch(at.wrapping_add(3 * LINE));
+        at = at.wrapping_add(FOUR);
+    }
+    while at < end {
+        fetch(at);
+        at = at.wrapping_add(LINE);
+    }
 }
 
 /// Has the processor fetch a cache line as its owner.

@@ -337,9 +337,17 @@ impl Engine {
         if taken > 0 {
             let source = self.source(id, pair);
             let (mut sent, mut decided) = (Sent::default(), None);
-            let chains = batch.chains();
-            for (next, chain) in (1..).zip(chains) {
-                if let Some(next) = chains.get(next).filter(|next| next.len > copy::FIRST)
+            let mut left = batch.chains();
+            while let Some((chain, behind)) = left.split_first() {
+                let followed = decided.as_ref().map_or(0, |decided| self.follow(decided, left, &mut sent));
+                if let Some((followed, behind)) = left.split_at_checked(followed)
+                    && !followed.is_empty()
+                {
+                    sending.ring.complete_all(followed);
+                    left = behind;
+                    continue;
+                }
+                if let Some(next) = behind.first().filter(|next| next.len > copy::FIRST)
                     && let Some(span) = batch.spans(next).first()
                 {
                     copy::prefetch_rest_to_read(*span, span.len);
@@ -348,17 +356,12 @@ impl Engine {
                     match chain.fault {
                         Some(_) => self.dropped(id, Dropped::BadChain),
                         None => {
-                            let spans = batch.spans(chain);
-                            let follows = decided.as_ref().is_some_and(|decided| {
-                                self.follow(decided, source, spans, chain.len, &mut sent)
-                            });
-                            if !follows {
-                                decided = self.forward(source, spans, chain.len, &mut sent);
-                            }
+                            decided = self.forward(source, batch.spans(chain), chain.len, &mut sent);
                         }
                     }
                 }
-                sending.ring.complete(chain, 0);
+                sending.ring.complete_all(std::slice::from_ref(chain));
+                left = behind;
             }
             self.publish_touched();
             if sending.ring.publish() {

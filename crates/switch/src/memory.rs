@@ -31,6 +31,11 @@ pub struct Span {
     pub len: u32,
 }
 
+impl Span {
+    /// None.
+    pub const NONE: Span = Span { start: NonNull::dangling(), len: 0 };
+}
+
 /// A file's part, mapped for reading and writing until it is dropped.
 #[derive(Debug)]
 struct Mapping {
@@ -179,9 +184,9 @@ pub struct Memory {
     main: Main,
 }
 
-/// A region with all that is needed to find an address in it.
+/// A region with all that is needed to find an address in it. It is as good as its [`Memory`] lasts.
 #[derive(Clone, Copy, Debug)]
-struct Main {
+pub struct Main {
     guest: u64,
     size: u64,
     start: NonNull<u8>,
@@ -214,6 +219,12 @@ impl Main {
         let left = self.size.checked_sub(distance)?;
         // SAFETY: `distance` is at most the region's size, which is mapped from `start` on.
         (left >= u64::from(len)).then(|| Span { start: unsafe { self.start.add(distance as usize) }, len })
+    }
+
+    /// The `len` bytes at the guest's address `at`, when it is as simple as that: all of them here, and some.
+    #[inline(always)]
+    pub fn whole(&self, at: u64, len: u32) -> Option<Span> {
+        self.span(at, len).filter(|_| len > 0)
     }
 }
 
@@ -296,10 +307,10 @@ impl Memory {
         self.main.span(at, len).or_else(|| self.elsewhere(at, len))
     }
 
-    /// The same, when it is as simple as that: all of them, in the largest region, and not translated.
+    /// The largest region; of no size where addresses are translated.
     #[inline]
-    pub fn whole(&self, at: u64, len: u32) -> Option<Span> {
-        self.main.span(at, len).filter(|_| len > 0)
+    pub fn main(&self) -> Main {
+        self.main
     }
 
     /// The same for what is not whole in the largest region.

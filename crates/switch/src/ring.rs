@@ -32,6 +32,8 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 /// Descriptor flag: the buffer holds descriptors.
 const INDIRECT: u16 = 4;
+/// Descriptor flags that say what it is a part of.
+const SHAPE: u16 = NEXT | WRITE | INDIRECT;
 /// Bytes of a descriptor, in either format.
 const DESCRIPTOR: usize = 16;
 
@@ -50,10 +52,13 @@ impl Direction {
         (flags & WRITE != 0) == (self == Direction::ToGuest)
     }
 
-    /// Whether a descriptor with these flags is a whole chain of it, and holds no table.
-    #[inline]
-    fn is_whole(self, flags: u16) -> bool {
-        flags & (NEXT | INDIRECT) == 0 && self.fits(flags)
+    /// What a descriptor that is a whole chain of it, and no table, has of the flags [`SHAPE`].
+    #[inline(always)]
+    const fn whole(self) -> u16 {
+        match self {
+            Direction::FromGuest => 0,
+            Direction::ToGuest => WRITE,
+        }
     }
 }
 
@@ -160,6 +165,12 @@ impl Ring {
     #[inline]
     pub fn complete(&mut self, chain: &Chain, written: u32) {
         either!(self, ring => ring.complete(chain, written))
+    }
+
+    /// Completes chains of which all is read.
+    #[inline]
+    pub fn complete_all(&mut self, chains: &[Chain]) {
+        either!(self, ring => chains.iter().for_each(|chain| ring.complete(chain, 0)));
     }
 
     /// Shows the driver what was completed; says whether it wants to be woken for it.

@@ -1,24 +1,21 @@
 //! Frames like the one before them. Most frames of a turn go the same way; what was decided on the first of them holds for those that
 //! follow, since nothing that is set can change in between. Only what differs from frame to frame is looked at again.
 
-use super::{Engine, Frame, Sent, Source};
+use super::{Engine, Frame, Sent, Source, receive::Like};
 use crate::{
-    copy::Reader,
-    memory::Span,
-    net::{ETHERNET_HEADER, VIRTIO_HEADER, Virtio},
+    net::{VIRTIO_HEADER, Virtio},
+    ring::Chain,
     table::PortId,
 };
-
-/// Both headers of a frame that asks for nothing and has no tag.
-const HEADERS: u32 = (VIRTIO_HEADER + ETHERNET_HEADER) as u32;
 
 /// What was decided on a frame: it goes to one guest, as it came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
-    ethernet: [u8; ETHERNET_HEADER],
+    /// What those that follow must be like.
+    like: Like,
     to: PortId,
-    /// The longest payload that both may have.
-    mtu: u32,
+    /// Of its sender.
+    pair: usize,
 }
 
 impl Engine {
@@ -45,49 +42,34 @@ impl Engine {
             && !port.noted
             && usize::from(port.negotiated.header) == VIRTIO_HEADER;
         plain.then(|| Decided {
-            ethernet: frame.ethernet.untagged(),
+            like: Like {
+                ethernet: frame.ethernet.untagged(),
+                mtu: u32::from(settings.mtu.min(port.settings().mtu)),
+            },
             to,
-            mtu: u32::from(settings.mtu.min(port.settings().mtu)),
+            pair: source.pair,
         })
     }
 
-    /// Delivers a frame if it is like the one that this was `decided` on; says whether it did.
+    /// Delivers the first of the frames in `chains`, as many as are like the one that this was `decided` on; says how many.
     #[inline]
-    pub(super) fn follow(
-        &mut self,
-        decided: &Decided,
-        source: &Source,
-        spans: &[Span],
-        len: u32,
-        sent: &mut Sent,
-    ) -> bool {
-        let Some(rest) = len.checked_sub(HEADERS).filter(|rest| *rest <= decided.mtu) else { return false };
-        let mut payload = Reader::new(spans);
-        let (mut own, mut ethernet) = ([0; VIRTIO_HEADER], [0; ETHERNET_HEADER]);
-        if payload.peek(&mut own, VIRTIO_HEADER) < VIRTIO_HEADER || !Virtio::is_plain(&own) {
-            return false;
-        }
-        payload.skip(VIRTIO_HEADER as u32);
-        if payload.peek(&mut ethernet, ETHERNET_HEADER) < ETHERNET_HEADER || ethernet != decided.ethernet {
-            return false;
-        }
-        payload.skip(ETHERNET_HEADER as u32);
+    pub(super) fn follow(&mut self, decided: &Decided, chains: &[Chain], sent: &mut Sent) -> usize {
         let port = self.ports.get_mut(usize::from(decided.to)).and_then(Option::as_deref_mut);
-        let Some(port) = port else { return false };
-        let Some(receiving) = port.receiving(source.pair) else { return false };
+        let Some(port) = port else { return 0 };
+        let Some(receiving) = port.receiving(decided.pair) else { return 0 };
         let was_clean = !receiving.dirty;
-        if !receiving.write_plain(&ethernet, &mut payload, rest) {
-            return false;
+        let (frames, bytes) = receiving.write_alike(&decided.like, chains);
+        if frames == 0 {
+            return 0;
         }
-        let bytes = u64::from(rest) + ETHERNET_HEADER as u64;
-        port.counters.received += 1;
+        port.counters.received += frames as u64;
         port.counters.received_bytes += bytes;
         if was_clean {
-            self.touched.push((decided.to, source.pair));
+            self.touched.push((decided.to, decided.pair));
         }
-        sent.frames += 1;
+        sent.frames += frames as u64;
         sent.bytes += bytes;
         sent.cost += bytes;
-        true
+        frames
     }
 }

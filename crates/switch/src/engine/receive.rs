@@ -4,7 +4,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use super::Frame;
 use crate::{
-    copy::{self, Reader, Writer},
+    copy::{self, Writer},
     counters::Dropped,
     iotlb::Table,
     memory::Span,
@@ -29,6 +29,32 @@ pub struct Receiving {
     pub(super) dirty: bool,
     /// Why nothing is written any more.
     pub(super) broken: Option<RingError>,
+}
+
+/// Both headers of a frame that asks for nothing and has no tag.
+const HEADERS: u32 = (VIRTIO_HEADER + ETHERNET_HEADER) as u32;
+
+/// What a frame must be like to go where another went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Like {
+    /// Its Ethernet header; it has no tag.
+    pub ethernet: [u8; ETHERNET_HEADER],
+    /// The longest payload that both ends may have.
+    pub mtu: u32,
+}
+
+impl Like {
+    /// Copies the frame `from` one buffer `to` another, if it is like this and finds room; says whether it did.
+    #[inline(always)]
+    fn copy(&self, from: Span, to: Span) -> bool {
+        // In two halves, which overlap: fourteen bytes at once are no number.
+        const HALF: usize = size_of::<u64>();
+        const SECOND: usize = ETHERNET_HEADER - HALF;
+        let is_like = copy::at(from, 0).is_some_and(|own| Virtio::is_plain(&own))
+            && copy::at::<HALF>(from, VIRTIO_HEADER).as_ref() == self.ethernet.first_chunk()
+            && copy::at::<HALF>(from, VIRTIO_HEADER + SECOND).as_ref() == self.ethernet.last_chunk();
+        is_like && copy::with_front(from, to, &Virtio::PLAIN.written(0, 1), &self.ethernet)
+    }
 }
 
 /// How a guest wants its frames.
@@ -110,25 +136,35 @@ impl Receiving {
         Err(Dropped::NoBuffers)
     }
 
-    /// Writes a frame of which nothing is to be done, with `rest` bytes behind its Ethernet header, if there is one buffer with room
-    /// for all of it; says whether it did.
+    /// Writes the frames in `chains`, from the first on: as many as are like the one that was let in, have one buffer, and find one
+    /// with room for all of it. Says how many, and how many bytes they have on the wire.
     #[inline]
-    pub(super) fn write_plain(
-        &mut self,
-        ethernet: &[u8; ETHERNET_HEADER],
-        payload: &mut Reader<'_>,
-        rest: u32,
-    ) -> bool {
-        let total = rest + (VIRTIO_HEADER + ETHERNET_HEADER) as u32;
-        let Some(chain) = self.stock.chains().get(self.spent).copied() else { return false };
-        let [span] = self.stock.spans(&chain) else { return false };
-        let mut writer = Writer::new(std::slice::from_ref(span));
-        if span.len < total || !writer.write_both(&Virtio::PLAIN.written(0, 1), ethernet, ETHERNET_HEADER) {
-            return false;
+    pub(super) fn write_alike(&mut self, like: &Like, chains: &[Chain]) -> (usize, u64) {
+        let empty = self.stock.chains().get(self.spent..).unwrap_or_default();
+        let (mut frames, mut bytes) = (0, 0);
+        for (from, to) in chains.iter().zip(empty) {
+            let (Some(found), Some(room)) = (from.one(), to.one()) else { break };
+            let Some(rest) = found.len.checked_sub(HEADERS).filter(|rest| *rest <= like.mtu) else { break };
+            if !like.copy(found, room) {
+                break;
+            }
+            self.ring.complete(to, found.len);
+            frames += 1;
+            bytes += u64::from(rest) + ETHERNET_HEADER as u64;
+            if found.len > copy::FIRST {
+                // The next is likely to be as long.
+                let next = |chains: &[Chain]| chains.get(frames).and_then(Chain::one);
+                if let Some(next) = next(chains) {
+                    copy::prefetch_rest_to_read(next, next.len);
+                }
+                if let Some(next) = next(empty) {
+                    copy::prefetch_rest_to_write(next, found.len);
+                }
+            }
         }
-        let copied = writer.copy(payload, rest);
-        self.spend(&chain, total - (rest - copied), total);
-        true
+        self.spent += frames;
+        self.dirty |= frames > 0;
+        (frames, bytes)
     }
 
     /// Completes the next chain of the stock.

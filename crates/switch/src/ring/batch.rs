@@ -33,19 +33,35 @@ pub enum Fault {
 /// The buffers of one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain {
-    /// By what the driver knows it again.
-    pub(super) id: u16,
-    /// Entries of the ring that it takes (packed), or 1.
-    pub(super) entries: u16,
-    /// Where the ring stood before it was taken: the entry, and in the highest bit the wrap counter.
-    pub(super) before: u16,
-    /// Its first span in the batch.
-    first: u16,
-    count: u16,
+    /// Its span, if it is one: most are.
+    only: Span,
     /// Bytes in all of its spans.
     pub len: u32,
+    /// By what the driver knows it again.
+    pub(super) id: u16,
+    /// Where the ring stood before it was taken: the entry, and in the highest bit the wrap counter.
+    pub(super) before: u16,
+    /// Entries of the ring that it takes (packed), or 1.
+    pub(super) entries: u16,
+    /// Its first span in the batch, if they are more.
+    first: u16,
+    count: u16,
     /// Why it has no spans.
     pub fault: Option<Fault>,
+}
+
+impl Chain {
+    /// A chain of one buffer: the usual case.
+    #[inline(always)]
+    const fn of_one(id: u16, before: u16, span: Span) -> Chain {
+        Chain { only: span, len: span.len, id, before, entries: 1, first: 0, count: 1, fault: None }
+    }
+
+    /// Its span, if it is one.
+    #[inline(always)]
+    pub fn one(&self) -> Option<Span> {
+        (self.count == 1).then_some(self.only)
+    }
 }
 
 /// Chains that were taken together.
@@ -85,7 +101,10 @@ impl Batch {
 
     /// The spans of a chain of this batch, in their order.
     #[inline]
-    pub fn spans(&self, chain: &Chain) -> &[Span] {
+    pub fn spans<'a>(&'a self, chain: &'a Chain) -> &'a [Span] {
+        if chain.count == 1 {
+            return std::slice::from_ref(&chain.only);
+        }
         let first = usize::from(chain.first);
         self.spans.get(first..first + usize::from(chain.count)).unwrap_or_default()
     }
@@ -96,13 +115,37 @@ impl Batch {
         if self.spans.len() + MOST_SPANS > ROOM { 0 } else { MOST_CHAINS - self.chains.len() }
     }
 
-    /// Puts in a chain that is one buffer, `span`: the usual case.
-    #[inline]
-    pub(super) fn whole(&mut self, id: u16, before: u16, span: Span, direction: Direction) {
-        fetch(span, direction);
-        let first = self.spans.len() as u16;
-        self.spans.push(span);
-        self.chains.push(Chain { id, entries: 1, before, first, count: 1, len: span.len, fault: None });
+    /// Puts in chains of one buffer each, as many as are `found` and there is room for; says how many. Each is its id, where the
+    /// ring stood before it, and its span.
+    #[inline(always)]
+    pub(super) fn extend(
+        &mut self,
+        direction: Direction,
+        found: impl Iterator<Item = (u16, u16, Span)>,
+    ) -> usize {
+        match direction {
+            Direction::FromGuest => self.extend_fetched(found, copy::prefetch_to_read),
+            Direction::ToGuest => self.extend_fetched(found, copy::prefetch_to_write),
+        }
+    }
+
+    #[inline(always)]
+    fn extend_fetched(
+        &mut self,
+        found: impl Iterator<Item = (u16, u16, Span)>,
+        fetch: impl Fn(Span),
+    ) -> usize {
+        let old = self.chains.len();
+        let mut new = 0;
+        // What is found has a place: it is not looked for before there is one.
+        for (place, (id, before, span)) in self.chains.spare_capacity_mut().iter_mut().zip(found) {
+            fetch(span);
+            place.write(Chain::of_one(id, before, span));
+            new += 1;
+        }
+        // SAFETY: as many were written behind those that were there.
+        unsafe { self.chains.set_len(old + new) };
+        new
     }
 
     #[cold]
@@ -174,6 +217,7 @@ impl Builder<'_> {
         let count = self.batch.spans.len() - self.first;
         // Both are at most `ROOM`.
         let (first, count) = (self.first as u16, count as u16);
-        self.batch.chains.push(Chain { id, entries, before, first, count, len, fault });
+        let only = self.batch.spans.last().copied().unwrap_or(Span::NONE);
+        self.batch.chains.push(Chain { only, len, id, before, entries, first, count, fault });
     }
 }

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, WRITE,
+    Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
+    WRITE,
     atomics::{Word, fence},
     batch::{Builder, MOST_CHAINS},
     part,
 };
 use crate::{
-    copy::prefetch,
+    copy::prefetch_at,
     inflight::Note,
     iotlb::Table,
     memory::{self, Memory},
@@ -40,6 +41,42 @@ struct Descriptor {
     flags: u16,
 }
 
+/// An entry of the ring: 16 bytes of it, aligned to 16.
+#[derive(Clone, Copy, Debug)]
+struct Slot(NonNull<u8>);
+
+impl Slot {
+    #[inline(always)]
+    fn flags(&self) -> &Word {
+        // SAFETY: the flags are its last two bytes.
+        unsafe { Word::from_ptr(self.0.as_ptr().add(14).cast()) }
+    }
+
+    /// The descriptor's fields but for its flags, read once.
+    #[inline(always)]
+    fn read(self, flags: u16) -> Descriptor {
+        // SAFETY: all are inside, and aligned.
+        unsafe {
+            Descriptor {
+                address: self.0.cast::<u64>().read_volatile(),
+                len: self.0.add(8).cast::<u32>().read_volatile(),
+                id: self.0.add(12).cast::<u16>().read_volatile(),
+                flags,
+            }
+        }
+    }
+
+    /// Writes the length and the id of a used descriptor.
+    #[inline(always)]
+    fn write(self, len: u32, id: u16) {
+        // SAFETY: both are inside, and aligned.
+        unsafe {
+            self.0.add(8).cast::<u32>().write_volatile(len);
+            self.0.add(12).cast::<u16>().write_volatile(id);
+        }
+    }
+}
+
 /// An entry of the ring and the wrap counter there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
@@ -57,6 +94,12 @@ impl Position {
             None => Position { at: at as u16, wrap: self.wrap },
             Some(at) => Position { at: at as u16, wrap: !self.wrap },
         }
+    }
+
+    /// What an available descriptor there has of the flags [`AVAILABLE`] and [`USED`].
+    #[inline(always)]
+    const fn available(self) -> u16 {
+        if self.wrap { AVAILABLE } else { USED }
     }
 
     fn bits(self) -> u16 {
@@ -137,31 +180,10 @@ impl Packed {
         })
     }
 
-    #[inline]
-    fn slot(&self, at: u16) -> NonNull<u8> {
+    #[inline(always)]
+    fn slot(&self, at: u16) -> Slot {
         // SAFETY: every position is below `entries`.
-        unsafe { self.descriptors.add(usize::from(at) * DESCRIPTOR) }
-    }
-
-    #[inline]
-    fn flags(&self, at: u16) -> &Word {
-        // SAFETY: the flags are the last two bytes of the slot, which is aligned to 16.
-        unsafe { Word::from_ptr(self.slot(at).as_ptr().add(14).cast()) }
-    }
-
-    /// The descriptor's fields but for its flags, read once.
-    #[inline]
-    fn descriptor(&self, at: u16, flags: u16) -> Descriptor {
-        let slot = self.slot(at);
-        // SAFETY: the slot has 16 bytes, aligned to 16.
-        unsafe {
-            Descriptor {
-                address: slot.cast::<u64>().read_volatile(),
-                len: slot.add(8).cast::<u32>().read_volatile(),
-                id: slot.add(12).cast::<u16>().read_volatile(),
-                flags,
-            }
-        }
+        Slot(unsafe { self.descriptors.add(usize::from(at) * DESCRIPTOR) })
     }
 
     /// The two halves of an event suppression structure: position, flags.
@@ -174,9 +196,8 @@ impl Packed {
     /// The flags of the descriptor there, when the driver has made it available.
     #[inline]
     fn available(&self, position: Position, order: Ordering) -> Option<u16> {
-        let flags = self.flags(position.at).load(order);
-        let (available, used) = (flags & AVAILABLE != 0, flags & USED != 0);
-        (available == position.wrap && used != position.wrap).then_some(flags)
+        let flags = self.slot(position.at).flags().load(order);
+        (flags & (AVAILABLE | USED) == position.available()).then_some(flags)
     }
 
     // Twice in the program, once for each direction.
@@ -191,19 +212,14 @@ impl Packed {
         let mut resume = None;
         self.waits = false;
         while taken + ahead < most && batch.room() > 0 {
-            // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
-            let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
-            // Four descriptors lie in a cache line; the next but one will be wanted soon.
-            prefetch(self.slot(self.next.on(8.min(self.entries - 1), self.entries).at));
-            if direction.is_whole(flags) && !self.waits {
-                let only = self.descriptor(self.next.at, flags);
-                if let Some(span) = self.memory.whole(only.address, only.len) {
-                    batch.whole(only.id, self.next.bits(), span, direction);
-                    self.next = self.next.on(1, self.entries);
-                    taken += 1;
-                    continue;
+            if !self.waits {
+                taken += self.take_whole(most - taken - ahead, direction, batch);
+                if taken + ahead == most || batch.room() == 0 {
+                    break;
                 }
             }
+            // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
+            let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
             let mut chain = batch.begin(&self.memory, direction);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
             if self.waits || outcome.is_err() && self.memory.take_missed() {
@@ -221,6 +237,35 @@ impl Packed {
         }
         self.next = resume.unwrap_or(self.next);
         Ok(taken)
+    }
+
+    /// Takes chains that are one buffer each, the usual case; says how many.
+    #[inline]
+    fn take_whole(&mut self, most: usize, direction: Direction, batch: &mut Batch) -> usize {
+        // Copies stay in registers, whatever is written meanwhile.
+        let (ring, entries, main) = (self.descriptors, self.entries, self.memory.main());
+        let mut next = self.next;
+        let found = std::iter::from_fn(|| {
+            let here = next;
+            // Four descriptors lie in a cache line; the next but one will be wanted soon.
+            if here.at & 3 == 0 {
+                prefetch_at(ring.as_ptr().wrapping_add((usize::from(here.at) + 8) * DESCRIPTOR));
+            }
+            // SAFETY: every position is below `entries`.
+            let slot = Slot(unsafe { ring.add(usize::from(here.at) * DESCRIPTOR) });
+            // Pairs with the driver's release of the flags: the rest is there.
+            let flags = slot.flags().load(Ordering::Acquire);
+            if flags & (AVAILABLE | USED | SHAPE) != here.available() | direction.whole() {
+                return None;
+            }
+            let only = slot.read(flags);
+            let span = main.whole(only.address, only.len)?;
+            next = here.on(1, entries);
+            Some((only.id, here.bits(), span))
+        });
+        let taken = batch.extend(direction, found.take(most));
+        self.next = next;
+        taken
     }
 
     /// Goes on where the note says that it stood; see [`crate::inflight`].
@@ -286,7 +331,7 @@ impl Packed {
         let mut outcome = Ok(());
         let (mut at, mut flags) = (self.next, first);
         for entries in 1..=self.entries {
-            let found = self.descriptor(at.at, flags);
+            let found = self.slot(at.at).read(flags);
             // What comes after a fault is looked at only for where the chain ends.
             if outcome.is_ok() {
                 outcome = self.add(&found, direction, chain);
@@ -295,11 +340,11 @@ impl Packed {
                 return (found.id, entries, outcome);
             }
             at = at.on(1, self.entries);
-            flags = self.flags(at.at).load(Ordering::Relaxed);
+            flags = self.slot(at.at).flags().load(Ordering::Relaxed);
         }
         // All of them, without an end. The id that it would have had is that of the last.
         let last = self.next.on(self.entries - 1, self.entries);
-        (self.descriptor(last.at, flags).id, self.entries, Err(Fault::Loop))
+        (self.slot(last.at).read(flags).id, self.entries, Err(Fault::Loop))
     }
 
     #[inline]
@@ -400,14 +445,10 @@ impl Packed {
     #[inline]
     fn mark(&self, at: Position, done: &Done, order: Ordering) {
         let slot = self.slot(at.at);
-        // SAFETY: the slot has 16 bytes, aligned to 16.
-        unsafe {
-            slot.add(8).cast::<u32>().write_volatile(done.written);
-            slot.add(12).cast::<u16>().write_volatile(done.id);
-        }
+        slot.write(done.written, done.id);
         let wrap = if at.wrap { AVAILABLE | USED } else { 0 };
         let written = if done.written > 0 { WRITE } else { 0 };
-        self.flags(at.at).store(wrap | written, order);
+        slot.flags().store(wrap | written, order);
     }
 
     /// Whether the driver wants to be woken for what was used from `old` on.

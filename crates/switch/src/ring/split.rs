@@ -6,12 +6,12 @@ use std::{
 };
 
 use super::{
-    Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError,
+    Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
     atomics::{Word, fence},
     batch::Builder,
     part, passes,
 };
-use crate::{copy::prefetch, inflight::Note, iotlb::Table, memory::Memory};
+use crate::{copy::prefetch_at, inflight::Note, iotlb::Table, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -177,28 +177,25 @@ impl Split {
         }
         let count = usize::from(waiting).min(most).min(batch.room());
         let mut heads = [0_u16; super::batch::MOST_CHAINS];
-        for (ahead, head) in (0_u16..).zip(heads.iter_mut().take(count)) {
+        let heads = heads.get_mut(..count).unwrap_or_default();
+        for (ahead, head) in (0..).zip(heads.iter_mut()) {
             *head = self.head(self.next.wrapping_add(ahead));
-            if *head < self.entries {
-                // SAFETY: it is in the table.
-                prefetch(unsafe { self.descriptors.add(usize::from(*head)) }.cast());
-            }
+            prefetch_at(self.descriptors.as_ptr().wrapping_add(usize::from(*head)));
         }
+        let mut heads = &*heads;
         let mut taken = 0;
-        for head in heads.iter().take(count) {
+        while batch.room() > 0 {
+            if !self.waits {
+                let run = self.take_whole(heads, direction, batch);
+                self.next = self.next.wrapping_add(run as u16);
+                taken += run;
+                heads = heads.get(run..).unwrap_or_default();
+            }
+            let Some((head, behind)) = heads.split_first() else { break };
             if batch.room() == 0 {
                 break;
             }
-            if let Some(only) = self.descriptor(*head)
-                && direction.is_whole(only.flags)
-                && let Some(span) = self.memory.whole(only.address, only.len)
-                && !self.waits
-            {
-                batch.whole(*head, self.next, span, direction);
-                self.next = self.next.wrapping_add(1);
-                taken += 1;
-                continue;
-            }
+            heads = behind;
             let mut chain = batch.begin(&self.memory, direction);
             let outcome = self.walk(*head, direction, &mut chain);
             if self.waits || outcome.is_err() && self.memory.take_missed() {
@@ -212,6 +209,22 @@ impl Split {
             taken += 1;
         }
         Ok(taken)
+    }
+
+    /// Takes chains that are one buffer each, the usual case, from the first of `heads` on; says how many.
+    #[inline]
+    fn take_whole(&self, heads: &[u16], direction: Direction, batch: &mut Batch) -> usize {
+        // Copies stay in registers, whatever is written meanwhile.
+        let (descriptors, entries, main) = (self.descriptors, self.entries, self.memory.main());
+        let (next, flags) = (self.next, direction.whole());
+        let found = (0_u16..).zip(heads).map_while(|(ahead, head)| {
+            // SAFETY: it is checked to be in the table, which is aligned for it.
+            let only = (*head < entries)
+                .then(|| unsafe { descriptors.add(usize::from(*head)).read_volatile() })
+                .filter(|only| only.flags & SHAPE == flags)?;
+            Some((*head, next.wrapping_add(ahead), main.whole(only.address, only.len)?))
+        });
+        batch.extend(direction, found)
     }
 
     /// Goes on where the used ring says that it stood; see [`crate::inflight`].
