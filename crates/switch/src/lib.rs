@@ -45,6 +45,7 @@ pub mod memory;
 pub mod net;
 pub mod offload;
 pub mod outside;
+mod patience;
 pub mod program;
 pub mod ring;
 pub mod server;

@@ -20,10 +20,8 @@ use nix::{
     },
 };
 
-use crate::{engine::Engine, lost};
+use crate::{engine::Engine, lost, patience::Patience};
 
-/// How long it goes on looking when nobody sends anything. Waking a thread takes some 50 microseconds.
-const LINGER: Duration = Duration::from_micros(100);
 /// Events that are taken of the kernel at a time; which they are does not matter.
 const EVENTS: usize = 16;
 
@@ -115,6 +113,7 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
     let began = Instant::now();
     let nanoseconds = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut last = Instant::now();
+    let mut patience = Patience::default();
     let mut lost_before = lost::count();
     engine.ask_for_kicks(false, 0);
     loop {
@@ -148,12 +147,17 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             }
             continue;
         }
-        if last.elapsed() < LINGER {
+        if last.elapsed() < patience.now() {
             std::hint::spin_loop();
             continue;
         }
         if !engine.ask_for_kicks(true, nanoseconds()) && shared.waiting.load(Ordering::Acquire) == 0 {
+            let began = Instant::now();
             sleep(shared, None);
+            // Who has something done by it says nothing of when frames come.
+            if shared.waiting.load(Ordering::Acquire) == 0 {
+                patience.slept(began.elapsed());
+            }
         }
         engine.ask_for_kicks(false, 0);
         engine.wake_all();
