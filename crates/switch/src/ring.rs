@@ -161,7 +161,8 @@ impl Ring {
         either!(self, ring => ring.put_back(chain))
     }
 
-    /// Completes a chain into which `written` bytes were written. Chains are completed in the order in which they were taken.
+    /// Completes a chain into which `written` bytes were written. Chains are completed in the order in which they were taken. Not for
+    /// a ring of which the last alone is told: see [`Ring::complete_all`].
     #[inline]
     pub fn complete(&mut self, chain: &Chain, written: u32) {
         either!(self, ring => ring.complete(chain, written))
@@ -170,7 +171,7 @@ impl Ring {
     /// Completes chains of which all is read.
     #[inline]
     pub fn complete_all(&mut self, chains: &[Chain]) {
-        either!(self, ring => chains.iter().for_each(|chain| ring.complete(chain, 0)));
+        either!(self, ring => ring.complete_all(chains));
     }
 
     /// Shows the driver what was completed; says whether it wants to be woken for it.

@@ -398,11 +398,31 @@ impl Packed {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
+        self.add_done(Done { id: chain.id, entries: chain.entries, written });
+    }
+
+    #[inline]
+    pub(super) fn complete_all(&mut self, chains: &[Chain]) {
+        // They are told of as one that is as long as all of them. A guest that makes entries available again before they were
+        // used can have more taken than there are.
+        let all = || chains.iter().map(|chain| u32::from(chain.entries)).sum::<u32>();
+        if self.last_only
+            && let Some(last) = chains.last()
+            && let Some(entries) = u16::try_from(all()).ok().filter(|all| *all <= self.entries)
+        {
+            self.add_done(Done { id: last.id, entries, written: 0 });
+        } else {
+            chains.iter().for_each(|chain| self.complete(chain, 0));
+        }
+    }
+
+    #[inline]
+    fn add_done(&mut self, done: Done) {
         if self.dones == self.done.len() {
             self.owed |= self.show();
         }
         if let Some(place) = self.done.get_mut(self.dones) {
-            *place = Done { id: chain.id, entries: chain.entries, written };
+            *place = done;
             self.dones += 1;
         }
     }

@@ -318,11 +318,17 @@ impl Split {
 
     #[inline]
     pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
-        if self.last_only {
-            self.last = chain.id;
-            self.done = self.done.wrapping_add(1);
-        } else {
-            self.write_used(chain.id, written);
+        debug_assert!(!self.last_only, "the last alone is told");
+        self.write_used(chain.id, written);
+    }
+
+    #[inline]
+    pub(super) fn complete_all(&mut self, chains: &[Chain]) {
+        if !self.last_only {
+            chains.iter().for_each(|chain| self.complete(chain, 0));
+        } else if let Some(last) = chains.last() {
+            self.last = last.id;
+            self.done = self.done.wrapping_add(chains.len() as u16);
         }
     }
 
