@@ -2,8 +2,10 @@
 //!
 //! Protocol: QEMU, `docs/interop/vhost-user.rst`. The messages themselves are the `vhost` crate's, but for those of an IOMMU.
 
+mod described;
 mod iommu;
 mod message;
+mod migration;
 
 use std::{
     convert::Infallible,
@@ -25,19 +27,22 @@ use vhost::{
     },
 };
 
-use self::message::Message;
+use self::{described::Described, message::Message};
 use crate::{
     channel::Channel,
+    dirty::Log,
     engine::{Pair, Receiving, Sending},
-    features::{self, EVENT_INDEX, IN_ORDER, PACKED},
+    features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
     iotlb::{Questions, Table, Told},
     memory::{Description, MOST_REGIONS, Memory},
-    ring::{Layout, MOST_ENTRIES, Packed, Ring, Split},
+    ring::{MOST_ENTRIES, Packed, Ring, Split},
     table::PortId,
     worker::{Handle, Kick},
 };
 
+/// `VHOST_USER_SET_LOG_FD`
+const SET_LOG_FD: u32 = 7;
 /// `VHOST_USER_SET_VRING_ENABLE`. The crate takes it only after features were set; QEMU sends it before that, too.
 const SET_VRING_ENABLE: u32 = 18;
 /// `VHOST_USER_NET_SET_MTU`
@@ -49,24 +54,6 @@ const IOTLB: u32 = 22;
 
 /// Pairs of rings that a guest may have.
 const MOST_PAIRS: usize = 16;
-
-/// A ring as the front end describes it.
-#[derive(Debug, Default)]
-struct Described {
-    entries: u16,
-    descriptors: u64,
-    driver: u64,
-    device: u64,
-    addressed: bool,
-    base: u32,
-    call: Option<OwnedFd>,
-    err: Option<OwnedFd>,
-    /// What wakes the worker; `Some(None)`: the driver says that it never kicks.
-    kick: Option<Option<Kick>>,
-    enabled: bool,
-    /// Whether it is with the worker.
-    runs: bool,
-}
 
 /// The device of one connection.
 #[derive(Debug)]
@@ -84,6 +71,8 @@ pub struct Device {
     protocol: VhostUserProtocolFeatures,
     /// What the front end keeps for the case that this process dies.
     inflight: Option<Inflight>,
+    /// Where it wants to find what was written to its guest's memory.
+    log: Option<Log>,
 }
 
 impl Device {
@@ -101,6 +90,7 @@ impl Device {
             channel,
             protocol: VhostUserProtocolFeatures::empty(),
             inflight: None,
+            log: None,
         }
     }
 
@@ -123,7 +113,7 @@ impl Device {
         // Without protocol features every ring is enabled from its start.
         let enabled = self.features & features::PROTOCOL == 0;
         let (memory, port) = (self.memory_of(index), self.port);
-        let inflight = self.inflight.clone();
+        let (inflight, marks) = (self.inflight.clone(), self.marks_of(index));
         let found = self.ring(index)?;
         if found.runs || !found.addressed || found.kick.is_none() || !(found.enabled || enabled) {
             return Ok(());
@@ -141,6 +131,7 @@ impl Device {
             Err(_) if memory.take_missed() => return Ok(()),
             Err(_) => return Err(Error::InvalidParam),
         };
+        ring.set_marks(marks);
         if let Some(note) = inflight.and_then(|inflight| inflight.note(index, layout.entries, packed)) {
             ring.keep(note).map_err(|_| Error::InvalidParam)?;
         }
@@ -214,6 +205,11 @@ impl Device {
                 }
                 Ok(())
             }
+            // It is asked for what was marked when it wants to know.
+            SET_LOG_FD => match message.files.as_slice() {
+                [_] => Ok(()),
+                _ => Err(Error::IncorrectFds),
+            },
             SET_VRING_ENABLE => {
                 let [a, b, c, d, e, f, g, h] = body_of(message)?;
                 let on = match u32::from_ne_bytes([e, f, g, h]) {
@@ -290,24 +286,6 @@ fn body_of(message: &Message) -> Result<[u8; 8]> {
     message.body.as_slice().try_into().map_err(|_| Error::InvalidMessage)
 }
 
-impl Described {
-    fn layout(&self, event_index: bool) -> Layout {
-        Layout {
-            entries: self.entries,
-            descriptors: self.descriptors,
-            driver: self.driver,
-            device: self.device,
-            event_index,
-        }
-    }
-
-    /// Whether something of the ring itself lies between these addresses.
-    fn touches(&self, packed: bool, first: u64, last: u64) -> bool {
-        let meets = |(at, len): (u64, usize)| at <= last && at.saturating_add(len as u64) > first;
-        self.addressed && self.layout(false).parts(packed).into_iter().any(meets)
-    }
-}
-
 fn description(region: &VhostUserMemoryRegion) -> Description {
     Description {
         guest: region.guest_phys_addr,
@@ -346,6 +324,10 @@ impl VhostUserBackendReqHandlerMut for Device {
         if features & !features::OFFERED != 0 {
             return Err(Error::FeatureMismatch);
         }
+        if (self.features ^ features) == LOG_ALL {
+            self.features = features;
+            return self.marks_changed();
+        }
         self.while_stopped(|device| {
             device.features = features;
             Ok(())
@@ -377,12 +359,17 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptor: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
+        let ring = self.ring(index)?;
+        ring.marked_at = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG).then_some(log);
+        if ring.runs && (ring.descriptors, ring.driver, ring.device) == (descriptor, available, used) {
+            return self.marks_changed();
+        }
         self.stop(index)?;
         let ring = self.ring(index)?;
         (ring.descriptors, ring.driver, ring.device) = (descriptor, available, used);
@@ -430,6 +417,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::BACKEND_REQ
@@ -543,8 +531,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         Err(Error::InvalidOperation("a port has no memory of its own"))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("memory that is written to is not recorded"))
+    fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> Result<()> {
+        self.take_log(file, given.mmap_offset, given.mmap_size)
     }
 }
 
@@ -574,7 +562,7 @@ fn converse(stream: UnixStream, device: &Arc<Mutex<Device>>) -> Result<Infallibl
     let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(device));
     loop {
         let request = message::peek(&own).map_err(Error::SocketError)?.request;
-        if !matches!(request, SET_VRING_ENABLE | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB) {
+        if !matches!(request, SET_LOG_FD | SET_VRING_ENABLE | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB) {
             requests.handle_request()?;
             continue;
         }

@@ -26,8 +26,12 @@ pub const MERGEABLE: u64 = 1 << 15;
 pub const STATUS: u64 = 1 << 16;
 /// `VIRTIO_NET_F_CTRL_VQ`: answered by the front end.
 pub const CONTROL: u64 = 1 << 17;
+/// `VIRTIO_NET_F_GUEST_ANNOUNCE`: a guest that goes on elsewhere tells its neighbours.
+pub const ANNOUNCE: u64 = 1 << 21;
 /// `VIRTIO_NET_F_MQ`
 pub const MULTIQUEUE: u64 = 1 << 22;
+/// `VHOST_F_LOG_ALL`: what is written is marked; no guest's, the front end takes and leaves it while rings run.
+pub const LOG_ALL: u64 = 1 << 26;
 /// `VIRTIO_F_INDIRECT_DESC`
 pub const INDIRECT: u64 = 1 << 28;
 /// `VIRTIO_F_EVENT_IDX`
@@ -62,7 +66,9 @@ pub const OFFERED: u64 = CHECKSUM
     | MERGEABLE
     | STATUS
     | CONTROL
+    | ANNOUNCE
     | MULTIQUEUE
+    | LOG_ALL
     | INDIRECT
     | EVENT_INDEX
     | PROTOCOL

@@ -31,6 +31,7 @@ pub mod control;
 pub mod copy;
 pub mod counters;
 pub mod device;
+pub mod dirty;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, allow(dead_code, reason = "tests use the rest"))]
 mod driver;

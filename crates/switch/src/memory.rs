@@ -275,10 +275,20 @@ impl Memory {
         Memory { view: Some(view), main: Main::default(), ..self.clone() }
     }
 
+    /// The last address of the guest's that is in it.
+    pub fn last(&self) -> Option<u64> {
+        // None is empty, and none wraps.
+        self.regions.last().map(|region| region.guest + (region.size - 1))
+    }
+
+    /// Where it is, whatever stands in front of it.
+    pub fn places(&self) -> Places {
+        Places(Arc::clone(&self.regions))
+    }
+
     /// Whether a part of it was taken away: its file was made shorter, or there was no huge page for it.
     pub fn is_lost(&self) -> bool {
-        let lost = |region: &Region| region.mapping.watched.as_ref().is_some_and(Watched::is_lost);
-        self.regions.iter().any(lost)
+        is_lost(&self.regions)
     }
 
     /// Whether addresses are translated.
@@ -372,6 +382,32 @@ impl Memory {
             have += next.len;
         }
         (have == len && first.start.addr().get().is_multiple_of(alignment)).then_some(first.start)
+    }
+}
+
+fn is_lost(regions: &[Region]) -> bool {
+    let lost = |region: &Region| region.mapping.watched.as_ref().is_some_and(Watched::is_lost);
+    regions.iter().any(lost)
+}
+
+/// Where a guest's memory is here, to find its addresses by that. It stays mapped for as long as this lives.
+#[derive(Clone, Debug)]
+pub struct Places(Arc<[Region]>);
+
+impl Places {
+    /// The guest's address of a byte that is mapped here, as the memory table has it, and how many of its region begin there.
+    pub fn physical(&self, at: NonNull<u8>) -> Option<(u64, usize)> {
+        self.0.iter().find_map(|region| {
+            let first = region.mapping.start.addr().get() + region.skip;
+            let distance = at.addr().get().checked_sub(first)?;
+            let left = usize::try_from(region.size).ok()?.checked_sub(distance).filter(|left| *left > 0)?;
+            Some((region.guest + distance as u64, left))
+        })
+    }
+
+    /// As [`Memory::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        is_lost(&self.0)
     }
 }
 

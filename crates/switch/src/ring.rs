@@ -21,7 +21,7 @@ pub use self::{
     packed::Packed,
     split::Split,
 };
-use crate::{inflight::Note, iotlb::Table, memory::Memory};
+use crate::{dirty::Marking, inflight::Note, iotlb::Table, memory::Memory};
 
 /// The most entries that a ring may have (2.6, 2.8.10.1).
 pub const MOST_ENTRIES: u16 = 32_768;
@@ -214,10 +214,22 @@ impl Ring {
 
     /// Whether memory of its guest's was taken away.
     pub fn is_lost(&self) -> bool {
-        match self {
-            Ring::Split(ring) => ring.memory().is_lost(),
-            Ring::Packed(ring) => ring.memory().is_lost() || ring.lost_note(),
-        }
+        let marks = self.marks().as_ref().is_some_and(|marks| marks.is_lost());
+        marks
+            || match self {
+                Ring::Split(ring) => ring.memory().is_lost(),
+                Ring::Packed(ring) => ring.memory().is_lost() || ring.lost_note(),
+            }
+    }
+
+    /// The marks that it makes of what it writes.
+    pub fn marks(&self) -> &Marking {
+        either!(self, ring => ring.marks())
+    }
+
+    /// Replaces them. What was published before was marked before.
+    pub fn set_marks(&mut self, marks: Marking) {
+        either!(self, ring => ring.set_marks(marks));
     }
 
     /// Whether its guest's addresses are translated.

@@ -6,6 +6,7 @@ use super::Frame;
 use crate::{
     copy::{self, Writer},
     counters::Dropped,
+    dirty::Marking,
     iotlb::Table,
     memory::Span,
     net::{ETHERNET_HEADER, TAGGED_HEADER, Tag, VIRTIO_HEADER, Virtio},
@@ -29,6 +30,8 @@ pub struct Receiving {
     pub(super) dirty: bool,
     /// Why nothing is written any more.
     pub(super) broken: Option<RingError>,
+    /// The ring's own: what is written into its buffers is marked, too.
+    marks: Marking,
 }
 
 /// Both headers of a frame that asks for nothing and has no tag.
@@ -69,7 +72,17 @@ pub(super) struct Shape {
 impl Receiving {
     /// The ring, and what its driver waits on.
     pub fn new(ring: Ring, call: Option<OwnedFd>) -> Receiving {
-        Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
+        let marks = ring.marks().clone();
+        Receiving {
+            ring,
+            call,
+            err: None,
+            stock: Batch::default(),
+            spent: 0,
+            dirty: false,
+            broken: None,
+            marks,
+        }
     }
 
     /// The ring as it stands when nothing more is written: what was taken and not used is given back.
@@ -114,6 +127,12 @@ impl Receiving {
         self.give_back();
         self.ring.set_table(table);
         self.prepare();
+    }
+
+    /// Replaces the marks that are made of what is written.
+    pub fn set_marks(&mut self, marks: Marking) {
+        self.marks = marks.clone();
+        self.ring.set_marks(marks);
     }
 
     /// How many chains of the stock a frame of `total` bytes takes, header and all.
@@ -162,6 +181,11 @@ impl Receiving {
                 }
             }
         }
+        if let Some(marks) = &self.marks {
+            for (from, to) in chains.iter().zip(empty).take(frames) {
+                marks.buffers(self.stock.spans(to), from.len);
+            }
+        }
         self.spent += frames;
         self.dirty |= frames > 0;
         (frames, bytes)
@@ -171,6 +195,9 @@ impl Receiving {
     #[inline(always)]
     fn spend(&mut self, chain: &Chain, written: u32, total: u32) {
         self.ring.complete(chain, written);
+        if let Some(marks) = &self.marks {
+            marks.buffers(self.stock.spans(chain), written);
+        }
         self.spent += 1;
         self.dirty = true;
         if total > copy::FIRST {
@@ -238,6 +265,9 @@ impl Receiving {
             let Some(chain) = self.stock.chains().get(self.spent).copied() else { break };
             let written = spread(self.stock.spans(&chain), &mut front, &mut payload, left.min(chain.len));
             self.ring.complete(&chain, written);
+            if let Some(marks) = &self.marks {
+                marks.buffers(self.stock.spans(&chain), written);
+            }
             left -= written.min(left);
             self.spent += 1;
         }

@@ -264,6 +264,8 @@ impl Guest {
                 IOTLB,
                 GET_INFLIGHT,
                 SET_INFLIGHT,
+                SET_LOG_BASE,
+                SET_LOG_FD,
             ]);
         }
         let mut wanted = 0;
@@ -304,6 +306,14 @@ impl Guest {
             IOTLB => {
                 let numbers = [0; 3].map(|_| self.number(input));
                 [wides(&numbers), vec![input.byte() % 4, input.byte() % 8, 0, 0, 0, 0, 0, 0]].concat()
+            }
+            SET_LOG_BASE => {
+                wanted = 1;
+                wides(&[self.number(input), self.number(input)])
+            }
+            SET_LOG_FD => {
+                wanted = 1;
+                Vec::new()
             }
             GET_INFLIGHT | SET_INFLIGHT => {
                 wanted = u8::from(code == SET_INFLIGHT);

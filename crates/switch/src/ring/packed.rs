@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     copy::prefetch_at,
+    dirty::Marking,
     inflight::Note,
     iotlb::Table,
     memory::{self, Memory},
@@ -144,6 +145,8 @@ pub struct Packed {
     last_only: bool,
     /// Where it is noted how far the driver was shown.
     note: Option<Note>,
+    /// The marks that are made of what is written.
+    marks: Marking,
 }
 
 // SAFETY: the pointers are into `memory`, which others write to in any case.
@@ -176,6 +179,7 @@ impl Packed {
             waits: false,
             last_only: false,
             note: None,
+            marks: None,
             memory: memory.clone(),
         })
     }
@@ -283,6 +287,7 @@ impl Packed {
         self.used = self.next;
         for (id, entries) in note.take_marked(0) {
             self.mark(self.used, &Done { id, entries, written: 0 }, Ordering::Release);
+            self.mark_dirty(self.used);
             self.used = self.used.on(entries, self.entries);
         }
         self.next = self.used;
@@ -313,6 +318,33 @@ impl Packed {
 
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    pub(super) fn marks(&self) -> &Marking {
+        &self.marks
+    }
+
+    pub(super) fn set_marks(&mut self, marks: Marking) {
+        self.marks = marks;
+    }
+
+    /// Marks the pages of the entries of a batch that shows, which began at `old`.
+    #[cold]
+    fn mark_shown(&self, old: Position) {
+        let mut at = old;
+        for done in self.done.get(..self.dones).unwrap_or_default() {
+            if at == old || !self.last_only {
+                self.mark_dirty(at);
+            }
+            at = at.on(done.entries, self.entries);
+        }
+    }
+
+    /// Marks the page of an entry.
+    fn mark_dirty(&self, at: Position) {
+        if let Some(marks) = &self.marks {
+            marks.descriptors(self.slot(at.at).0, DESCRIPTOR);
+        }
     }
 
     pub(super) fn set_table(&mut self, table: &Arc<Table>) {
@@ -456,6 +488,9 @@ impl Packed {
             note.set((at.at, at.wrap), (at.at, at.wrap));
         }
         self.used = at;
+        if self.marks.is_some() {
+            self.mark_shown(old);
+        }
         self.dones = 0;
         fence(Ordering::SeqCst);
         self.wakes(old)
@@ -498,6 +533,9 @@ impl Packed {
             flags.store(AT_DESCRIPTOR, Ordering::Release);
         } else {
             flags.store(if on { ENABLE } else { DISABLE }, Ordering::Relaxed);
+        }
+        if let Some(marks) = &self.marks {
+            marks.device(self.device, 0, 4);
         }
         fence(Ordering::SeqCst);
         on && self.available(self.next, Ordering::Acquire).is_some()

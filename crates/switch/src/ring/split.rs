@@ -11,7 +11,7 @@ use super::{
     batch::Builder,
     part, passes,
 };
-use crate::{copy::prefetch_at, inflight::Note, iotlb::Table, memory::Memory};
+use crate::{copy::prefetch_at, dirty::Marking, inflight::Note, iotlb::Table, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -55,6 +55,8 @@ pub struct Split {
     last: u16,
     /// Whether the last look ended at a chain whose addresses are not known yet.
     waits: bool,
+    /// The marks that are made of what is written.
+    marks: Marking,
 }
 
 // SAFETY: the pointers are into `memory`, which others write to in any case.
@@ -88,6 +90,7 @@ impl Split {
             last_only: false,
             last: 0,
             waits: false,
+            marks: None,
         };
         Ok(ring)
     }
@@ -235,6 +238,7 @@ impl Split {
             self.write_used(id, 0);
         }
         self.device_index().store(self.done, Ordering::Release);
+        self.mark_shown(used, self.done);
         (self.next, self.published, self.seen) = (self.done, self.done, self.done);
     }
 
@@ -245,6 +249,29 @@ impl Split {
 
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    pub(super) fn marks(&self) -> &Marking {
+        &self.marks
+    }
+
+    pub(super) fn set_marks(&mut self, marks: Marking) {
+        self.marks = marks;
+    }
+
+    /// Marks the used entries from `old` to `new`, and the index.
+    #[cold]
+    fn mark_shown(&self, old: u16, new: u16) {
+        let Some(marks) = &self.marks else { return };
+        let count = if self.last_only { 1 } else { new.wrapping_sub(old).min(self.entries) };
+        let first = old & (self.entries - 1);
+        let before_end = count.min(self.entries - first);
+        let entries = |first: u16, count: u16| {
+            marks.device(self.used, HEAD + usize::from(first) * USED, usize::from(count) * USED);
+        };
+        entries(first, before_end);
+        entries(0, count - before_end);
+        marks.device(self.used, 2, 2);
     }
 
     pub(super) fn set_table(&mut self, table: &Arc<Table>) {
@@ -366,6 +393,9 @@ impl Split {
         // Pairs with the driver's acquire of this index: entries and buffers before it are written.
         self.device_index().store(new, Ordering::Release);
         self.published = new;
+        if self.marks.is_some() {
+            self.mark_shown(old, new);
+        }
         // The driver says that it wants to be woken, then looks at the index again; here it is the other way round.
         fence(Ordering::SeqCst);
         match self.event_index {
@@ -382,6 +412,10 @@ impl Split {
             (false, _) => {
                 self.device_flags().store(if on { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
             }
+        }
+        if let Some(marks) = &self.marks {
+            let at = if self.event_index { HEAD + usize::from(self.entries) * USED } else { 0 };
+            marks.device(self.used, at, 2);
         }
         fence(Ordering::SeqCst);
         on && self.driver_index().load(Ordering::Acquire) != self.next

@@ -4,6 +4,7 @@ mod cables;
 mod iommu;
 mod killed;
 mod listeners;
+mod migration;
 mod misuse;
 mod raw;
 mod traffic;

@@ -122,14 +122,20 @@ impl Raw {
     /// Tells of a ring, whose addresses are moved by so much, and has it served.
     pub fn ring(&self, index: u32, layout: &Layout, moved: u64, base: u32, events: &Events) {
         self.send(SET_VRING_NUM, &words(&[index, u32::from(layout.entries)]), &[]);
-        let at = |at: u64| at.wrapping_add(moved);
-        let addresses = longs(&[at(layout.descriptors), at(layout.device), at(layout.driver), 0]);
-        self.send(SET_VRING_ADDR, &[words(&[index, 0]), addresses].concat(), &[]);
+        self.addresses(index, layout, moved, None);
         self.send(SET_VRING_BASE, &words(&[index, base]), &[]);
         let number = longs(&[u64::from(index)]);
         self.send(SET_VRING_ERR, &number, &[events.err.as_fd().as_raw_fd()]);
         self.send(SET_VRING_CALL, &number, &[events.call.as_fd().as_raw_fd()]);
         self.send(SET_VRING_KICK, &number, &[events.kick.as_fd().as_raw_fd()]);
+    }
+
+    /// Tells where a ring is, and where what is written to it is to be marked.
+    pub fn addresses(&self, index: u32, layout: &Layout, moved: u64, marked_at: Option<u64>) {
+        let at = |at: u64| at.wrapping_add(moved);
+        let (flags, log) = (u32::from(marked_at.is_some()), marked_at.unwrap_or(0));
+        let addresses = longs(&[at(layout.descriptors), at(layout.device), at(layout.driver), log]);
+        self.send(SET_VRING_ADDR, &[words(&[index, flags]), addresses].concat(), &[]);
     }
 
     pub fn enable(&self, index: u32, on: bool) {
