@@ -9,6 +9,7 @@
 
 pub(crate) mod atomics;
 mod batch;
+mod ground;
 mod packed;
 mod split;
 
@@ -16,6 +17,7 @@ use std::{ptr::NonNull, sync::Arc};
 
 use thiserror::Error;
 
+use self::ground::Ground;
 pub use self::{
     batch::{Batch, Chain, Fault},
     packed::Packed,
@@ -191,7 +193,7 @@ impl Ring {
     /// anybody sleeps: says whether something has become available meanwhile.
     pub fn ask_for_kicks(&mut self, on: bool) -> bool {
         // What waits for a translation is there, but the answer wakes whoever sleeps.
-        either!(self, ring => ring.ask_for_kicks(on) && !ring.waits())
+        either!(self, ring => ring.ask_for_kicks(on) && !ring.ground().waits)
     }
 
     /// Goes on where a note says that it stood, if it says so, and keeps the note.
@@ -214,33 +216,40 @@ impl Ring {
 
     /// Whether memory of its guest's was taken away.
     pub fn is_lost(&self) -> bool {
-        let marks = self.marks().as_ref().is_some_and(|marks| marks.is_lost());
-        marks
-            || match self {
-                Ring::Split(ring) => ring.memory().is_lost(),
-                Ring::Packed(ring) => ring.memory().is_lost() || ring.lost_note(),
-            }
+        let ground = self.ground();
+        let noted = |ring: &Ring| matches!(ring, Ring::Packed(ring) if ring.lost_note());
+        ground.memory.is_lost() || ground.marks.as_ref().is_some_and(|marks| marks.is_lost()) || noted(self)
+    }
+
+    /// What it stands on.
+    #[inline]
+    fn ground(&self) -> &Ground {
+        either!(self, ring => ring.ground())
+    }
+
+    fn ground_mut(&mut self) -> &mut Ground {
+        either!(self, ring => ring.ground_mut())
     }
 
     /// The marks that it makes of what it writes.
     pub fn marks(&self) -> &Marking {
-        either!(self, ring => ring.marks())
+        &self.ground().marks
     }
 
     /// Replaces them. What was published before was marked before.
     pub fn set_marks(&mut self, marks: Marking) {
-        either!(self, ring => ring.set_marks(marks));
+        self.ground_mut().marks = marks;
     }
 
     /// Whether its guest's addresses are translated.
     #[inline]
     pub fn is_translated(&self) -> bool {
-        either!(self, ring => ring.memory().is_translated())
+        self.ground().memory.is_translated()
     }
 
     /// Replaces the translations. No span that was handed out may be used any more.
     pub fn set_table(&mut self, table: &Arc<Table>) {
-        either!(self, ring => ring.set_table(table));
+        self.ground_mut().set_table(table);
     }
 
     /// Where it stands, as the vhost-user protocol has it (`VHOST_USER_GET_VRING_BASE`).

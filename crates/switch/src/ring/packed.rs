@@ -1,22 +1,18 @@
 //! The packed format (2.8): one ring of descriptors, which the driver makes available and the device marks as used.
 
-use std::{
-    ptr::NonNull,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
     WRITE,
     atomics::{Word, fence},
     batch::{Builder, MOST_CHAINS},
+    ground::Ground,
     part,
 };
 use crate::{
     copy::prefetch_at,
-    dirty::Marking,
     inflight::Note,
-    iotlb::Table,
     memory::{self, Memory},
 };
 
@@ -123,8 +119,8 @@ struct Done {
 /// A ring in the packed format.
 #[derive(Debug)]
 pub struct Packed {
-    /// Keeps what the pointers below point into.
-    memory: Memory,
+    /// What the pointers below point into.
+    ground: Ground,
     entries: u16,
     event_index: bool,
     descriptors: NonNull<u8>,
@@ -139,17 +135,13 @@ pub struct Packed {
     dones: usize,
     /// Whether the driver wants to be woken for what was shown before the batch's end.
     owed: bool,
-    /// Whether the last look ended at a chain whose addresses are not known yet.
-    waits: bool,
     /// Whether the last of a batch stands for all of it, in the first one's place.
     last_only: bool,
     /// Where it is noted how far the driver was shown.
     note: Option<Note>,
-    /// The marks that are made of what is written.
-    marks: Marking,
 }
 
-// SAFETY: the pointers are into `memory`, which others write to in any case.
+// SAFETY: the pointers are into `ground`, which others write to in any case.
 unsafe impl Send for Packed {}
 
 impl Packed {
@@ -176,11 +168,9 @@ impl Packed {
             done: Box::new([Done::default(); MOST_CHAINS]),
             dones: 0,
             owed: false,
-            waits: false,
             last_only: false,
             note: None,
-            marks: None,
-            memory: memory.clone(),
+            ground: Ground::new(memory),
         })
     }
 
@@ -214,9 +204,9 @@ impl Packed {
     ) -> Result<usize, RingError> {
         let (mut taken, mut ahead) = (0, 0);
         let mut resume = None;
-        self.waits = false;
+        self.ground.waits = false;
         while taken + ahead < most && batch.room() > 0 {
-            if !self.waits {
+            if !self.ground.waits {
                 taken += self.take_whole(most - taken - ahead, direction, batch);
                 if taken + ahead == most || batch.room() == 0 {
                     break;
@@ -224,11 +214,11 @@ impl Packed {
             }
             // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
             let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
-            let mut chain = batch.begin(&self.memory, direction);
+            let mut chain = batch.begin(&self.ground.memory, direction);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
-            if self.waits || outcome.is_err() && self.memory.take_missed() {
+            if self.ground.waits || outcome.is_err() && self.ground.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
-                self.waits = true;
+                self.ground.waits = true;
                 chain.forget();
                 resume = resume.or(Some(self.next));
                 self.next = self.next.on(entries, self.entries);
@@ -247,7 +237,7 @@ impl Packed {
     #[inline]
     fn take_whole(&mut self, most: usize, direction: Direction, batch: &mut Batch) -> usize {
         // Copies stay in registers, whatever is written meanwhile.
-        let (ring, entries, main) = (self.descriptors, self.entries, self.memory.main());
+        let (ring, entries, main) = (self.descriptors, self.entries, self.ground.memory.main());
         let mut next = self.next;
         let found = std::iter::from_fn(|| {
             let here = next;
@@ -311,21 +301,12 @@ impl Packed {
         self.note = Some(note);
     }
 
-    /// Whether the next chain waits for a translation of its addresses.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
+    pub(super) const fn ground(&self) -> &Ground {
+        &self.ground
     }
 
-    pub(super) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(super) fn marks(&self) -> &Marking {
-        &self.marks
-    }
-
-    pub(super) fn set_marks(&mut self, marks: Marking) {
-        self.marks = marks;
+    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
+        &mut self.ground
     }
 
     /// Marks the pages of the entries of a batch that shows, which began at `old`.
@@ -342,14 +323,9 @@ impl Packed {
 
     /// Marks the page of an entry.
     fn mark_dirty(&self, at: Position) {
-        if let Some(marks) = &self.marks {
+        if let Some(marks) = &self.ground.marks {
             marks.descriptors(self.slot(at.at).0, DESCRIPTOR);
         }
-    }
-
-    pub(super) fn set_table(&mut self, table: &Arc<Table>) {
-        self.memory.set_table(table);
-        self.waits = false;
     }
 
     /// Adds what the chain at the next position is made of; says its id and how many entries it takes.
@@ -408,7 +384,7 @@ impl Packed {
         for index in 0..u64::from(count) {
             let at = found.address.checked_add(index * DESCRIPTOR as u64).ok_or(Fault::Outside)?;
             let mut bytes = [0_u8; DESCRIPTOR];
-            memory::read(&self.memory, at, &mut bytes).ok_or(Fault::Outside)?;
+            memory::read(&self.ground.memory, at, &mut bytes).ok_or(Fault::Outside)?;
             let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, _, _, f0, f1] = bytes;
             let flags = u16::from_le_bytes([f0, f1]);
             if flags & INDIRECT != 0 {
@@ -488,7 +464,7 @@ impl Packed {
             note.set((at.at, at.wrap), (at.at, at.wrap));
         }
         self.used = at;
-        if self.marks.is_some() {
+        if self.ground.marks.is_some() {
             self.mark_shown(old);
         }
         self.dones = 0;
@@ -534,7 +510,7 @@ impl Packed {
         } else {
             flags.store(if on { ENABLE } else { DISABLE }, Ordering::Relaxed);
         }
-        if let Some(marks) = &self.marks {
+        if let Some(marks) = &self.ground.marks {
             marks.device(self.device, 0, 4);
         }
         fence(Ordering::SeqCst);

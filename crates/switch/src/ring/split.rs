@@ -1,17 +1,15 @@
 //! The split format (2.7): a table of descriptors, a ring of what is available, and a ring of what was used.
 
-use std::{
-    ptr::NonNull,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
     atomics::{Word, fence},
     batch::Builder,
+    ground::Ground,
     part, passes,
 };
-use crate::{copy::prefetch_at, dirty::Marking, inflight::Note, iotlb::Table, memory::Memory};
+use crate::{copy::prefetch_at, inflight::Note, memory::Memory};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -35,8 +33,8 @@ struct Descriptor {
 /// A ring in the split format.
 #[derive(Debug)]
 pub struct Split {
-    /// Keeps what the pointers below point into.
-    memory: Memory,
+    /// What the pointers below point into.
+    ground: Ground,
     entries: u16,
     event_index: bool,
     descriptors: NonNull<Descriptor>,
@@ -53,13 +51,9 @@ pub struct Split {
     /// Whether the last of a batch stands for all of it, and which one was completed last.
     last_only: bool,
     last: u16,
-    /// Whether the last look ended at a chain whose addresses are not known yet.
-    waits: bool,
-    /// The marks that are made of what is written.
-    marks: Marking,
 }
 
-// SAFETY: the pointers are into `memory`, which others write to in any case.
+// SAFETY: the pointers are into `ground`, which others write to in any case.
 unsafe impl Send for Split {}
 
 impl Split {
@@ -77,7 +71,7 @@ impl Split {
         // All that was taken before was completed before.
         let next = base as u16;
         let ring = Split {
-            memory: memory.clone(),
+            ground: Ground::new(memory),
             entries,
             event_index: layout.event_index,
             descriptors: descriptors.cast(),
@@ -89,8 +83,6 @@ impl Split {
             seen: next,
             last_only: false,
             last: 0,
-            waits: false,
-            marks: None,
         };
         Ok(ring)
     }
@@ -166,7 +158,7 @@ impl Split {
         most: usize,
         batch: &mut Batch,
     ) -> Result<usize, RingError> {
-        self.waits = false;
+        self.ground.waits = false;
         let mut waiting = self.seen.wrapping_sub(self.next);
         if usize::from(waiting) < most {
             // Pairs with the driver's release of its index: entries and descriptors before it are there.
@@ -188,7 +180,7 @@ impl Split {
         let mut heads = &*heads;
         let mut taken = 0;
         while batch.room() > 0 {
-            if !self.waits {
+            if !self.ground.waits {
                 let run = self.take_whole(heads, direction, batch);
                 self.next = self.next.wrapping_add(run as u16);
                 taken += run;
@@ -199,11 +191,11 @@ impl Split {
                 break;
             }
             heads = behind;
-            let mut chain = batch.begin(&self.memory, direction);
+            let mut chain = batch.begin(&self.ground.memory, direction);
             let outcome = self.walk(*head, direction, &mut chain);
-            if self.waits || outcome.is_err() && self.memory.take_missed() {
+            if self.ground.waits || outcome.is_err() && self.ground.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
-                self.waits = true;
+                self.ground.waits = true;
                 chain.forget();
                 continue;
             }
@@ -218,7 +210,7 @@ impl Split {
     #[inline]
     fn take_whole(&self, heads: &[u16], direction: Direction, batch: &mut Batch) -> usize {
         // Copies stay in registers, whatever is written meanwhile.
-        let (descriptors, entries, main) = (self.descriptors, self.entries, self.memory.main());
+        let (descriptors, entries, main) = (self.descriptors, self.entries, self.ground.memory.main());
         let (next, flags) = (self.next, direction.whole());
         let found = (0_u16..).zip(heads).map_while(|(ahead, head)| {
             // SAFETY: it is checked to be in the table, which is aligned for it.
@@ -242,27 +234,18 @@ impl Split {
         (self.next, self.published, self.seen) = (self.done, self.done, self.done);
     }
 
-    /// Whether the next chain waits for a translation of its addresses.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
+    pub(super) const fn ground(&self) -> &Ground {
+        &self.ground
     }
 
-    pub(super) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(super) fn marks(&self) -> &Marking {
-        &self.marks
-    }
-
-    pub(super) fn set_marks(&mut self, marks: Marking) {
-        self.marks = marks;
+    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
+        &mut self.ground
     }
 
     /// Marks the used entries from `old` to `new`, and the index.
     #[cold]
     fn mark_shown(&self, old: u16, new: u16) {
-        let Some(marks) = &self.marks else { return };
+        let Some(marks) = &self.ground.marks else { return };
         let count = if self.last_only { 1 } else { new.wrapping_sub(old).min(self.entries) };
         let first = old & (self.entries - 1);
         let before_end = count.min(self.entries - first);
@@ -272,11 +255,6 @@ impl Split {
         entries(first, before_end);
         entries(0, count - before_end);
         marks.device(self.used, 2, 2);
-    }
-
-    pub(super) fn set_table(&mut self, table: &Arc<Table>) {
-        self.memory.set_table(table);
-        self.waits = false;
     }
 
     /// Adds what the chain from `head` on is made of.
@@ -319,7 +297,7 @@ impl Split {
         let mut index = 0;
         for _ in 0..count {
             let at = found.address.checked_add(u64::from(index) * DESCRIPTOR as u64);
-            let inner = at.and_then(|at| descriptor_at(&self.memory, at)).ok_or(Fault::Outside)?;
+            let inner = at.and_then(|at| descriptor_at(&self.ground.memory, at)).ok_or(Fault::Outside)?;
             if inner.flags & INDIRECT != 0 {
                 return Err(Fault::Indirect);
             }
@@ -393,7 +371,7 @@ impl Split {
         // Pairs with the driver's acquire of this index: entries and buffers before it are written.
         self.device_index().store(new, Ordering::Release);
         self.published = new;
-        if self.marks.is_some() {
+        if self.ground.marks.is_some() {
             self.mark_shown(old, new);
         }
         // The driver says that it wants to be woken, then looks at the index again; here it is the other way round.
@@ -413,7 +391,7 @@ impl Split {
                 self.device_flags().store(if on { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
             }
         }
-        if let Some(marks) = &self.marks {
+        if let Some(marks) = &self.ground.marks {
             let at = if self.event_index { HEAD + usize::from(self.entries) * USED } else { 0 };
             marks.device(self.used, at, 2);
         }
