@@ -166,11 +166,7 @@ impl Design {
 
     /// Why QEMU cannot save such a board; `None` where it can.
     pub fn cannot_be_saved(&self) -> Option<&'static str> {
-        if self.nvme_namespace.is_some() {
-            return Some("an NVMe controller");
-        }
-        // It would have to be told by the switch which memory that has written to (`VHOST_USER_PROTOCOL_F_LOG_SHMFD`).
-        (!self.switches.is_empty()).then_some("an embedded switch")
+        self.nvme_namespace.is_some().then_some("an NVMe controller")
     }
 
     /// Whether `device` is a PF or a VF.

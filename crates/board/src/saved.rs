@@ -19,6 +19,7 @@ use crate::{
     image::Image,
     machine::{Machine, SERIAL_LOG},
     shell::{KEYS, Shell},
+    switch::Switch,
 };
 
 /// Counts changes of what is saved.
@@ -62,6 +63,7 @@ impl Saved {
             processor,
             design.kernel.kernel,
             design.kernel_command_line(),
+            design.switches.iter().map(Switch::configuration).collect::<Vec<_>>(),
         ]);
         let digest = sha256(key.to_string());
         Saved { directory: cache.saved().join(&digest[..32]) }

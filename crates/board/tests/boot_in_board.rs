@@ -300,8 +300,8 @@ guests: {one: {kind: vm, functions: [NET0#0, {vf: NET1#0, mac: "02:00:00:00:01:0
 fn vm() -> Outcome {
     let directory = tempfile::tempdir()?;
     let cache = cache(directory.path())?;
-    // Booted each time: QEMU saves no board with an embedded switch.
-    let (board, _) = up(design(WITH_VM), &cache, &UpOptions::default())?;
+    let (board, notes) = up(design(WITH_VM), &cache, &UpOptions::default())?;
+    assert!(!notes.iter().any(|p| matches!(p, Progress::Note(n) if n.contains("save"))), "{notes:?}");
 
     let seen = |text: &str, wanted: &[&str]| -> Outcome {
         match wanted.iter().find(|line| !text.lines().any(|said| said.trim_end() == **line)) {
@@ -382,7 +382,44 @@ fn vm() -> Outcome {
     let words = inside(&board, script)?;
     assert_eq!(words.split_whitespace().collect::<Vec<_>>(), ["VM", "status:", "running", "2"]);
     board.down()?;
-    expect_empty(&cache)
+    expect_empty(&cache)?;
+    switched_resumes(&cache)
+}
+
+/// The same board from its saved state, with a switch that was started anew: frames cross, also behind the IOMMU, the line leads to
+/// it, and a link that it takes down is down.
+fn switched_resumes(cache: &Cache) -> Outcome {
+    let (board, notes) = up(design(WITH_VM), cache, &UpOptions::default())?;
+    assert!(board.is_warm(), "{notes:?}");
+    let script = "
+        cd /sys/bus/pci/devices/0000:02:00.0
+        echo 2 >sriov_numvfs
+        for n in 0 1; do
+            name=$(basename virtfn$n/virtio*/net/*)
+            unshare -n sleep 300 >/dev/null 2>&1 </dev/null & holder=$!
+            until [ $(readlink /proc/$holder/ns/net) != $(readlink /proc/self/ns/net) ]; do sleep 0.1; done
+            ip link set $name netns $holder name net0
+            nsenter -t $holder -n ip address add 10.0.0.$n/24 dev net0 nodad
+            nsenter -t $holder -n ip link set net0 up
+            echo $holder
+        done";
+    let holders = inside(&board, script)?;
+    let [first, second] = *holders.split_whitespace().collect::<Vec<_>>() else {
+        return Err(format!("namespaces: {holders:?}").into());
+    };
+    inside(&board, &format!("nsenter -t {first} -n ping -q -c 20 -i 0.05 -s 1400 -W 5 10.0.0.1"))?;
+    let tell = |request: &str| {
+        inside(&board, &format!("exec 3<>$(ls /dev/vport*) && echo '{request}' >&3 && head -n 1 <&3"))
+    };
+    let told = tell(r#"{"version":1,"do":"get"}"#)?;
+    assert!(told.contains(r#""NET1#0""#) && told.contains(r#""connected":true"#), "{told}");
+    tell(r#"{"version":1,"do":"set","port":"NET1#1","attributes":{"link_state":"disable"}}"#)?;
+    let carrier = "for turn in $(seq 100); do
+        [ $(cat /sys/class/net/net0/carrier) = 0 ] && exit; sleep 0.1; done; exit 1";
+    // Another namespace has another /sys.
+    inside(&board, &format!("nsenter -t {second} -n unshare -m sh -c 'mount -t sysfs sys /sys; {carrier}'"))?;
+    board.down()?;
+    expect_empty(cache)
 }
 
 /// What the account may do is one command; which this test puts there.
