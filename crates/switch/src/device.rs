@@ -36,6 +36,7 @@ use crate::{
     inflight::{self, Inflight},
     iotlb::{Questions, Table, Told},
     memory::{Description, MOST_REGIONS, Memory},
+    net::Mac,
     ring::{MOST_ENTRIES, Packed, Ring, Split},
     table::PortId,
     worker::{Handle, Kick},
@@ -45,6 +46,8 @@ use crate::{
 const SET_LOG_FD: u32 = 7;
 /// `VHOST_USER_SET_VRING_ENABLE`. The crate takes it only after features were set; QEMU sends it before that, too.
 const SET_VRING_ENABLE: u32 = 18;
+/// `VHOST_USER_SEND_RARP`
+const SEND_RARP: u32 = 19;
 /// `VHOST_USER_NET_SET_MTU`
 const NET_SET_MTU: u32 = 20;
 /// `VHOST_USER_SET_BACKEND_REQ_FD`
@@ -218,6 +221,12 @@ impl Device {
                     _ => return Err(Error::InvalidParam),
                 };
                 self.set_vring_enable(u32::from_ne_bytes([a, b, c, d]), on)
+            }
+            SEND_RARP => {
+                let [mac @ .., _, _] = body_of(message)?;
+                let port = self.port;
+                let done = self.handle.ask(move |engine| engine.announce(port, Mac::new(mac)));
+                done.ok_or(Error::BackendInternalError)
             }
             NET_SET_MTU => {
                 let wanted = u64::from_ne_bytes(body_of(message)?);
@@ -419,6 +428,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
@@ -562,7 +572,10 @@ fn converse(stream: UnixStream, device: &Arc<Mutex<Device>>) -> Result<Infallibl
     let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(device));
     loop {
         let request = message::peek(&own).map_err(Error::SocketError)?.request;
-        if !matches!(request, SET_LOG_FD | SET_VRING_ENABLE | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB) {
+        if !matches!(
+            request,
+            SET_LOG_FD | SET_VRING_ENABLE | SEND_RARP | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB
+        ) {
             requests.handle_request()?;
             continue;
         }

@@ -3,6 +3,7 @@
 //! One thread runs it and owns all ports, so that nothing on it is shared with another: settings and rings come between
 //! two rounds. It knows neither sockets nor clocks; the time is an argument.
 
+mod announce;
 mod deliver;
 mod follow;
 mod judge;

@@ -15,6 +15,7 @@ pub const SET_VRING_CALL: u32 = 13;
 pub const SET_VRING_ERR: u32 = 14;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const SET_VRING_ENABLE: u32 = 18;
+pub const SEND_RARP: u32 = 19;
 pub const SET_BACKEND_REQ_FD: u32 = 21;
 pub const IOTLB: u32 = 22;
 pub const GET_INFLIGHT: u32 = 31;

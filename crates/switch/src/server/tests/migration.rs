@@ -8,7 +8,9 @@ use std::{
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::{
-    raw::{Events, PROTOCOL as PROTOCOL_FEATURES, Raw, SET_FEATURES, SET_LOG_BASE, SET_LOG_FD, longs},
+    raw::{
+        Events, PROTOCOL as PROTOCOL_FEATURES, Raw, SEND_RARP, SET_FEATURES, SET_LOG_BASE, SET_LOG_FD, longs,
+    },
     *,
 };
 use crate::features::LOG_ALL;
@@ -273,4 +275,30 @@ fn bits_that_are_taken_away_end_their_port_only() {
         guests[0].send(&frame(2, 1, len));
         assert_eq!(guests[1].receive(), frame(2, 1, len));
     }
+}
+
+/// A guest that does not say itself where it is now is announced by its front end; what is set for its port holds.
+#[test]
+fn a_guest_is_announced() {
+    let (_directory, server, config) = rig(2);
+    let sockets = [0, 1].map(|number| config.ports[&format!("NET0#{number}")].socket.clone());
+    let moved = Moved::connect(&sockets[0], false);
+    let mut other = Guest::connect(&sockets[1], true);
+    for mac in [9, 0] {
+        assert_eq!(moved.raw.done(SEND_RARP, &[2, 0, 0, 0, 0, mac, 0, 0], &[]), Some(true));
+    }
+    let mut announced = vec![0xff; 6];
+    let own = [2, 0, 0, 0, 0, 0];
+    announced.extend(own);
+    announced.extend([0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    announced.extend(own);
+    announced.extend([0; 4]);
+    announced.extend(own);
+    announced.resize(60, 0);
+    assert_eq!(other.receive(), announced);
+    let ports = server.ports().unwrap();
+    assert_eq!(ports["NET0#0"].counters.sent, 1);
+    assert_eq!(ports["NET0#0"].counters.dropped_sent.get(&Dropped::SpoofedMac), Some(&1));
+    moved.raw.send(SEND_RARP, &[2, 0, 0, 0, 0, 0], &[]);
+    assert!(!moved.raw.lives());
 }
