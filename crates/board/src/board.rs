@@ -440,22 +440,25 @@ impl Up<'_> {
 
     /// Starts QEMU, and writes down at once that it runs, so that it is found should this process die.
     fn start(&self, making: &mut Making, resumes: bool) -> Result<Machine, BoardError> {
+        let place = making.directory.clone();
         let run = Run {
             design: self.design,
             image: self.image,
             emulator: self.emulator,
             accelerator: self.choice.accelerator,
-            directory: &making.directory,
+            directory: &place,
             stays: self.options.name.is_some(),
             resumes,
             lasting: self.options.lasting,
             switch: self.options.switch.as_ref(),
         };
-        let machine = run.start()?;
+        let Making { directory, kept, .. } = &mut *making;
+        let machine = run.start(&mut |qemu, switches| {
+            kept.qemu = qemu.and_then(|qemu| Running::of(qemu.id()));
+            kept.switches = switches.iter().filter_map(|switch| Running::of(switch.id())).collect();
+            kept.write(directory)
+        })?;
         making.kept.port = machine.port;
-        making.kept.qemu = Running::of(machine.process.id());
-        making.kept.switches =
-            machine.switches.iter().filter_map(|switch| Running::of(switch.id())).collect();
         making.kept.write(&making.directory)?;
         Ok(machine)
     }

@@ -12,7 +12,7 @@ use crate::{
     device::{Device, DeviceKind, End, Netdev, ROOT_BUS, VfLayout},
     kernel::{self, KernelChoice},
     rules::{self, CompositionError},
-    switch::Switch,
+    switch::{self, Switch, Uplink},
 };
 
 /// The management NIC's address. The guest's start script knows its NIC by it.
@@ -33,6 +33,8 @@ const FIRST_PORT: u16 = 4 * 8;
 const IGB_PORTS: usize = 14;
 /// The most CPUs that a board has unless the model's `board` says more: emulated ones share those of this machine.
 const MOST_CPUS: u32 = 32;
+/// Milliseconds until QEMU looks again for an embedded switch that has gone: one that died is started anew.
+const AGAIN: u32 = 200;
 /// Where the root bus has the lines to embedded switches: before the chipset's own devices (`1f.0`).
 const SERIAL: u16 = 0x1e * 8;
 
@@ -49,12 +51,10 @@ pub struct BoardNic {
     pub emulation: Emulation,
     /// How many VFs it can have.
     pub total_vfs: u16,
-    /// The hub that its uplink, and for virtio without an embedded switch all of its functions, are ports of.
-    pub hub: u32,
-    /// Whether its functions are ports of an embedded switch of their own ([`Switch`]).
-    pub switched: bool,
-    /// Whether the IOMMU, where there is one, stands between its functions and memory, so that VMs can have them. With a
-    /// switch only where one does: each page of the board's memory is a question to QEMU then.
+    /// Where its cable leads: the NIC's place among the board's.
+    pub peer: Option<usize>,
+    /// Whether the IOMMU, where there is one, stands between its functions and memory, so that VMs can have them. With an
+    /// embedded switch of ours only where one does: each page of the board's memory is a question to QEMU then.
     pub translated: bool,
 }
 
@@ -125,15 +125,14 @@ impl Design {
             Some(inventory) => pick(model, inventory, &mut errors),
             None => vec![None; model.nics.len()],
         };
-        let hubs = hubs(model, &mut errors);
+        let peers = peers(model, &mut errors);
         let room = usize::from(SERIAL - FIRST_PORT);
         if model.nics.len() + 1 > room {
             errors.push(CompositionError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
         }
         let mut nics = Vec::new();
-        for (((name, nic), pf), hub) in model.nics.iter().zip(found).zip(hubs) {
-            let cabled = model.board.cables.iter().flatten().any(|end| end == name);
-            match board_nic(model, name, nic, pf, (hub, cabled)) {
+        for (((name, nic), pf), peer) in model.nics.iter().zip(found).zip(peers) {
+            match board_nic(model, name, nic, pf, peer) {
                 Ok(nic) => nics.push(nic),
                 Err(error) => errors.push(error),
             }
@@ -208,7 +207,11 @@ impl Design {
         }
         for switch in &self.switches {
             arguments.push("-chardev".to_owned());
-            arguments.push(format!("socket,id={},path={},reconnect-ms=1000", switch.id(), switch.control()));
+            arguments.push(format!(
+                "socket,id={},path={},reconnect-ms={AGAIN}",
+                switch.id(),
+                switch.control()
+            ));
             arguments.push("-qmp".to_owned());
             arguments.push(format!("unix:{},server=on,wait=off", switch.monitor()));
         }
@@ -219,7 +222,7 @@ impl Design {
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
             if let End::Switch(socket) = &netdev.end {
                 arguments.push("-chardev".to_owned());
-                arguments.push(format!("socket,id={},path={socket}", netdev.id));
+                arguments.push(format!("socket,id={},path={socket},reconnect-ms={AGAIN}", netdev.id));
             }
             arguments.push("-netdev".to_owned());
             arguments.push(netdev.to_string());
@@ -266,9 +269,9 @@ fn pick<'a>(
     picked
 }
 
-/// The hub of each NIC: NICs that a cable joins share one.
-fn hubs(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<u32> {
-    let mut hubs: Vec<u32> = (0..).take(model.nics.len()).collect();
+/// Where each NIC's cable leads, by the NICs' places.
+fn peers(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<Option<usize>> {
+    let mut peers: Vec<Option<usize>> = vec![None; model.nics.len()];
     for [a, b] in &model.board.cables {
         let mut end = |nic: &NicName| {
             let position = model.nics.get_index_of(nic);
@@ -282,15 +285,44 @@ fn hubs(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<u32> {
         };
         if first == second {
             errors.push(CompositionError::CableToItself { nic: a.clone() });
+            continue;
         }
-        let (keep, join) = (hubs[first].min(hubs[second]), hubs[first].max(hubs[second]));
-        for hub in &mut hubs {
-            if *hub == join {
-                *hub = keep;
+        for (nic, own, other) in [(a, first, second), (b, second, first)] {
+            if peers[own].replace(other).is_some_and(|before| before != other) {
+                errors.push(CompositionError::SecondCable { nic: nic.clone() });
             }
         }
     }
-    hubs
+    peers
+}
+
+/// The number of the embedded switch of the NIC at this place.
+fn switch_number(nics: &[BoardNic], position: usize) -> usize {
+    nics.iter().take(position).filter(|nic| nic.emulation == Emulation::Virtio).count()
+}
+
+/// Where the uplink of an embedded switch leads: the one that was made first awaits the other, and an igb's QEMU comes to it.
+fn cable(nics: &[BoardNic], position: usize) -> Option<Uplink> {
+    let other = nics.get(position)?.peer?;
+    let own = switch_number(nics, position);
+    Some(match nics.get(other)?.emulation {
+        Emulation::Igb => Uplink::Qemu(own),
+        Emulation::Virtio if position < other => Uplink::Listen(own),
+        Emulation::Virtio => Uplink::Connect(switch_number(nics, other)),
+    })
+}
+
+/// Where the uplink of an igb leads: to a hub inside QEMU, which it shares with the igb that a cable joins it with; or to the
+/// embedded switch of the NIC at the other end.
+fn igb_end(nics: &[BoardNic], position: usize) -> End {
+    let hub = |position| End::Hub(u32::try_from(position).unwrap_or(u32::MAX));
+    match nics.get(position).and_then(|nic| nic.peer) {
+        None => hub(position),
+        Some(other) if nics.get(other).is_some_and(|nic| nic.emulation == Emulation::Virtio) => {
+            End::Cable { path: switch::cable(switch_number(nics, other)), again: AGAIN }
+        }
+        Some(other) => hub(position.min(other)),
+    }
 }
 
 fn board_nic(
@@ -298,7 +330,7 @@ fn board_nic(
     name: &NicName,
     nic: &Nic,
     pf: Option<&Pf>,
-    (hub, cabled): (u32, bool),
+    peer: Option<usize>,
 ) -> Result<BoardNic, CompositionError> {
     let asked = model.board.emulation.get(name).copied();
     let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS { Emulation::Igb } else { Emulation::Virtio });
@@ -317,12 +349,10 @@ fn board_nic(
     };
     let mac = (pf.and_then(|pf| pf.permanent_mac)).or(nic.matching.mac).unwrap_or_else(|| derived_mac(name));
     let bdf = Bdf::new(0, RoutingId(0));
-    // A cable is a hub's.
-    let switched = emulation == Emulation::Virtio && !cabled;
     let vms = model.guests.values().filter(|guest| guest.kind == GuestKind::Vm);
     let to_vm = vms.flat_map(|guest| &guest.functions).any(|function| function.name.nic == *name);
-    let translated = to_vm || !switched;
-    Ok(BoardNic { name: name.clone(), bdf, mac, emulation, total_vfs, hub, switched, translated })
+    let translated = to_vm || emulation != Emulation::Virtio;
+    Ok(BoardNic { name: name.clone(), bdf, mac, emulation, total_vfs, peer, translated })
 }
 
 /// Puts each NIC behind a root port of its own; of too many igbs two behind one, as the ports of one card. Root ports are
@@ -386,7 +416,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
 
     let slots = slots(model, &nics);
     let mut ports = 0;
-    for (nic, slot) in nics.iter().zip(&slots) {
+    for (position, (nic, slot)) in nics.iter().zip(&slots).enumerate() {
         let (bus, function) = (u16::from(nic.bdf.bus()), nic.bdf.routing_id().0 & 0xff);
         let port = format!("port{}", bus - 1);
         if bus > ports {
@@ -405,12 +435,13 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
                 igb.mac = Some(nic.mac);
                 igb.netdev = Some(netdev.clone());
                 devices.push(igb);
-                design.netdevs.push(Netdev { id: netdev, end: End::Hub(nic.hub) });
+                design.netdevs.push(Netdev { id: netdev, end: igb_end(&nics, position) });
             }
             Emulation::Virtio => {
-                let mut switch = nic.switched.then(|| Switch::new(design.switches.len(), nic));
-                compose(model, nic, &port, (many, iommu), devices, &mut design.netdevs, switch.as_mut());
-                design.switches.extend(switch);
+                let mut switch = Switch::new(switch_number(&nics, position), nic);
+                switch.lead_out(cable(&nics, position));
+                compose(model, nic, &port, (many, iommu), devices, &mut design.netdevs, &mut switch);
+                design.switches.push(switch);
             }
         }
     }
@@ -473,15 +504,12 @@ fn compose(
     (many, iommu): (bool, bool),
     devices: &mut Vec<Device>,
     netdevs: &mut Vec<Netdev>,
-    mut switch: Option<&mut Switch>,
+    switch: &mut Switch,
 ) {
     let mut function = |vf: Option<VfIndex>, number: u16, mac: Mac| {
         let id = vf.map_or_else(|| nic.name.to_string(), |vf| format!("{}.{vf}", nic.name));
         let netdev = format!("{id}-port");
-        let end = match &mut switch {
-            Some(switch) => End::Switch(switch.add(vf, mac, &netdev)),
-            None => End::Hub(nic.hub),
-        };
+        let end = End::Switch(switch.add(vf, mac, &netdev));
         netdevs.push(Netdev { id: netdev.clone(), end });
         let mut device = Device::new(id, DeviceKind::VirtioNet)
             .at(port, number)

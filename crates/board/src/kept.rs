@@ -10,7 +10,7 @@ use penstock_host::{files, running::Running};
 use penstock_model::{BoardKernel, digest::sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::{accelerator::Choice, cache::Cache, error::BoardError};
+use crate::{accelerator::Choice, cache::Cache, error::BoardError, switch};
 
 const FILE: &str = "board.json";
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
@@ -86,9 +86,10 @@ impl KeptBoard {
             return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
         }
         for switch in &self.switches {
-            // It would also end by itself, without guests.
+            // It would also end by itself, without guests. Who starts it anew is killed first, and it with that.
             switch.kill(Duration::from_secs(10));
         }
+        switch::await_end(directory);
         Ok(files::remove_tree(directory)?)
     }
 }

@@ -57,6 +57,9 @@ pub struct Run<'a> {
     pub switch: Option<&'a Command>,
 }
 
+/// Who is told of QEMU, once it runs, and of the switches that run, so that somebody finds them when this process dies.
+pub type Note<'a> = &'a mut dyn FnMut(Option<&Background>, &[Background]) -> Result<(), BoardError>;
+
 /// A QEMU that runs.
 #[derive(Debug)]
 pub struct Machine {
@@ -70,13 +73,14 @@ pub struct Machine {
 }
 
 impl Run<'_> {
-    /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server.
-    pub fn start(&self) -> Result<Machine, BoardError> {
+    /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server. `note` is told of each process as
+    /// soon as it is there.
+    pub fn start(&self, note: Note<'_>) -> Result<Machine, BoardError> {
         let mut why = String::new();
         // Between the moment that a port is found free and QEMU's taking it, another may: then another is tried.
         for _ in 0..5 {
             let port = free_port()?;
-            match self.start_on(port) {
+            match self.start_on(port, note) {
                 Err(BoardError::EmulatorEnded { why: said }) if said.contains("host forwarding") => {
                     why = said
                 }
@@ -86,15 +90,19 @@ impl Run<'_> {
         Err(BoardError::Port { why })
     }
 
-    fn start_on(&self, port: u16) -> Result<Machine, BoardError> {
+    fn start_on(&self, port: u16, note: Note<'_>) -> Result<Machine, BoardError> {
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG] {
             files::remove_file(self.directory.join(name))?;
         }
         // QEMU connects to them before it does anything else.
-        let switches = switch::start(&self.design.switches, self.switch, self.directory, self.stays)?;
+        let switches =
+            switch::start(&self.design.switches, self.switch, self.directory, self.stays, &mut |switches| {
+                note(None, switches)
+            })?;
         let log = files::append(self.directory.join(EMULATOR_LOG))?;
         let command = self.command(port);
         let process = if self.stays { command.start_to_stay(log)? } else { command.start_logged(log)? };
+        note(Some(&process), &switches)?;
         let mut machine = Machine { process, switches, port, directory: self.directory.to_owned() };
         machine.await_sockets(Instant::now() + Duration::from_secs(30))?;
         Ok(machine)

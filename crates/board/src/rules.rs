@@ -78,6 +78,12 @@ pub enum CompositionError {
         /// The NIC.
         nic: NicName,
     },
+    /// A NIC with two cables, which the model refuses already.
+    #[error("{nic} has two cables, and a NIC has one uplink")]
+    SecondCable {
+        /// The NIC.
+        nic: NicName,
+    },
     /// Two devices with one id, or one without.
     #[error("{count} devices have the id {id:?}: every device needs one of its own")]
     Id {

@@ -29,6 +29,8 @@ pub const LOG: &str = "switch.log";
 pub const LINE: &str = "org.penstock.switch.";
 /// The version of a switch's configuration.
 const VERSION: u32 = 1;
+/// How long switches may take to be gone.
+const ENDING: Duration = Duration::from_secs(10);
 /// How long a switch may take to be there.
 const STARTING: Duration = Duration::from_secs(10);
 
@@ -39,6 +41,23 @@ pub struct Switch {
     nic: NicName,
     pf: Mac,
     ports: Vec<Port>,
+    uplink: Option<Uplink>,
+}
+
+/// The cable of a NIC with an embedded switch, by the number of the switch that awaits the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink {
+    /// This switch awaits another.
+    Listen(usize),
+    /// It goes to the other.
+    Connect(usize),
+    /// It awaits QEMU, which has a NIC with a switch inside at the other end.
+    Qemu(usize),
+}
+
+/// The socket of the cable that the switch `number` awaits.
+pub fn cable(number: usize) -> String {
+    format!("{DIRECTORY}/{number}.cable")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +71,12 @@ struct Port {
 impl Switch {
     /// The board's switch number `number`, still without ports.
     pub fn new(number: usize, nic: &BoardNic) -> Switch {
-        Switch { number, nic: nic.name.clone(), pf: nic.mac, ports: Vec::new() }
+        Switch { number, nic: nic.name.clone(), pf: nic.mac, ports: Vec::new(), uplink: None }
+    }
+
+    /// Has it lead out by a cable, or not.
+    pub fn lead_out(&mut self, uplink: Option<Uplink>) {
+        self.uplink = uplink;
     }
 
     /// One more port, of the VF `vf` or of the PF, whose other end in QEMU is `netdev`; gives its socket.
@@ -88,7 +112,7 @@ impl Switch {
 
     /// What it is told at its start: nothing is set yet but addresses, as in a NIC whose VFs were just made.
     pub fn configuration(&self) -> Value {
-        let ports: serde_json::Map<String, Value> = self
+        let mut ports: serde_json::Map<String, Value> = self
             .ports
             .iter()
             .map(|port| {
@@ -103,10 +127,25 @@ impl Switch {
                 if port.vf.is_none() {
                     // A PF gets no frames of its VFs' VLANs unless it has asked for them, which QEMU keeps to itself.
                     settings["trunk"] = "0".into();
+                    // Nor does anybody hear that it is promiscuous, as it is below a bridge: what nobody has the address of is
+                    // for whoever is behind it.
+                    settings["default"] = true.into();
                 }
                 (name, settings)
             })
             .collect();
+        if let Some(uplink) = self.uplink {
+            let cable = match uplink {
+                Uplink::Listen(number) => json!({"listen": cable(number)}),
+                Uplink::Connect(number) => json!({"connect": cable(number)}),
+                Uplink::Qemu(number) => json!({"qemu": cable(number)}),
+            };
+            // No function is called that.
+            ports.insert(
+                format!("{} uplink", self.nic),
+                json!({"cable": cable, "uplink": true, "mtu": u16::MAX}),
+            );
+        }
         json!({"version": VERSION, "loopback": true, "ports": ports})
     }
 
@@ -117,11 +156,13 @@ impl Switch {
 
 /// Starts the switches, each by `program` with its configuration and its control socket, and waits until QEMU can connect to
 /// them. With `stays` they outlive Penstock. They end by themselves when their last guest has gone, which QEMU's end sees to.
+/// What is given back, and `note` told of, are the processes that start them anew when they die.
 pub fn start(
     switches: &[Switch],
     program: Option<&Command>,
     directory: &Path,
     stays: bool,
+    note: &mut dyn FnMut(&[Background]) -> Result<(), BoardError>,
 ) -> Result<Vec<Background>, BoardError> {
     if switches.is_empty() {
         return Ok(Vec::new());
@@ -138,6 +179,7 @@ pub fn start(
             .current_dir(directory);
         let log = files::append(directory.join(LOG))?;
         processes.push(if stays { command.start_to_stay(log)? } else { command.start_logged(log)? });
+        note(&processes)?;
     }
     let deadline = Instant::now() + STARTING;
     for (switch, process) in switches.iter().zip(&mut processes) {
@@ -153,6 +195,19 @@ pub fn start(
         }
     }
     Ok(processes)
+}
+
+/// Waits until no switch of the board in `directory` is there any more, of which those are told that start them anew.
+pub fn await_end(directory: &Path) {
+    let deadline = Instant::now() + ENDING;
+    let names = files::list(directory.join(DIRECTORY)).unwrap_or_default();
+    for name in names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let socket = directory.join(DIRECTORY).join(name);
+        // The kernel closes it when it takes the process away.
+        while UnixStream::connect(&socket).is_ok() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// What the switches of the board in `directory` said.

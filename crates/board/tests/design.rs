@@ -89,6 +89,11 @@ fn boards_are_what_they_were() {
             board: {cables: [[NET0, NET1]], cpus: 1, memory: 512MiB}}"#,
     );
     golden(
+        "cable-virtio",
+        r#"{nics: {NET0: {vfs: 1}, NET1: {vfs: 1}, NET2: {vfs: 1}, NET3: {vfs: 1}},
+            board: {cables: [[NET1, NET0], [NET2, NET3]], emulation: {NET0: virtio, NET1: virtio, NET3: virtio}}}"#,
+    );
+    golden(
         "virtio-9",
         r#"{nics: {NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 9}},
             guests: {a: {functions: [{vf: NET0#3, mac: "02:00:00:00:00:03"}]}}}"#,
@@ -138,6 +143,11 @@ fn too_many_vfs_and_cables_to_nowhere_are_refused() {
     let cable = |a: &str, b: &str| [a.parse().unwrap(), b.parse().unwrap()];
     let message = refused(&|model| model.board.cables.push(cable("A", "C")));
     assert!(message.contains("a cable goes to C"), "{message}");
+    let message = refused(&|model| {
+        model.nics.insert("C".parse().unwrap(), model.nics["A"].clone());
+        model.board.cables.extend([cable("A", "B"), cable("C", "A")]);
+    });
+    assert!(message.contains("A has two cables"), "{message}");
     let message = refused(&|model| model.board.cables.push(cable("A", "A")));
     assert!(message.contains("from A to A"), "{message}");
 }

@@ -439,6 +439,9 @@ pub struct EmbeddedSwitch {
     /// End when the last guest has gone, or when none comes at all
     #[arg(long)]
     pub until_left: bool,
+    /// Run it in a process of its own, and start it again with what was set last when that dies
+    #[arg(long)]
+    pub again: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

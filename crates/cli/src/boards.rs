@@ -63,7 +63,7 @@ impl Boards {
     ) -> Result<Board, Failure> {
         // This very binary is the embedded switch, too.
         let binary = env::current_exe().or_fail(Status::Missing)?;
-        let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left"]));
+        let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
         let name = name.map(str::to_owned);
         let options = UpOptions { cold, lasting, name, switch, ..UpOptions::default() };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))

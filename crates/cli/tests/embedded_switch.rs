@@ -14,7 +14,11 @@ use penstock_host::embedded::{Answer, Request, State};
 use penstock_model::{
     LinkState, Source, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, inventory::SwitchMode,
 };
-use penstock_switch::{config::Config, control::Rights, server::Server};
+use penstock_switch::{
+    config::{Cable, Config},
+    control::Rights,
+    server::Server,
+};
 
 fn design(text: &str) -> Design {
     let model = penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
@@ -23,7 +27,8 @@ fn design(text: &str) -> Design {
 
 #[test]
 fn what_a_board_tells_its_switches_is_what_they_understand() {
-    let text = "nics: {NET0: {vfs: 255}, NET1: {vfs: 1}, NET2: {vfs: 2}}\nboard: {emulation: {NET2: virtio}}";
+    let text = "nics: {NET0: {vfs: 255}, NET1: {vfs: 1}, NET2: {vfs: 2}}\n\
+                board: {emulation: {NET2: virtio}, cables: [[NET1, NET2]]}";
     let design = design(text);
     let all: Vec<Config> = design
         .switches
@@ -31,7 +36,7 @@ fn what_a_board_tells_its_switches_is_what_they_understand() {
         .map(|switch| serde_json::from_value(switch.configuration()).expect("a switch can read it"))
         .collect();
     let ports: Vec<usize> = all.iter().map(|config| config.ports.len()).collect();
-    assert_eq!(ports, [256, 3], "an igb has a switch of its own");
+    assert_eq!(ports, [256, 4], "an igb has a switch of its own");
     for (config, nic) in all.iter().zip([&design.nics[0], &design.nics[2]]) {
         let settings = config.settings().expect("it makes sense");
         let pf = &settings[nic.name.as_str()];
@@ -41,8 +46,29 @@ fn what_a_board_tells_its_switches_is_what_they_understand() {
     // Each port is where QEMU looks for it.
     let arguments = design.arguments().join(" ");
     for port in all.iter().flat_map(|config| config.ports.values()) {
-        assert!(arguments.contains(&format!("path={} ", port.socket.display())), "{}", port.socket.display());
+        let path = match &port.cable {
+            Some(Cable::Qemu(path)) => path,
+            Some(other) => panic!("{other:?} leads to no igb"),
+            None => &port.socket,
+        };
+        assert!(arguments.contains(&format!("path={},", path.display())), "{}", path.display());
     }
+}
+
+#[test]
+fn a_cable_has_two_ends() {
+    let text = "nics: {NET0: {vfs: 1}, NET1: {vfs: 1}, NET2: {vfs: 1}}\n\
+                board: {emulation: {NET0: virtio, NET1: virtio, NET2: virtio}, cables: [[NET2, NET0]]}";
+    let design = design(text);
+    let uplinks = design.switches.iter().map(|switch| {
+        let config: Config = serde_json::from_value(switch.configuration()).expect("a switch can read it");
+        config.ports.into_values().find(|port| port.uplink).and_then(|port| port.cable)
+    });
+    let [first, none, last] = uplinks.collect::<Vec<_>>().try_into().expect("three switches");
+    let (Some(Cable::Listen(awaited)), None, Some(Cable::Connect(sought))) = (first, none, last) else {
+        panic!("the cable's ends do not fit");
+    };
+    assert_eq!(awaited, sought);
 }
 
 /// One request to a switch in the words of `penstock_host`, and its answer read by it.

@@ -2,10 +2,20 @@
 //! what somebody changes behind Penstock's back is found.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, process::ExitCode};
+use std::{
+    fs,
+    process::{ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 use libtest_mimic::Failed;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use penstock_testkit::{
+    binary,
     board::{KeptBoard, own_name},
     needs,
     trials::{Outcome, Test, Trials},
@@ -15,13 +25,16 @@ use serde_json::Value;
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("boards", needs::board);
-    let tests: [(&str, Test); 1] =
-        [("what_a_model_asks_of_an_embedded_switch_holds_in_board", what_a_model_asks_holds)];
+    let tests: [(&str, Test); 2] = [
+        ("what_a_model_asks_of_an_embedded_switch_holds_in_board", what_a_model_asks_holds),
+        ("a_board_that_is_broken_off_leaves_no_switch_in_board", broken_off),
+    ];
     trials.add(&missing, tests);
     trials.run()
 }
 
 const EXAMPLE: &str = include_str!("../../../examples/embedded-switch.yaml");
+const NET0: &str = "0c:c4:7a:9a:61:ea";
 const FORGED: &str = "02:aa:aa:aa:aa:aa";
 
 /// Runs a line of shell inside a guest; what it printed, and whether it held.
@@ -45,9 +58,12 @@ fn carrier_is(board: &KeptBoard, guest: &str, up: bool) -> bool {
     within(board, guest, &look).0
 }
 
-/// Tells the switch something without Penstock: over its line, as anybody in the board can who is root.
+/// Tells NET0's switch something without Penstock: over its line, as anybody in the board can who is root.
 fn tell(board: &KeptBoard, request: &str) -> Result<Value, Failed> {
-    let line = format!("exec 3<>$(ls /dev/vport*) && echo '{request}' >&3 && head -n 1 <&3");
+    let line = format!(
+        "port=$(basename $(dirname $(grep -l {NET0} /sys/class/virtio-ports/*/name))); \
+         exec 3<>/dev/$port && echo '{request}' >&3 && timeout 5 head -n 1 <&3"
+    );
     let told = board.shell(&line);
     told.ended_with(0)?;
     let answer: Value = serde_json::from_str(&told.stdout)?;
@@ -74,10 +90,10 @@ fn forgery_passes(board: &KeptBoard) -> Result<bool, Failed> {
     if held { Ok(seen.contains(FORGED)) } else { Err(seen.into()) }
 }
 
-/// Mbit/s that arrive of what `limited` sends.
+/// Mbit/s that arrive at the other end of the cable of what `limited` sends.
 fn rate(board: &KeptBoard) -> Result<f64, Failed> {
-    within(board, "checked", "iperf3 -s -1 -D");
-    let (held, said) = within(board, "limited", "sleep 1; iperf3 -c 10.20.40.1 -t 4 -O 1 -J");
+    within(board, "across", "iperf3 -s -1 -D");
+    let (held, said) = within(board, "limited", "sleep 1; iperf3 -c 10.20.40.5 -t 4 -O 1 -J");
     let report: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
     let arrived = report["end"]["sum_received"]["bits_per_second"].as_f64();
     match arrived.filter(|_| held) {
@@ -86,25 +102,49 @@ fn rate(board: &KeptBoard) -> Result<f64, Failed> {
     }
 }
 
-/// Processes that run in the board's directory on this machine: QEMU and the switch.
-fn processes(board: &str) -> Vec<String> {
+/// Whether it holds in the end.
+fn until(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+    }
+    true
+}
+
+/// The processes of the board that are switches.
+fn switches(board: &str) -> Vec<(i32, String)> {
+    let is_one = |line: &str| line.contains("embedded-switch") && !line.contains("--again");
+    processes(board).into_iter().filter(|(_, line)| is_one(line)).collect()
+}
+
+/// Processes that run in the board's directory on this machine, with their command lines: QEMU, the switches, and those that
+/// start these anew.
+fn processes(board: &str) -> Vec<(i32, String)> {
     let all = fs::read_dir("/proc").expect("there is /proc").flatten();
     let is_its = |entry: &fs::DirEntry| {
         let directory = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
         directory.to_string_lossy().contains(&format!("/{board}"))
     };
     let line = |entry: fs::DirEntry| {
-        fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ")
+        let process = entry.file_name().to_string_lossy().parse().ok()?;
+        Some((process, fs::read_to_string(entry.path().join("cmdline")).ok()?.replace('\0', " ")))
     };
-    all.filter(is_its).map(line).collect()
+    all.filter(is_its).filter_map(line).collect()
 }
 
 fn what_a_model_asks_holds() -> Outcome {
     let name = own_name("switch");
     let board =
         KeptBoard::up(&name, &EXAMPLE.replace("machine: embedded-switch", &format!("machine: {name}")))?;
-    let switches = |all: Vec<String>| all.iter().filter(|line| line.contains("embedded-switch")).count();
-    assert_eq!(switches(processes(&name)), 1);
+    assert_eq!(switches(&name).len(), 2);
+    let configuration = || -> Result<Value, Failed> {
+        let mut all = tell(&board, r#"{"version":1,"do":"get"}"#)?;
+        let ports = all["ports"].as_object_mut().ok_or("no ports")?;
+        ports.values_mut().for_each(|port| *port = port["settings"].take());
+        Ok(all)
+    };
     let penstock = |words: &[&str]| board.inside(["penstock"].iter().chain(words));
 
     let applied = penstock(&["apply", board.model()]);
@@ -124,6 +164,17 @@ fn what_a_model_asks_holds() -> Outcome {
     assert!(pings(&board, "checked", 4), "the link was what kept it");
     set(&board, "NET0#2", r#"{"vlan":100}"#)?;
     assert!(pings(&board, "checked", 3), "the VLAN was what kept it");
+
+    // The cable.
+    assert!(pings(&board, "checked", 5), "nothing crosses the cable");
+    tell(&board, r#"{"version":1,"do":"loopback","on":false}"#)?;
+    assert!(!pings(&board, "checked", 2), "a frame stayed inside without loopback");
+    assert!(pings(&board, "checked", 5), "without loopback the cable is where all goes");
+    tell(&board, r#"{"version":1,"do":"loopback","on":true}"#)?;
+    set(&board, "NET0 uplink", r#"{"link_state":"disable"}"#)?;
+    assert!(carrier_is(&board, "across", false), "the other end sees that the cable is out");
+    set(&board, "NET0 uplink", r#"{"link_state":"auto"}"#)?;
+    assert!(carrier_is(&board, "across", true));
 
     // A forged address.
     assert!(!forgery_passes(&board)?, "a forged frame passed");
@@ -148,11 +199,70 @@ fn what_a_model_asks_holds() -> Outcome {
     for attribute in ["link_state", "vlan", "spoofchk", "max_tx_rate"] {
         assert!(failed.contains(&attribute), "{attribute} is not among {failed:?}");
     }
+    let changed = configuration()?;
     penstock(&["apply", board.model()]).ended_with(0)?;
     assert!(!pings(&board, "checked", 3) && !pings(&board, "checked", 4));
     penstock(&["verify", board.model()]).ended_with(0)?;
 
+    // A switch that dies is there again, and does what it was told.
+    let state = configuration()?;
+    for (process, _) in switches(&name) {
+        kill(Pid::from_raw(process), Signal::SIGKILL)?;
+    }
+    assert!(until(|| pings(&board, "checked", 5)), "no frame crosses new switches");
+    assert_eq!(configuration()?, state);
+    assert!(!pings(&board, "checked", 3) && !pings(&board, "checked", 4));
+    assert!(carrier_is(&board, "unplugged", false));
+    penstock(&["verify", board.model()]).ended_with(0)?;
+
+    // What the last apply changed is taken back.
+    penstock(&["undo"]).ended_with(0)?;
+    assert_eq!(configuration()?, changed);
+
     drop(board);
-    assert_eq!(processes(&name), [""; 0], "something was left running");
+    assert_eq!(processes(&name), [], "something was left running");
+    Ok(())
+}
+
+/// Interrupted or killed while it boots, `board up` leaves nothing; what is killed is cleared away by whoever looks next.
+fn broken_off() -> Outcome {
+    let name = own_name("broken");
+    let directory = tempfile::tempdir()?;
+    fs::write(
+        directory.path().join("m.yaml"),
+        EXAMPLE.replace("machine: embedded-switch", &format!("machine: {name}")),
+    )?;
+    for (signal, status) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
+        let mut up = binary::command(directory.path());
+        up.args(["board", "up", "m.yaml"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut up = up.spawn()?;
+        let runs = || {
+            let all = processes(&name);
+            switches(&name).len() == 2
+                && all.iter().any(|(_, line)| line.contains("-netdev"))
+                && fs::read_link(format!("/proc/{}/cwd", all.first().map_or(0, |(process, _)| *process)))
+                    .is_ok_and(|place| place.join("control").exists())
+        };
+        let came = until(|| {
+            thread::sleep(Duration::from_millis(20));
+            runs()
+        });
+        let places =
+            processes(&name).into_iter().filter_map(|(id, _)| fs::read_link(format!("/proc/{id}/cwd")).ok());
+        let places: Vec<_> = places.collect();
+        kill(Pid::from_raw(i32::try_from(up.id())?), signal)?;
+        assert_eq!(up.wait()?.code(), status);
+        assert!(came, "no switch ever ran");
+        if signal == Signal::SIGKILL {
+            let listed = binary::run(directory.path(), ["board", "list"]);
+            listed.ended_with(0)?;
+            assert!(!listed.stdout.contains(&name), "{}", listed.stdout);
+        }
+        assert_eq!(processes(&name), [], "something was left running by {signal}");
+        assert!(
+            !places.is_empty() && places.iter().all(|place| !place.exists()),
+            "{places:?} are left by {signal}"
+        );
+    }
     Ok(())
 }

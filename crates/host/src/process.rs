@@ -174,6 +174,14 @@ impl Command {
         Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
+    /// Starts it in the background with Penstock's own standard output. It is killed when the [`Background`] is dropped, and by
+    /// the kernel when the thread that started it dies.
+    pub fn start_beside(&self) -> Result<Background, ProcessError> {
+        let mut command = self.prepare(Stdio::null(), Stdio::inherit(), Stdio::inherit());
+        let child = command.spawn().map_err(|e| self.start(e))?;
+        Ok(Background { command: self.to_string(), child: Some(child) })
+    }
+
     /// Starts it in the background with a socket as its standard input and output; gives the other end of it. It is
     /// killed when the [`Background`] is dropped, and by the kernel when the thread that started it dies.
     pub fn start_connected(&self) -> Result<(Background, UnixStream), ProcessError> {

@@ -135,7 +135,7 @@ pub struct Qemu {
     pub netdev: String,
 }
 
-/// A side of a cable between two switches.
+/// A side of a cable: between two switches, or between a switch and a QEMU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cable {
@@ -143,6 +143,8 @@ pub enum Cable {
     Listen(PathBuf),
     /// The other side awaits this one on this socket.
     Connect(PathBuf),
+    /// A QEMU is awaited on this socket, with the network of one of its hubs or devices (`-netdev stream`).
+    Qemu(PathBuf),
 }
 
 /// Where a port leads to.
@@ -154,7 +156,7 @@ pub enum Place {
     Tap(String),
     /// To this network interface's network.
     Packet(String),
-    /// To another switch.
+    /// To another switch, or a QEMU's network.
     Cable(Cable),
 }
 
@@ -166,6 +168,7 @@ impl std::fmt::Display for Place {
             Place::Packet(name) => write!(f, "network interface {name}"),
             Place::Cable(Cable::Listen(path)) => write!(f, "cable that listens on {}", path.display()),
             Place::Cable(Cable::Connect(path)) => write!(f, "cable to {}", path.display()),
+            Place::Cable(Cable::Qemu(path)) => write!(f, "cable for a QEMU that comes to {}", path.display()),
         }
     }
 }

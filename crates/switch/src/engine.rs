@@ -12,6 +12,7 @@ mod port;
 mod rate;
 mod receive;
 mod share;
+mod stream;
 mod wire;
 
 use std::sync::{Arc, mpsc};
@@ -409,7 +410,7 @@ impl Engine {
         let mut read = std::mem::take(&mut self.read);
         let (mut sent, mut taken) = (Sent::default(), 0);
         while taken < may.most {
-            let Some(wire) = self.port(id).and_then(|port| port.wire.as_ref()) else { break };
+            let Some(wire) = self.port_mut(id).and_then(|port| port.wire.as_mut()) else { break };
             let Some(found) = wire.read(&mut read) else { break };
             let len = found.len() as u32;
             let spans = [deliver::span(read.get(found).unwrap_or_default())];

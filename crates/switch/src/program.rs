@@ -1,8 +1,10 @@
 //! A switch as a process: from its configuration to the signal that ends it.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs, panic,
     path::Path,
+    process,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -17,9 +19,10 @@ use nix::{
 };
 
 use crate::{
-    config::Config,
+    config::{Config, Place, PortConfig},
     control::{self, Rights},
     server::{Event, Server},
+    worker,
 };
 
 /// How long the first guest is awaited by a switch that is to end with its guests.
@@ -46,12 +49,25 @@ pub fn read(path: &Path) -> Result<Config, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs a switch until SIGTERM or SIGINT; SIGHUP has it read its configuration again. With `until_left` it ends when its last
-/// guest has gone, too, and when none comes within a minute.
+/// How a switch is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Its configuration.
+    pub config: &'a Path,
+    /// The socket on which it is controlled, and what may be done there.
+    pub control: Option<(&'a Path, Rights)>,
+    /// Whether it ends when its last guest has gone, too, and when none comes within a minute.
+    pub until_left: bool,
+    /// Whether what is set while it runs is written into its configuration, so that the next one begins with that.
+    pub keep: bool,
+}
+
+/// Runs a switch until SIGTERM or SIGINT; SIGHUP has it read its configuration again.
 ///
 /// # Errors
 /// In words: why it could not be started.
-pub fn run(path: &Path, control: Option<(&Path, Rights)>, until_left: bool) -> Result<(), String> {
+pub fn run(run: &Run<'_>) -> Result<(), String> {
+    let Run { config: path, control, until_left, keep } = *run;
     let config = read(path)?;
     // Before there is another thread, so that none of them gets these signals.
     let mut signals = SigSet::empty();
@@ -59,11 +75,17 @@ pub fn run(path: &Path, control: Option<(&Path, Rights)>, until_left: bool) -> R
         signals.add(signal);
     }
     signals.thread_block().map_err(|errno| format!("signals could not be taken: {errno}"))?;
+    die_with_the_worker();
     let server = Arc::new(Server::start().map_err(|error| chain(&error))?);
     if until_left {
         let events = server.subscribe();
+        // The other side of a cable is no guest: two switches would hold each other for ever.
+        let is_guest = |(name, port): (&String, &PortConfig)| {
+            matches!(port.place(name), Ok(Place::Guest(_))).then(|| name.clone())
+        };
+        let guests: BTreeSet<String> = config.ports.iter().filter_map(is_guest).collect();
         let watch = move || {
-            until_all_have_left(&events, FIRST);
+            until_all_have_left(&events, &guests, FIRST);
             // Where nobody takes it any more, it has ended already.
             let _ = kill(Pid::this(), Signal::SIGTERM);
         };
@@ -71,6 +93,9 @@ pub fn run(path: &Path, control: Option<(&Path, Rights)>, until_left: bool) -> R
         thread::Builder::new().name("guests".to_owned()).spawn(watch).map_err(failed)?;
     }
     server.apply(&config).map_err(|error| chain(&error))?;
+    if keep {
+        server.keep_in(path);
+    }
     if let Some((socket, rights)) = control {
         let failed = |error| format!("the control socket {} could not be had: {error}", socket.display());
         control::serve(socket, Arc::clone(&server), rights).map_err(failed)?;
@@ -95,15 +120,29 @@ pub fn run(path: &Path, control: Option<(&Path, Rights)>, until_left: bool) -> R
     Ok(())
 }
 
+/// Has the process end when the thread that moves frames does: what is left would look like a switch and be none, and nobody would
+/// start another.
+fn die_with_the_worker() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        before(panicked);
+        if thread::current().name() == Some(worker::NAME) {
+            process::abort();
+        }
+    }));
+}
+
 /// Returns when the last guest has gone, or none has come within `first`. One whose connection breaks off and who comes
 /// back, as QEMU does after an error, is still there.
-fn until_all_have_left(events: &Receiver<Event>, first: Duration) {
+fn until_all_have_left(events: &Receiver<Event>, guests: &BTreeSet<String>, first: Duration) {
     let mut connected = 0_usize;
     let mut patience = first;
     loop {
         match events.recv_timeout(patience) {
-            Ok(Event::Connected { .. }) => connected += 1,
-            Ok(Event::Disconnected { .. }) => connected = connected.saturating_sub(1),
+            Ok(Event::Connected { port }) if guests.contains(&port) => connected += 1,
+            Ok(Event::Disconnected { port, .. }) if guests.contains(&port) => {
+                connected = connected.saturating_sub(1)
+            }
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) if connected == 0 => return,
             Err(RecvTimeoutError::Timeout) => {}
@@ -125,13 +164,15 @@ mod tests {
     #[test]
     fn it_ends_with_its_last_guest_and_not_before() {
         let (sender, events) = mpsc::channel();
+        let guests = BTreeSet::from(["a".to_owned()]);
         let come = || Event::Connected { port: "a".to_owned() };
         let go = || Event::Disconnected { port: "a".to_owned(), why: String::new() };
         let began = Instant::now();
         // None comes.
-        until_all_have_left(&events, Duration::from_millis(50));
+        sender.send(Event::Connected { port: "cable".to_owned() }).unwrap();
+        until_all_have_left(&events, &guests, Duration::from_millis(50));
         assert!(began.elapsed() < Duration::from_secs(2));
-        let watch = thread::spawn(move || until_all_have_left(&events, Duration::from_secs(60)));
+        let watch = thread::spawn(move || until_all_have_left(&events, &guests, Duration::from_secs(60)));
         for event in [come(), come(), go()] {
             sender.send(event).unwrap();
         }

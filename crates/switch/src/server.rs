@@ -7,6 +7,8 @@ mod qemu;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -304,6 +306,8 @@ fn is_enabled(settings: &Settings) -> bool {
 #[derive(Debug, Default)]
 struct State {
     config: Config,
+    /// Where what is set is written, too.
+    kept: Option<PathBuf>,
     ports: BTreeMap<String, Attached>,
 }
 
@@ -320,6 +324,14 @@ fn mirrors(config: &Config, ports: &BTreeMap<String, Attached>) -> Vec<Mirror> {
         })
     });
     all.collect()
+}
+
+/// Writes a configuration whole or not at all.
+fn keep(path: &Path, config: &Config) -> io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    fs::write(&part, serde_json::to_vec_pretty(config)?)?;
+    fs::rename(&part, path)
 }
 
 /// A switch that runs.
@@ -451,8 +463,19 @@ impl Server {
             self.links.set_qemu(attached.id(), qemu).map_err(ServerError::Start)?;
         }
         state.config = config.clone();
+        if let Some(path) = &state.kept
+            && let Err(error) = keep(path, config)
+        {
+            // It holds all the same: whoever sets something is not to take it for refused.
+            eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
+        }
         self.links.refresh();
         Ok(())
+    }
+
+    /// Has everything that is set from now on written to `path`, too.
+    pub fn keep_in(&self, path: &Path) {
+        self.state().kept = Some(path.to_owned());
     }
 
     /// Changes some attributes of a port: those that `attributes` names, in the spelling of the configuration.

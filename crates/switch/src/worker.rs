@@ -22,6 +22,8 @@ use nix::{
 
 use crate::{engine::Engine, lost, patience::Patience};
 
+/// What the thread is called.
+pub const NAME: &str = "switch";
 /// Events that are taken of the kernel at a time; which they are does not matter.
 const EVENTS: usize = 16;
 
@@ -105,7 +107,7 @@ pub fn start(engine: Engine) -> std::io::Result<(Handle, JoinHandle<Engine>)> {
         kicks,
     });
     let handle = Handle(Arc::clone(&shared));
-    let thread = thread::Builder::new().name("switch".to_owned()).spawn(move || run(engine, &shared))?;
+    let thread = thread::Builder::new().name(NAME.to_owned()).spawn(move || run(engine, &shared))?;
     Ok((handle, thread))
 }
 

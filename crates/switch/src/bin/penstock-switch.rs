@@ -36,6 +36,9 @@ enum Verb {
         /// End when the last guest has gone, or when none comes at all
         #[arg(long)]
         until_left: bool,
+        /// Write what is set while it runs into its configuration: the next one begins with that
+        #[arg(long)]
+        keep: bool,
     },
     /// Control a switch that runs
     Ctl {
@@ -79,8 +82,9 @@ enum Control {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
-        Verb::Run { config, control, until_left } => {
-            program::run(&config, control.as_deref().map(|socket| (socket, Rights::All)), until_left)
+        Verb::Run { config, control, until_left, keep } => {
+            let control = control.as_deref().map(|socket| (socket, Rights::All));
+            program::run(&program::Run { config: &config, control, until_left, keep })
         }
         Verb::Ctl { socket, wish } => ctl(&socket, wish),
     };

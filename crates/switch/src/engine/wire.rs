@@ -1,5 +1,6 @@
 //! A port that is no guest: a descriptor from which frames are read, each with its virtio header. A tap with `IFF_VNET_HDR`, a
-//! packet socket with `PACKET_VNET_HDR`, and one end of a cable to another switch all speak like this.
+//! packet socket with `PACKET_VNET_HDR`, and one end of a cable to another switch all speak like this. A QEMU's frames have none, and come
+//! in a stream.
 
 use std::{
     ops::Range,
@@ -8,7 +9,11 @@ use std::{
 
 use nix::{errno::Errno, libc, unistd};
 
-use super::{Frame, receive::Shape};
+use super::{
+    Frame,
+    receive::Shape,
+    stream::{PREFIX, Stream},
+};
 use crate::{
     counters::Dropped,
     net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, TAGGED_HEADER, Tag, VIRTIO_HEADER},
@@ -32,6 +37,8 @@ pub struct Wire {
     room: Vec<u8>,
     /// Whether tags of frames are told beside them.
     tags_apart: bool,
+    /// What frames come and go in, where it does not keep their borders itself.
+    stream: Option<Stream>,
     /// Whether there was something when it was looked at last.
     pub(super) busy: bool,
 }
@@ -43,6 +50,7 @@ impl Wire {
             fd,
             room: Vec::with_capacity(LONGEST as usize + VIRTIO_HEADER),
             tags_apart: false,
+            stream: None,
             busy: false,
         }
     }
@@ -53,13 +61,21 @@ impl Wire {
         Wire { tags_apart: true, ..Wire::new(fd) }
     }
 
+    /// A stream in which each frame comes after its length, without a virtio header (QEMU's `-netdev stream`).
+    pub fn with_lengths(fd: OwnedFd) -> Wire {
+        Wire { stream: Some(Stream::new()), ..Wire::new(fd) }
+    }
+
     /// What wakes who waits for frames.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Reads a frame with its header; says where in `into` they are. `None`: there is none now.
-    pub(super) fn read(&self, into: &mut [u8]) -> Option<Range<usize>> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Option<Range<usize>> {
+        if let Some(stream) = &mut self.stream {
+            return stream.next(&self.fd, into);
+        }
         if self.tags_apart {
             return self.read_with_tag(into);
         }
@@ -117,15 +133,28 @@ impl Wire {
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
         let header = frame.virtio.written(grown, 1);
         self.room.clear();
-        self.room.extend(header.iter().take(usize::from(shape.header)));
+        match self.stream {
+            // Its length is known when it is there.
+            Some(_) => self.room.extend([0; PREFIX]),
+            None => self.room.extend(header.iter().take(usize::from(shape.header))),
+        }
         self.room.extend(ethernet.iter().take(ethernet_len));
         let front = self.room.len();
         self.room.resize(front + frame.rest as usize, 0);
         let mut payload = frame.payload;
         let read = self.room.get_mut(front..).map_or(0, |rest| payload.read(rest));
         self.room.truncate(front + read);
-        match unistd::write(&self.fd, &self.room) {
-            Ok(_) => Ok(frame.rest + ethernet_len as u32),
+        let sent = match &mut self.stream {
+            Some(stream) => {
+                if let Some((prefix, frame)) = self.room.split_first_chunk_mut::<PREFIX>() {
+                    *prefix = (frame.len() as u32).to_be_bytes();
+                }
+                stream.send(&self.fd, &self.room)
+            }
+            None => unistd::write(&self.fd, &self.room).map(|_| ()),
+        };
+        match sent {
+            Ok(()) => Ok(frame.rest + ethernet_len as u32),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Dropped::NoBuffers),
             Err(Errno::EMSGSIZE) => Err(Dropped::TooLong),
             Err(Errno::EINVAL) => Err(Dropped::BadHeader),

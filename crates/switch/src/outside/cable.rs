@@ -1,5 +1,6 @@
-//! A cable between two switches: a unix socket that keeps the borders of messages, and one frame with its virtio header of 12 bytes in
-//! each. Before the first frame either side says who it is; the cable is there as soon as both have.
+//! A cable. Between two switches it is a unix socket that keeps the borders of messages, and one frame with its virtio header of 12 bytes in
+//! each. Before the first frame either side says who it is; the cable is there as soon as both have. To a QEMU it is a stream, and there as
+//! soon as that has come.
 
 use std::{
     fs, io,
@@ -26,9 +27,9 @@ const HELLO: &[u8] = b"penstock cable 1\n";
 /// Bytes that may be under way: some tens of whole segments, if the kernel lets us.
 const QUEUE: usize = 8 << 20;
 
-fn new() -> Result<OwnedFd, Errno> {
+fn new(kind: SockType) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let end = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let end = socket(AddressFamily::Unix, kind, flags, None)?;
     enlarge(&end);
     Ok(end)
 }
@@ -40,12 +41,21 @@ fn enlarge(end: &OwnedFd) {
     }
 }
 
-/// Awaits the other side on `path`. A socket that is there and on which nobody listens any more is replaced.
+/// Awaits another switch on `path`. A socket that is there and on which nobody listens any more is replaced.
 pub fn await_on(path: &Path) -> io::Result<OwnedFd> {
+    listen_on(path, SockType::SeqPacket)
+}
+
+/// Awaits a QEMU on `path`, likewise.
+pub fn await_qemu_on(path: &Path) -> io::Result<OwnedFd> {
+    listen_on(path, SockType::Stream)
+}
+
+fn listen_on(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
     let address = UnixAddr::new(path)?;
-    let end = new()?;
+    let end = new(kind)?;
     match bind(end.as_raw_fd(), &address) {
-        Err(Errno::EADDRINUSE) if is_dead(path) => {
+        Err(Errno::EADDRINUSE) if is_dead(path, kind) => {
             fs::remove_file(path)?;
             bind(end.as_raw_fd(), &address)?;
         }
@@ -56,9 +66,9 @@ pub fn await_on(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Whether it is a socket on which nobody listens.
-fn is_dead(path: &Path) -> bool {
+fn is_dead(path: &Path, kind: SockType) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    is_socket && matches!(reach(path), Err(Errno::ECONNREFUSED))
+    is_socket && matches!(go_to(path, kind), Err(Errno::ECONNREFUSED))
 }
 
 /// Takes who has come; `None`: nobody has.
@@ -73,7 +83,11 @@ pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 
 /// Goes to the side that awaits us on `path`.
 pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
-    let end = new()?;
+    go_to(path, SockType::SeqPacket)
+}
+
+fn go_to(path: &Path, kind: SockType) -> Result<OwnedFd, Errno> {
+    let end = new(kind)?;
     connect(end.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(end)
 }
@@ -110,4 +124,9 @@ pub fn wire(end: OwnedFd) -> Opened {
     let negotiated =
         Negotiated { checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true, ..Negotiated::default() };
     Opened { wire: Wire::new(end), negotiated }
+}
+
+/// The wire of a cable to a QEMU, whose frames are finished ones in either direction.
+pub fn qemu_wire(end: OwnedFd) -> Opened {
+    Opened { wire: Wire::with_lengths(end), negotiated: Negotiated::default() }
 }

@@ -66,6 +66,7 @@ impl Outside {
     pub fn open(place: &Place, id: PortId, mtu: u16, enabled: bool) -> io::Result<Outside> {
         let ready = match place {
             Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path)?),
+            Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path)?),
             Place::Cable(Cable::Connect(_)) | Place::Guest(_) => Ready::Nothing,
             Place::Tap(_) | Place::Packet(_) => {
                 // Before it is looked at, so that no change is missed.
@@ -134,7 +135,7 @@ impl Outside {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if let Place::Cable(Cable::Listen(path)) = &self.place {
+        if let Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.place {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -264,7 +265,12 @@ impl Keeper {
 
     /// Keeps a cable: awaits the other side here, or goes to it, again and again.
     fn keep_cable(&self, listener: Option<&OwnedFd>) {
-        let Place::Cable(Cable::Listen(path) | Cable::Connect(path)) = &self.place else { return };
+        let Place::Cable(cable @ (Cable::Listen(path) | Cable::Connect(path) | Cable::Qemu(path))) =
+            &self.place
+        else {
+            return;
+        };
+        let is_qemu = matches!(cable, Cable::Qemu(_));
         while !self.ends() {
             if !self.enabled() {
                 self.set_why(Some("its link is disabled".to_owned()));
@@ -287,10 +293,12 @@ impl Keeper {
                 }
                 None => reach(path),
             };
-            let found = end.and_then(|end| self.greet(&end).map(|()| end));
+            // A QEMU says nothing of itself.
+            let found = end.and_then(|end| if is_qemu { Ok(end) } else { self.greet(&end).map(|()| end) });
             let attached = found.and_then(|end| {
                 let watched = end.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-                Ok((watched, self.attach(cable::wire(end), true)?))
+                let opened = if is_qemu { cable::qemu_wire(end) } else { cable::wire(end) };
+                Ok((watched, self.attach(opened, true)?))
             });
             match attached {
                 Ok((end, _kick)) => {

@@ -1,4 +1,9 @@
-//! Cables between two switches that run.
+//! Cables between two switches that run, and between one and what would be a QEMU.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
@@ -135,4 +140,41 @@ fn a_cable_that_is_full_is_in_nobodys_way() {
     let counters = port(&left, "cable").counters;
     let dropped = counters.dropped_received[&Dropped::NoBuffers];
     assert_eq!(counters.received + dropped, sent);
+}
+
+#[test]
+fn a_qemu_has_its_frames_in_a_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    let (left, config) = side(directory.path(), 0, Cable::Qemu(path.clone()));
+    assert!(!port(&left, "NET0#0").up, "nobody is on the other side");
+    let mut guest = Guest::connect(&config.ports["NET0#0"].socket, true);
+    for round in 0..3 {
+        let mut qemu = UnixStream::connect(&path).unwrap();
+        qemu.set_read_timeout(Some(PATIENCE)).unwrap();
+        until("the cable", || port(&left, "NET0#0").up);
+        for len in [60_usize, 61, 1514] {
+            guest.send(&frame(1, 0, len));
+            let mut got = vec![0; 4 + len];
+            qemu.read_exact(&mut got).unwrap();
+            assert_eq!(got[..4], (len as u32).to_be_bytes(), "round {round}");
+            assert_eq!(got[4..], frame(1, 0, len));
+            // Half of it waits for the other half.
+            let mut bytes = (len as u32).to_be_bytes().to_vec();
+            bytes.extend(frame(0, 1, len));
+            let (first, second) = bytes.split_at(len / 2);
+            qemu.write_all(first).unwrap();
+            thread::sleep(Duration::from_millis(5));
+            qemu.write_all(second).unwrap();
+            assert_eq!(guest.receive(), frame(0, 1, len), "round {round}");
+        }
+        if round == 1 {
+            // What is no length ends the connection, not the port.
+            qemu.write_all(&[0xff; 64]).unwrap();
+            let mut rest = Vec::new();
+            assert!(matches!(qemu.read_to_end(&mut rest), Ok(0) | Err(_)));
+        }
+        drop(qemu);
+        until("the loss", || !port(&left, "NET0#0").up);
+    }
 }
