@@ -17,4 +17,4 @@ pub mod verify;
 pub use carrier::HostCarrier;
 pub use journal::{FileJournal, Journal};
 pub use runner::{Applied, ApplyError, Mode, Observer, Options, run};
-pub use verify::{Eyes, GuestPlace, KernelEyes, attributes, verify};
+pub use verify::{Effort, Eyes, GuestPlace, KernelEyes, attributes, verify};

@@ -310,6 +310,9 @@ pub struct Verify {
     /// How long a link may take to come up, and a frame to arrive, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub patience: u64,
+    /// Have each VF with a `max_tx_rate` send as fast as it can for a second, to see that it holds (docs/switch.md)
+    #[arg(long, conflicts_with = "watch")]
+    pub load: bool,
     /// Go on looking, and say at once what changes; sends no frames (docs/watch.md)
     #[arg(long)]
     pub watch: bool,

@@ -132,7 +132,8 @@ impl<'a> Rehearsal<'a> {
         }
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
-        let output = self.timed("verify", |_| ask(board, &["verify", "--json", &model], &nics))?;
+        // Nobody else's traffic is on a board.
+        let output = self.timed("verify", |_| ask(board, &["verify", "--json", "--load", &model], &nics))?;
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
         if let Some(measuring) = measuring {

@@ -62,7 +62,10 @@ fn the_examples_hold() -> Outcome {
         let (run, evidence, directory) = rehearse(&example(name))?;
         run.ended_with(0)?;
         assert!(!verdicts(&evidence).is_empty());
-        assert!(verdicts(&evidence).iter().all(|verdict| verdict["outcome"] == "pass"), "{name}");
+        let wrong: Vec<&Value> = (verdicts(&evidence).iter())
+            .filter(|verdict| verdict["outcome"] != "pass" && verdict["emulated"] != true)
+            .collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
         let report = std::fs::read_to_string(directory.path().join("run/report.html"))?;
         assert!(report.contains("<svg") && !report.contains("http://") && !report.contains("https://"));
         let serial = std::fs::read_to_string(directory.path().join("run/serial.log"))?;
@@ -101,9 +104,14 @@ fn vlans_keep_guests_apart() -> Outcome {
     let (run, evidence, _directory) = rehearse(&here("vlans.yaml"))?;
     run.ended_with(0)?;
     for attribute in ["mac", "vlan", "spoofchk", "trust", "mtu"] {
-        let seen = outcomes(&evidence, attribute);
+        let told = verdicts(&evidence).iter().filter(|verdict| {
+            verdict["attribute"] == attribute
+                && !verdict["wanted"].as_str().is_some_and(|wanted| wanted.contains(' '))
+        });
+        let seen: Vec<&Value> = told.map(|verdict| &verdict["outcome"]).collect();
         assert!(!seen.is_empty() && seen.iter().all(|outcome| *outcome == "pass"), "{attribute}: {seen:?}");
     }
+    what_an_emulated_nic_pretends(&evidence);
     // Four VFs in guests and the PF on the host: each ordered pair was tried, both those that must and must not reach.
     let reached: Vec<&Value> =
         verdicts(&evidence).iter().filter(|verdict| verdict["subject"].get("path").is_some()).collect();
@@ -111,6 +119,35 @@ fn vlans_keep_guests_apart() -> Outcome {
     let isolated = reached.iter().filter(|verdict| verdict["wanted"] == "isolated").count();
     assert_eq!(isolated, 16, "all but red with red and plain with the PF: {reached:?}");
     Ok(())
+}
+
+/// The emulated 82576 takes spoof checks and does nothing: its driver says that they are on, and a forged frame arrives.
+/// Which is told, and not held against a model that is right for a real one. Where the model has no frame pass
+/// inside the NIC, none is forged.
+fn what_an_emulated_nic_pretends(evidence: &Value) {
+    let shown = |of: &str| -> Vec<(&Value, &Value, String)> {
+        (verdicts(evidence).iter())
+            .filter(|verdict| verdict["attribute"] == "spoofchk" && verdict["subject"]["function"] == of)
+            .filter(|verdict| verdict["wanted"].as_str().is_some_and(|wanted| wanted.contains("arrive")))
+            .map(|verdict| {
+                (
+                    &verdict["outcome"],
+                    &verdict["emulated"],
+                    verdict["seen"].as_str().unwrap_or_default().to_owned(),
+                )
+            })
+            .collect()
+    };
+    for of in ["NET0#0", "NET0#1", "NET0#3"] {
+        let shown = shown(of);
+        let pretends = |seen: &str| seen.contains("not enforced by this emulated NIC");
+        assert!(
+            matches!(&shown[..], [(outcome, emulated, seen)]
+                if **outcome == "unsupported" && **emulated == true && pretends(seen)),
+            "{of}: {shown:?}"
+        );
+    }
+    assert!(shown("NET0#2").is_empty(), "nobody else is in its VLAN");
 }
 
 fn what_a_driver_cannot_do_is_said() -> Outcome {

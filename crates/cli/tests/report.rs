@@ -64,6 +64,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         outcome,
         best_effort: false,
         out_of_sight: false,
+        emulated: false,
     }
 }
 

@@ -102,6 +102,29 @@ fn rate(board: &KeptBoard) -> Result<f64, Failed> {
     }
 }
 
+/// What frames show of an attribute, beside what the switch says of it: the function, the outcome, and what was seen.
+fn shown(verified: &Value, attribute: &str) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (verified["verdicts"].as_array().into_iter().flatten())
+        .filter(|verdict| verdict["attribute"] == attribute && text(&verdict["wanted"]).contains("arrive"))
+        .map(|verdict| {
+            (text(&verdict["subject"]["function"]), text(&verdict["outcome"]), text(&verdict["seen"]))
+        })
+        .collect()
+}
+
+/// Frames of `verify` show the same as tools that are not ours: a spoof check and a rate that hold, or do not.
+fn frames_show(verified: &Value, hold: bool) {
+    let outcome = if hold { "pass" } else { "fail" };
+    for (attribute, of) in [("spoofchk", "NET0#0"), ("max_tx_rate", "NET0#1")] {
+        let shown = shown(verified, attribute);
+        assert!(
+            matches!(&shown[..], [(function, seen, _)] if function == of && seen == outcome),
+            "{attribute} is to {outcome}: {shown:?}"
+        );
+    }
+}
+
 /// Whether it holds in the end.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -150,7 +173,9 @@ fn what_a_model_asks_holds() -> Outcome {
     let applied = penstock(&["apply", board.model()]);
     applied.ended_with(0)?;
     assert!(!applied.stderr.contains("cannot set"), "{}", applied.stderr);
-    penstock(&["verify", board.model()]).ended_with(0)?;
+    let verified = penstock(&["verify", "--json", "--load", board.model()]);
+    verified.ended_with(0)?;
+    frames_show(&serde_json::from_str(&verified.stdout)?, true);
     let again = penstock(&["apply", board.model()]);
     assert!(again.stderr.contains("Nothing to do"), "{}", again.stderr);
 
@@ -189,9 +214,10 @@ fn what_a_model_asks_holds() -> Outcome {
     assert!(free > limited * 1.5, "{limited} Mbit/s arrive with a limit of 20, {free} without");
 
     // What was changed behind its back is found, put right, and in the end taken back.
-    let verified = penstock(&["verify", "--json", board.model()]);
+    let verified = penstock(&["verify", "--json", "--load", board.model()]);
     verified.ended_with(1)?;
     let verdicts: Value = serde_json::from_str(&verified.stdout)?;
+    frames_show(&verdicts, false);
     let failed: Vec<&str> = (verdicts["verdicts"].as_array().into_iter().flatten())
         .filter(|verdict| verdict["outcome"] == "fail")
         .filter_map(|verdict| verdict["attribute"].as_str())

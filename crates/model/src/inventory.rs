@@ -215,7 +215,23 @@ pub struct PciIdentity {
     pub onboard: Option<u32>,
 }
 
+/// Red Hat's PCI vendor id: that of virtio devices, and with the next one that QEMU gives to what it emulates.
+const VIRTIO: u16 = 0x1af4;
+/// The subsystem that QEMU gives to devices that it emulates (`PCI_SUBDEVICE_ID_QEMU`, docs/specs/pci-ids.rst there).
+const QEMU: u16 = 0x1100;
+
 impl PciIdentity {
+    /// Whether it is a virtio device: what it does is up to a hypervisor, or to a switch beside it.
+    pub fn is_virtio(&self) -> bool {
+        self.ids.vendor == VIRTIO
+    }
+
+    /// Whether it is another vendor's device as QEMU emulates it: it has what that one's driver needs, and may take settings
+    /// that it does nothing about.
+    pub fn is_imitated(&self) -> bool {
+        !self.is_virtio() && (self.ids.subsystem_vendor, self.ids.subsystem) == (VIRTIO, QEMU)
+    }
+
     /// Whether `place` is where it is: its slot, its label, or `onboardN` with its number.
     pub fn is_in(&self, place: &SlotName) -> bool {
         self.slot.as_ref() == Some(place)

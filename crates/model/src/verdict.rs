@@ -109,6 +109,10 @@ pub struct Verdict {
     /// Whether the model says that nobody can look there (`inside: none`).
     #[serde(default)]
     pub out_of_sight: bool,
+    /// Whether what cannot do it is a NIC that QEMU emulates, which takes what it is told and does nothing. That says
+    /// nothing against the model: the real one does it.
+    #[serde(default)]
+    pub emulated: bool,
 }
 
 impl Verdict {
@@ -125,16 +129,17 @@ impl Verdict {
             Err(why) => (why, Outcome::Unknown),
         };
         let attribute = attribute.to_owned();
-        let (vantage, best_effort, out_of_sight) = (Vantage::Host, false, false);
-        Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight }
+        let vantage = Vantage::Host;
+        let (best_effort, out_of_sight, emulated) = (false, false, false);
+        Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight, emulated }
     }
 
-    /// Whether this verdict lets the whole hold: a pass; unsupported where the model says best effort; unknown where the
-    /// model says that nobody can look.
+    /// Whether this verdict lets the whole hold: a pass; unsupported where the model says best effort, or by a NIC that is
+    /// emulated; unknown where the model says that nobody can look.
     pub fn holds(&self) -> bool {
         match self.outcome {
             Outcome::Pass => true,
-            Outcome::Unsupported => self.best_effort,
+            Outcome::Unsupported => self.best_effort || self.emulated,
             Outcome::Unknown => self.out_of_sight,
             Outcome::Fail => false,
         }
@@ -146,17 +151,29 @@ mod tests {
     use super::{Outcome, Subject, Vantage, Verdict};
 
     #[test]
-    fn unknown_holds_only_where_nobody_can_look_and_unsupported_only_with_best_effort() {
-        let holds = |outcome, best_effort, out_of_sight| {
+    fn unknown_holds_only_where_nobody_can_look_and_unsupported_with_best_effort_or_emulated() {
+        let holds = |outcome, best_effort, out_of_sight, emulated| {
             let (attribute, wanted, seen) = ("mac".to_owned(), "a".to_owned(), "b".to_owned());
             let (subject, vantage) = (Subject::Machine, Vantage::Host);
-            Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight }.holds()
+            Verdict {
+                subject,
+                attribute,
+                vantage,
+                wanted,
+                seen,
+                outcome,
+                best_effort,
+                out_of_sight,
+                emulated,
+            }
+            .holds()
         };
-        for (one, other) in [(false, false), (false, true), (true, false), (true, true)] {
-            assert!(holds(Outcome::Pass, one, other));
-            assert!(!holds(Outcome::Fail, one, other));
-            assert_eq!(holds(Outcome::Unsupported, one, other), one);
-            assert_eq!(holds(Outcome::Unknown, one, other), other);
+        for bits in 0..8 {
+            let [one, other, third] = [1, 2, 4].map(|bit| bits & bit != 0);
+            assert!(holds(Outcome::Pass, one, other, third));
+            assert!(!holds(Outcome::Fail, one, other, third));
+            assert_eq!(holds(Outcome::Unsupported, one, other, third), one || third);
+            assert_eq!(holds(Outcome::Unknown, one, other, third), other);
         }
     }
 }

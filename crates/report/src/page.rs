@@ -144,10 +144,15 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
         loud,
         note: note.to_owned(),
     };
-    let allowed = match counts.allowed {
-        0 => "the device cannot do it".to_owned(),
-        allowed if allowed == counts.unsupported => "best effort: allowed by the model".to_owned(),
-        allowed => format!("{allowed} of them allowed by the model"),
+    let allowed = match (counts.allowed, counts.pretended) {
+        (0, 0) => "the device cannot do it".to_owned(),
+        (allowed, 0) if allowed == counts.unsupported => "best effort: allowed by the model".to_owned(),
+        (0, pretended) if pretended == counts.unsupported => "an emulated NIC only pretends".to_owned(),
+        (allowed, 0) => format!("{allowed} of them allowed by the model"),
+        (0, pretended) => format!("{pretended} of them an emulated NIC only pretends"),
+        (allowed, pretended) => {
+            format!("{allowed} of them allowed by the model; {pretended} an emulated NIC only pretends")
+        }
     };
     let unseen = match counts.hidden {
         0 => "could not be seen".to_owned(),
@@ -157,7 +162,7 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
     vec![
         tally(Outcome::Pass, counts.pass, counts.pass > 0, "seen, as the model says"),
         tally(Outcome::Fail, counts.fail, counts.fail > 0, "seen, and otherwise"),
-        tally(Outcome::Unsupported, counts.unsupported, counts.unsupported > counts.allowed, &allowed),
+        tally(Outcome::Unsupported, counts.unsupported, counts.unsupported > counts.excused(), &allowed),
         tally(Outcome::Unknown, counts.unknown, counts.unknown > counts.hidden, &unseen),
     ]
 }

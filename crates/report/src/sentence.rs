@@ -26,6 +26,9 @@ fn seen(evidence: &Evidence) -> Vec<String> {
         if evidence.holds() && counts.allowed > 0 {
             attributes += &format!(", {} unsupported where the model says best effort", counts.allowed);
         }
+        if evidence.holds() && counts.pretended > 0 {
+            attributes += &format!(", {} that an emulated NIC only pretends", counts.pretended);
+        }
         if evidence.holds() && counts.hidden > 0 {
             attributes += &format!(", {} out of sight where the model says so", counts.hidden);
         }
@@ -80,8 +83,8 @@ fn why(evidence: &Evidence) -> Vec<String> {
     if counts.unknown > counts.hidden {
         why.push(format!("{} could not be seen", counts.unknown - counts.hidden));
     }
-    if counts.unsupported > counts.allowed {
-        why.push(format!("{} unsupported", counts.unsupported - counts.allowed));
+    if counts.unsupported > counts.excused() {
+        why.push(format!("{} unsupported", counts.unsupported - counts.excused()));
     }
     let expectations =
         |count: usize| if count == 1 { "1 expectation".to_owned() } else { format!("{count} expectations") };

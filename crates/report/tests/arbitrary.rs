@@ -100,16 +100,19 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Outcome::Unsupported),
         Just(Outcome::Unknown)
     ];
-    (subject, text(), any::<bool>(), text(), text(), outcome, any::<(bool, bool)>()).prop_map(
-        |(subject, attribute, inside, wanted, seen, outcome, (best_effort, out_of_sight))| Verdict {
-            subject,
-            attribute,
-            vantage: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
-            wanted,
-            seen,
-            outcome,
-            best_effort,
-            out_of_sight,
+    (subject, text(), any::<bool>(), text(), text(), outcome, any::<(bool, bool, bool)>()).prop_map(
+        |(subject, attribute, inside, wanted, seen, outcome, (best_effort, out_of_sight, emulated))| {
+            Verdict {
+                subject,
+                attribute,
+                vantage: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
+                wanted,
+                seen,
+                outcome,
+                best_effort,
+                out_of_sight,
+                emulated,
+            }
         },
     )
 }

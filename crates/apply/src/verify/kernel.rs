@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_host::{
     Here, InterfaceReport, Keeper, Netlink, PciFunction, Place, Root, chain, files,
-    frames::{self, Asked, Endpoint, Patience, Question, Reach},
+    frames::{self, Asked, Carried, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{Bdf, VfIndex};
 
@@ -76,5 +76,15 @@ impl Eyes for KernelEyes {
         patience: Duration,
     ) -> Across {
         stations::reach(posts, crossings, questions, remotes, patience)
+    }
+
+    fn load(
+        &mut self,
+        from: &Endpoint,
+        to: &Endpoint,
+        mtu: u32,
+        lasting: Duration,
+    ) -> Result<Carried, String> {
+        frames::load(from, to, mtu, lasting).map_err(|error| chain(&error))
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use indexmap::IndexMap;
 use penstock_host::{
     InterfaceReport, Place,
-    frames::{Asked, Endpoint, Patience, Question, Reach},
+    frames::{Asked, Carried, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{
     Bdf, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
@@ -17,11 +17,14 @@ use penstock_model::{
 
 pub mod drift;
 mod expectation;
+mod forgery;
 mod guest;
 mod kernel;
+mod neighbours;
 mod nic;
 mod placement;
 mod questions;
+mod rate;
 mod reach;
 mod realtime;
 mod sample;
@@ -91,21 +94,39 @@ pub trait Eyes {
         remotes: &[Remote<'_>],
         patience: Duration,
     ) -> Across;
+
+    /// Sends as much as an interface takes, and counts what arrives, as [`penstock_host::frames::load`] does.
+    fn load(
+        &mut self,
+        from: &Endpoint,
+        to: &Endpoint,
+        mtu: u32,
+        lasting: Duration,
+    ) -> Result<Carried, String>;
+}
+
+/// How far verification goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// How long a link may take to come up, and a frame to arrive.
+    pub patience: Duration,
+    /// Whether each VF with a rate sends as fast as it can for a second, to see that the rate holds.
+    pub load: bool,
 }
 
 /// Compares `model` with a machine.
 ///
 /// `inventory` is a fresh scan, `nics` says which PF each NIC of the model is there, `places` where each guest can be
-/// looked into; a guest that is missing there counts as unseen. `patience` is how long a link may take to come up, and
-/// a frame to arrive. Of what the model leaves open nothing is said.
+/// looked into; a guest that is missing there counts as unseen. Of what the model leaves open nothing is said.
 pub fn verify(
     model: &Model,
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
     places: &BTreeMap<GuestName, GuestPlace>,
     eyes: &mut dyn Eyes,
-    patience: Duration,
+    effort: Effort,
 ) -> Vec<Verdict> {
+    let patience = effort.patience;
     let paths = paths(model);
     let reached = paths.reached();
     let whole = Scope::whole(model);
@@ -118,7 +139,12 @@ pub fn verify(
     for name in model.guests.keys() {
         guest::judge(&scene, name, &reached, &mut sheet);
     }
-    reach::judge(&scene, &paths, eyes, patience, &mut sheet);
+    let trials = reach::judge(&scene, &paths, eyes, patience, &mut sheet);
+    let mut neighbours = neighbours::Neighbours::new(&scene, &paths, &trials);
+    forgery::judge(&scene, &mut neighbours, eyes, patience, &mut sheet);
+    if effort.load {
+        rate::judge(&scene, &mut neighbours, eyes, &mut sheet);
+    }
     sheet.verdicts
 }
 

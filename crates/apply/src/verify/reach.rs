@@ -24,7 +24,7 @@ use super::{
 
 /// How long frames that must not arrive are waited for. They have the same way as those that arrive, which takes
 /// milliseconds, also under software emulation.
-const ISOLATION_WATCH: Duration = Duration::from_millis(1000);
+pub const ISOLATION_WATCH: Duration = Duration::from_millis(1000);
 
 /// How long a function is asked that answers nobody. A kernel answers within milliseconds; a machine under emulation may
 /// have to wait for its turn.
@@ -84,25 +84,32 @@ pub fn paths(network: &Network, functions: &BTreeSet<FunctionName>) -> Paths {
 
 /// What became of a path.
 #[derive(Clone)]
-struct Trial {
+pub struct Trial {
     /// `Err` when it could not be tried, or nothing can be said of it.
-    reach: Result<Reach, String>,
+    pub reach: Result<Reach, String>,
     /// How its ends are hidden, where that is why nothing can be said.
-    hidden: Hidden,
+    pub hidden: Hidden,
     /// Who saw it, where it was not the receiver that counted frames.
-    witness: Option<Witness>,
+    pub witness: Option<Witness>,
 }
 
 /// An end that asked the other one, and whether that answered.
 #[derive(Clone)]
-struct Witness {
+pub struct Witness {
     observer: FunctionName,
     about: FunctionName,
     way: &'static str,
 }
 
-/// Sends frames along the paths and judges what became of them, and of loopback where the driver does not report it.
-pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duration, sheet: &mut Sheet) {
+/// Sends frames along the paths and judges what became of them, and of loopback where the driver does not report it. Tells
+/// what became of each.
+pub fn judge(
+    scene: &Scene<'_>,
+    paths: &Paths,
+    eyes: &mut dyn Eyes,
+    patience: Duration,
+    sheet: &mut Sheet,
+) -> Vec<Trial> {
     let trials = send(scene, paths, eyes, patience);
     for name in scene.model.nics.keys() {
         loopback(scene, name, paths, &trials, sheet);
@@ -123,6 +130,7 @@ pub fn judge(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Du
         let outcome = if unseen.count() == 0 { Outcome::Pass } else { Outcome::Unknown };
         page.put("reach", wanted, format!("{seen} of {} paths were tried", paths.judged), outcome);
     }
+    trials
 }
 
 /// What became of each path.
@@ -252,13 +260,13 @@ fn position<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
 
 /// The places under other kernels that frames are sent from.
 #[derive(Default)]
-struct Remotes<'s> {
+pub struct Remotes<'s> {
     guests: Vec<GuestName>,
-    places: Vec<Remote<'s>>,
+    pub places: Vec<Remote<'s>>,
 }
 
 /// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
-fn post<'s>(
+pub fn post<'s>(
     scene: &'s Scene<'_>,
     function: &FunctionName,
     remotes: &mut Remotes<'s>,

@@ -249,6 +249,12 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Every interface that was seen, wherever it is.
+    pub fn reports(&self) -> impl Iterator<Item = &InterfaceReport> {
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        homes.filter_map(|home| home.interfaces.as_ref().ok()).flatten()
+    }
+
     /// Where a function is to live: in its owner, or on the host.
     pub fn home(&self, function: &FunctionName) -> Result<&Home, Dark> {
         match self.model.owner(function) {

@@ -36,6 +36,8 @@ pub struct Page<'a> {
     pub hidden: Hidden,
     /// What is known of the PF's driver.
     pub known: Option<&'a Capabilities>,
+    /// Whether the NIC that cannot do it is emulated.
+    pub emulated: bool,
 }
 
 /// Which attributes a guest hides, by the model's `inside`.
@@ -77,7 +79,15 @@ impl Sheet {
         vantage: Vantage,
         best_effort: &'a BTreeSet<String>,
     ) -> Page<'a> {
-        Page { sheet: self, subject, vantage, best_effort, hidden: Hidden::Nothing, known: None }
+        Page {
+            sheet: self,
+            subject,
+            vantage,
+            best_effort,
+            hidden: Hidden::Nothing,
+            known: None,
+            emulated: false,
+        }
     }
 }
 
@@ -85,6 +95,11 @@ impl<'a> Page<'a> {
     /// The same page, with what is known of the PF's driver.
     pub fn knowing(self, known: Option<&'a Capabilities>) -> Self {
         Page { known, ..self }
+    }
+
+    /// The same page of a NIC that is emulated.
+    pub fn emulated(self) -> Self {
+        Page { emulated: true, ..self }
     }
 
     /// What came of trying the driver with an attribute.
@@ -103,7 +118,7 @@ impl<'a> Page<'a> {
     }
 
     /// Why the driver cannot have set an attribute, as it was seen to.
-    fn lack(&self, attribute: &str) -> Option<String> {
+    pub fn lack(&self, attribute: &str) -> Option<String> {
         self.trials(attribute).find(|trial| trial.ability.is_lacking()).map(Trial::to_string)
     }
     /// The same page of what the model hides.
@@ -122,6 +137,7 @@ impl<'a> Page<'a> {
             outcome,
             best_effort: self.best_effort.contains(attribute),
             out_of_sight: self.hidden.hides(attribute),
+            emulated: self.emulated && outcome == Outcome::Unsupported,
         };
         self.sheet.verdicts.push(verdict);
     }

@@ -7,6 +7,7 @@ use penstock_model::{
 
 use super::*;
 
+mod proofs;
 mod vms;
 mod world;
 
@@ -138,7 +139,11 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
             |w| w.inventory.pfs[0].permanent_mac = Some(mac("0c:c4:7a:9a:61:eb")),
             &["NET0 match: fail"],
         ),
-        ("VEPA", |w| w.sight.switch_mode = SwitchMode::Vepa, &["NET0 loopback: fail"]),
+        (
+            "VEPA",
+            |w| w.sight.switch_mode = SwitchMode::Vepa,
+            &["NET0 loopback: fail", "NET0#3 spoofchk: unknown"],
+        ),
         (
             "a frame is lost",
             |w| w.lost.extend([("NET0#0", "NET0#2")]),
@@ -237,6 +242,10 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
         },
         (Subject::Guest(_), _) => vec![Guest],
         (Subject::Machine, _) => vec![Frames],
+        // What a forged frame shows, received in another guest.
+        (Subject::Function(_), Vantage::Guest(_)) if attribute == "spoofchk" => {
+            vec![Frames, VirtualFunctions, Guest, GuestInterfaces, GuestNamespace]
+        }
         (Subject::Function(_), Vantage::Guest(_)) if attribute == "device" => {
             vec![Guest, GuestInterfaces, VirtualFunctions]
         }
@@ -415,7 +424,8 @@ fn a_model_that_leaves_loopback_open_is_not_judged_on_it() {
 fn every_small_path_is_tried() {
     let world = world();
     world.verify();
-    assert_eq!(*world.tried.borrow(), 5 * 4);
+    // And one from an address that is forged beside one that is not.
+    assert_eq!(*world.tried.borrow(), 5 * 4 + 2);
 }
 
 #[test]

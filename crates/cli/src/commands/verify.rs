@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
-use penstock_apply::{GuestPlace, KernelEyes, verify};
+use penstock_apply::{Effort, GuestPlace, KernelEyes, verify};
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict};
 use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
-    let patience = Duration::from_millis(arguments.patience);
+    let effort = Effort { patience: Duration::from_millis(arguments.patience), load: arguments.load };
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
@@ -43,7 +43,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
         // One that is not there does not keep the others from being looked at.
         drop(model_file::explain(&lost, &file.source, printer));
     }
-    let Seen { verdicts, .. } = compare(&file, &machine, inventory, nics, patience, printer)?;
+    let Seen { verdicts, .. } = compare(&file, &machine, inventory, nics, effort, printer)?;
     printer.done();
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
@@ -74,7 +74,7 @@ pub fn look(
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
         .map_err(|found| model_file::explain(&found, &file.source, printer))?;
-    compare(file, machine, inventory, nics, patience, printer)
+    compare(file, machine, inventory, nics, Effort { patience, load: false }, printer)
 }
 
 /// Looks at everything that the model asks for, its NICs being `nics`.
@@ -83,12 +83,12 @@ fn compare(
     machine: &Machine,
     inventory: Inventory,
     nics: IndexMap<NicName, Bdf>,
-    patience: Duration,
+    effort: Effort,
     printer: &mut Printer,
 ) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
-    let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), patience);
+    let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), effort);
     verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
     Ok(Seen { inventory, nics, places, verdicts })
 }
@@ -125,6 +125,7 @@ fn table(verdicts: &[Verdict]) -> String {
             verdict.seen,
             match verdict.outcome {
                 Outcome::Unsupported if verdict.best_effort => " (best effort)",
+                Outcome::Unsupported if verdict.emulated => " (emulated)",
                 Outcome::Unknown if verdict.out_of_sight => " (out of sight)",
                 _ => "",
             },

@@ -18,11 +18,6 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, InterfaceAddress, Inventory, Model, Mtu, NicName, verdict::Vantage,
 };
 
-/// Red Hat's PCI vendor id: that of virtio devices, and with the next one that QEMU gives to what it emulates.
-const VIRTIO: u16 = 0x1af4;
-/// The subsystem that QEMU gives to devices that it emulates (`PCI_SUBDEVICE_ID_QEMU`, docs/specs/pci-ids.rst there).
-const QEMU: u16 = 0x1100;
-
 /// The places and interfaces of a model on this machine. Guests are looked into all at once, and consumed: nobody else
 /// looks into them while they are measured.
 pub fn scene(
@@ -78,12 +73,13 @@ pub fn nobody_there(scene: &Scene) -> Option<String> {
 pub fn emulated(inventory: &Inventory, nics: &IndexMap<NicName, Bdf>, root: &Root) -> Option<String> {
     for (name, bdf) in nics {
         let Some(pf) = inventory.pf(*bdf) else { continue };
-        let ids = pf.identity.ids;
-        if ids.vendor == VIRTIO {
+        if pf.identity.is_virtio() {
             return Some(format!("{name} is a virtio device: a hypervisor emulates it"));
         }
-        if (ids.subsystem_vendor, ids.subsystem) == (VIRTIO, QEMU) {
-            return Some(format!("{name} is emulated by QEMU (subsystem {VIRTIO:04x}:{QEMU:04x})"));
+        if pf.identity.is_imitated() {
+            let ids = pf.identity.ids;
+            let subsystem = format!("{:04x}:{:04x}", ids.subsystem_vendor, ids.subsystem);
+            return Some(format!("{name} is emulated by QEMU (subsystem {subsystem})"));
         }
     }
     // A NIC passed through to a VM is real, and the processors that it interrupts are not: nothing is claimed of those.

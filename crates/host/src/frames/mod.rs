@@ -23,6 +23,7 @@ use thiserror::Error;
 use crate::namespace::{NamespaceError, within};
 
 mod asking;
+mod load;
 mod neighbour;
 mod socket;
 pub mod station;
@@ -30,6 +31,7 @@ mod wire;
 
 use asking::Asking;
 pub use asking::{Asked, Question};
+pub use load::{Carried, load};
 use neighbour::Answer;
 
 /// An interface that frames are sent from and received at.

@@ -13,6 +13,9 @@ pub const REACH: Kind = *b"penstock";
 /// Of a run that several stations do together.
 pub const STATION: Kind = *b"penstati";
 
+/// Of a load, which shows whether a rate is held.
+pub const LOAD: Kind = *b"penstloa";
+
 /// What tells a frame from all others of its kind.
 pub type Payload = [u8; 20];
 

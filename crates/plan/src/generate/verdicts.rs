@@ -67,5 +67,6 @@ fn verdict(guest: &GuestName, wanted: String, seen: String, outcome: Outcome) ->
         outcome,
         best_effort: false,
         out_of_sight: false,
+        emulated: false,
     }
 }

@@ -51,6 +51,7 @@ fn verdict(outcome: Outcome, attribute: &str) -> Verdict {
         outcome,
         best_effort: true,
         out_of_sight: false,
+        emulated: false,
     }
 }
 

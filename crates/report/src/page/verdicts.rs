@@ -47,6 +47,7 @@ pub(super) struct VerdictRow {
     mark: Mark,
     best_effort: bool,
     out_of_sight: bool,
+    emulated: bool,
 }
 
 #[derive(Serialize)]
@@ -111,6 +112,7 @@ pub(super) fn row(verdict: &Verdict) -> VerdictRow {
         mark: Mark::of(verdict.outcome),
         best_effort: verdict.best_effort,
         out_of_sight: verdict.out_of_sight,
+        emulated: verdict.emulated,
     }
 }
 

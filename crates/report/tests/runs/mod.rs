@@ -25,6 +25,7 @@ pub fn verdict(subject: Subject, attribute: &str, vantage: Vantage, value: &str)
         outcome: Outcome::Pass,
         best_effort: false,
         out_of_sight: false,
+        emulated: false,
     }
 }
 

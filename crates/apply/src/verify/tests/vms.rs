@@ -25,6 +25,7 @@ fn of_inside(verdict: &Verdict) -> bool {
 fn touches(verdict: &Verdict) -> bool {
     matches!(&verdict.subject, Subject::Path { from, to }
         if [from, to].iter().any(|end| ["NET0#0", "NET0#1"].contains(&&end.to_string()[..])))
+        || (verdict.attribute == "spoofchk" && of_inside(verdict))
 }
 
 fn holds(world: &World) -> bool {

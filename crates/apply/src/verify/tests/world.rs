@@ -79,6 +79,14 @@ pub struct World {
     pub mute: BTreeSet<&'static str>,
     /// Where the PF's interface is.
     pub pf_namespace: Option<u32>,
+    /// Functions whose frames from addresses that are not their own pass.
+    pub forging: BTreeSet<&'static str>,
+    /// Pairs of which frames arrive until a forged one is sent beside them.
+    pub fading: BTreeSet<(&'static str, &'static str)>,
+    /// Bytes a second that get through from each function.
+    pub speed: u64,
+    /// How often a load was sent.
+    pub loads: RefCell<usize>,
 }
 
 /// How a guest is that is not a container.
@@ -214,6 +222,10 @@ pub fn world_of(model: &str) -> World {
         tried: RefCell::new(0),
         mute: BTreeSet::new(),
         pf_namespace: None,
+        forging: BTreeSet::new(),
+        fading: BTreeSet::new(),
+        speed: 12_500_000,
+        loads: RefCell::new(0),
     }
 }
 
@@ -285,8 +297,14 @@ impl Eyes for &World {
     ) -> Result<(Vec<Reach>, Vec<Asked>), String> {
         *self.tried.borrow_mut() += pairs.len();
         assert!(endpoints.iter().all(|endpoint| !endpoint.label.is_empty()));
-        let labels = pairs.iter().map(|(from, to)| (&endpoints[*from].label, &endpoints[*to].label));
-        let frames = labels.map(|(from, to)| self.frame(from, to)).collect();
+        let forged = endpoints.iter().any(|endpoint| endpoint.label.ends_with(", forged"));
+        let labels = pairs.iter().map(|(from, to)| (&endpoints[*from].label[..], &endpoints[*to].label[..]));
+        let frames = labels
+            .map(|(from, to)| match forged && self.fading.contains(&(from, to)) {
+                true => Reach::NotArrived,
+                false => self.frame(from, to),
+            })
+            .collect();
         let asked = self.asked(questions, |from| &endpoints[from].label);
         self.unless_blind(Source::Frames, || (frames, asked))
     }
@@ -316,10 +334,28 @@ impl Eyes for &World {
             .collect();
         Across { frames, answers }
     }
+
+    fn load(
+        &mut self,
+        from: &Endpoint,
+        to: &Endpoint,
+        mtu: u32,
+        lasting: Duration,
+    ) -> Result<Carried, String> {
+        assert_eq!(mtu, 1500);
+        assert_ne!(from.label, to.label);
+        *self.loads.borrow_mut() += 1;
+        let arrived = self.speed * lasting.as_secs();
+        self.unless_blind(Source::Frames, || Carried { took: lasting, arrived, ..Carried::default() })
+    }
 }
 
 impl World {
     fn frame(&self, from: &str, to: &str) -> Reach {
+        if let Some(from) = from.strip_suffix(", forged") {
+            let passes = self.forging.contains(from);
+            return if passes { self.frame(from, to) } else { Reach::NotArrived };
+        }
         let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(from, to));
         let tagged = ["NET0#1", "NET0#3"];
         let same = tagged.contains(&from) == tagged.contains(&to);
@@ -354,6 +390,11 @@ impl World {
     }
 
     pub fn verify(&self) -> Vec<Verdict> {
+        self.verify_with(false)
+    }
+
+    /// As [`World::verify`], with a load or not.
+    pub fn verify_with(&self, load: bool) -> Vec<Verdict> {
         let places = self.model.guests.keys().map(|name| {
             let place = if self.blind.contains(&Source::Guest) {
                 GuestPlace::Unseen("it is dark".to_owned())
@@ -382,7 +423,14 @@ impl World {
             (name.clone(), place)
         });
         let nics = [("NET0".parse().unwrap(), bdf("04:00.0"))].into_iter().collect();
-        verify(&self.model, &self.inventory, &nics, &places.collect(), &mut &*self, Duration::ZERO)
+        verify(
+            &self.model,
+            &self.inventory,
+            &nics,
+            &places.collect(),
+            &mut &*self,
+            Effort { patience: Duration::ZERO, load },
+        )
     }
 
     /// The verdicts that are no pass, as `subject attribute: outcome`.

@@ -1,0 +1,168 @@
+//! What only frames show of spoof checks and rates.
+
+use penstock_model::{Outcome, TxRate, Verdict, pci::PciIds};
+
+use super::world::{Said, Source, World, world, world_of};
+
+/// The verdicts of an attribute that frames decided, as `subject (vantage): outcome, seen`.
+fn proofs(verdicts: &[Verdict], attribute: &str) -> Vec<String> {
+    (verdicts.iter())
+        .filter(|verdict| {
+            verdict.attribute == attribute
+                && (verdict.wanted.contains("arrive") || verdict.wanted.contains("frames"))
+        })
+        .map(|verdict| {
+            let Verdict { subject, vantage, outcome, seen, .. } = verdict;
+            let held = if verdict.holds() { "" } else { ", does not hold" };
+            format!("{subject} ({vantage}): {outcome}, {seen}{held}")
+        })
+        .collect()
+}
+
+fn imitated(world: &mut World) {
+    world.inventory.pfs[0].identity.ids =
+        PciIds { vendor: 0x8086, device: 0x10c9, subsystem_vendor: 0x1af4, subsystem: 0x1100 };
+}
+
+#[test]
+fn a_spoof_check_passes_when_the_forged_frame_alone_is_lost() {
+    let seen = proofs(&world().verify(), "spoofchk");
+    assert_eq!(seen, ["NET0#3 (inside a): pass, it does not, and one from its own address does"]);
+}
+
+#[test]
+fn a_forged_frame_that_arrives_fails_though_the_driver_reports_the_check() {
+    let mut world = world();
+    world.forging.insert("NET0#3");
+    let verdicts = world.verify();
+    assert_eq!(
+        proofs(&verdicts, "spoofchk"),
+        ["NET0#3 (inside a): fail, the forged frame arrives, does not hold"]
+    );
+    // The driver itself sees nothing wrong.
+    let told = verdicts.iter().find(|verdict| verdict.attribute == "spoofchk" && verdict.wanted == "on");
+    assert_eq!(told.map(|verdict| verdict.outcome), Some(Outcome::Pass));
+}
+
+#[test]
+fn a_nic_that_is_emulated_and_pretends_is_told_of_and_held_against_nobody() {
+    let mut world = world();
+    world.forging.insert("NET0#3");
+    imitated(&mut world);
+    let verdicts = world.verify();
+    assert_eq!(
+        proofs(&verdicts, "spoofchk"),
+        [
+            "NET0#3 (inside a): unsupported, accepted, and not enforced by this emulated NIC: the forged frame arrives"
+        ]
+    );
+    assert!(verdicts.iter().all(Verdict::holds));
+    // One that does it is seen to.
+    world.forging.clear();
+    assert!(proofs(&world.verify(), "spoofchk")[0].contains("pass"));
+}
+
+#[test]
+fn a_check_that_is_to_be_off_lets_frames_of_other_addresses_pass() {
+    let mut world = world_of(&super::MODEL.replace("spoofchk: on", "spoofchk: off"));
+    world.vf(3).spoofchk = Some(false);
+    let fails = "NET0#3 (inside a): fail, it does not, and one from its own address does, does not hold";
+    assert_eq!(proofs(&world.verify(), "spoofchk"), [fails]);
+    world.forging.insert("NET0#3");
+    assert_eq!(proofs(&world.verify(), "spoofchk"), ["NET0#3 (inside a): pass, it arrives"]);
+}
+
+#[test]
+fn silence_proves_nothing_where_no_other_frame_arrives() {
+    let mut world = world();
+    world.lost.insert(("NET0#3", "NET0#1"));
+    let seen = proofs(&world.verify(), "spoofchk");
+    let why = "not even a frame from its own address arrives";
+    assert_eq!(seen, [format!("NET0#3 (inside a): unknown, {why}, does not hold")]);
+    // It arrived before, and not beside the forged one.
+    world.lost.clear();
+    world.fading.insert(("NET0#3", "NET0#1"));
+    let seen = proofs(&world.verify(), "spoofchk");
+    let why = "not even a frame from its own address arrives beside it";
+    assert_eq!(seen, [format!("NET0#3 (inside a): unknown, {why}, does not hold")]);
+    let mut world = self::world();
+    world.blind.insert(Source::Frames);
+    let seen = proofs(&world.verify(), "spoofchk");
+    assert!(seen.len() == 1 && seen[0].contains("unknown") && seen[0].ends_with("does not hold"), "{seen:?}");
+}
+
+#[test]
+fn forged_frames_go_only_where_the_model_has_frames_pass_inside_the_nic() {
+    for model in [
+        super::MODEL.replace("loopback: true", "loopback: off"),
+        super::MODEL.replace("    loopback: true\n", ""),
+        super::MODEL.replace("vlan: 100, qos", "vlan: 101, qos"),
+    ] {
+        let mut world = world_of(&model);
+        // Would be seen, if any were sent.
+        world.forging.insert("NET0#3");
+        assert_eq!(proofs(&world.verify_with(true), "spoofchk"), [""; 0]);
+        assert_eq!(*world.loads.borrow(), 0);
+    }
+}
+
+#[test]
+fn what_the_driver_lacks_is_told_once() {
+    let mut world = world();
+    world.vf(3).spoofchk = None;
+    world.forging.insert("NET0#3");
+    assert_eq!(proofs(&world.verify(), "spoofchk"), [""; 0]);
+    world.sight.vfs.clear();
+    assert_eq!(proofs(&world.verify_with(true), "max_tx_rate"), [""; 0]);
+    assert_eq!(*world.loads.borrow(), 0);
+}
+
+#[test]
+fn forged_frames_are_sent_from_inside_a_vm_that_can() {
+    let mut world = world_of(&super::MODEL.replace("  b:\n", "  b:\n    kind: vm\n"));
+    world.said.insert("b".to_owned(), Said::Agent { program: true });
+    assert_eq!(
+        proofs(&world.verify_with(true), "spoofchk"),
+        ["NET0#3 (inside a): pass, it does not, and one from its own address does"]
+    );
+    world.forging.insert("NET0#3");
+    assert!(proofs(&world.verify(), "spoofchk")[0].contains("fail, the forged frame arrives"));
+    // No load is sent from there.
+    let seen = proofs(&world.verify_with(true), "max_tx_rate");
+    assert_eq!(seen, ["NET0#3 (inside a): unknown, frames are sent or received inside a VM"]);
+    assert_eq!(*world.loads.borrow(), 0);
+}
+
+#[test]
+fn a_rate_is_tried_only_when_a_load_is_asked_for() {
+    let world = world();
+    assert_eq!(proofs(&world.verify(), "max_tx_rate"), [""; 0]);
+    assert_eq!(*world.loads.borrow(), 0);
+    let seen = proofs(&world.verify_with(true), "max_tx_rate");
+    assert_eq!(seen, ["NET0#3 (inside a): pass, 100.0 Mbit/s arrive"]);
+    assert_eq!(*world.loads.borrow(), 1);
+}
+
+#[test]
+fn more_than_the_rate_fails_and_less_proves_nothing() {
+    let mut world = world();
+    world.speed = 13_500_000;
+    let fails = "NET0#3 (inside a): fail, 108.0 Mbit/s arrive, does not hold";
+    assert_eq!(proofs(&world.verify_with(true), "max_tx_rate"), [fails]);
+    imitated(&mut world);
+    let pretends = "NET0#3 (inside a): unsupported, accepted, and not enforced by this emulated NIC: 108.0 Mbit/s arrive";
+    assert_eq!(proofs(&world.verify_with(true), "max_tx_rate"), [pretends]);
+    world.speed = 6_250_000;
+    let seen = proofs(&world.verify_with(true), "max_tx_rate");
+    assert_eq!(
+        seen,
+        [
+            "NET0#3 (inside a): unknown, the limit was not reached: 50.0 Mbit/s is all that got through from here, and \
+             nothing is proven above that"
+        ]
+    );
+    assert_eq!(*world.loads.borrow(), 4, "it is tried once more");
+    // The driver may well report another rate than the one that is wanted: what arrives is held against the model.
+    world.vf(3).max_tx_rate = TxRate(0);
+    assert!(!world.verify_with(true).iter().all(Verdict::holds));
+}
