@@ -36,8 +36,9 @@ pub struct Carried {
     pub failed: Option<String>,
 }
 
-/// Bytes that may wait to be sent, as the kernel counts them. A slow port is rid of them soon after the end.
-const SEND_BUFFER: usize = 64 << 10;
+/// Bytes that may wait to be sent, of which the kernel counts more than there are: enough that a slow port does not wait for a
+/// sender that has to wait for its turn, and few enough that it is rid of them soon after the end.
+const SEND_BUFFER: usize = 256 << 10;
 
 /// How long a sender or receiver waits before it looks at the clock.
 const LOOK: Duration = Duration::from_millis(10);
