@@ -412,15 +412,17 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
+        let call = fd.map(described::bell).transpose().map_err(|errno| Error::SocketError(errno.into()))?;
         self.stop(index)?;
-        self.ring(index)?.call = fd.map(OwnedFd::from);
+        self.ring(index)?.call = call;
         self.start(index)
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
+        let err = fd.map(described::bell).transpose().map_err(|errno| Error::SocketError(errno.into()))?;
         self.stop(index)?;
-        self.ring(index)?.err = fd.map(OwnedFd::from);
+        self.ring(index)?.err = err;
         self.start(index)
     }
 

@@ -6,9 +6,10 @@
 //!
 //! - Split: the used ring's own index, in the guest's memory, says where to go on. A chain that was taken and does not show is
 //!   taken once more; one that shows never is. Nothing at all is written here while the ring runs.
-//! - Packed: the ring itself does not say where the device stood. Before a batch shows, where it ends is written, and where it
-//!   begins, in one store; after it shows, its end alone. A batch shows all at once, with the flags of its first descriptor, so
-//!   after a crash in between that descriptor says which of the two holds.
+//! - Packed: the ring itself does not say where the device stood. Before a chain shows, where it ends is written, and where it
+//!   begins, in one store; after it shows, its end alone. It shows with the flags of its first descriptor, so after a crash in
+//!   between that descriptor says which of the two holds. Chains show one by one (or, with `IN_ORDER`, as one): of several that were
+//!   to show together a crash could leave some marked that do not, whose descriptors nobody would find again.
 //!
 //! Chains that another back end has marked are completed, empty, before anything else: what they held was sent, or is lost as
 //! frames are.

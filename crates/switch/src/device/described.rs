@@ -1,6 +1,11 @@
 //! A ring as a front end describes it, message by message.
 
-use std::os::fd::OwnedFd;
+use std::{fs::File, os::fd::OwnedFd};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+};
 
 use crate::{ring::Layout, worker::Kick};
 
@@ -48,4 +53,12 @@ impl Described {
         let meets = |(at, len): (u64, usize)| at <= last && at.saturating_add(len as u64) > first;
         self.addressed && self.layout(false).parts(packed).into_iter().any(meets)
     }
+}
+
+/// What somebody waits on for a word from the switch, as the front end gave it. Who has let it fill up is not waited for: the switch
+/// serves others, too.
+pub fn bell(file: File) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(file.into())
 }

@@ -442,9 +442,27 @@ impl Packed {
     }
 
     fn show(&mut self) -> bool {
-        let dones = self.done.get(..self.dones).unwrap_or_default();
-        let Some((first, rest)) = dones.split_first() else { return false };
+        if self.dones == 0 {
+            return false;
+        }
         let old = self.used;
+        self.used = match self.note {
+            Some(_) if !self.last_only => self.show_singly(old),
+            _ => self.show_together(old),
+        };
+        if self.ground.marks.is_some() {
+            self.mark_shown(old);
+        }
+        self.dones = 0;
+        fence(Ordering::SeqCst);
+        self.wakes(old)
+    }
+
+    /// Marks what was completed from `old` on, so that it shows at once; says where it ends.
+    #[inline]
+    fn show_together(&self, old: Position) -> Position {
+        let dones = self.done.get(..self.dones).unwrap_or_default();
+        let Some((first, rest)) = dones.split_first() else { return old };
         let mut at = old.on(first.entries, self.entries);
         let mut shown = *first;
         for done in rest {
@@ -455,21 +473,32 @@ impl Packed {
             }
             at = at.on(done.entries, self.entries);
         }
-        if let Some(note) = &self.note {
-            note.set((at.at, at.wrap), (old.at, old.wrap));
-        }
+        self.keep_note(at, old);
         // The first place shows last, and with it all the others: the driver looks at them in their order.
         self.mark(old, &shown, Ordering::Release);
+        self.keep_note(at, at);
+        at
+    }
+
+    /// The same one by one. Who dies in between must leave nothing marked that does not show: its descriptor would be lost.
+    #[inline(never)]
+    fn show_singly(&self, mut at: Position) -> Position {
+        for done in self.done.get(..self.dones).unwrap_or_default() {
+            let next = at.on(done.entries, self.entries);
+            self.keep_note(next, at);
+            self.mark(at, done, Ordering::Release);
+            at = next;
+        }
+        self.keep_note(at, at);
+        at
+    }
+
+    /// Notes how far the driver is about to be shown, and how far it was.
+    #[inline]
+    fn keep_note(&self, new: Position, old: Position) {
         if let Some(note) = &self.note {
-            note.set((at.at, at.wrap), (at.at, at.wrap));
+            note.set((new.at, new.wrap), (old.at, old.wrap));
         }
-        self.used = at;
-        if self.ground.marks.is_some() {
-            self.mark_shown(old);
-        }
-        self.dones = 0;
-        fence(Ordering::SeqCst);
-        self.wakes(old)
     }
 
     /// Marks the entry as used.

@@ -221,6 +221,29 @@ fn memory_that_is_removed_stops_the_rings_in_it() {
 }
 
 #[test]
+fn nobody_waits_for_a_guest_that_is_not_woken_any_more() {
+    use std::os::fd::AsFd;
+    let mut rig = Rig::new();
+    let raw = rig.third();
+    let memory = GuestMemory::new(0x12_0000);
+    let mut driver = SplitDriver::new(RINGS[1], ENTRIES);
+    let events = Events::new();
+    // One more, and who writes to it has to wait.
+    events.call.write(u64::MAX - 1).unwrap();
+    nix::fcntl::fcntl(events.call.as_fd(), nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
+        .unwrap();
+    raw.share(&memory);
+    raw.ring(1, &driver.layout(false), 0, 0, &events);
+    raw.enable(1, true);
+    memory.write(0x8_0000, &[&[0; 12][..], &frame(1, 2, 100)].concat());
+    driver.offer(&memory, &[(0x8_0000, 112, false)], Form::Chained).unwrap();
+    events.kick.write(1).unwrap();
+    assert_eq!(rig.guests[1].receive(), frame(1, 2, 100));
+    rig.sent += 1;
+    rig.goes_on();
+}
+
+#[test]
 fn a_ring_that_breaks_says_so() {
     let mut rig = Rig::new();
     let raw = rig.third();
