@@ -1,16 +1,18 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
+mod needs;
+
 use std::collections::BTreeMap;
 
 use penstock_model::{
-    Bdf, BoardKernel, ByteSize, Emulation, Guest, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
+    Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
     VfIndex, inventory::Pf,
 };
 use sha2::{Digest, Sha256};
 
 use crate::{
     device::{Device, DeviceKind, End, Netdev, ROOT_BUS, VfLayout},
-    kernel::{self, KernelChoice},
+    kernel::KernelChoice,
     rules::{self, CompositionError},
     switch::{self, Switch, Uplink},
 };
@@ -383,7 +385,7 @@ fn derived_mac(name: &NicName) -> Mac {
 fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let vfs: u32 = nics.iter().map(|nic| u32::from(nic.total_vfs)).sum();
     let many = vfs > MANY_VFS;
-    let has_vm = has_vm(model);
+    let has_vm = needs::has_vm(model);
     // QEMU draws up every function's address space anew whenever one of them maps a register: with hundreds of
     // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
     let iommu = model.board.iommu.unwrap_or(has_vm || !many);
@@ -391,10 +393,10 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
-        cpus: model.board.cpus.unwrap_or_else(|| cpus(model, many, kernel.kernel)),
+        cpus: model.board.cpus.unwrap_or_else(|| needs::cpus(model, many, kernel.kernel)),
         kernel,
-        memory: model.board.memory.unwrap_or_else(|| memory(model, vfs)),
-        huge_pages: huge_pages(model),
+        memory: model.board.memory.unwrap_or_else(|| needs::memory(model, vfs)),
+        huge_pages: needs::huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],
         switches: Vec::new(),
@@ -564,57 +566,4 @@ fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
     devices.push(
         Device::new("namespace", DeviceKind::NvmeNamespace).with("drive", "namespace0").with("bus", "nvme"),
     );
-}
-
-/// CPUs enough for the interrupt vectors of `many` VFs, for some that are isolated beside some that are not, and for every
-/// host CPU that the model names.
-fn cpus(model: &Model, many: bool, kernel: BoardKernel) -> u32 {
-    let of_guest = |guest: &Guest| {
-        let interrupts = guest.realtime.as_ref().and_then(|realtime| realtime.interrupts.clone());
-        [guest.pin.clone(), guest.vm.emulator.clone(), interrupts]
-    };
-    let of_machine = model
-        .realtime
-        .iter()
-        .flat_map(|realtime| [Some(realtime.isolated.clone()), realtime.housekeeping.clone()]);
-    let named = model.guests.values().flat_map(of_guest).chain(of_machine).flatten();
-    let last = named.filter_map(|cpus| cpus.0.last().copied()).max();
-    let realtime = kernel == BoardKernel::Realtime || kernel::asks_for_real_time(model);
-    last.map_or(0, |last| last.saturating_add(1)).max(if many || realtime { 4 } else { 2 })
-}
-
-/// A VM's memory where the model does not say.
-const VM_MEMORY: u64 = 256;
-/// What a VM takes beside its memory: QEMU, and twice the kernel and the first file system of the builtin guest.
-const VM_EXTRA: u64 = 176;
-/// What libvirt takes.
-const LIBVIRT: u64 = 128;
-
-/// Memory enough for the kernel and its tools, buffers of every function, and the guests.
-fn memory(model: &Model, vfs: u32) -> ByteSize {
-    let mib = |guest: &Guest| match guest.kind {
-        GuestKind::Vm => guest.memory.map_or(VM_MEMORY, |memory| memory.0 >> 20) + VM_EXTRA,
-        // The model's limit is a limit, not a need.
-        GuestKind::Container => 24,
-    };
-    let guests: u64 = model.guests.values().map(mib).sum();
-    let libvirt = if has_vm(model) { LIBVIRT } else { 0 };
-    let needed = 768 + u64::from(vfs) * 4 + guests + libvirt;
-    ByteSize((needed.div_ceil(256) * 256) << 20)
-}
-
-/// The huge pages of each size that the model's VMs want.
-fn huge_pages(model: &Model) -> BTreeMap<ByteSize, u64> {
-    let mut pages = BTreeMap::new();
-    for guest in model.guests.values().filter(|guest| guest.kind == GuestKind::Vm) {
-        if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
-            let memory = guest.memory.map_or(VM_MEMORY << 20, |memory| memory.0);
-            *pages.entry(size).or_default() += memory.div_ceil(size.0);
-        }
-    }
-    pages
-}
-
-fn has_vm(model: &Model) -> bool {
-    model.guests.values().any(|guest| guest.kind == GuestKind::Vm)
 }

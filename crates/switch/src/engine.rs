@@ -6,6 +6,7 @@
 mod announce;
 mod deliver;
 mod follow;
+mod frame;
 mod judge;
 mod mirror;
 mod port;
@@ -19,6 +20,7 @@ use std::sync::{Arc, mpsc};
 
 use self::{
     follow::Decided,
+    frame::{Frame, Sent, Source},
     mirror::{Mirrors, Way},
     share::Share,
 };
@@ -31,7 +33,7 @@ pub use self::{
 use crate::{
     copy::{self, Reader},
     counters::{Counters, Dropped},
-    net::{Ethernet, LONGEST, Segments, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
+    net::{Ethernet, LONGEST, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
     table::{PortId, Table},
@@ -530,78 +532,6 @@ fn tell(news: &Option<mpsc::Sender<(PortId, RingError)>>, id: PortId, why: RingE
     if let Some(news) = news {
         // Nobody may be there any more.
         let _ = news.send((id, why));
-    }
-}
-
-/// What was let in of one turn.
-#[derive(Debug, Default)]
-struct Sent {
-    frames: u64,
-    bytes: u64,
-    /// Bytes that count for rates.
-    cost: u64,
-}
-
-/// What the frames of one turn have in common.
-#[derive(Clone, Debug)]
-struct Source {
-    id: PortId,
-    pair: usize,
-    settings: Arc<Settings>,
-    /// Bytes of its virtio header.
-    header: u8,
-    up: bool,
-    /// Whether others get copies of what it sends.
-    watched: bool,
-}
-
-/// A frame on its way. Its headers are private; its payload is still in the sender's memory.
-#[derive(Clone, Copy, Debug)]
-struct Frame<'a> {
-    virtio: Virtio,
-    ethernet: Ethernet,
-    /// What follows the Ethernet header that was read.
-    payload: Reader<'a>,
-    /// How many bytes that is.
-    rest: u32,
-    /// Its VLAN inside the switch; 0 for none.
-    vlan: u16,
-    /// The tag that it has in that VLAN, with its type on the wire.
-    tag: Option<(crate::net::Tag, u16)>,
-    /// Whether it is a copy for who watches others.
-    copy: bool,
-}
-
-impl Frame<'_> {
-    /// None yet.
-    const NONE: Frame<'static> = Frame {
-        virtio: Virtio::PLAIN,
-        ethernet: Ethernet::NONE,
-        payload: Reader::new(&[]),
-        rest: 0,
-        vlan: 0,
-        tag: None,
-        copy: false,
-    };
-
-    /// Its bytes as its sender wrote it.
-    fn len(&self) -> u32 {
-        self.rest + self.ethernet.size() as u32
-    }
-
-    /// Bytes that it counts for a rate: those of all frames into which it would be cut, each with the headers.
-    #[inline]
-    fn cost(&self) -> u64 {
-        let whole = u64::from(self.len());
-        match (self.virtio.segment, self.virtio.checksum) {
-            (0, _) | (_, None) => whole,
-            (segment, Some(checksum)) => {
-                let transport = if self.virtio.segments == Segments::Udp { 8 } else { 20 };
-                let headers = u64::from(checksum.start.min(128)) + transport;
-                let frames = whole.saturating_sub(headers).div_ceil(u64::from(segment)).max(1);
-                whole + (frames - 1) * headers
-            }
-        }
     }
 }
 
