@@ -110,7 +110,12 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        // By a thread of ordinary priority, as each new one has: while the kernel buries a process it spins until others have let go
+        // of its entry in /proc, and before a thread that runs before all others they never would.
+        let child = &mut self.child;
+        thread::scope(|scope| {
+            scope.spawn(|| child.wait().is_ok());
+        });
     }
 }
 
