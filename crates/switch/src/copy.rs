@@ -52,10 +52,9 @@ impl<'a> Reader<'a> {
     pub fn peek<const N: usize>(&self, into: &mut [u8; N], count: usize) -> usize {
         if count == N
             && let Some(span) = self.spans.first()
-            && (span.len - self.at) as usize >= N
+            && let Some(found) = at(*span, self.at as usize)
         {
-            // SAFETY: the span has `N` bytes more from `at` on; the bytes are taken as they are found.
-            *into = unsafe { span.start.add(self.at as usize).cast::<[u8; N]>().read_unaligned() };
+            *into = found;
             return N;
         }
         self.peek_over(into, count)

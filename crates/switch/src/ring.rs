@@ -217,8 +217,9 @@ impl Ring {
     /// Whether memory of its guest's was taken away.
     pub fn is_lost(&self) -> bool {
         let ground = self.ground();
-        let noted = |ring: &Ring| matches!(ring, Ring::Packed(ring) if ring.lost_note());
-        ground.memory.is_lost() || ground.marks.as_ref().is_some_and(|marks| marks.is_lost()) || noted(self)
+        let marks = ground.marks.as_ref().is_some_and(|marks| marks.is_lost());
+        let note = matches!(self, Ring::Packed(ring) if ring.lost_note());
+        ground.memory.is_lost() || marks || note
     }
 
     /// What it stands on.

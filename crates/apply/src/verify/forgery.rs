@@ -14,7 +14,7 @@ use super::{
     neighbours::{self, Neighbours, Way},
     reach::ISOLATION_WATCH,
     scene::Scene,
-    sheet::{Hidden, Sheet},
+    sheet::Sheet,
     stations::{Crossing, Post},
 };
 
@@ -37,9 +37,8 @@ pub fn judge(
             }
             Some(Ok(way)) => tried.push((way, on)),
             Some(Err(nowhere)) => {
-                let page = neighbours::page(scene, &vf, &nowhere.receiver, sheet);
-                let mut page = page.hiding(if nowhere.hidden { Hidden::All } else { Hidden::Nothing });
-                page.put("spoofchk", wanted(on, &nowhere.receiver), nowhere.why, Outcome::Unknown);
+                let wanted = wanted(on, &nowhere.receiver);
+                nowhere.tell(scene, &vf, "spoofchk", wanted, sheet);
             }
             None => (),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use penstock_host::frames::Reach;
 use penstock_model::{
-    FunctionName, VfSettings,
+    FunctionName, Outcome, VfSettings,
     inventory::VfState,
     verdict::{Subject, Vantage},
 };
@@ -38,6 +38,26 @@ pub struct Nowhere {
     pub why: String,
     /// Whether nobody can tell from here.
     pub hidden: bool,
+}
+
+impl Nowhere {
+    /// Tells that an `attribute` of `vf` could not be tried, which was to show what is `wanted`.
+    pub fn tell(
+        self,
+        scene: &Scene<'_>,
+        vf: &FunctionName,
+        attribute: &str,
+        wanted: String,
+        sheet: &mut Sheet,
+    ) {
+        let hidden = if self.hidden { Hidden::All } else { Hidden::Nothing };
+        page(scene, vf, &self.receiver, sheet).hiding(hidden).put(
+            attribute,
+            wanted,
+            self.why,
+            Outcome::Unknown,
+        );
+    }
 }
 
 /// The paths that were tried, and what became of them.

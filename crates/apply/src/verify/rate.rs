@@ -42,9 +42,8 @@ pub fn judge(scene: &Scene<'_>, neighbours: &mut Neighbours<'_, '_>, eyes: &mut 
         match neighbours.way(&vf, neighbours::are_here) {
             Some(Ok(way)) => measure(scene, &way, rate, eyes, sheet),
             Some(Err(nowhere)) => {
-                let page = neighbours::page(scene, &vf, &nowhere.receiver, sheet);
-                let mut page = page.hiding(if nowhere.hidden { Hidden::All } else { Hidden::Nothing });
-                page.put("max_tx_rate", wanted(rate, &nowhere.receiver), nowhere.why, Outcome::Unknown);
+                let wanted = wanted(rate, &nowhere.receiver);
+                nowhere.tell(scene, &vf, "max_tx_rate", wanted, sheet);
             }
             None => (),
         }

@@ -30,8 +30,6 @@ pub struct Receiving {
     pub(super) dirty: bool,
     /// Why nothing is written any more.
     pub(super) broken: Option<RingError>,
-    /// The ring's own: what is written into its buffers is marked, too.
-    marks: Marking,
 }
 
 /// Both headers of a frame that asks for nothing and has no tag.
@@ -72,17 +70,7 @@ pub(super) struct Shape {
 impl Receiving {
     /// The ring, and what its driver waits on.
     pub fn new(ring: Ring, call: Option<OwnedFd>) -> Receiving {
-        let marks = ring.marks().clone();
-        Receiving {
-            ring,
-            call,
-            err: None,
-            stock: Batch::default(),
-            spent: 0,
-            dirty: false,
-            broken: None,
-            marks,
-        }
+        Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
     }
 
     /// The ring as it stands when nothing more is written: what was taken and not used is given back.
@@ -131,7 +119,6 @@ impl Receiving {
 
     /// Replaces the marks that are made of what is written.
     pub fn set_marks(&mut self, marks: Marking) {
-        self.marks = marks.clone();
         self.ring.set_marks(marks);
     }
 
@@ -181,7 +168,7 @@ impl Receiving {
                 }
             }
         }
-        if let Some(marks) = &self.marks {
+        if let Some(marks) = self.ring.marks() {
             for (from, to) in chains.iter().zip(empty).take(frames) {
                 marks.buffers(self.stock.spans(to), from.len);
             }
@@ -195,7 +182,7 @@ impl Receiving {
     #[inline(always)]
     fn spend(&mut self, chain: &Chain, written: u32, total: u32) {
         self.ring.complete(chain, written);
-        if let Some(marks) = &self.marks {
+        if let Some(marks) = self.ring.marks() {
             marks.buffers(self.stock.spans(chain), written);
         }
         self.spent += 1;
@@ -265,7 +252,7 @@ impl Receiving {
             let Some(chain) = self.stock.chains().get(self.spent).copied() else { break };
             let written = spread(self.stock.spans(&chain), &mut front, &mut payload, left.min(chain.len));
             self.ring.complete(&chain, written);
-            if let Some(marks) = &self.marks {
+            if let Some(marks) = self.ring.marks() {
                 marks.buffers(self.stock.spans(&chain), written);
             }
             left -= written.min(left);
