@@ -1,8 +1,6 @@
 //! Who in a VF's own NIC hears it. What nobody outside is ever to see is tried between two functions of one NIC, where the
 //! model has frames pass and where they were just seen to.
 
-use std::collections::BTreeSet;
-
 use penstock_host::frames::Reach;
 use penstock_model::{
     FunctionName, Outcome, VfSettings,
@@ -14,7 +12,7 @@ use super::{
     Expectation, nic,
     reach::{self, Paths, Remotes, Trial},
     scene::Scene,
-    sheet::{Blind, Hidden, Page, Sheet},
+    sheet::{self, Blind, Hidden, Page, Sheet},
     stations::Post,
 };
 
@@ -157,7 +155,7 @@ where
                 Err(_) => false,
                 Ok(state) => match reported(state) {
                     None => true,
-                    Some(seen) => seen != wanted && lacks(known, attribute),
+                    Some(seen) => seen != wanted && sheet::lack(known, attribute).is_some(),
                 },
             };
             if !lacking {
@@ -166,11 +164,4 @@ where
         }
     }
     owned
-}
-
-/// Whether the driver was seen to lack an attribute.
-fn lacks(known: Option<&penstock_model::inventory::Capabilities>, attribute: &str) -> bool {
-    let nothing = BTreeSet::new();
-    let mut sheet = Sheet::default();
-    sheet.page(Subject::Machine, Vantage::Host, &nothing).knowing(known).lack(attribute).is_some()
 }

@@ -91,6 +91,25 @@ impl Sheet {
     }
 }
 
+/// What came of trying the driver with an attribute.
+fn trials<'a>(known: Option<&'a Capabilities>, attribute: &str) -> impl Iterator<Item = &'a Trial> {
+    let capabilities: &[Capability] = match attribute {
+        "vlan" | "qos" => &[Capability::Vlan],
+        "vlan_proto" => &[Capability::Vlan, Capability::VlanProto],
+        "spoofchk" => &[Capability::Spoofchk],
+        "trust" => &[Capability::Trust],
+        "min_tx_rate" | "max_tx_rate" => &[Capability::Rate],
+        "link_state" => &[Capability::LinkState],
+        _ => &[],
+    };
+    capabilities.iter().filter_map(move |of| known?.trials.get(of))
+}
+
+/// Why the driver cannot have set an attribute, as it was seen to.
+pub fn lack(known: Option<&Capabilities>, attribute: &str) -> Option<String> {
+    trials(known, attribute).find(|trial| trial.ability.is_lacking()).map(Trial::to_string)
+}
+
 impl<'a> Page<'a> {
     /// The same page, with what is known of the PF's driver.
     pub fn knowing(self, known: Option<&'a Capabilities>) -> Self {
@@ -102,25 +121,6 @@ impl<'a> Page<'a> {
         Page { emulated: true, ..self }
     }
 
-    /// What came of trying the driver with an attribute.
-    fn trials(&self, attribute: &str) -> impl Iterator<Item = &'a Trial> {
-        let capabilities: &[Capability] = match attribute {
-            "vlan" | "qos" => &[Capability::Vlan],
-            "vlan_proto" => &[Capability::Vlan, Capability::VlanProto],
-            "spoofchk" => &[Capability::Spoofchk],
-            "trust" => &[Capability::Trust],
-            "min_tx_rate" | "max_tx_rate" => &[Capability::Rate],
-            "link_state" => &[Capability::LinkState],
-            _ => &[],
-        };
-        let known = self.known;
-        capabilities.iter().filter_map(move |of| known?.trials.get(of))
-    }
-
-    /// Why the driver cannot have set an attribute, as it was seen to.
-    pub fn lack(&self, attribute: &str) -> Option<String> {
-        self.trials(attribute).find(|trial| trial.ability.is_lacking()).map(Trial::to_string)
-    }
     /// The same page of what the model hides.
     pub fn hiding(self, hidden: Hidden) -> Self {
         Page { hidden, ..self }
@@ -146,7 +146,7 @@ impl<'a> Page<'a> {
     pub fn compare<T: PartialEq + Display>(&mut self, attribute: &str, wanted: T, seen: Result<T, Blind>) {
         match seen {
             Ok(seen) if seen == wanted => self.put(attribute, wanted, seen, Outcome::Pass),
-            Ok(seen) => match self.lack(attribute) {
+            Ok(seen) => match lack(self.known, attribute) {
                 Some(why) => {
                     let seen = format!("{seen}; the driver was tried ({why})");
                     self.put(attribute, wanted, seen, Outcome::Unsupported);
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
                 if seen != wanted
                     && seen == default
                     && self.best_effort.contains(attribute)
-                    && !self.trials(attribute).any(|trial| trial.ability.is_had()) =>
+                    && !trials(self.known, attribute).any(|trial| trial.ability.is_had()) =>
             {
                 let seen =
                     format!("{seen}, which is also what Linux reports for a driver that has no such setting");
