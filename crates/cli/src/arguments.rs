@@ -15,13 +15,12 @@ pub use self::{
     board::{Board, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
 };
-use crate::{model_file::Brought, remote::hosts::Host};
+use crate::{model_file::Brought, remote::hosts::Host, status::Status};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
 #[command(name = "penstock", version, about, max_term_width = 110)]
-#[command(after_help = "Exit status: 0 holds; 1 does not hold; 2 bad usage or model; 3 refused as unsafe; \
-4 something needed is missing; 5 failed and was rolled back.")]
+#[command(after_help = Status::help())]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -265,6 +264,9 @@ pub struct Plan {
     /// Also show which files `apply --persist` changes, as a diff
     #[arg(long, conflicts_with = "inventory")]
     pub persist: bool,
+    /// End with 10, not 0, when an apply would change something
+    #[arg(long)]
+    pub detailed_exitcode: bool,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,

@@ -30,14 +30,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub fn run(verb: Verb, settings: &Settings) -> Status {
     let (wire, writing) = Wire::to(io::stdout());
     let mut printer = Printer::over(wire.clone(), settings);
-    let outcome = interrupt::catch()
-        .map_err(|error| Failure::new(Status::Missing, error))
-        .and_then(|()| work(verb, settings, &mut printer));
+    let outcome = interrupt::catch().map_err(Failure::from).and_then(|()| work(verb, settings, &mut printer));
     let status = outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status
     });
-    wire.say(Said::Ended(status as u8));
+    wire.say(Said::Ended(status.code()));
     let since = Instant::now();
     // What cannot be written is not waited for longer than it takes to be sure that nobody reads.
     while !writing.is_finished() && since.elapsed() < PATIENCE {

@@ -7,7 +7,7 @@ use penstock_host::{Command, Place};
 use penstock_model::Inventory;
 
 use crate::{
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     model_file::ModelFile,
     printer::Printer,
     settings::Settings,
@@ -62,7 +62,7 @@ impl Boards {
         printer: &mut Printer,
     ) -> Result<Board, Failure> {
         // This very binary is the embedded switch, too.
-        let binary = env::current_exe().or_fail(Status::Missing)?;
+        let binary = env::current_exe()?;
         let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
         let name = name.map(str::to_owned);
         let options = UpOptions { cold, lasting, name, switch, ..UpOptions::default() };
@@ -73,17 +73,17 @@ impl Boards {
 
 /// Puts this binary, the model and its templates into a board; gives the model's path there.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
-    let binary = env::current_exe().or_fail(Status::Missing)?;
-    board.copy_in(&binary, BINARY, 0o755).or_fail(Status::Missing)?;
+    let binary = env::current_exe()?;
+    board.copy_in(&binary, BINARY, 0o755)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = format!("/root/{name}");
-    board.write(&path, file.source.text.as_bytes(), 0o644).or_fail(Status::Missing)?;
+    board.write(&path, file.source.text.as_bytes(), 0o644)?;
     for template in &file.templates {
         let place = Path::new("/root").join(&template.path).to_string_lossy().into_owned();
         let directory = Path::new(&place).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let made = board.run(&Command::new("mkdir").args(["-p", "--", &directory]));
-        made.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
-        board.write(&place, template.text.as_bytes(), 0o644).or_fail(Status::Missing)?;
+        made?.succeeded()?;
+        board.write(&place, template.text.as_bytes(), 0o644)?;
     }
     Ok(path)
 }
@@ -98,6 +98,5 @@ fn show(printer: &mut Printer, progress: Progress) {
 
 /// A board's errors know what to do about themselves.
 pub fn failed(error: penstock_board::BoardError) -> Failure {
-    let hint = error.hint();
-    Failure::new(Status::Missing, error).hints(hint)
+    Failure::from(error)
 }

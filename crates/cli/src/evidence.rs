@@ -6,10 +6,7 @@ use penstock_host::files;
 use penstock_model::{Inventory, digest::sha256};
 use penstock_report::{Evidence, machine::Machine};
 
-use crate::{
-    failure::{Failure, OrFail, Status},
-    model_file::ModelFile,
-};
+use crate::{failure::Failure, model_file::ModelFile};
 
 /// The evidence of a run of `file` that begins at `now`.
 pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> Evidence {
@@ -29,13 +26,13 @@ pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> E
 
 /// The hash of this binary.
 pub fn binary() -> Result<String, Failure> {
-    let path = env::current_exe().or_fail(Status::Missing)?;
-    Ok(sha256(&files::read(&path).or_fail(Status::Missing)?))
+    let path = env::current_exe()?;
+    Ok(sha256(&files::read(&path)?))
 }
 
 /// Takes in what is known of the machine.
 pub fn scanned(evidence: &mut Evidence, inventory: &Inventory) -> Result<(), Failure> {
-    let bytes = serde_json::to_vec(inventory).or_fail(Status::Missing)?;
+    let bytes = serde_json::to_vec(inventory)?;
     evidence.hashes.inventory = Some(sha256(&bytes));
     evidence.versions.kernel = Some(inventory.kernel.release.clone());
     evidence.notes.extend(inventory.unknown.iter().cloned());

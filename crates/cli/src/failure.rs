@@ -1,44 +1,14 @@
-//! How a command ends: the exit status, and what a person is told when it is not 0.
+//! Why a command did not get to its end: its exit status, and what a person is told.
 
 use std::{error::Error, fmt};
 
 use penstock_host::{ProcessError, interrupt};
 
-/// The exit status of every command; `design.md` fixes the numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// What was asked for holds.
-    Holds = 0,
-    /// It does not hold.
-    DoesNotHold = 1,
-    /// The command line or the model is wrong.
-    BadInput = 2,
-    /// It would have been unsafe.
-    Refused = 3,
-    /// Something that is needed is not there.
-    Missing = 4,
-    /// It failed and was rolled back.
-    RolledBack = 5,
-    /// Ctrl-C; the number that shells expect after SIGINT.
-    Interrupted = 130,
-}
+pub use crate::status::Status;
 
-impl Status {
-    /// The status that a command of ours ended with; `None` for a number that none ends with.
-    pub fn of(code: u8) -> Option<Status> {
-        let all = [
-            Status::Holds,
-            Status::DoesNotHold,
-            Status::BadInput,
-            Status::Refused,
-            Status::Missing,
-            Status::RolledBack,
-            Status::Interrupted,
-        ];
-        all.into_iter().find(|status| *status as u8 == code)
-    }
-}
+mod faults;
+
+pub use faults::Fault;
 
 /// Why a command did not get to its end.
 #[derive(Debug)]
@@ -58,8 +28,8 @@ impl Failure {
         let ended = |error: &(dyn Error + 'static)| {
             matches!(error.downcast_ref(), Some(ProcessError::Interrupted { .. }))
         };
-        // What failed while an interrupt is pending failed because of it.
-        let interrupted = interrupt::pending() || sources(&*error).any(ended);
+        // What failed while an interrupt is pending failed because of it. That the machine is half-way matters more.
+        let interrupted = status != Status::HalfWay && (interrupt::pending() || sources(&*error).any(ended));
         Failure {
             status: if interrupted { Status::Interrupted } else { status },
             error: Some(error),
@@ -85,6 +55,14 @@ impl Failure {
     }
 }
 
+/// Each kind of error has its exit status in one place, [`Fault`]; `?` makes a failure of it.
+impl<E: Fault + Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let hints = error.hints();
+        Failure::new(error.status(), error).hints(hints)
+    }
+}
+
 /// An error and its sources, outermost first.
 pub fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = Some(error);
@@ -95,14 +73,14 @@ pub fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a
     })
 }
 
-/// Turns an error into a [`Failure`] of a given kind: `.or_fail(Status::Missing)?`.
-pub trait OrFail<T> {
+/// A failure that is the fault of what the user wrote or named, whatever the error says by itself.
+pub trait OrBadInput<T> {
     /// The value, or the failure.
-    fn or_fail(self, status: Status) -> Result<T, Failure>;
+    fn or_bad_input(self) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<Box<dyn Error>>> OrFail<T> for Result<T, E> {
-    fn or_fail(self, status: Status) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(status, error))
+impl<T, E: Into<Box<dyn Error>>> OrBadInput<T> for Result<T, E> {
+    fn or_bad_input(self) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(Status::BadInput, error))
     }
 }

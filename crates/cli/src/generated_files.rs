@@ -5,7 +5,7 @@ use std::path::Path;
 use penstock_host::{Root, files};
 use penstock_plan::generate::{MOST_BYTES, Seen};
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::Failure;
 
 /// What is where a generated file should be.
 pub fn look(root: &Root, path: impl AsRef<Path>) -> Seen {
@@ -25,6 +25,6 @@ pub fn look(root: &Root, path: impl AsRef<Path>) -> Seen {
 
 /// Writes a file whole or not at all, and the directories on its way.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    path.parent().map_or(Ok(()), files::create_dir_all).or_fail(Status::Missing)?;
-    files::write_atomic(path, text).or_fail(Status::Missing)
+    path.parent().map_or(Ok(()), files::create_dir_all)?;
+    Ok(files::write_atomic(path, text)?)
 }

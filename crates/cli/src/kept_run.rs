@@ -6,7 +6,7 @@ use penstock_host::files;
 use penstock_model::measurement::{MEASUREMENT_VERSION, latency::LATENCY_VERSION};
 use penstock_report::{Evidence, ReadError};
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrBadInput, Status};
 
 /// The file that makes a directory that of a run.
 const EVIDENCE: &str = "evidence.json";
@@ -93,7 +93,7 @@ impl KeptRun {
 }
 
 fn below(root: &Path, at: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let mut names = files::list(root.join(at)).or_fail(Status::BadInput)?;
+    let mut names = files::list(root.join(at)).or_bad_input()?;
     names.sort();
     for name in names {
         let path = at.join(name);

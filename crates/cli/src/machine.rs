@@ -262,6 +262,5 @@ fn builtin(settings: &Settings) -> Builtin {
 
 /// Guests that cannot be looked at: what is missing, and what to do.
 fn of_guests(error: penstock_guests::GuestError) -> Failure {
-    let hint = error.hint();
-    Failure::new(Status::Missing, error).hints(hint)
+    Failure::from(error)
 }

@@ -25,28 +25,53 @@ mod rehearsal;
 mod remote;
 mod run_directory;
 mod settings;
+mod status;
 mod waking;
 mod watching;
 
-use std::process::ExitCode;
+use std::{panic, process::ExitCode};
 
 use clap::Parser;
 
-use crate::{arguments::Arguments, failure::Status, printer::Printer, settings::Settings};
+use crate::{arguments::Arguments, printer::Printer, settings::Settings, status::Status};
 
 fn main() -> ExitCode {
+    ExitCode::from(guarded(run).code())
+}
+
+/// What a panic has said on standard error by itself, it is a defect; and no other exit status says what it was.
+fn guarded(act: fn() -> Status) -> Status {
+    panic::catch_unwind(act).unwrap_or_else(|_| {
+        eprintln!(
+            "help: this is a defect of penstock: please report it with the command and what stands above"
+        );
+        Status::Internal
+    })
+}
+
+fn run() -> Status {
     let arguments = Arguments::parse();
     let settings = Settings::resolve(&arguments.common);
     if arguments.common.attended {
-        return ExitCode::from(attended::run(arguments.verb, &settings) as u8);
+        return attended::run(arguments.verb, &settings);
     }
     let mut printer = Printer::new(&settings);
     let outcome = penstock_host::interrupt::catch()
-        .map_err(|error| failure::Failure::new(Status::Missing, error))
+        .map_err(failure::Failure::from)
         .and_then(|()| commands::run(arguments.verb, &settings, &mut printer));
-    let status = outcome.unwrap_or_else(|failure| {
+    outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status
-    });
-    ExitCode::from(status as u8)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_with_a_status_of_its_own() {
+        assert_eq!(guarded(|| Status::Busy), Status::Busy);
+        assert_eq!(guarded(|| panic!("a defect")), Status::Internal);
+    }
 }

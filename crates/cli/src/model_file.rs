@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::{NicAt, Subject},
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Fault, OrBadInput, Status},
     printer::Printer,
 };
 
@@ -106,7 +106,7 @@ impl Brought {
 /// Reads and checks a model; prints what is wrong with it.
 pub fn read(path: &Path, printer: &mut Printer) -> Result<ModelFile, Failure> {
     let name = path.display().to_string();
-    let (bytes, more) = files::read_at_most(path, MODEL_LIMIT).or_fail(Status::BadInput)?;
+    let (bytes, more) = files::read_at_most(path, MODEL_LIMIT).or_bad_input()?;
     if more {
         let text = format!("{name} is larger than {} KiB, the most that a model may have", MODEL_LIMIT >> 10);
         return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?"));
@@ -131,7 +131,7 @@ fn parse(source: Source, printer: &mut Printer) -> Result<ModelFile, Failure> {
 /// The directory that a model's relative paths start from.
 fn directory_of(model: &Path) -> Result<PathBuf, Failure> {
     let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = files::canonical(parent).or_fail(Status::BadInput)?;
+    let directory = files::canonical(parent).or_bad_input()?;
     if directory.to_str().is_none() {
         let text =
             format!("the path of {} is not UTF-8, and files are to be made beside it", model.display());
@@ -216,16 +216,21 @@ pub fn explain(found: &Diagnostics, source: &Source, printer: &mut Printer) -> F
     Failure::explained(Status::BadInput)
 }
 
+/// Prints why a good model is not for this machine, with the places in the file.
+pub fn does_not_fit(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
+    Failure { status: Status::DoesNotFit, ..explain(found, source, printer) }
+}
+
 /// Prints why files cannot be made, with the place in the model or in the template.
 pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Printer) -> Failure {
     printer.explained(error.render(source, printer.color()));
-    Failure::explained(Status::BadInput)
+    Failure::explained(error.status())
 }
 
 /// Reads an inventory that `scan --json` printed.
 pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     let how = "make one with `penstock scan --json > inventory.json` on the machine";
-    let (bytes, more) = files::read_at_most(path, INVENTORY_LIMIT).or_fail(Status::BadInput)?;
+    let (bytes, more) = files::read_at_most(path, INVENTORY_LIMIT).or_bad_input()?;
     if more {
         return Err(Failure::new(Status::BadInput, format!("{} is too large", path.display())).hint(how));
     }

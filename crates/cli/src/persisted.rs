@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::{NicAt, Subject as Asked},
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     machine::Machine,
     model_file::ModelFile,
     printer::Printer,
@@ -48,7 +48,7 @@ pub fn plan(
 
 fn setup(machine: &Machine) -> Result<BootSetup, Failure> {
     let wants = format!("{}/{}.wants", persist::UNIT_DIRECTORY, persist::WANTED_BY);
-    scan::boot::setup(machine.root(), &persist::paths(), &wants).or_fail(Status::Missing)
+    Ok(scan::boot::setup(machine.root(), &persist::paths(), &wants)?)
 }
 
 /// At boot the model is another file, in another directory.
@@ -70,15 +70,15 @@ fn absolute_only(file: &ModelFile) -> Result<(), Failure> {
 
 /// This program, where it will still be at the next boot, and be ours.
 fn program() -> Result<String, Failure> {
-    let path = env::current_exe().or_fail(Status::Missing)?;
-    let path = files::canonical(&path).or_fail(Status::Missing)?;
+    let path = env::current_exe()?;
+    let path = files::canonical(&path)?;
     let shown = path.display();
     let install = format!("install -m 755 {shown} /usr/local/bin/penstock, then call that one");
     if !LASTING.iter().any(|place| path.starts_with(place)) {
         let text = format!("{shown} is to be started at each boot, and is in no place where programs stay");
         return Err(Failure::new(Status::Refused, text).hint(install));
     }
-    if let Some(place) = files::writable_by_others(&path).or_fail(Status::Missing)? {
+    if let Some(place) = files::writable_by_others(&path)? {
         let text = format!(
             "{shown} is to be started as root at each boot, and others than root can write to {}",
             place.display()
@@ -184,7 +184,7 @@ pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
 /// On which run of the kernel the words were put there.
 fn last_boot(machine: &Machine) -> Result<Option<String>, Failure> {
     let runs = machine.runs();
-    let (all, _) = runs.list().or_fail(Status::Missing)?;
+    let (all, _) = runs.list()?;
     let last = all.iter().rev().find(|run| {
         run.record.purpose == Purpose::Persist
             && runs.state(run).is_ok_and(|state| state.phase != Phase::Nothing)

@@ -48,9 +48,7 @@ impl Printer {
     pub fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         self.bar = None;
         let mut out = match self.json {
-            true => {
-                serde_json::to_string_pretty(value).map_err(|error| Failure::new(Status::Missing, error))?
-            }
+            true => serde_json::to_string_pretty(value)?,
             false => text(),
         };
         if !out.ends_with('\n') {
@@ -67,9 +65,7 @@ impl Printer {
             return Ok(());
         }
         match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::new(Status::Missing, error))
-            }
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(not_written(error)),
             _ => Ok(()),
         }
     }
@@ -78,7 +74,7 @@ impl Printer {
     pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
         self.done();
         let mut out = match self.json {
-            true => serde_json::to_string(value).map_err(|error| Failure::new(Status::Missing, error))?,
+            true => serde_json::to_string(value)?,
             false => text(),
         };
         if out.is_empty() {
@@ -87,7 +83,7 @@ impl Printer {
         out.push('\n');
         match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Failure::new(Status::Missing, error)),
+            Err(error) => Err(not_written(error)),
             Ok(()) => Ok(true),
         }
     }
@@ -226,4 +222,10 @@ impl Printer {
     fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// Standard output could not be written, and not because its reader went away.
+fn not_written(error: io::Error) -> Failure {
+    let text = format!("could not write to standard output: {error}");
+    Failure::new(Status::Internal, text).hint("is the disk full that it goes to?")
 }

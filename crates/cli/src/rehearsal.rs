@@ -21,7 +21,7 @@ use crate::{
     boards::{self, Boards},
     commands::{apply::Carried, verify::Verified},
     evidence,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     measuring::{outcome, remote::Measuring},
     model_file::ModelFile,
     printer::Printer,
@@ -90,7 +90,7 @@ impl<'a> Rehearsal<'a> {
         self.bring_consoles(&board);
         self.bring_generated(&board);
         self.evidence.serial_log = Some(board.serial_log());
-        let down = self.timed("down", |_| board.down().or_fail(Status::Missing));
+        let down = self.timed("down", |_| Ok(board.down()?));
         outcome.and(down)
     }
 
@@ -107,7 +107,7 @@ impl<'a> Rehearsal<'a> {
 
         for line in &self.outside {
             let made = board.run(&Command::new("sh").args(["-c", line]).deadline(PATIENCE));
-            made.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
+            made?.succeeded()?;
         }
 
         printer.doing("Scanning the board");
@@ -197,7 +197,7 @@ impl<'a> Rehearsal<'a> {
     /// The evidence, with how it ended.
     pub fn conclude(mut self, status: Status) -> Evidence {
         self.evidence.run.took = self.started.elapsed();
-        self.evidence.run.exit = Some(status as u8);
+        self.evidence.run.exit = Some(status.code());
         self.evidence
     }
 
@@ -231,7 +231,7 @@ fn make_vfs(model: &Model, name: &NicName, mac: Mac) -> String {
 /// Runs one of our own verbs inside the board.
 fn ask(board: &Board, arguments: &[&str], nics: &[String]) -> Result<Output, Failure> {
     let command = Command::new(boards::BINARY).args(arguments).args(nics).deadline(PATIENCE);
-    board.run(&command).or_fail(Status::Missing)
+    Ok(board.run(&command)?)
 }
 
 /// Reads the JSON that a verb printed; whether it holds is for the reader of the JSON.
@@ -241,12 +241,9 @@ fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
 
 /// A verb inside the board did not do what it should; what it said is passed on with its exit status.
 pub fn refused(verb: &str, output: &Output) -> Failure {
-    let status = match output.status.code() {
-        Some(2) => Status::BadInput,
-        Some(3) => Status::Refused,
-        Some(5) => Status::RolledBack,
-        _ => Status::Missing,
-    };
+    // A board runs this very program. Another number is that of a signal, of the shell or of `ssh`, and is told.
+    let status = output.status.code().and_then(|code| Status::of(u8::try_from(code).ok()?));
+    let status = status.filter(|status| !status.is_good()).unwrap_or(Status::Failed);
     Failure::new(
         status,
         format!("inside the board, `{verb}` ended with {}:\n{}", output.status, output.errors().trim_end()),

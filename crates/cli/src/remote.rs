@@ -9,7 +9,7 @@ use penstock_host::interrupt;
 
 use crate::{
     arguments::{Apply, Audit, Check, Machines, Plan, Scan, Verb},
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     model_file::{self, Brought},
     printer::Printer,
     settings::Settings,
@@ -52,7 +52,7 @@ pub fn run(
         word.into_string()
             .map_err(|word| format!("{word:?} is not UTF-8, and cannot be given to another machine"))
     });
-    let mut words = words::for_there(words.collect::<Result<Vec<_>, _>>().or_fail(Status::BadInput)?);
+    let mut words = words::for_there(words.collect::<Result<Vec<_>, _>>().or_bad_input()?);
     if matches!(verb, Verb::Check(Check { here: false, .. })) {
         let verb = words.iter().position(|word| word == "check").map_or(words.len(), |at| at + 1);
         words.insert(verb, "--here".to_owned());

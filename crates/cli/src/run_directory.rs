@@ -9,7 +9,7 @@ use std::{
 use penstock_host::files::{self, FileError};
 use penstock_report::Evidence;
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, Status};
 
 /// The directory of one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, what was brought out of
 /// the machine: `consoles/GUEST.log`, `generated/`; and of a run that measures what it was asked for and every sample with
@@ -29,8 +29,8 @@ impl RunDirectory {
                 Path::new("runs").join(format!("{machine}-{time}"))
             }
         };
-        files::create_dir_all(&path).or_fail(Status::Missing)?;
-        if !files::list(&path).or_fail(Status::Missing)?.is_empty() {
+        files::create_dir_all(&path)?;
+        if !files::list(&path)?.is_empty() {
             let text = format!("the run directory {} is not empty", path.display());
             return Err(Failure::new(Status::BadInput, text).hint("name another with --output"));
         }
@@ -57,9 +57,9 @@ impl RunDirectory {
         for (name, bytes) in all {
             let path = self.path.join(name);
             if let Some(directory) = path.parent() {
-                files::create_dir_all(directory).or_fail(Status::Missing)?;
+                files::create_dir_all(directory)?;
             }
-            files::write_atomic(path, bytes).or_fail(Status::Missing)?;
+            files::write_atomic(path, bytes)?;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl RunDirectory {
         let hint = format!("not kept: {}; all else is in {}", lost.join(", "), self.path.display());
         match failures.into_iter().next() {
             None => Ok(()),
-            Some((_, error)) => Err(Failure::new(Status::Missing, error).hint(hint)),
+            Some((_, error)) => Err(Failure::from(error).hint(hint)),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Watch {
         while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let told = self.sight.ears.gather(self.pulse.next().min(left), QUIET, LONGEST);
-            let told = told.map_err(|error| Failure::new(Status::Missing, error))?;
+            let told = told?;
             let quiet = told.is_empty();
             let mut news = self.sight.concerned(&told);
             if quiet && self.pulse.is_due() {

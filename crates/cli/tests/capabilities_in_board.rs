@@ -69,7 +69,7 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
     assert_eq!(of("max_tx_rate"), ["pass", "pass"]);
     for words in [["plan", "/root/strict.yaml"], ["apply", "/root/strict.yaml"]] {
         let refused = penstock(&words);
-        refused.ended_with(1)?;
+        refused.ended_with(6)?;
         said(&refused, "NET0#0, #1 cannot have link_state");
         said(&refused, "strict.yaml:1:");
         said(&refused, "best_effort: [link_state]");
@@ -79,7 +79,7 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
     // Forgotten, it is tried on a VF that nobody uses before anything is planned.
     board.shell(&format!("rm {MEMORY}")).ended_with(0)?;
     let again = penstock(&["apply", "/root/strict.yaml"]);
-    again.ended_with(1)?;
+    again.ended_with(6)?;
     said(&again, "Trying driver igb on VF 1");
     said(&again, "cannot have link_state");
     assert_eq!(seen(&board), had);
@@ -113,5 +113,5 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
 
     // A plan that is made elsewhere knows it too.
     board.shell("penstock scan --json > /root/here.json && rm -r /var/lib/penstock").ended_with(0)?;
-    penstock(&["plan", "/root/strict.yaml", "--inventory", "/root/here.json"]).ended_with(1)
+    penstock(&["plan", "/root/strict.yaml", "--inventory", "/root/here.json"]).ended_with(6)
 }

@@ -153,7 +153,7 @@ fn faults_are_said() -> Outcome {
         let greedy = model(&name).replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
         board.write("/root/greedy.yaml", &greedy).ended_with(0)?;
         let apply = board.inside(["penstock", "apply", "/root/greedy.yaml"]);
-        apply.ended_with(2)?;
+        apply.ended_with(6)?;
         assert!(apply.stderr.contains(said), "{}", apply.stderr);
     }
 

@@ -245,7 +245,7 @@ fn nics_that_go_away_are_told() -> Outcome {
     };
     assert!(failed("BY_MAC") > 0 && failed("BY_SLOT") == 0, "{}", lost.stdout);
     let again = board.inside(apply);
-    again.ended_with(2)?;
+    again.ended_with(6)?;
     assert!(again.stderr.contains("no PF of this machine has MAC"), "{}", again.stderr);
     let undo = board.inside(["penstock", "undo"]);
     undo.ended_with(0)?;

@@ -96,7 +96,7 @@ fn vfs_stay_his() -> Outcome {
          b: {{functions: [{{vf: NET0#1, address: 10.9.0.2/24}}]}}\n"
     );
     let bench = Bench { board: KeptBoard::up(&name, &model)? };
-    let missing = bench.verb("plan", 2)?;
+    let missing = bench.verb("plan", 6)?;
     assert!(missing.contains("0000:01:00.0 has 0; it is externally managed"), "{missing}");
     bench.say(MAKE)?;
     let his = bench.say(HIS)?;

@@ -164,7 +164,7 @@ fn a_board_is_another_machine() -> Outcome {
         assert_eq!(ssh.len(), 1, "one connection");
         ssh.into_iter().for_each(|id| kill(id, Signal::SIGKILL).expect("it runs"));
     });
-    run.ended_with(4)?;
+    run.ended_with(7)?;
     assert!(run.stderr.contains("penstock status --host it"), "{}", run.stderr);
     there.comes_to(&before, "the connection was cut")?;
     let runs: Value = serde_json::from_str(&there.run(&["undo", "--list", "--json", "--host", "it"]).stdout)?;
@@ -173,7 +173,7 @@ fn a_board_is_another_machine() -> Outcome {
 
     // Side by side with one that is not there.
     let run = there.run(&["apply", model, "--host", "it,gone", "--confirm-within", "10m"]);
-    run.ended_with(4)?;
+    run.ended_with(8)?;
     assert!(
         run.stdout.contains("it    holds ") && run.stdout.contains("gone  not reached"),
         "{}",

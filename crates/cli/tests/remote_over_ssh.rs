@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 /// What each machine makes of the command that it is given.
-const MACHINES: [(&str, &str); 10] = [
+const MACHINES: [(&str, &str); 11] = [
     ("good", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
     ("other", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
     ("greeting", "echo welcome; echo to this machine >&2; exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
@@ -58,6 +58,7 @@ const MACHINES: [(&str, &str); 10] = [
     ("endless", "exec yes welcome"),
     ("painter", "exec sh painter.sh"),
     ("hanging", "exec sleep 600"),
+    ("newer", "exec sh newer.sh"),
 ];
 
 /// An SSH server of the test's own, with a directory that is everybody's home there.
@@ -117,6 +118,7 @@ impl Server {
             printf '%s\n' '{"data":"text \u001b[5mblinks\u202e\n"}' '{"failure":{"causes":["a\u001b[0mb"],"hints":[]}}'
             printf 'raw \033[31m noise\n' >&2; sleep 0.3; echo '{"ended":3}'"#;
         write("painter.sh", &format!("{pretend}{painted}\n"))?;
+        write("newer.sh", &format!("{pretend}echo '{{\"ended\":42}}'; sleep 60\n"))?;
         fs::create_dir(at.join("bin")).map_err(|error| error.to_string())?;
         write("bin/uname", "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n")?;
         fs::set_permissions(at.join("bin/uname"), fs::Permissions::from_mode(0o755))
@@ -210,14 +212,14 @@ fn several_machines() -> Outcome {
     let server = Server::start()?;
     fs::write(server.path().join("rack"), "# all of it\ngood\nother # spare\n\nrefusing\n").unwrap();
     let run = server.run(&["scan", "--json", "--hosts-from", "rack", "--host", "good"]);
-    run.ended_with(4)?;
+    run.ended_with(8)?;
     let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
     assert_eq!(told.as_object().map(|hosts| hosts.len()), Some(3), "{told}");
     for name in ["good", "other"] {
         assert_eq!((&told[name]["exit"], &told[name]["outcome"]), (&0.into(), &"holds".into()), "{told}");
         assert!(told[name]["data"]["kernel"].is_object(), "{told}");
     }
-    assert_eq!(told["refusing"]["exit"], 4, "{told}");
+    assert_eq!(told["refusing"]["exit"], 8, "{told}");
     assert!(told["refusing"]["error"].to_string().contains("refused"), "{told}");
 
     let run = server.run(&["status", "--host", "good,other"]);
@@ -228,7 +230,7 @@ fn several_machines() -> Outcome {
     // One at a time, and none after one that failed.
     let words = ["scan", "--json", "--at-most", "1", "--stop-on-failure", "--host", "good,refusing,other"];
     let run = server.run(&words);
-    run.ended_with(4)?;
+    run.ended_with(8)?;
     let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
     assert_eq!(
         (&told["good"]["exit"], &told["other"]["outcome"]),
@@ -250,7 +252,7 @@ fn a_model() -> Outcome {
     write(
         "nics:\n  NET0: {match: {mac: \"02:00:00:00:ff:fe\"}, vfs: 1}\nguests: {a: {functions: [NET0#0]}}\n",
     );
-    for (verb, status) in [("plan", 2), ("check", 2), ("verify", 1)] {
+    for (verb, status) in [("plan", 6), ("check", 6), ("verify", 1)] {
         let run = server.run(&[verb, "m.yaml", "--host", "good"]);
         run.ended_with(status)?;
         assert!(run.stderr.contains("--> m.yaml:2:"), "{verb}: {}", run.stderr);
@@ -268,17 +270,17 @@ fn a_model() -> Outcome {
 fn unusable_machines() -> Outcome {
     let server = Server::start()?;
     let cases = [
-        ("refusing", "cannot be reached", "refused"),
-        ("stranger", "lets nobody in", "publickey"),
-        ("unknown", "host key that is not known here", "verification failed"),
-        ("moved", "another host key than before", "verification failed"),
-        ("nologin", "runs no shell", "status 1"),
-        ("arm", "aarch64", "built for it"),
-        ("full", "could not be written", "file system full"),
+        ("refusing", 8, "cannot be reached", "refused"),
+        ("stranger", 8, "lets nobody in", "publickey"),
+        ("unknown", 8, "host key that is not known here", "verification failed"),
+        ("moved", 8, "another host key than before", "verification failed"),
+        ("nologin", 8, "runs no shell", "status 1"),
+        ("arm", 6, "aarch64", "built for it"),
+        ("full", 4, "could not be written", "file system full"),
     ];
-    for (name, what, more) in cases {
+    for (name, status, what, more) in cases {
         let run = server.run(&["status", "--host", name]);
-        run.ended_with(4)?;
+        run.ended_with(status)?;
         let said = &run.stderr;
         assert!(said.contains(name) && said.contains(what) && said.contains(more), "{name}: {said}");
         assert_eq!(run.stdout, "", "{name}");
@@ -296,10 +298,17 @@ fn hostile_machines() -> Outcome {
     let server = Server::start()?;
     for (name, what) in [("garbage", "what is this"), ("endless", "greeting")] {
         let run = server.run(&["status", "--host", name]);
-        run.ended_with(4)?;
+        run.ended_with(8)?;
         assert!(run.stderr.contains(&format!("{name} said what no penstock says")), "{}", run.stderr);
         assert!(run.stderr.contains(what), "{}", run.stderr);
     }
+    // The program there is another version's: what its status means is not known, and it is no success.
+    let run = server.run(&["status", "--host", "newer"]);
+    run.ended_with(8)?;
+    assert!(run.stderr.contains("exit status 42, which this penstock does not know"), "{}", run.stderr);
+    let run = server.run(&["undo", "--host", "newer"]);
+    run.ended_with(7)?;
+    assert!(run.stderr.contains("undo --list --host newer"), "{}", run.stderr);
     let run = server.run(&["status", "--host", "painter"]);
     run.ended_with(3)?;
     let all = format!("{}{}", run.stdout, run.stderr);
@@ -309,9 +318,9 @@ fn hostile_machines() -> Outcome {
     }
     // Nobody else suffers from them.
     let run = server.run(&["status", "--json", "--host", "garbage,good,painter"]);
-    run.ended_with(4)?;
+    run.ended_with(8)?;
     let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
-    assert_eq!((&told["good"]["exit"], &told["painter"]["exit"]), (&0.into(), &3.into()), "{told}");
+    assert_eq!((&told["good"]["exit"], &told["painter"]["exit"]), (&0.into(), &8.into()), "{told}");
     assert_eq!(told["painter"]["data"], Value::Null, "what it printed is no JSON: {told}");
     Ok(())
 }

@@ -35,8 +35,9 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
+        ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
         ("after_a_reset_nothing_of_the_kernel_is_touched_in_netns", after_a_reset),
         ("who_comes_second_is_told_who_is_at_it_in_netns", who_comes_second),
@@ -243,7 +244,7 @@ fn a_killed_session(host: &Host) {
     let (mut apply, process) = session();
     host.open(process, 60_000, false);
     let guard = host.guard();
-    assert!(host.says("confirm", 3).contains("has not come to its end"));
+    assert!(host.says("confirm", 9).contains("has not come to its end"));
     // All that the end of a session sends.
     for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT] {
         kill(Pid::from_raw(guard.id as i32), signal).unwrap();
@@ -302,6 +303,17 @@ fn a_run_that_was_cut_off(host: &Host) {
     assert_ne!(run.id(), again.id());
 }
 
+fn half_way(host: &Host) {
+    // Another interface has that name.
+    let never = Action::Rename { function: pf(), to: "peer".parse().unwrap() };
+    host.left(here(), &[(mtu(9000), mtu(1500)), (mtu(8000), never)], true);
+    ip("link set pf0 mtu 8000");
+    let said = host.says("undo", 7);
+    assert!(said.contains("1 of 2 steps of the way back failed"), "{said}");
+    assert_eq!(seen("mtu"), "1500", "the rest is taken back");
+    assert!(host.says("undo --list", 0).contains("taken back in part"));
+}
+
 fn runs_are_taken_back_newest_first(host: &Host) {
     host.left(here(), &[(mtu(4000), mtu(1500))], true);
     host.left(here(), &[(mtu(9000), mtu(4000))], true);
@@ -342,7 +354,7 @@ fn who_comes_second(host: &Host) {
     let process = Running::this().unwrap();
     let first = Who { process, terminal: Some("/dev/pts/3".to_owned()), ..who() };
     lock.note(&serde_json::to_string(&first).unwrap()).unwrap();
-    let said = host.says("undo", 3);
+    let said = host.says("undo", 9);
     let expected = format!("`penstock apply` of mara (process {} on /dev/pts/3)", process.id);
     assert!(said.contains(&expected), "{said}");
     assert_eq!(seen("mtu"), "9000");

@@ -13,6 +13,9 @@ pub enum PlanError {
     /// The model does not fit the machine; each message points into the file.
     #[error("the model does not fit this machine")]
     Model(Diagnostics),
+    /// The files that the model asks for cannot be made, on any machine; each message points into the file.
+    #[error("the files that the model asks for cannot be made")]
+    Files(Diagnostics),
     /// The model requires what the drivers here were seen not to do; each message points into the file.
     #[error("the drivers here cannot do what the model requires")]
     Lacking(Diagnostics),
@@ -38,7 +41,8 @@ pub enum PlanError {
 impl From<GenerateError> for PlanError {
     fn from(error: GenerateError) -> PlanError {
         match error {
-            GenerateError::Model(found) | GenerateError::Unknown(found) => PlanError::Model(found),
+            GenerateError::Model(found) => PlanError::Files(found),
+            GenerateError::Unknown(found) => PlanError::Model(found),
             GenerateError::Template(error) => PlanError::Template(error),
         }
     }

@@ -30,7 +30,9 @@ fn answer(
         Some(other) => panic!("{other} is no command"),
     };
     let planned: Plan = planned.map_err(|error| match error {
-        PlanError::Model(messages) | PlanError::Lacking(messages) => messages.render(source, false),
+        PlanError::Model(messages) | PlanError::Files(messages) | PlanError::Lacking(messages) => {
+            messages.render(source, false)
+        }
         other => format!("{other}\n"),
     })?;
     let findings = match verb {

@@ -194,6 +194,7 @@ impl<'p> Run<'_, '_> {
                     step: done.id,
                     action: inverse.to_string(),
                     error: format!("step {other} needs it and stays"),
+                    needed_by: Some(other),
                 });
             }
         }

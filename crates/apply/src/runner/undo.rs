@@ -18,6 +18,9 @@ pub struct NotUndone {
     pub action: String,
     /// Why it failed.
     pub error: String,
+    /// The step that needs what it did, and stays; `None` where its inverse was tried and failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed_by: Option<StepId>,
 }
 
 impl fmt::Display for NotUndone {
@@ -52,9 +55,12 @@ impl Run<'_, '_> {
             self.observer.undone(step, error.as_deref());
             match error {
                 None => undone.push(step.id),
-                Some(error) => {
-                    not_undone.push(NotUndone { step: step.id, action: inverse.to_string(), error })
-                }
+                Some(error) => not_undone.push(NotUndone {
+                    step: step.id,
+                    action: inverse.to_string(),
+                    error,
+                    needed_by: None,
+                }),
             }
         }
         (undone, not_undone)

@@ -207,10 +207,12 @@ fn guests_failed(
     not_undone: &[NotUndone],
     printer: &mut Printer,
 ) -> Status {
-    let mut status = Status::DoesNotHold;
+    // What other steps stand on was never to be taken back.
+    let half_way = not_undone.iter().any(|left| left.needed_by.is_none());
+    let mut status = if half_way { Status::HalfWay } else { Status::DoesNotHold };
     for failure in failures {
         let hint = failure.hint().map(str::to_owned);
-        let failure = Failure::new(Status::DoesNotHold, failure).hints(hint);
+        let failure = Failure::new(status, failure).hints(hint);
         status = failure.status;
         printer.failure(&failure);
     }
@@ -224,14 +226,7 @@ fn guests_failed(
 }
 
 fn failed(error: ApplyError) -> Failure {
-    let hint = error.hint().map(|hint| hint.to_string());
-    let status = match &error {
-        ApplyError::RolledBack { .. } => Status::RolledBack,
-        ApplyError::Cancelled { .. } => Status::Interrupted,
-        ApplyError::Incomplete { .. } => Status::DoesNotHold,
-        _ => Status::Missing,
-    };
-    Failure::new(status, error).hints(hint)
+    Failure::from(error)
 }
 
 fn in_words(carried: &Carried) -> String {

@@ -18,7 +18,7 @@ use crate::{
     arguments::{AtBoot, BootPhase},
     commands::{apply, plan},
     dangers,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     machine::Machine,
     model_file::{self, ModelFile},
     printer::Printer,
@@ -53,7 +53,7 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
 
 /// Waits until every NIC of the model is there and has its name; what is missing then is said by the plan.
 fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Result<(), Failure> {
-    let mut netlink = Netlink::open().or_fail(Status::Missing)?;
+    let mut netlink = Netlink::open()?;
     printer.doing(format!("Waiting for {} NICs", file.model.nics.len()));
     let found = netlink.wait_for("see every NIC of the model", Instant::now() + NICS, |_| {
         let inventory = machine.inventory().ok()?;
@@ -61,7 +61,7 @@ fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Res
     });
     let Ok(nics) = found else { return Ok(()) };
     let deadline = Instant::now() + UDEV;
-    let reports = netlink.interfaces().or_fail(Status::Missing)?;
+    let reports = netlink.interfaces()?;
     for report in nics.values().filter_map(|bdf| interface_of(*bdf, &reports, machine.root())) {
         wait_for_udev(machine.root(), report.index, deadline);
     }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::{
     arguments::Audit,
     audit_table,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     machine::Machine,
     model_file::{self, ModelFile},
     printer::Printer,
@@ -124,7 +124,7 @@ fn recall(tree: &Path) -> Result<Option<Watched>, Failure> {
     match files::read_in_root(tree, WATCHED, WATCHED_LIMIT) {
         Ok(bytes) => {
             let failed = |error| format!("{} makes no sense: {error}", tree.join(WATCHED).display());
-            serde_json::from_slice(&bytes).map(Some).map_err(failed).or_fail(Status::BadInput)
+            serde_json::from_slice(&bytes).map(Some).map_err(failed).or_bad_input()
         }
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(Failure::new(Status::BadInput, error)),
@@ -146,10 +146,10 @@ fn is_free(directory: &Path) -> Result<(), Failure> {
 }
 
 fn write(directory: &Path, recorder: &Recorder, inventory: &Inventory) -> Result<Recorded, Failure> {
-    let recorded = recorder.write(&Root::system().path("/"), directory).or_fail(Status::Missing)?;
+    let recorded = recorder.write(&Root::system().path("/"), directory)?;
     if let Some(watched) = inventory.tuning.as_ref().and_then(|tuning| tuning.watched.as_ref()) {
-        let text = serde_json::to_vec(watched).or_fail(Status::Missing)?;
-        files::write_atomic(directory.join(WATCHED), text).or_fail(Status::Missing)?;
+        let text = serde_json::to_vec(watched)?;
+        files::write_atomic(directory.join(WATCHED), text)?;
     }
     Ok(recorded)
 }

@@ -6,7 +6,7 @@ use crate::{
     arguments::Board as Verb,
     boards::{self, Boards},
     commands::exit_with,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     model_file,
     printer::Printer,
     remote::ssh,
@@ -43,7 +43,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             if keep_disk {
                 // What it was given is to be there after a reset.
                 let synced = board.run(&Command::new("sync"));
-                synced.or_fail(Status::Missing)?.succeeded().or_fail(Status::Missing)?;
+                synced?.succeeded()?;
             }
             board.detach();
             printer.done();
@@ -89,7 +89,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
 
 /// Runs a command that enters `board` on this terminal, and ends as it ends; when the board ended with it, that is said.
 fn attached(board: &Board, command: Command) -> Result<Status, Failure> {
-    let status = command.run_attached().or_fail(Status::Missing)?;
+    let status = command.run_attached()?;
     let died = (status == ssh::FAILED).then(|| board.died()).flatten();
     died.map_or_else(|| exit_with(status), |died| Err(boards::failed(died)))
 }

@@ -25,7 +25,7 @@ use serde::Serialize;
 use self::shown::{Event, Shown};
 use crate::{
     arguments,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Fault, Status},
     printer::Printer,
     settings::Settings,
 };
@@ -77,7 +77,7 @@ pub fn run(
         return match asked_for(env::var_os("SSH_ORIGINAL_COMMAND"), &state) {
             Ok(None) => list(&state, printer),
             Ok(Some(guest)) => {
-                let console = Console::of(&state, &guest).or_fail(Status::Missing)?;
+                let console = Console::of(&state, &guest)?;
                 let console = console.ok_or_else(|| Failure::new(Status::BadInput, Refused))?;
                 attach(&console, begin, false, settings)
             }
@@ -87,7 +87,7 @@ pub fn run(
     let Some(guest) = &arguments.guest else {
         return list(&state, printer);
     };
-    let console = Console::of(&state, guest).or_fail(Status::Missing)?;
+    let console = Console::of(&state, guest)?;
     let console = console.ok_or_else(|| {
         let undefined = GuestError::Undefined { guest: guest.clone() };
         Failure::new(Status::BadInput, undefined).hint("`penstock console` lists those that are")
@@ -133,8 +133,8 @@ struct Listed {
 
 fn list(state: &State, printer: &mut Printer) -> Result<Status, Failure> {
     let mut all = Vec::new();
-    for guest in state.guests().or_fail(Status::Missing)? {
-        if let Some(console) = Console::of(state, &guest).or_fail(Status::Missing)? {
+    for guest in state.guests()? {
+        if let Some(console) = Console::of(state, &guest)? {
             all.push(Listed { kind: console.kind(), bytes: files::length(console.log()).ok(), guest });
         }
     }
@@ -161,7 +161,7 @@ fn list(state: &State, printer: &mut Printer) -> Result<Status, Failure> {
 fn attach(console: &Console, begin: Begin, read_only: bool, settings: &Settings) -> Result<Status, Failure> {
     let unreadable = |source: io::Error| {
         let text = format!("could not read {}: {source}", console.log().display());
-        let failure = Failure::new(Status::Missing, text);
+        let failure = Failure::new(source.status(), text);
         match source.kind() {
             io::ErrorKind::PermissionDenied => {
                 failure.hint(format!("be root, or a member of the group {GROUP}"))
@@ -182,8 +182,8 @@ fn attach(console: &Console, begin: Begin, read_only: bool, settings: &Settings)
         Notes { raw: false, ..notes }.say(&format!("console of {}{leave}", console.guest()));
     }
     // Shown by a thread of its own: however stuck the terminal is, keys and signals are seen.
-    let shown = Shown::start(follower, older).or_fail(Status::Missing)?;
-    let raw = if interactive { Some(Raw::enter().or_fail(Status::Missing)?) } else { None };
+    let shown = Shown::start(follower, older)?;
+    let raw = if interactive { Some(Raw::enter()?) } else { None };
     let mut session = Session {
         console,
         notes,
@@ -270,7 +270,7 @@ impl Session<'_> {
                 self.seek_right();
             }
             self.send();
-            match terminal::read_input(&mut buffer, TICK).or_fail(Status::Missing)? {
+            match terminal::read_input(&mut buffer, TICK)? {
                 Input::Nothing => {}
                 // A terminal that hung up.
                 Input::End => return Ok(Left::Interrupted),
@@ -312,7 +312,7 @@ impl Session<'_> {
                         self.console.guest(),
                         self.pending.len()
                     );
-                    return Err(Failure::new(Status::Missing, text));
+                    return Err(Failure::new(Status::Failed, text));
                 }
                 continue;
             }
@@ -324,7 +324,7 @@ impl Session<'_> {
                 thread::sleep(TICK);
                 continue;
             }
-            match terminal::read_input(&mut buffer, TICK).or_fail(Status::Missing)? {
+            match terminal::read_input(&mut buffer, TICK)? {
                 Input::Nothing => {}
                 Input::End => ended = Some(Instant::now()),
                 Input::Bytes(count) => {
@@ -444,7 +444,7 @@ impl Session<'_> {
             Taken::ByAnother(holder) => {
                 let text =
                     format!("the console of guest {} is being written to by {holder}", self.console.guest());
-                return Err(Failure::new(Status::Refused, text)
+                return Err(Failure::new(Status::Busy, text)
                     .hint("with a terminal (ssh -t) you look on, and write when the other leaves"));
             }
         };
@@ -465,8 +465,7 @@ impl Session<'_> {
 }
 
 fn unwritable(error: ConsoleError) -> Failure {
-    let hint = error.hint();
-    Failure::new(Status::Missing, error).hints(hint)
+    Failure::from(error)
 }
 
 #[cfg(test)]

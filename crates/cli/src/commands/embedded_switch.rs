@@ -16,7 +16,7 @@ use penstock_switch::{
 
 use crate::{
     arguments::EmbeddedSwitch,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
 };
 
 /// How often a switch is looked at, to see whether it has died.
@@ -39,14 +39,14 @@ pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     // Who is in the board reaches this socket, and no board has a way out.
     let control = Some((control.as_path(), Rights::Attributes));
     program::run(&Run { config, control, until_left: *until_left, keep: true })
-        .map_err(|why| Failure::new(Status::Missing, why))?;
+        .map_err(|why| Failure::new(Status::Failed, why))?;
     Ok(Status::Holds)
 }
 
 /// Runs it in a process of its own, and another when that dies. The switch ends with this process.
 fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     let EmbeddedSwitch { config, control, until_left, .. } = arguments;
-    let binary = env::current_exe().or_fail(Status::Missing)?;
+    let binary = env::current_exe()?;
     let mut command = Command::new(binary).arg("embedded-switch").arg(config).arg("--control").arg(control);
     if *until_left {
         command = command.arg("--until-left");
@@ -54,7 +54,7 @@ fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     let mut in_vain = 0;
     loop {
         let began = Instant::now();
-        let mut switch = command.start_beside().or_fail(Status::Missing)?;
+        let mut switch = command.start_beside()?;
         let ended = loop {
             if let Some(status) = switch.ended() {
                 break status;
@@ -72,7 +72,7 @@ fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
         in_vain = if began.elapsed() < STEADY { in_vain + 1 } else { 0 };
         // One that never was there is not mended by another. It has said itself what was wrong.
         if in_vain > MOST || in_vain == 1 && ended.signal().is_none() {
-            return Err(Failure::new(Status::Missing, why));
+            return Err(Failure::new(Status::Failed, why));
         }
         eprintln!("penstock: {why}, and is started again");
         thread::sleep(LOOK.saturating_mul(1 << in_vain.min(10)).min(LONGEST_PAUSE));

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::Generate,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     generated_files,
     machine::Machine,
     model_file::{self, ModelFile},
@@ -53,10 +53,13 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
         (None, false) => None,
     };
     let nics = inventory.as_ref().map(|inventory| penstock_plan::resolve(&file.model, inventory)).transpose();
-    let nics = nics.map_err(|found| model_file::explain(&found, &file.source, printer))?;
+    let nics = nics.map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
     let found = inventory.as_ref().zip(nics.as_ref()).map(|(inventory, nics)| Found { inventory, nics });
-    let made = generate::render(&file.model, found)
-        .map_err(|error| model_file::explain_generate(&error, &file.source, printer))?;
+    let made = generate::render(&file.model, found).map_err(|error| {
+        let failure = model_file::explain_generate(&error, &file.source, printer);
+        // Without a machine it cannot be the machine's fault: one is to be named.
+        if inventory.is_none() { Failure { status: Status::BadInput, ..failure } } else { failure }
+    })?;
     if made.is_empty() {
         printer.say(format!("{}: no guest has a `generate`.", file.source.name));
     }
@@ -84,7 +87,7 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
 
 /// A directory that may be still to be made, as an absolute path.
 fn absolute(directory: &Path) -> Result<PathBuf, Failure> {
-    files::canonical(".").map(|here| here.join(directory)).or_fail(Status::BadInput)
+    files::canonical(".").map(|here| here.join(directory)).or_bad_input()
 }
 
 /// The place below `output` of a file that the model has elsewhere: as below the model's directory, or as below `/`.

@@ -25,7 +25,7 @@ use penstock_plan::Plan;
 use crate::{
     arguments,
     commands::undo,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     machine::{Machine, runs::who},
     printer::Printer,
     progress,
@@ -51,7 +51,7 @@ pub fn announce(
     within: Duration,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    if machine.runs().state(run).or_fail(Status::Missing)?.phase == Phase::Nothing {
+    if machine.runs().state(run)?.phase == Phase::Nothing {
         return Ok(());
     }
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + within);
@@ -65,9 +65,9 @@ pub fn announce(
 
 /// Starts the guard of a run and waits until it watches.
 pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
-    let program = env::current_exe().or_fail(Status::Missing)?;
+    let program = env::current_exe()?;
     let id = run.id().to_string();
-    let absolute = |path: &std::path::Path| files::canonical(path).or_fail(Status::Missing);
+    let absolute = |path: &std::path::Path| files::canonical(path);
     let (state, journal) = (absolute(&settings.state)?, absolute(&settings.journal)?);
     if boot::systemd_serves_us() {
         let name = format!("--unit=penstock-guard-{id}-{}", std::process::id());
@@ -82,19 +82,19 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
             .arg(&program)
             .args(["guard", &id]);
         // A process of ours may end with the session instead (`KillUserProcesses`), just when it is needed.
-        command.deadline(STARTING).succeed().or_fail(Status::Missing).map_err(|failure| {
-            failure.hint(
+        command.deadline(STARTING).succeed().map_err(|error| {
+            Failure::from(error).hint(
                 "nothing was changed: the process that would take it back could not be made a service of systemd, so that \
                  it would not surely outlive this session",
             )
         })?;
     } else {
-        let log = files::append(run.directory.join("guard.log")).or_fail(Status::Missing)?;
+        let log = files::append(run.directory.join("guard.log"))?;
         let command = Command::new(&program)
             .args(["guard", &id])
             .env("PENSTOCK_STATE", &state)
             .env("PENSTOCK_JOURNAL", &journal);
-        command.start_session(log).or_fail(Status::Missing)?.leave();
+        command.start_session(log)?.leave();
     }
     let began = boot::elapsed();
     while boot::elapsed() - began < STARTING {
@@ -104,7 +104,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
         thread::sleep(Duration::from_millis(10));
     }
     Err(Failure::new(
-        Status::Missing,
+        Status::Failed,
         "nothing was changed: the process that would take it back did not start",
     )
     .hint(format!("see {}", run.directory.join("guard.log").display())))
@@ -112,7 +112,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
 
 /// The guard of a run, if it lives.
 pub fn watcher(run: &KnownRun) -> Result<Option<Who>, Failure> {
-    let who: Option<Who> = store::read_json(&run.directory.join("guard.json")).or_fail(Status::Missing)?;
+    let who: Option<Who> = store::read_json(&run.directory.join("guard.json"))?;
     Ok(who.filter(|who| who.process.is_alive()))
 }
 
@@ -126,13 +126,13 @@ pub fn run(
     interrupt::ignore();
     let machine = Machine::here(settings);
     let runs = machine.runs();
-    let find = || runs.find(arguments.run).or_fail(Status::Missing);
+    let find = || runs.find(arguments.run);
     let watched = find()?;
     let Some(confirm) = watched.record.confirm else {
         return Err(Failure::new(Status::BadInput, format!("run {} needs no guard", arguments.run)));
     };
-    let text = serde_json::to_string(&who()).or_fail(Status::Missing)?;
-    files::write_durable(watched.directory.join("guard.json"), text).or_fail(Status::Missing)?;
+    let text = serde_json::to_string(&who())?;
+    files::write_durable(watched.directory.join("guard.json"), text)?;
     let journal = watched.directory.join("journal");
     let (mut told, mut since) = (0, boot::elapsed());
     let verdict = loop {
@@ -148,7 +148,7 @@ pub fn run(
         }
         match seen.outcome {
             Some(outcome) => {
-                if runs.state(&watched).or_fail(Status::Missing)?.phase == Phase::Nothing {
+                if runs.state(&watched)?.phase == Phase::Nothing {
                     break Verdict::Failed;
                 }
                 if boot::elapsed() >= Duration::from_millis(outcome.boottime + confirm.within) {
@@ -179,18 +179,18 @@ fn take_back(
     let alone = loop {
         match machine.lock() {
             Ok(alone) => break alone,
-            Err(failure) if failure.status != Status::Refused => return Err(failure),
-            Err(_) if decision::read(&run.directory).or_fail(Status::Missing)?.is_some() => {
+            Err(failure) if failure.status != Status::Busy => return Err(failure),
+            Err(_) if decision::read(&run.directory)?.is_some() => {
                 return Ok(Status::Holds);
             }
             Err(_) => thread::sleep(PAUSE),
         }
     };
     let ours = Decision { verdict, who: who(), at: progress::now() };
-    if decision::decide(&run.directory, ours.clone()).or_fail(Status::Missing)? != ours {
+    if decision::decide(&run.directory, ours.clone())? != ours {
         return Ok(Status::Holds);
     }
-    let deeds = machine.runs().deeds(run).or_fail(Status::Missing)?;
+    let deeds = machine.runs().deeds(run)?;
     if deeds.state.phase == Phase::Nothing {
         return Ok(Status::Holds);
     }
@@ -202,9 +202,9 @@ fn take_back(
 /// again.
 pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printer) -> Result<Lock, Failure> {
     let runs = machine.runs();
-    let (all, _) = runs.list().or_fail(Status::Missing)?;
+    let (all, _) = runs.list()?;
     for run in all.iter().filter(|run| runs.has_lapsed(run)) {
-        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        let deeds = runs.deeds(run)?;
         if deeds.state.phase != Phase::Nothing {
             let id = run.id();
             printer.warn(format!(
@@ -214,12 +214,12 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
                 way_back(&[Taken { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
             let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way)?;
             let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;
-            outcome.map(drop).or_fail(Status::DoesNotHold)?;
+            outcome?;
             alone = machine.lock()?;
         }
         // Last: whoever is killed before this finds the run as it was, and goes on.
         let ours = Decision { verdict: Verdict::Reset, who: who(), at: progress::now() };
-        decision::decide(&run.directory, ours).or_fail(Status::Missing)?;
+        decision::decide(&run.directory, ours)?;
     }
     Ok(alone)
 }
@@ -231,7 +231,7 @@ pub fn confirm(
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
     let machine = Machine::here(settings);
-    let (all, _) = machine.runs().list().or_fail(Status::Missing)?;
+    let (all, _) = machine.runs().list()?;
     let asked = |run: &&KnownRun| {
         run.record.confirm.is_some() && arguments.run.is_none_or(|wanted| wanted == run.id())
     };
@@ -246,11 +246,11 @@ pub fn confirm(
     if run.decision.is_none() && run.outcome.is_none() {
         let text = format!("run {} has not come to its end", run.id());
         return Err(
-            Failure::new(Status::Refused, text).hint("confirm it when `penstock status` says that it waits")
+            Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
         );
     }
     let ours = Decision { verdict: Verdict::Confirmed, who: who(), at: progress::now() };
-    let given = decision::decide(&run.directory, ours.clone()).or_fail(Status::Missing)?;
+    let given = decision::decide(&run.directory, ours.clone())?;
     match told(run.id(), &given, given == ours) {
         Ok(said) => {
             printer.say(said);

@@ -63,7 +63,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let scene = scene::scene(&file.model, &nics, places, machine.root());
     if let Some(why) = scene::nobody_there(&scene) {
         let text = format!("there is nobody to measure between: {why}");
-        return Err(Failure::new(Status::Missing, text)
+        return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("start the guests first: `penstock apply {}`", file.source.name)));
     }
     warn(&verdicts, printer);
@@ -146,7 +146,7 @@ fn conclude(
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
     evidence.run.took = began.elapsed();
-    evidence.run.exit = Some(status as u8);
+    evidence.run.exit = Some(status.code());
     let kept = directory.keep(&evidence);
     printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
     kept?;
@@ -165,7 +165,7 @@ fn nothing(file: &ModelFile, choice: &Choice, matrix: &Matrix) -> Failure {
     let storage =
         (choice.only == Some(Only::Storage)).then(|| "\n  storage: it has no `measure: storage`".into());
     let whys: Vec<String> = absent.chain(storage).collect();
-    Failure::new(Status::Missing, format!("{} gives nothing to measure:{}", file.source.name, whys.concat()))
+    Failure::new(Status::BadInput, format!("{} gives nothing to measure:{}", file.source.name, whys.concat()))
 }
 
 /// Says loudly what of the machine is not as the model has it: what is measured then is another machine.

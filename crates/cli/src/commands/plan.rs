@@ -73,11 +73,14 @@ pub fn run(
     };
     printer.data(&told, || in_words(&told))?;
     dangers::refuse(&told.dangers, &arguments.allowed.names, printer)?;
+    let changes = !told.plan.steps.is_empty() || told.persist.is_some_and(|shown| !shown.is_empty());
     let by_hand = persisted
+        .as_ref()
         .map_or(Status::Holds, |persisted| persisted::tell_by_hand(&persisted.by_hand, &needs, printer));
-    match waits {
-        true => Err(waits_for_boot(&needs)),
-        false => Ok(by_hand),
+    match (waits, by_hand) {
+        (true, _) => Err(waits_for_boot(&needs)),
+        (false, Status::Holds) if changes && arguments.detailed_exitcode => Ok(Status::WouldChange),
+        (false, by_hand) => Ok(by_hand),
     }
 }
 
@@ -115,7 +118,7 @@ fn waits_for_boot(needs: &BootNeeds) -> Failure {
     let lacking: Vec<String> =
         needs.needs.iter().filter(|need| !need.live).map(|need| need.setting.to_string()).collect();
     let text = format!("not possible before this machine is started anew, with {}", lacking.join(", "));
-    Failure::new(Status::Missing, text).hint(
+    Failure::new(Status::DoesNotFit, text).hint(
         "`penstock apply --persist` puts that where it belongs; then reboot: the model is applied at boot",
     )
 }
@@ -157,17 +160,14 @@ pub fn judge_steps(plan: &Plan, file: &ModelFile, inventory: &Inventory) -> Resu
 /// Explains why there is no plan.
 pub fn explain(error: PlanError, file: &ModelFile, printer: &mut Printer) -> Failure {
     match error {
-        PlanError::Model(found) => model_file::explain(&found, &file.source, printer),
-        PlanError::Lacking(found) => {
-            let explained = model_file::explain(&found, &file.source, printer);
-            Failure { status: Status::DoesNotHold, ..explained }
+        PlanError::Model(found) | PlanError::Lacking(found) => {
+            model_file::does_not_fit(&found, &file.source, printer)
         }
+        PlanError::Files(found) => model_file::explain(&found, &file.source, printer),
         PlanError::Template(error) => {
             model_file::explain_generate(&GenerateError::Template(error), &file.source, printer)
         }
-        PlanError::NoSuchGuest { .. } => Failure::new(Status::BadInput, error),
-        PlanError::Unsupported(_) => Failure::new(Status::Missing, error),
-        PlanError::Refused(_) => Failure::new(Status::Refused, error),
+        PlanError::NoSuchGuest { .. } | PlanError::Unsupported(_) | PlanError::Refused(_) => error.into(),
     }
 }
 
@@ -178,6 +178,6 @@ fn judge(findings: &[penstock_plan::check::Finding]) -> Result<(), Failure> {
     }
     let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
     let text = format!("the plan was made but does not pass its check:\n  {}", list.join("\n  "));
-    Err(Failure::new(Status::Refused, text)
+    Err(Failure::new(Status::Internal, text)
         .hint("this is a defect of penstock, nothing was touched: please report it with the model and `penstock scan --json`"))
 }

@@ -10,7 +10,7 @@ use penstock_report::compare;
 
 use crate::{
     arguments::Report,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     kept_run::KeptRun,
     printer::Printer,
 };
@@ -60,7 +60,7 @@ fn compared(
     rulings.extend(latencies.map(|(a, b)| across::claims(&a.rulings, &b.rulings)).unwrap_or_default());
     let comparison = compare::compare(a.evidence(), b.evidence(), cells, rulings);
     if let Some(directory) = output {
-        let json = serde_json::to_string_pretty(&comparison).or_fail(Status::Missing)? + "\n";
+        let json = serde_json::to_string_pretty(&comparison)? + "\n";
         let (page, text) = (compare::html(&comparison), compare::markdown(&comparison));
         keep(directory, &[("comparison.json", json), ("comparison.md", text), ("comparison.html", page)])?;
     }
@@ -76,5 +76,5 @@ fn keep(directory: &Path, all: &[(&str, String)]) -> Result<(), Failure> {
     let written = files::create_dir_all(directory).and_then(|()| {
         all.iter().try_for_each(|(name, text)| files::write_atomic(directory.join(name), text))
     });
-    written.map_err(|error| Failure::new(Status::Missing, error).hint("name another directory with --output"))
+    written.map_err(|error| Failure::from(error).hint("name another directory with --output"))
 }

@@ -39,7 +39,7 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
     };
     let Some(model) = adopt(sight) else {
         let text = "this machine has no NIC that a model could name";
-        return Err(Failure::new(Status::Missing, text).hint("`penstock scan` lists what there is"));
+        return Err(Failure::new(Status::DoesNotFit, text).hint("`penstock scan` lists what there is"));
     };
     printer.data(&json!({ "model": model }), || model.clone())?;
     Ok(Status::Holds)

@@ -8,7 +8,7 @@ use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
 
 use crate::{
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     machine::Machine,
     persisted,
     printer::Printer,
@@ -53,7 +53,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         Err(error @ GuestError::Libvirt { .. }) => {
             let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
             printer.warn(format!("whether VMs are suspended is not known: {error}{why}"));
-            machine.guests().seen().or_fail(Status::Missing)?
+            machine.guests().seen()?
         }
         Err(error) => return Err(Failure::new(Status::Missing, error)),
     };
@@ -67,16 +67,16 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         .map(|(name, status)| (name, Guest { status: Some(status), waits: Vec::new() }))
         .collect();
     let runs = machine.runs();
-    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    let (all, damaged) = runs.list()?;
     for error in damaged {
         printer.warn(penstock_host::chain(&error));
     }
-    let half_way = runs.half_way(&all).or_fail(Status::Missing)?;
+    let half_way = runs.half_way(&all)?;
     let (mut open, mut lapsed) = (Vec::new(), Vec::new());
     for run in all.iter().filter(|run| run.is_open() && !run.is_running()) {
         if !runs.has_lapsed(run) {
             open.push(run.id());
-        } else if runs.state(run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+        } else if runs.state(run)?.phase != Phase::Nothing {
             lapsed.push(run.id());
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     arguments,
     commands::apply,
     dangers,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     machine::{Machine, runs::who},
     printer::Printer,
     progress,
@@ -53,7 +53,7 @@ pub fn run(
     }
     let alone = machine.lock()?;
     let runs = machine.runs();
-    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    let (all, damaged) = runs.list()?;
     for error in damaged {
         printer.warn(penstock_host::chain(&error));
     }
@@ -104,7 +104,7 @@ pub fn take_back(
     }
     for (run, _) in targets.iter().filter(|(run, _)| run.is_open()) {
         let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: progress::now() };
-        decision::decide(&run.directory, ours).or_fail(Status::Missing)?;
+        decision::decide(&run.directory, ours)?;
     }
     let known: Vec<KnownRun> = targets.iter().map(|(run, _)| run.clone()).collect();
     let begun = machine.begin_undo(alone, &known, &way)?;
@@ -112,7 +112,7 @@ pub fn take_back(
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();
     for (run, _) in targets {
-        if runs.state(run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+        if runs.state(run)?.phase != Phase::Nothing {
             return Ok(Status::DoesNotHold);
         }
     }
@@ -123,7 +123,7 @@ pub fn take_back(
 fn standing(runs: &Runs, all: &[KnownRun], purpose: &Purpose) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
     let mut standing = Vec::new();
     for run in all.iter().filter(|run| run.record.purpose == *purpose) {
-        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        let deeds = runs.deeds(run)?;
         if deeds.state.phase != Phase::Nothing {
             standing.push((run.clone(), deeds));
         }
@@ -143,7 +143,7 @@ fn choose(
         if wanted.is_some_and(|wanted| run.id() < wanted) && !gone_on_from(all, wanted, run.id()) {
             continue;
         }
-        let deeds = runs.deeds(run).or_fail(Status::Missing)?;
+        let deeds = runs.deeds(run)?;
         if deeds.state.phase != Phase::Nothing {
             standing.push((run.clone(), deeds));
         }
@@ -154,7 +154,7 @@ fn choose(
             Some(run) => run.id(),
         },
         Some(id) => {
-            let run = runs.find(id).or_fail(Status::BadInput)?;
+            let run = runs.find(id).or_bad_input()?;
             if let Purpose::Undo(taken) = &run.record.purpose {
                 let text = format!("run {id} took run {} back", taken.first().copied().unwrap_or(id));
                 return Err(Failure::new(Status::BadInput, text).hint("apply the model again instead"));
@@ -199,7 +199,7 @@ fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> 
 }
 
 fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
-    let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+    let (all, damaged) = runs.list()?;
     for error in damaged {
         printer.warn(penstock_host::chain(&error));
     }
@@ -210,7 +210,7 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
         ));
     }
     let listed = |run: &KnownRun| {
-        let state = runs.state(run).or_fail(Status::Missing)?;
+        let state = runs.state(run)?;
         Ok(Listed {
             run: run.id(),
             purpose: run.record.purpose.clone(),

@@ -73,7 +73,7 @@ pub fn look(
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
-        .map_err(|found| model_file::explain(&found, &file.source, printer))?;
+        .map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
     compare(file, machine, inventory, nics, Effort { patience, load: false }, printer)
 }
 

@@ -21,10 +21,7 @@ use penstock_plan::{
 };
 
 use super::Machine;
-use crate::{
-    failure::{Failure, OrFail, Status},
-    printer::Printer,
-};
+use crate::{failure::Failure, printer::Printer};
 
 impl Machine {
     fn memory(&self) -> Memory {
@@ -91,8 +88,8 @@ impl Machine {
         let pf = inventory.pf(subject.pf).and_then(|pf| pf.interface.as_ref());
         let Some(name) = pf.map(|interface| interface.name.clone()) else { return Ok(()) };
         printer.doing(format!("Trying driver {} on VF {} of {name}", subject.of.driver, subject.vf));
-        let mut netlink = Netlink::open().or_fail(Status::Missing)?;
-        let reports = netlink.interfaces().or_fail(Status::Missing)?;
+        let mut netlink = Netlink::open()?;
+        let reports = netlink.interfaces()?;
         let Some(report) = reports.iter().find(|report| report.interface.name == name) else { return Ok(()) };
         let mut knobs = KernelKnobs { root: &self.root, interface: report.index, netlink: &mut netlink };
         let target = Target { vf: subject.vf, function: subject.function, linked: subject.linked };

@@ -19,7 +19,7 @@ use penstock_plan::{Carry, Plan, persist};
 
 use super::Machine;
 use crate::{
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     model_file::ModelFile,
     progress,
 };
@@ -64,11 +64,9 @@ impl Machine {
         let needs_root =
             "changing a machine needs root; `penstock rehearse` needs neither root nor the hardware";
         let created = files::create_dir_all(&self.state);
-        created.or_fail(Status::Missing).map_err(|failure| failure.hint(needs_root))?;
+        created.map_err(|error| Failure::from(error).hint(needs_root))?;
         let path = self.state.join("lock");
-        let lock = Lock::try_exclusive(&path)
-            .or_fail(Status::Missing)
-            .map_err(|failure| failure.hint(needs_root))?;
+        let lock = Lock::try_exclusive(&path).map_err(|error| Failure::from(error).hint(needs_root))?;
         if let Some(mut lock) = lock {
             // It is only told to others: a full disk must not keep anybody from putting things right.
             let _ = serde_json::to_string(&who()).map(|text| lock.note(&text));
@@ -81,7 +79,7 @@ impl Machine {
             ),
             None => format!("another penstock is changing this machine: it holds {}", path.display()),
         };
-        Err(Failure::new(Status::Refused, text)
+        Err(Failure::new(Status::Busy, text)
             .hint("wait for it to end, then try again; `penstock status` says how far it is"))
     }
 
@@ -111,12 +109,12 @@ impl Machine {
         confirm: Option<Confirm>,
     ) -> Result<Begun, Failure> {
         let runs = self.runs();
-        let (all, damaged) = runs.list().or_fail(Status::Missing)?;
+        let (all, damaged) = runs.list()?;
         let mut said: Vec<String> = damaged.iter().map(|error| chain(error)).collect();
         for run in all.iter().filter(|run| run.is_open()) {
             self.settle(&runs, run)?;
         }
-        let half_way = runs.half_way(&all).or_fail(Status::Missing)?;
+        let half_way = runs.half_way(&all)?;
         for (run, phase) in &half_way {
             let what = match phase {
                 Phase::Interrupted => "was cut off",
@@ -143,13 +141,13 @@ impl Machine {
             ..RunRecord::new(purpose, who())
         };
         let run = runs.create(record, plan, Some(model.source.text.as_str()));
-        let run = run.or_fail(Status::Missing).map_err(not_recorded)?;
-        for id in runs.prune(&all).or_fail(Status::Missing)? {
+        let run = run.map_err(not_recorded)?;
+        for id in runs.prune(&all)? {
             said.push(format!(
                 "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
             ));
         }
-        let journal = Box::new(run.journal().or_fail(Status::Missing).map_err(not_recorded)?);
+        let journal = Box::new(run.journal().map_err(not_recorded)?);
         Ok(Begun { _alone: alone, run: Some(run), journal, said })
     }
 
@@ -157,13 +155,11 @@ impl Machine {
     pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &Way) -> Result<Begun, Failure> {
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
-        let run = runs
-            .create(RunRecord::new(Purpose::Undo(ids), who()), &way.plan, None)
-            .or_fail(Status::Missing)?;
-        let own = run.journal().or_fail(Status::Missing)?;
+        let run = runs.create(RunRecord::new(Purpose::Undo(ids), who()), &way.plan, None)?;
+        let own = run.journal()?;
         let of = |run: &KnownRun| Ok::<_, StoreError>((run.id(), run.journal()?));
         let journals: Result<BTreeMap<_, _>, _> = targets.iter().map(of).collect();
-        let journal = Box::new(UndoJournal::new(own, journals.or_fail(Status::Missing)?, way));
+        let journal = Box::new(UndoJournal::new(own, journals?, way));
         Ok(Begun { _alone: alone, run: Some(run), journal, said: Vec::new() })
     }
 
@@ -176,8 +172,7 @@ impl Machine {
         observer: &mut dyn Observer,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
-        let (mut host, mut guests) =
-            (HostCarrier::new(self.root.clone()).or_fail(Status::Missing)?, self.guests());
+        let (mut host, mut guests) = (HostCarrier::new(self.root.clone())?, self.guests());
         let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
         let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
         let outcome = penstock_apply::run(plan, &mut carriers, &mut *begun.journal, observer, &options);
@@ -194,14 +189,15 @@ impl Machine {
     /// Refuses to go on past a run that waits for confirmation.
     fn settle(&self, runs: &Runs, run: &KnownRun) -> Result<(), Failure> {
         if run.outcome.is_some() || !run.is_running() {
-            let nothing = runs.state(run).or_fail(Status::Missing)?.phase == Phase::Nothing;
+            let nothing = runs.state(run)?.phase == Phase::Nothing;
             if nothing {
                 let ours = Decision { verdict: Verdict::Failed, who: who(), at: progress::now() };
-                return decision::decide(&run.directory, ours).map(drop).or_fail(Status::Missing);
+                decision::decide(&run.directory, ours)?;
+                return Ok(());
             }
         }
         let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
-        Err(Failure::new(Status::Refused, text)
+        Err(Failure::new(Status::Busy, text)
             .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
     }
 }
@@ -220,6 +216,6 @@ fn holder(path: &Path) -> Option<Who> {
     }
 }
 
-fn not_recorded(failure: Failure) -> Failure {
-    failure.hint("nothing was changed, because it could not be recorded")
+fn not_recorded(error: StoreError) -> Failure {
+    Failure::from(error).hint("nothing was changed, because it could not be recorded")
 }

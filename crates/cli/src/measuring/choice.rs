@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::{Only, TimeLimit, Tuning},
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     model_file::ModelFile,
 };
 
@@ -146,9 +146,9 @@ impl Choice {
 impl Asked {
     /// Keeps it in a run directory.
     pub fn keep(&self, directory: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec_pretty(self).or_fail(Status::Missing)?;
+        let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        files::write_atomic(directory.join(ASKED), text).or_fail(Status::Missing)
+        Ok(files::write_atomic(directory.join(ASKED), text)?)
     }
 
     /// What the run in `directory` was asked for; refused when that was about another model file, `model` being the hash of
@@ -156,7 +156,7 @@ impl Asked {
     pub fn of(directory: &Path, model: &str) -> Result<Asked, Failure> {
         let path = directory.join(ASKED);
         let (bytes, _) = files::read_at_most(&path, 1 << 20)
-            .or_fail(Status::BadInput)
+            .or_bad_input()
             .map_err(|failure| failure.hint("name the directory of a run of `penstock measure`"))?;
         let asked: Asked = serde_json::from_slice(&bytes).map_err(|error| {
             let text = format!("{} does not say what the run was: {error}", path.display());

@@ -19,7 +19,7 @@ use penstock_model::measurement::Measurements;
 use super::{Asked, Choice, ON_A_BOARD, perform, samples, samples::Samples, watch::Watch, wire::Line};
 use crate::{
     boards::BINARY,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, Status},
     model_file::ModelFile,
     printer::Printer,
     rehearsal::refused,
@@ -102,7 +102,7 @@ impl<'a> Measuring<'a> {
             notes: Vec::new(),
         };
         printer.done();
-        let streamed = board.stream(&command, &mut |line| heard.line(line, printer)).or_fail(Status::Missing);
+        let streamed = board.stream(&command, &mut |line| heard.line(line, printer)).map_err(Failure::from);
         printer.done();
         let ended = streamed.and_then(|output| match output.status.code() {
             Some(0 | 1) if heard.measurements.is_some() => Ok(()),

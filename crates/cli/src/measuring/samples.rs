@@ -9,7 +9,7 @@ use penstock_measure::{
     record::Record,
 };
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrBadInput};
 
 /// The file's name in a run directory.
 pub const SAMPLES: &str = "samples.jsonl";
@@ -27,16 +27,16 @@ pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
 pub fn open_file(path: &Path) -> Result<(Vec<Record>, Samples), Failure> {
     let mut records = Vec::new();
     if files::exists(path) {
-        let text = files::read(path).or_fail(Status::Missing)?;
+        let text = files::read(path)?;
         let whole = journal::whole(&text);
-        records = journal::read_records(whole).or_fail(Status::BadInput).map_err(|failure| {
+        records = journal::read_records(whole).or_bad_input().map_err(|failure| {
             failure.hint(format!("{} is written by `penstock measure` alone", path.display()))
         })?;
         if whole.len() != text.len() {
-            files::write_atomic(path, whole).or_fail(Status::Missing)?;
+            files::write_atomic(path, whole)?;
         }
     }
-    Ok((records, Samples(JsonLines(files::append(path).or_fail(Status::Missing)?))))
+    Ok((records, Samples(JsonLines(files::append(path)?))))
 }
 
 impl Journal for Samples {
@@ -54,6 +54,7 @@ mod tests {
     use penstock_measure::record::RecordOutcome;
 
     use super::*;
+    use crate::failure::Status;
 
     fn record(position: u32) -> Record {
         Record {

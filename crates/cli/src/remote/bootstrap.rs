@@ -5,7 +5,7 @@ use std::{env, sync::Arc};
 use penstock_host::{files, process::quoted};
 use penstock_model::digest::sha256;
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::Failure;
 
 /// What the login shell is given. It reads the script itself from its input, so that nothing of it has to pass a login shell
 /// that may be no POSIX shell: no quote, backslash, newline or `!` is in here.
@@ -25,8 +25,8 @@ pub struct Program {
 impl Program {
     /// The program that runs.
     pub fn this() -> Result<Program, Failure> {
-        let path = env::current_exe().or_fail(Status::Missing)?;
-        let bytes = files::read(&path).or_fail(Status::Missing)?;
+        let path = env::current_exe()?;
+        let bytes = files::read(&path)?;
         Ok(Program { hash: sha256(&bytes), bytes: bytes.into() })
     }
 }

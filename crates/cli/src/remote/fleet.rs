@@ -74,6 +74,7 @@ impl<'a> Fleet<'a> {
             seconds: 0.0,
             data: Vec::new(),
             error: Vec::new(),
+            lost: None,
         };
         let outcomes: Vec<Outcome> = hosts.iter().map(outcome).collect();
         let at_work = vec![None; outcomes.len()];
@@ -196,6 +197,7 @@ impl<'a> Fleet<'a> {
             Err(why) => {
                 let host = &self.outcomes[at].host;
                 let trouble = Trouble::new(format!("{host} printed what is no JSON")).because(why);
+                self.outcomes[at].lost = Some(Status::Failed);
                 return self.complain(at, &trouble);
             }
         };
@@ -209,6 +211,7 @@ impl<'a> Fleet<'a> {
         };
         // Standard output is full or gone: what goes on there comes to its end all the same.
         if let Err(failure) = printed {
+            self.outcomes[at].lost = Some(failure.status);
             self.printer.failure(&failure);
         }
     }
@@ -237,7 +240,7 @@ impl<'a> Fleet<'a> {
         if let Some(trouble) = &over.trouble {
             self.complain(at, trouble);
         }
-        self.closed |= self.order.stop_on_failure && over.status != Status::Holds;
+        self.closed |= self.order.stop_on_failure && !over.status.is_good();
         self.outcomes[at].over = Some(over);
         if self.working() == 0 {
             self.printer.done();

@@ -7,7 +7,7 @@ use penstock_host::files;
 
 use crate::{
     arguments::Machines,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
 };
 
 /// The largest list of machines that is read.
@@ -86,7 +86,7 @@ impl Machines {
 }
 
 fn read(path: &Path) -> Result<Vec<Host>, Failure> {
-    let (bytes, more) = files::read_at_most(path, LIST_LIMIT).or_fail(Status::BadInput)?;
+    let (bytes, more) = files::read_at_most(path, LIST_LIMIT).or_bad_input()?;
     let name = path.display();
     if more {
         return Err(Failure::new(Status::BadInput, format!("{name} is too large for a list of machines")));

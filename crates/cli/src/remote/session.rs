@@ -23,7 +23,7 @@ use super::{
     trouble::Trouble,
     wire::{Asked, BEAT, LINE, PATIENCE, Said, line},
 };
-use crate::failure::Status;
+use crate::failure::{Fault, Status};
 
 /// How often wishes and the time are looked at.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -107,8 +107,8 @@ pub struct Over {
 }
 
 impl Over {
-    fn trouble(what: &'static str, trouble: Trouble) -> Over {
-        Over { status: Status::Missing, what: Some(what), trouble: Some(trouble) }
+    fn trouble(status: Status, what: &'static str, trouble: Trouble) -> Over {
+        Over { status, what: Some(what), trouble: Some(trouble) }
     }
 }
 
@@ -135,12 +135,12 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
     tell(Event::Doing("connecting".to_owned()));
     let command = match way.has_own_timeout() {
         Ok(own) => way.command(own, bootstrap::FIRST),
-        Err(trouble) => return Over::trouble("not reached", trouble),
+        Err((status, trouble)) => return Over::trouble(status, "not reached", trouble),
     };
     let terminal = if job.batch { Terminal::Apart } else { Terminal::Shared };
     let Talk { program, input, output, errors } = match command.talk(terminal) {
         Ok(talk) => talk,
-        Err(error) => return Over::trouble("not reached", ssh::not_started(&error, host)),
+        Err(error) => return Over::trouble(error.status(), "not reached", ssh::not_started(&error, host)),
     };
     let (heard, from) = sync_channel(64);
     let also = heard.clone();
@@ -274,7 +274,7 @@ impl Session<'_> {
 
     fn script_says(&mut self, line: &str) -> Option<Over> {
         let host = self.host;
-        let missing = |what, trouble: Trouble| Some(Over::trouble(what, trouble));
+        let over = |status, what, trouble: Trouble| Some(Over::trouble(status, what, trouble));
         let safe = |why: String| clip(&one_line(&why), 1000);
         let Some(told) = Told::read(line.trim_end_matches('\r'), &self.token) else {
             self.greeting += 1;
@@ -290,7 +290,8 @@ impl Session<'_> {
                         safe(processor),
                         std::env::consts::ARCH
                     );
-                    return missing(
+                    return over(
+                        Status::DoesNotFit,
                         "wrong machine",
                         Trouble::new(text).hint("log in there, and run one built for it"),
                     );
@@ -300,18 +301,24 @@ impl Session<'_> {
                         "{host}: `{}` changes the machine, and the account there is not root's",
                         self.job.verb
                     );
-                    return missing("not root", Trouble::new(text).hint("log in as root, or add --sudo"));
+                    return over(
+                        Status::Missing,
+                        "not root",
+                        Trouble::new(text).hint("log in as root, or add --sudo"),
+                    );
                 }
                 self.mouth.say(&b"go\n"[..]);
                 None
             }
-            Told::Sudo(why) => missing(
+            Told::Sudo(why) => over(
+                Status::Missing,
                 "not root",
                 Trouble::new(format!("{host}: the account there cannot become root with `sudo -n`"))
                     .because(safe(why))
                     .hint("allow it sudo without a password (NOPASSWD in sudoers), or log in as root"),
             ),
-            Told::NoPlace(why) => missing(
+            Told::NoPlace(why) => over(
+                Status::Missing,
                 "not brought",
                 Trouble::new(format!("{host}: no directory there can keep a program and run it"))
                     .because(safe(why))
@@ -325,17 +332,20 @@ impl Session<'_> {
                 self.mouth.say(self.job.program.bytes.clone());
                 None
             }
-            Told::Short(why) => missing(
+            Told::Short(why) => over(
+                Status::Missing,
                 "not brought",
                 Trouble::new(format!("{host}: penstock could not be written there"))
                     .because(safe(why))
                     .hint("is the file system full?"),
             ),
-            Told::Spoilt => missing(
+            Told::Spoilt => over(
+                Status::Failed,
                 "not brought",
                 Trouble::new(format!("{host}: what arrived there is not what was sent")),
             ),
-            Told::Broken(why) => missing(
+            Told::Broken(why) => over(
+                Status::Failed,
                 "not brought",
                 Trouble::new(format!("{host}: penstock was brought there and does not run"))
                     .because(safe(why)),
@@ -353,7 +363,7 @@ impl Session<'_> {
         match serde_json::from_str(text) {
             Ok(Said::Ended(code)) => Some(match Status::of(code) {
                 Some(status) => Over { status, what: None, trouble: None },
-                None => self.nonsense(&format!("an exit status {code}")),
+                None => self.unknown(code),
             }),
             Ok(Said::Alive) => None,
             Ok(said) => {
@@ -395,6 +405,7 @@ impl Session<'_> {
             // Whoever is asked for a password may take his time.
             Stage::Connecting if !self.job.batch || self.began.elapsed() < LOGIN => None,
             Stage::Connecting => Some(Over::trouble(
+                Status::Failed,
                 "not reached",
                 Trouble::new(format!("{host} did not let anybody in within {} s", LOGIN.as_secs()))
                     .hint(format!("see whether `ssh {host} true` works")),
@@ -411,9 +422,10 @@ impl Session<'_> {
         let status = code.map_or("a signal".to_owned(), |code| format!("status {code}"));
         match self.stage {
             Stage::Connecting if code == Some(ssh::FAILED) => {
-                Over::trouble("not reached", ssh::explain(&said, host))
+                Over::trouble(Status::Failed, "not reached", ssh::explain(&said, host))
             }
             Stage::Connecting => Over::trouble(
+                Status::Failed,
                 "no shell",
                 Trouble::new(format!(
                     "{host} let us in, but the account there runs no shell: it ended with {status}"
@@ -424,6 +436,7 @@ impl Session<'_> {
                 self.lost(self.complaints.last().map_or("", String::as_str))
             }
             Stage::Preparing => Over::trouble(
+                Status::Failed,
                 "not brought",
                 Trouble::new(format!("{host}: the shell there ended with {status} before penstock ran"))
                     .because(self.complaints.last().cloned().unwrap_or_default()),
@@ -434,7 +447,7 @@ impl Session<'_> {
                     self.job.verb
                 );
                 let why = self.complaints.last().cloned().unwrap_or_default();
-                Over::trouble("cut off", self.left(text).because(why))
+                Over::trouble(self.unheard(), "cut off", self.left(text).because(why))
             }
         }
     }
@@ -446,12 +459,29 @@ impl Session<'_> {
             }
             _ => format!("the connection to {} was lost before anything was done there", self.host),
         };
-        Over::trouble("lost", self.left(text).because(why))
+        Over::trouble(self.unheard(), "lost", self.left(text).because(why))
+    }
+
+    /// It ended with a number that no command of this version ends with: the program there is another one.
+    fn unknown(&self, code: u8) -> Over {
+        let text = format!(
+            "{}: `{}` ended there with exit status {code}, which this penstock does not know",
+            self.host, self.job.verb
+        );
+        Over::trouble(self.unheard(), "unknown status", self.left(text))
+    }
+
+    /// The status of a machine that has not said how it went.
+    fn unheard(&self) -> Status {
+        match self.job.changes && self.stage == Stage::Running {
+            true => Status::HalfWay,
+            false => Status::Failed,
+        }
     }
 
     fn nonsense(&self, what: &str) -> Over {
         let text = format!("{} said what no penstock says: {what}", self.host);
-        Over::trouble("nonsense", self.left(text))
+        Over::trouble(self.unheard(), "nonsense", self.left(text))
     }
 
     /// With what is known of the machine when nothing is heard of it any more.

@@ -6,6 +6,7 @@ use penstock_host::{Command, ProcessError};
 use penstock_report::printable::{clip, one_line};
 
 use super::{hosts::Host, trouble::Trouble};
+use crate::failure::{Fault, Status};
 
 /// The status of `ssh` itself failing.
 pub const FAILED: i32 = 255;
@@ -33,11 +34,11 @@ impl Way<'_> {
     /// # Errors
     ///
     /// `ssh` is not installed, or does not understand its configuration.
-    pub fn has_own_timeout(&self) -> Result<bool, Trouble> {
+    pub fn has_own_timeout(&self) -> Result<bool, (Status, Trouble)> {
         let asked = self.ssh().args(["-G", "--", self.host.as_str()]).deadline(READING).run();
-        let output = asked.map_err(|error| not_started(&error, self.host))?;
+        let output = asked.map_err(|error| (error.status(), not_started(&error, self.host)))?;
         if !output.status.success() {
-            return Err(explain(&output.errors(), self.host));
+            return Err((Status::Failed, explain(&output.errors(), self.host)));
         }
         Ok(has_timeout(&output.text()))
     }

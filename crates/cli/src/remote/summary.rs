@@ -19,47 +19,27 @@ pub struct Outcome {
     pub data: Vec<String>,
     /// Why it failed, whoever said it.
     pub error: Vec<String>,
+    /// What went wrong here with what it printed, however it ended there.
+    pub lost: Option<Status>,
 }
 
 impl Outcome {
     /// The exit status.
     pub fn status(&self) -> Option<Status> {
-        self.over.as_ref().map(|over| over.status)
+        let there = self.over.as_ref().map(|over| over.status)?;
+        Some(self.lost.filter(|lost| lost.badness() > there.badness()).unwrap_or(there))
     }
 
     /// The same in a few words.
     fn what(&self) -> &'static str {
         let Some(over) = &self.over else { return "not begun" };
-        over.what.unwrap_or(match over.status {
-            Status::Holds => "holds",
-            Status::DoesNotHold => "does not hold",
-            Status::BadInput => "bad usage or model",
-            Status::Refused => "refused as unsafe",
-            Status::Missing => "something is missing",
-            Status::RolledBack => "failed, taken back",
-            Status::Interrupted => "interrupted",
-        })
+        over.what.unwrap_or(over.status.words())
     }
-}
-
-/// How bad a status is for somebody who looks after many machines: first what leaves it open how a machine is, then what
-/// was tried and failed, then what is half there, then what was not begun.
-fn badness(status: Status) -> usize {
-    let order = [
-        Status::Holds,
-        Status::BadInput,
-        Status::Refused,
-        Status::DoesNotHold,
-        Status::RolledBack,
-        Status::Missing,
-        Status::Interrupted,
-    ];
-    order.iter().position(|one| *one == status).unwrap_or(order.len())
 }
 
 /// The one exit status of all of them: the worst.
 pub fn worst(outcomes: &[Outcome]) -> Status {
-    outcomes.iter().filter_map(Outcome::status).max_by_key(|status| badness(*status)).unwrap_or(Status::Holds)
+    outcomes.iter().filter_map(Outcome::status).max_by_key(|status| status.badness()).unwrap_or(Status::Holds)
 }
 
 /// A line for each machine.
@@ -67,7 +47,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
     let longest = outcomes.iter().map(|outcome| outcome.host.as_str().len()).max().unwrap_or(0).max(4);
     let mut text = format!("{:<longest$}  {:<20}  exit  seconds\n", "host", "outcome");
     for outcome in outcomes {
-        let exit = outcome.status().map_or("-".to_owned(), |status| (status as u8).to_string());
+        let exit = outcome.status().map_or("-".to_owned(), |status| status.code().to_string());
         text += &format!(
             "{:<longest$}  {:<20}  {exit:>4}  {:>7.1}\n",
             outcome.host,
@@ -84,7 +64,7 @@ pub fn json(outcomes: &[Outcome]) -> Value {
         let mut data: Vec<Value> =
             outcome.data.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
         let data = if data.len() > 1 { Value::Array(data) } else { data.pop().unwrap_or(Value::Null) };
-        let exit = outcome.status().map(|status| status as u8);
+        let exit = outcome.status().map(Status::code);
         let entry = json!({
             "outcome": outcome.what(),
             "exit": exit,
@@ -119,7 +99,14 @@ mod tests {
 
     fn outcome(host: &str, status: Option<Status>) -> Outcome {
         let over = status.map(|status| Over { status, what: None, trouble: None });
-        Outcome { host: host.parse().unwrap(), over, seconds: 1.25, data: Vec::new(), error: Vec::new() }
+        Outcome {
+            host: host.parse().unwrap(),
+            over,
+            seconds: 1.25,
+            data: Vec::new(),
+            error: Vec::new(),
+            lost: None,
+        }
     }
 
     #[test]
@@ -127,7 +114,9 @@ mod tests {
         let of = |all: &[Status]| worst(&all.iter().map(|one| outcome("a", Some(*one))).collect::<Vec<_>>());
         assert_eq!(of(&[Status::Holds, Status::Holds]), Status::Holds);
         assert_eq!(of(&[Status::Refused, Status::DoesNotHold, Status::BadInput]), Status::DoesNotHold);
-        assert_eq!(of(&[Status::RolledBack, Status::Missing, Status::DoesNotHold]), Status::Missing);
+        assert_eq!(of(&[Status::RolledBack, Status::Missing, Status::DoesNotHold]), Status::RolledBack);
+        assert_eq!(of(&[Status::RolledBack, Status::Failed, Status::HalfWay]), Status::HalfWay);
+        assert_eq!(of(&[Status::WouldChange, Status::Holds]), Status::WouldChange);
         assert_eq!(of(&[Status::RolledBack, Status::Refused]), Status::RolledBack);
         assert_eq!(of(&[Status::Missing, Status::Interrupted]), Status::Interrupted);
         assert_eq!(worst(&[outcome("a", None), outcome("b", Some(Status::Refused))]), Status::Refused);

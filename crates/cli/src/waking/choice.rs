@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::{TimeLimit, Tuning, Waking},
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     model_file::ModelFile,
 };
 
@@ -128,9 +128,9 @@ impl Asked {
 
     /// Keeps it in a run directory.
     pub fn keep(&self, directory: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec_pretty(self).or_fail(Status::Missing)?;
+        let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        files::write_atomic(directory.join(ASKED), text).or_fail(Status::Missing)
+        Ok(files::write_atomic(directory.join(ASKED), text)?)
     }
 
     /// What the run in `directory` was asked for, if it was one of latencies; refused when that was about another model file.
@@ -139,7 +139,7 @@ impl Asked {
         if !files::exists(&path) {
             return Ok(None);
         }
-        let (bytes, _) = files::read_at_most(&path, 1 << 20).or_fail(Status::BadInput)?;
+        let (bytes, _) = files::read_at_most(&path, 1 << 20).or_bad_input()?;
         let asked: Asked = serde_json::from_slice(&bytes).map_err(|error| {
             let text = format!("{} does not say what the run was: {error}", path.display());
             Failure::new(Status::BadInput, text)

@@ -29,7 +29,7 @@ pub fn layout(model: &Model, name: &str, online: &CpuSet, cpus: Option<&CpuSet>)
     let absent = CpuSet(isolated.0.difference(&online.0).copied().collect());
     if !absent.0.is_empty() {
         let text = format!("the CPUs {absent} are to be measured, and this machine has {online}");
-        return Err(Failure::new(Status::BadInput, text));
+        return Err(Failure::new(Status::DoesNotFit, text));
     }
     let rest = || CpuSet(online.0.difference(&isolated.0).copied().collect());
     let wanted = model.realtime.as_ref().and_then(|realtime| realtime.housekeeping.clone());
@@ -42,7 +42,7 @@ pub fn layout(model: &Model, name: &str, online: &CpuSet, cpus: Option<&CpuSet>)
             "no CPU is left for the load: {isolated} of {online} are measured, and a load beside the thread that is \
              measured would be measured too"
         );
-        return Err(Failure::new(Status::BadInput, text));
+        return Err(Failure::new(Status::DoesNotFit, text));
     }
     let guests = model.guests.iter().filter_map(|(name, guest)| {
         let pin = guest.pin.clone()?;

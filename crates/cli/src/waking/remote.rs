@@ -14,7 +14,7 @@ use super::{Choice, watch::Watch};
 use crate::{
     arguments::{Tuning, Waking},
     boards::BINARY,
-    failure::{Failure, OrFail, Status},
+    failure::Failure,
     measuring::{samples, wire::Line},
     printer::Printer,
     rehearsal::refused,
@@ -63,7 +63,7 @@ pub fn perform(
         None => printer.warn(format!("the penstock inside said what makes no sense: {line:.200}")),
     });
     printer.done();
-    let output = streamed.or_fail(Status::Missing)?;
+    let output = streamed?;
     match (output.status.code(), latency) {
         (Some(0 | 1), Some(latency)) => Ok(latency),
         _ => Err(refused("measure --latency", &output)),

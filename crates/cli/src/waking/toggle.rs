@@ -13,7 +13,7 @@ use penstock_measure::latency::machine::Toggle;
 use penstock_plan::{Plan, Step, StepId, undo};
 
 use crate::{
-    failure::{Failure, OrFail, Status, sources},
+    failure::{Failure, Status, sources},
     machine::Machine,
     model_file::ModelFile,
 };
@@ -55,10 +55,10 @@ impl<'a> Steps<'a> {
     /// When there is none.
     pub fn find(machine: &'a Machine, file: &'a ModelFile) -> Result<Steps<'a>, Failure> {
         let runs = machine.runs();
-        let (all, _) = runs.list().or_fail(Status::Missing)?;
+        let (all, _) = runs.list()?;
         let mut deeds = Vec::new();
         for run in all.iter().filter(|run| matches!(run.record.purpose, Purpose::Apply)) {
-            let deed = runs.deeds(run).or_fail(Status::Missing)?;
+            let deed = runs.deeds(run)?;
             if deed.state.phase != Phase::Nothing {
                 deeds.push(deed);
             }
@@ -70,7 +70,7 @@ impl<'a> Steps<'a> {
         let off = undo(&realtime_of(&plans));
         if off.steps.is_empty() {
             let text = "this machine cannot be untuned: no run of Penstock has tuned it since it started";
-            return Err(Failure::new(Status::Missing, text)
+            return Err(Failure::new(Status::DoesNotHold, text)
                 .hint(format!("tune it first: `penstock apply {}`", file.source.name)));
         }
         Ok(Steps { machine, file, off, taken_off: None })
@@ -85,7 +85,7 @@ impl<'a> Steps<'a> {
         let alone = self.machine.lock()?;
         let begun = self.machine.begin(alone, &self.off, Mode::Apply, self.file, None)?;
         self.taken_off = begun.run.clone();
-        self.machine.carry_out(begun, &self.off, Mode::Apply, &mut ())?.or_fail(Status::Missing)?;
+        self.machine.carry_out(begun, &self.off, Mode::Apply, &mut ())??;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl<'a> Steps<'a> {
         let Some(run) = self.taken_off.clone() else { return Ok(()) };
         let alone = self.machine.lock()?;
         let runs = self.machine.runs();
-        let deeds = runs.deeds(&run).or_fail(Status::Missing)?;
+        let deeds = runs.deeds(&run)?;
         if deeds.state.phase == Phase::Nothing {
             self.taken_off = None;
             return Ok(());
@@ -102,10 +102,10 @@ impl<'a> Steps<'a> {
         let taken = [Taken { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
         let way = way_back(&taken, &inventory);
         let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way)?;
-        self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?.or_fail(Status::Missing)?;
-        if self.machine.runs().state(&run).or_fail(Status::Missing)?.phase != Phase::Nothing {
+        self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;
+        if self.machine.runs().state(&run)?.phase != Phase::Nothing {
             let text = "some of its real-time steps could not be put on again".to_owned();
-            return Err(Failure::new(Status::DoesNotHold, text));
+            return Err(Failure::new(Status::HalfWay, text));
         }
         self.taken_off = None;
         Ok(())

@@ -27,7 +27,7 @@ use penstock_model::{Bdf, FunctionName, GuestKind, GuestName, Inventory, NicName
 
 use crate::{
     commands::verify,
-    failure::{Failure, OrFail, Status},
+    failure::Failure,
     machine::Machine,
     model_file::{self, ModelFile},
     printer::Printer,
@@ -120,7 +120,7 @@ impl Sight {
         match penstock_plan::resolve(&self.file.model, &inventory) {
             Ok(nics) => self.nics = nics,
             Err(found) if self.nics.is_empty() => {
-                return Err(model_file::explain(&found, &self.file.source, printer));
+                return Err(model_file::does_not_fit(&found, &self.file.source, printer));
             }
             // A PF that was there is not: that is for the verdicts to say, of the place where it was.
             Err(_) => {}
@@ -139,7 +139,7 @@ impl Sight {
     pub fn look_at(&mut self, scope: &Scope) -> Result<Vec<Change>, Failure> {
         self.prime(scope.nics.iter().cloned().collect());
         let root = Root::system();
-        let mut netlink = Netlink::open().or_fail(Status::Missing)?;
+        let mut netlink = Netlink::open()?;
         for name in &scope.nics {
             let Some(bdf) = self.nics.get(name).copied() else { continue };
             let before = self.inventory.pf(bdf).and_then(|pf| pf.permanent_mac);

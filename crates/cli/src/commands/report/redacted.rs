@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::Report,
-    failure::{Failure, OrFail, Status},
+    failure::{Failure, OrBadInput, Status},
     kept_run::KeptRun,
     printer::Printer,
 };
@@ -33,7 +33,7 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
         Some(directory) => directory.clone(),
         None => beside(run.directory())?,
     };
-    if files::exists(&directory) && !files::list(&directory).or_fail(Status::BadInput)?.is_empty() {
+    if files::exists(&directory) && !files::list(&directory).or_bad_input()?.is_empty() {
         let text = format!("{} is not empty", directory.display());
         return Err(Failure::new(Status::BadInput, text).hint("name another directory with --output"));
     }
@@ -45,7 +45,7 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
         if RENDERED.iter().any(|name| path == Path::new(name)) {
             continue;
         }
-        let bytes = files::read(run.directory().join(&path)).or_fail(Status::BadInput)?;
+        let bytes = files::read(run.directory().join(&path)).or_bad_input()?;
         match String::from_utf8(bytes) {
             // A serial console may print half a character; it is text all the same.
             Err(error) if is_text(&path) => {
@@ -59,7 +59,7 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
         pieces(path, text).for_each(|piece| redactor.learn(piece));
     }
     let evidence = redactor.evidence(run.evidence()).map_err(|error| {
-        Failure::new(Status::Missing, error)
+        Failure::from(error)
             .hint("a host, a user or a guest is called like a word of the evidence; nothing was written")
     })?;
     printer.doing("Writing the copy");
@@ -67,9 +67,9 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     let mut keep = |path: PathBuf, text: &str| -> Result<(), Failure> {
         let whole = directory.join(&path);
         if let Some(parent) = whole.parent() {
-            files::create_dir_all(parent).or_fail(Status::Missing)?;
+            files::create_dir_all(parent)?;
         }
-        files::write_atomic(whole, text).or_fail(Status::Missing)?;
+        files::write_atomic(whole, text)?;
         written.push(path);
         Ok(())
     };
@@ -104,7 +104,7 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
 fn beside(run: &Path) -> Result<PathBuf, Failure> {
     let whole = match run.file_name() {
         Some(_) => run.to_owned(),
-        None => files::canonical(run).or_fail(Status::BadInput)?,
+        None => files::canonical(run).or_bad_input()?,
     };
     let Some(name) = whole.file_name() else {
         let text = format!("{} has no name that a copy beside it could have", whole.display());

@@ -1,0 +1,416 @@
+//! Which exit status each error has, and what to do about it: decided here once, and not where errors are met.
+//!
+//! No match has a default branch but those over the kernel's own error kinds: who adds a variant to an error says here what
+//! it means to a script.
+
+use std::io;
+
+use penstock_apply::{ApplyError, history::StoreError, journal::JournalError, runner::StepError};
+use penstock_board::BoardError;
+use penstock_guests::{
+    GuestError, console::ConsoleError, containers::config::ConfigError, realtime::RealtimeError,
+    vms::VirshError,
+};
+use penstock_host::{
+    NetlinkError, PciError, PlaceError, ProcessError, cgroup::CgroupError, files::FileError,
+    frames::FramesError, namespace::NamespaceError, scheduling::SchedulingError, threads::ThreadsError,
+};
+use penstock_measure::probe::client::ProbeError;
+use penstock_plan::{CarryError, PlanError, generate::GenerateError};
+use penstock_report::{evidence::ReadError, redact::RedactError};
+
+use super::Status;
+
+/// An error whose exit status is known.
+pub trait Fault {
+    /// The exit status.
+    fn status(&self) -> Status;
+
+    /// What to do about it, when that is known.
+    fn hints(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Files, pipes and sockets of Penstock's own. What the kernel forbids takes another account.
+impl Fault for io::Error {
+    fn status(&self) -> Status {
+        match self.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Status::Missing,
+            _ => Status::Internal,
+        }
+    }
+}
+
+impl Fault for FileError {
+    fn status(&self) -> Status {
+        self.source.status()
+    }
+}
+
+/// What Penstock writes. What it reads was written by the user: [`or_bad_input`](super::OrBadInput::or_bad_input).
+impl Fault for serde_json::Error {
+    fn status(&self) -> Status {
+        Status::Internal
+    }
+}
+
+impl Fault for NamespaceError {
+    fn status(&self) -> Status {
+        kernels(&self.source)
+    }
+}
+
+/// A request to the kernel that failed.
+fn kernels(error: &io::Error) -> Status {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Status::Missing,
+        _ => Status::Failed,
+    }
+}
+
+impl Fault for ProcessError {
+    fn status(&self) -> Status {
+        match self {
+            ProcessError::NotInstalled { .. } => Status::Missing,
+            ProcessError::Start { source, .. } => kernels(source),
+            ProcessError::Interrupted { .. } => Status::Interrupted,
+            ProcessError::Failed { .. } | ProcessError::TimedOut { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for NetlinkError {
+    fn status(&self) -> Status {
+        match self {
+            NetlinkError::Unsupported { .. } | NetlinkError::NoSuchInterface { .. } => Status::DoesNotFit,
+            NetlinkError::NotPermitted { .. } => Status::Missing,
+            NetlinkError::Refused { .. } | NetlinkError::Malformed { .. } | NetlinkError::TimedOut { .. } => {
+                Status::Failed
+            }
+            NetlinkError::Namespace(error) => error.status(),
+            NetlinkError::Socket { source, .. } => kernels(source),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().map(str::to_owned).into_iter().collect()
+    }
+}
+
+impl Fault for PciError {
+    fn status(&self) -> Status {
+        match self {
+            PciError::Missing { .. } | PciError::Unsupported { .. } => Status::DoesNotFit,
+            PciError::Refused { source, .. } => kernels(source),
+            PciError::Held { .. } => Status::Refused,
+            PciError::NotBound { .. } | PciError::VfCount { .. } | PciError::Odd { .. } => Status::Failed,
+            PciError::File(error) => kernels(&error.source),
+        }
+    }
+}
+
+impl Fault for PlaceError {
+    fn status(&self) -> Status {
+        match self {
+            PlaceError::Process { source, .. } => source.status(),
+            PlaceError::Interfaces { source, .. } => source.status(),
+            PlaceError::File { .. } | PlaceError::Gone { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for FramesError {
+    fn status(&self) -> Status {
+        match self {
+            FramesError::Namespace { source, .. } => source.status(),
+            FramesError::Socket { source, .. } | FramesError::System { source, .. } => kernels(source),
+            FramesError::NoSuchEndpoint { .. } => Status::Internal,
+        }
+    }
+}
+
+impl Fault for ProbeError {
+    fn status(&self) -> Status {
+        match self {
+            ProbeError::Socket { why, .. } => kernels(why),
+            ProbeError::Size { .. } | ProbeError::Rate { .. } => Status::BadInput,
+        }
+    }
+}
+
+impl Fault for CgroupError {
+    fn status(&self) -> Status {
+        match self {
+            CgroupError::NotVersion2 | CgroupError::NoCpuset | CgroupError::TooOld { .. } => {
+                Status::DoesNotFit
+            }
+            CgroupError::Gone { .. }
+            | CgroupError::Shared { .. }
+            | CgroupError::Invalid { .. }
+            | CgroupError::Other { .. } => Status::Failed,
+            CgroupError::InUse { .. } => Status::Refused,
+            CgroupError::File(error) => kernels(&error.source),
+        }
+    }
+}
+
+impl Fault for ThreadsError {
+    fn status(&self) -> Status {
+        match self {
+            ThreadsError::File { source, .. } => kernels(&source.source),
+            ThreadsError::NoVcpus { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for SchedulingError {
+    fn status(&self) -> Status {
+        match self {
+            SchedulingError::Refused { .. } | SchedulingError::Restless { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for RealtimeError {
+    fn status(&self) -> Status {
+        match self {
+            RealtimeError::Cgroup(error) => error.status(),
+            RealtimeError::Scheduling(error) => error.status(),
+            RealtimeError::Threads(error) => error.status(),
+            RealtimeError::NoGroup | RealtimeError::NotAlone { .. } | RealtimeError::OtherCpus { .. } => {
+                Status::Failed
+            }
+        }
+    }
+}
+
+impl Fault for ConfigError {
+    fn status(&self) -> Status {
+        match self {
+            ConfigError::Root { .. } | ConfigError::Device { .. } | ConfigError::State { .. } => {
+                Status::BadInput
+            }
+        }
+    }
+}
+
+impl Fault for VirshError {
+    fn status(&self) -> Status {
+        match self {
+            VirshError::Missing | VirshError::Silent { .. } => Status::Missing,
+            VirshError::NoDomain | VirshError::Refused { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for GuestError {
+    fn status(&self) -> Status {
+        match self {
+            GuestError::Undefined { .. }
+            | GuestError::TooManyFunctions { .. }
+            | GuestError::WrongKind { .. } => Status::BadInput,
+            GuestError::Busy { .. } => Status::Busy,
+            GuestError::Running { .. }
+            | GuestError::DeviceInUse { .. }
+            | GuestError::InUse { .. }
+            | GuestError::Held { .. } => Status::Refused,
+            GuestError::NoLxc { .. }
+            | GuestError::NoLimits { .. }
+            | GuestError::NoRate { .. }
+            | GuestError::NoBuiltin { .. } => Status::Missing,
+            GuestError::NoRoot { .. }
+            | GuestError::NoFile { .. }
+            | GuestError::NoDevice { .. }
+            | GuestError::NoInterface { .. }
+            | GuestError::NoKvm
+            | GuestError::NoFunction { .. }
+            | GuestError::NoIommu { .. }
+            | GuestError::NotVfio { .. }
+            | GuestError::NotViable { .. }
+            | GuestError::NoMemory { .. }
+            | GuestError::NoHugePages { .. } => Status::DoesNotFit,
+            GuestError::Ended { .. }
+            | GuestError::NotInside { .. }
+            | GuestError::Unstoppable { .. }
+            | GuestError::NotBack { .. }
+            | GuestError::NotMade { .. }
+            | GuestError::NotThere { .. }
+            | GuestError::Died { .. }
+            | GuestError::NotReady { .. } => Status::Failed,
+            GuestError::Garbled { .. } => Status::Internal,
+            GuestError::State(error) => error.status(),
+            GuestError::Config(error) => error.status(),
+            GuestError::Netlink(error) => error.status(),
+            GuestError::Lxc { source, .. } => source.status(),
+            GuestError::Libvirt { source, .. } => source.status(),
+            GuestError::Realtime { source, .. } => source.status(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().into_iter().collect()
+    }
+}
+
+impl Fault for ConsoleError {
+    fn status(&self) -> Status {
+        match self {
+            ConsoleError::Lock { source, .. } => source.status(),
+            ConsoleError::OnlyRoot { .. } => Status::Missing,
+            ConsoleError::NotThere { .. } => Status::Failed,
+            ConsoleError::Socket { source, .. } => kernels(source),
+            ConsoleError::Lxc { source, .. } => source.status(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().into_iter().collect()
+    }
+}
+
+impl Fault for BoardError {
+    fn status(&self) -> Status {
+        match self {
+            BoardError::Missing { .. }
+            | BoardError::NoSpace { .. }
+            | BoardError::Keyring { .. }
+            | BoardError::Emulator { .. } => Status::Missing,
+            BoardError::NoSuchBoard { .. }
+            | BoardError::Taken { .. }
+            | BoardError::Name { .. }
+            | BoardError::NoDisk { .. } => Status::BadInput,
+            BoardError::Download { .. }
+            | BoardError::Build { .. }
+            | BoardError::Damaged { .. }
+            | BoardError::EmulatorEnded { .. }
+            | BoardError::Died { .. }
+            | BoardError::Switch { .. }
+            | BoardError::Port { .. }
+            | BoardError::NotReady { .. }
+            | BoardError::Unreachable { .. }
+            | BoardError::Control { .. }
+            | BoardError::Stuck { .. } => Status::Failed,
+            BoardError::NoSwitch => Status::Internal,
+            BoardError::Interrupted { .. } => Status::Interrupted,
+            BoardError::File(error) => error.status(),
+            BoardError::Process(error) => error.status(),
+            BoardError::Socket { source, .. } => kernels(source),
+            BoardError::Place(error) => error.status(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().into_iter().collect()
+    }
+}
+
+/// The runs of this machine are Penstock's own files.
+impl Fault for StoreError {
+    fn status(&self) -> Status {
+        match self {
+            StoreError::File(error) => error.status(),
+            StoreError::Journal(error) => error.status(),
+            StoreError::Damaged { .. } | StoreError::Newer { .. } => Status::Internal,
+            StoreError::NoSuchRun(_) => Status::BadInput,
+        }
+    }
+}
+
+impl Fault for JournalError {
+    fn status(&self) -> Status {
+        match self {
+            JournalError::File(error) => error.status(),
+            JournalError::Write { source, .. } => source.status(),
+            JournalError::Damaged { .. } | JournalError::Newer { .. } => Status::Internal,
+        }
+    }
+}
+
+impl Fault for CarryError {
+    fn status(&self) -> Status {
+        match self {
+            CarryError::Unsupported(_) => Status::DoesNotFit,
+            CarryError::Missing { .. } => Status::Missing,
+            CarryError::Failed { .. } | CarryError::TimedOut { .. } => Status::Failed,
+        }
+    }
+}
+
+impl Fault for StepError {
+    fn status(&self) -> Status {
+        match self {
+            StepError::Carry(error) => error.status(),
+            StepError::NotSo { .. } | StepError::Lost { .. } => Status::Failed,
+            StepError::Journal(error) => error.status(),
+            StepError::Cancelled => Status::Interrupted,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().map(str::to_owned).into_iter().collect()
+    }
+}
+
+impl Fault for ApplyError {
+    fn status(&self) -> Status {
+        match self {
+            // The planner makes no step that nobody carries out.
+            ApplyError::NotCarried { .. } | ApplyError::NotObserved { .. } => Status::Internal,
+            ApplyError::Journal(error) => error.status(),
+            ApplyError::RolledBack { not_undone, .. } if not_undone.is_empty() => Status::RolledBack,
+            ApplyError::Cancelled { not_undone, .. } if not_undone.is_empty() => Status::Interrupted,
+            // What other steps stand on was never to be taken back.
+            ApplyError::GuestsFailed { not_undone, .. }
+                if not_undone.iter().all(|left| left.needed_by.is_some()) =>
+            {
+                Status::DoesNotHold
+            }
+            ApplyError::RolledBack { .. }
+            | ApplyError::Cancelled { .. }
+            | ApplyError::GuestsFailed { .. }
+            | ApplyError::Incomplete { .. } => Status::HalfWay,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().map(str::to_owned).into_iter().collect()
+    }
+}
+
+impl Fault for PlanError {
+    fn status(&self) -> Status {
+        match self {
+            PlanError::Model(_) | PlanError::Lacking(_) | PlanError::Unsupported(_) => Status::DoesNotFit,
+            PlanError::Refused(_) => Status::Refused,
+            PlanError::Files(_) | PlanError::Template(_) | PlanError::NoSuchGuest { .. } => Status::BadInput,
+        }
+    }
+}
+
+impl Fault for GenerateError {
+    fn status(&self) -> Status {
+        match self {
+            // A machine with such a PF would tell the address.
+            GenerateError::Unknown(_) => Status::DoesNotFit,
+            GenerateError::Model(_) | GenerateError::Template(_) => Status::BadInput,
+        }
+    }
+}
+
+/// A run directory is named by the user.
+impl Fault for ReadError {
+    fn status(&self) -> Status {
+        match self {
+            ReadError::Newer { .. } | ReadError::Form(_) => Status::BadInput,
+        }
+    }
+}
+
+impl Fault for RedactError {
+    fn status(&self) -> Status {
+        match self {
+            RedactError::Form(_) => Status::BadInput,
+        }
+    }
+}
