@@ -97,16 +97,24 @@ pub fn forget_kvm(cache: &Cache, emulator: &Emulator, why: &str) -> Result<Choic
     Ok(choice)
 }
 
-/// The processor, as far as a saved board or an accelerator depends on it.
-pub fn processor() -> String {
+/// What is below KVM: this machine's processor and its kernel.
+pub fn host() -> String {
+    format!("{}\n{}", processor(), kernel())
+}
+
+fn kernel() -> String {
+    files::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// The processor, as far as an accelerator depends on it.
+fn processor() -> String {
     let info = files::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let wanted = |line: &&str| line.starts_with("model name") || line.starts_with("flags");
     info.lines().filter(wanted).take(2).collect::<Vec<_>>().join("\n")
 }
 
 fn key(emulator: &Emulator) -> String {
-    let kernel = files::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    sha256(format!("{}\n{kernel}\n{}", emulator.version(), processor()))
+    sha256(format!("{}\n{}\n{}", emulator.version(), kernel(), processor()))
 }
 
 /// What is remembered; nothing when it cannot be read, for it can be found out again.

@@ -27,6 +27,7 @@ use crate::{
     kept::{self, KeptBoard},
     kernel::KernelChoice,
     machine::{self, Machine, READY, Run},
+    origin::Origin,
     progress::{Listener, Progress},
     saved::{self, Saved},
     shell::Shell,
@@ -344,7 +345,8 @@ impl Up<'_> {
         timings: &mut Vec<(&'static str, Duration)>,
         listener: Listener<'_>,
     ) -> Result<Board, BoardError> {
-        let saved = Saved::place(self.cache, self.design, self.image, self.emulator, self.choice.accelerator);
+        // Of no directory: nothing that it boots from depends on where it is.
+        let saved = Saved::place(self.cache, Origin::of(&self.run(Path::new(""))));
         if !self.options.cold && self.options.lasting.is_usual() && saved.is_there() {
             listener(Progress::Phase("Resuming the saved board".to_owned()));
             let mut spent = timings.clone();
@@ -438,22 +440,25 @@ impl Up<'_> {
         Ok(making)
     }
 
-    /// Starts QEMU, and writes down at once that it runs, so that it is found should this process die.
-    fn start(&self, making: &mut Making, resumes: bool) -> Result<Machine, BoardError> {
-        let place = making.directory.clone();
-        let run = Run {
+    /// What is run for it in this directory.
+    fn run<'r>(&'r self, directory: &'r Path) -> Run<'r> {
+        Run {
             design: self.design,
             image: self.image,
             emulator: self.emulator,
             accelerator: self.choice.accelerator,
-            directory: &place,
+            directory,
             stays: self.options.name.is_some(),
-            resumes,
             lasting: self.options.lasting,
             switch: self.options.switch.as_ref(),
-        };
+        }
+    }
+
+    /// Starts QEMU, and writes down at once that it runs, so that it is found should this process die.
+    fn start(&self, making: &mut Making, resumes: bool) -> Result<Machine, BoardError> {
+        let place = making.directory.clone();
         let Making { directory, kept, .. } = &mut *making;
-        let machine = run.start(&mut |qemu, switches| {
+        let machine = self.run(&place).start(resumes, &mut |qemu, switches| {
             kept.qemu = qemu.and_then(|qemu| Running::of(qemu.id()));
             kept.switches = switches.iter().filter_map(|switch| Running::of(switch.id())).collect();
             kept.write(directory)

@@ -16,6 +16,8 @@ const PROGRAM: &str = "qemu-system-x86_64";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulator {
     version: String,
+    /// The whole of what it says of its version.
+    build: String,
     program: PathBuf,
     /// Arguments that come before all others.
     leading: Vec<String>,
@@ -26,7 +28,8 @@ impl Emulator {
     pub fn find(image: &Image) -> Result<Emulator, BoardError> {
         let mut found = Vec::new();
         if let Some(program) = process::find(PROGRAM) {
-            let candidate = Emulator { version: String::new(), program, leading: Vec::new() };
+            let candidate =
+                Emulator { version: String::new(), build: String::new(), program, leading: Vec::new() };
             match candidate.tried() {
                 Ok(emulator) => return Ok(emulator),
                 Err(why) => found.push(why),
@@ -37,6 +40,7 @@ impl Emulator {
         let own = |name: &str| tree.join(name).to_string_lossy().into_owned();
         let candidate = Emulator {
             version: String::new(),
+            build: String::new(),
             program: tree.join("lib/ld-linux-x86-64.so.2"),
             leading: vec![
                 "--library-path".to_owned(),
@@ -57,6 +61,11 @@ impl Emulator {
         &self.version
     }
 
+    /// What it says of its version with the distribution's own number, which changes with every patch of theirs.
+    pub fn build(&self) -> &str {
+        &self.build
+    }
+
     /// The command that runs it.
     pub fn command(&self) -> Command {
         // QEMU builds and frees thousands of memory views while it makes a board of many VFs; giving each back to the
@@ -73,6 +82,7 @@ impl Emulator {
         match parse_version(&text) {
             Some((version, numbers)) if numbers >= NEEDED => {
                 self.version = version.to_owned();
+                self.build = text.lines().next().unwrap_or_default().to_owned();
                 Ok(self)
             }
             Some((version, _)) => Err(format!("{at} is {version}")),
@@ -87,6 +97,15 @@ fn parse_version(text: &str) -> Option<(&str, (u32, u32))> {
     let version = rest.split_whitespace().next()?;
     let mut numbers = version.split('.').map(|number| number.parse().ok());
     Some((version, (numbers.next()??, numbers.next()??)))
+}
+
+#[cfg(test)]
+impl Emulator {
+    /// One that is never run.
+    pub(crate) fn called(program: &str, build: &str) -> Emulator {
+        let (version, build) = ("11.1.3".to_owned(), build.to_owned());
+        Emulator { version, build, program: program.into(), leading: vec!["--library-path".to_owned()] }
+    }
 }
 
 #[cfg(test)]

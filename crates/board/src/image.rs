@@ -156,6 +156,14 @@ impl Image {
     }
 }
 
+#[cfg(test)]
+impl Image {
+    /// One whose files nobody reads.
+    pub(crate) fn called(directory: &str, sums: &str) -> Image {
+        Image { digest: "d".to_owned(), directory: directory.into(), sums: sums.to_owned() }
+    }
+}
+
 /// A directory that is removed unless it was renamed to its final name.
 struct Work(PathBuf);
 

@@ -18,6 +18,7 @@ mod interfaces;
 mod kept;
 mod kernel;
 mod machine;
+mod origin;
 mod place;
 mod progress;
 mod recipe;

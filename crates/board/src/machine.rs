@@ -49,12 +49,24 @@ pub struct Run<'a> {
     pub directory: &'a Path,
     /// Whether it may outlive Penstock.
     pub stays: bool,
-    /// Whether it waits for a saved state instead of booting.
-    pub resumes: bool,
     /// Whether it has a disk or systemd; what it starts from then is in the directory.
     pub lasting: Lasting,
     /// The program that is an embedded switch.
     pub switch: Option<&'a Command>,
+}
+
+/// What differs between runs of one board, and is no part of what it boots from ([`Origin`](crate::origin::Origin)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerRun {
+    /// The loopback port of its SSH server.
+    pub port: u16,
+    /// Whether it waits for a saved state instead of booting.
+    pub resumes: bool,
+}
+
+impl PerRun {
+    /// What stands in the place of it where runs are compared. No port has the number 0.
+    pub const LEFT_OUT: PerRun = PerRun { port: 0, resumes: false };
 }
 
 /// Who is told of QEMU, once it runs, and of the switches that run, so that somebody finds them when this process dies.
@@ -73,14 +85,14 @@ pub struct Machine {
 }
 
 impl Run<'_> {
-    /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server. `note` is told of each process as
-    /// soon as it is there.
-    pub fn start(&self, note: Note<'_>) -> Result<Machine, BoardError> {
+    /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server; it boots, or with `resumes`
+    /// waits for a saved state. `note` is told of each process as soon as it is there.
+    pub fn start(&self, resumes: bool, note: Note<'_>) -> Result<Machine, BoardError> {
         let mut why = String::new();
         // Between the moment that a port is found free and QEMU's taking it, another may: then another is tried.
         for _ in 0..5 {
             let port = free_port()?;
-            match self.start_on(port, note) {
+            match self.start_as(PerRun { port, resumes }, note) {
                 Err(BoardError::EmulatorEnded { why: said }) if said.contains("host forwarding") => {
                     why = said
                 }
@@ -90,7 +102,7 @@ impl Run<'_> {
         Err(BoardError::Port { why })
     }
 
-    fn start_on(&self, port: u16, note: Note<'_>) -> Result<Machine, BoardError> {
+    fn start_as(&self, run: PerRun, note: Note<'_>) -> Result<Machine, BoardError> {
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG] {
             files::remove_file(self.directory.join(name))?;
         }
@@ -100,16 +112,16 @@ impl Run<'_> {
                 note(None, switches)
             })?;
         let log = files::append(self.directory.join(EMULATOR_LOG))?;
-        let command = self.command(port);
+        let command = self.command(run);
         let process = if self.stays { command.start_to_stay(log)? } else { command.start_logged(log)? };
         note(Some(&process), &switches)?;
-        let mut machine = Machine { process, switches, port, directory: self.directory.to_owned() };
+        let mut machine = Machine { process, switches, port: run.port, directory: self.directory.to_owned() };
         machine.await_sockets(Instant::now() + Duration::from_secs(30))?;
         Ok(machine)
     }
 
-    /// The whole command line.
-    pub fn command(&self, port: u16) -> Command {
+    /// The whole command line. Whatever a board depends on goes through it, so that a saved board is known by it.
+    pub fn command(&self, PerRun { port, resumes }: PerRun) -> Command {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         let initramfs = match self.lasting.is_usual() {
             true => text(self.image.initramfs()),
@@ -140,7 +152,7 @@ impl Run<'_> {
         if self.design.vms {
             command = command.args(["-fw_cfg", "name=opt/penstock/vms,string=1"]);
         }
-        if self.resumes {
+        if resumes {
             command = command.args(["-S", "-incoming", "defer"]);
         }
         command

@@ -6,72 +6,45 @@ use std::{
 };
 
 use penstock_host::files;
-use penstock_model::digest::sha256;
 use serde_json::{Value, json};
 
 use crate::{
-    accelerator::{self, Accelerator},
     cache::Cache,
     control::Control,
-    design::Design,
-    emulator::Emulator,
     error::BoardError,
-    image::Image,
     machine::{Machine, SERIAL_LOG},
+    origin::Origin,
     shell::{KEYS, Shell},
-    switch::Switch,
 };
 
-/// Counts changes of what is saved.
-const VERSION: u32 = 1;
 /// How many are kept, newest first, and how much they may take together.
 const KEPT: usize = 4;
 const KEPT_BYTES: u64 = 2 << 30;
 
 const STATE: &str = "state";
+/// What it was booted from.
+const ORIGIN: &str = "origin.json";
 const USED: &str = "used";
 /// What is kept beside the machine's state. The guest's memory holds the host key, so the keys belong to the state.
-const BESIDE: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], SERIAL_LOG];
+pub const BESIDE: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], SERIAL_LOG];
 
 /// Where a board of one kind is saved.
 #[derive(Clone, Debug)]
 pub struct Saved {
     directory: PathBuf,
+    origin: Origin,
 }
 
 impl Saved {
-    /// The place for boards of this design, image, QEMU, accelerator and processor: a state can only be resumed by
-    /// the same.
-    pub fn place(
-        cache: &Cache,
-        design: &Design,
-        image: &Image,
-        emulator: &Emulator,
-        accelerator: Accelerator,
-    ) -> Saved {
-        let processor = match accelerator {
-            Accelerator::Kvm => accelerator::processor(),
-            Accelerator::Tcg => String::new(),
-        };
-        let key = json!([
-            VERSION,
-            design.arguments(),
-            image.digest(),
-            image.contents(),
-            emulator.version(),
-            accelerator,
-            processor,
-            design.kernel.kernel,
-            design.kernel_command_line(),
-            design.switches.iter().map(Switch::configuration).collect::<Vec<_>>(),
-        ]);
-        let digest = sha256(key.to_string());
-        Saved { directory: cache.saved().join(&digest[..32]) }
+    /// The place for boards of this origin: a state can only be resumed by a board that would boot from the very same.
+    pub fn place(cache: &Cache, origin: Origin) -> Saved {
+        Saved { directory: cache.saved().join(origin.key()), origin }
     }
 
-    /// Whether there is one.
+    /// Whether there is one, and it was booted from what this place is for.
     pub fn is_there(&self) -> bool {
         files::exists(self.directory.join(STATE))
+            && files::read_to_string(self.directory.join(ORIGIN)).is_ok_and(|text| text == self.origin.text())
     }
 
     /// Puts the keys and the console's past into the directory of a board that is to resume.
@@ -105,6 +78,7 @@ impl Saved {
             files::copy(run.join(name), part.0.join(name))?;
             files::set_mode(part.0.join(name), 0o600)?;
         }
+        files::write_atomic_mode(part.0.join(ORIGIN), self.origin.text(), 0o600)?;
         let mut control = Control::connect(&machine.control_socket(), deadline)?;
         control.watch_migration()?;
         // By default it holds back for the sake of a network that is not there.
@@ -118,8 +92,9 @@ impl Saved {
         control.let_run()?;
         saved?;
         files::set_mode(part.0.join(STATE), 0o600)?;
-        let there = self.is_there();
-        if !there {
+        // Another Penstock may have saved the same meanwhile.
+        if !self.is_there() {
+            files::remove_tree(&self.directory)?;
             files::rename(&part.0, &self.directory)?;
         }
         self.note_use()

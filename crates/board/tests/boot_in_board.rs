@@ -18,10 +18,11 @@ fn main() -> ExitCode {
     // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
     trials.one_at_a_time();
     let missing = trials.lacking("boards", || image().err());
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
         ("the_realtime_kernel_boots_and_resumes_in_board", realtime),
         ("one_that_stays_is_found_and_ended_in_board", one_that_stays),
+        ("a_board_with_vms_is_not_one_that_was_saved_without_in_board", only_the_same_resumes),
         ("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
         ("two_hundred_vfs_appear_in_board", two_hundred_vfs),
         ("nvme_with_sriov_boots_in_board", nvme),
@@ -230,6 +231,64 @@ fn one_that_stays() -> Outcome {
     assert!(matches!(Board::attach(&cache, "kept"), Err(BoardError::NoSuchBoard { .. })));
     assert!(!listed[0].is_up());
     expect_empty(&cache)
+}
+
+/// A model with a VM and one without, of the same NICs, memory and CPUs: each gets the board that was booted for it.
+fn only_the_same_resumes() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let with = |guests: &str| {
+        design(&format!("nics: {{NET0: {{vfs: 2}}}}\nboard: {{memory: 2GiB, cpus: 2}}\n{guests}"))
+    };
+    let (container, vm) =
+        ("guests: {a: {functions: [NET0#0]}}", "guests: {a: {kind: vm, functions: [NET0#0]}}");
+    let for_vms = "[ -c /dev/kvm ] && [ -S /run/libvirt/libvirt-sock ] && echo yes || echo no";
+    let (board, _) = up(with(container), &cache, &UpOptions::default())?;
+    assert_eq!(inside(&board, for_vms)?, "no\n");
+    is_of_its_command(&cache)?;
+    board.down()?;
+    let (board, notes) = up(with(vm), &cache, &UpOptions::default())?;
+    assert!(!board.is_warm(), "{notes:?}");
+    assert_eq!(inside(&board, for_vms)?, "yes\n");
+    board.down()?;
+    assert_eq!(files::list(directory.path().join("boards"))?.len(), 2);
+    for (guests, expected) in [(vm, "yes\n"), (container, "no\n")] {
+        let (board, notes) = up(with(guests), &cache, &UpOptions::default())?;
+        assert!(board.is_warm(), "{notes:?}");
+        assert_eq!(inside(&board, for_vms)?, expected);
+        board.down()?;
+    }
+    // One whose record is of another board is not resumed, whatever its directory is called.
+    for key in files::list(directory.path().join("boards"))? {
+        let record = directory.path().join("boards").join(key).join("origin.json");
+        let text = files::read_to_string(&record)?;
+        files::write_atomic(&record, text.replace("-nodefaults", "-other"))?;
+    }
+    let (board, notes) = up(with(container), &cache, &UpOptions::default())?;
+    assert!(!board.is_warm(), "{notes:?}");
+    board.down()?;
+    expect_empty(&cache)
+}
+
+/// The record of the only saved board has every word of the QEMU that runs, and no other, but for the port.
+fn is_of_its_command(cache: &Cache) -> Outcome {
+    let [board] = &*Board::list(cache)? else { return Err("one board is to be up".into()) };
+    let qemu = board.qemu.ok_or("it has no QEMU")?;
+    let runs = files::read(format!("/proc/{}/cmdline", qemu.id))?;
+    let runs: Vec<String> = runs
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).replace(&format!(":{}-:22", board.port), ":0-:22"))
+        .collect();
+    let [key] = &*files::list(cache.saved())? else { return Err("one board is to be saved".into()) };
+    let record = files::read_to_string(cache.saved().join(key).join("origin.json"))?;
+    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let words = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut recorded = vec![words(&record["qemu"]["program"])];
+    recorded.extend(record["qemu"]["arguments"].as_array().into_iter().flatten().map(words));
+    // The last word of a command line is ended as well.
+    recorded.push(String::new());
+    assert_eq!(runs, recorded);
+    Ok(())
 }
 
 fn damaged_state() -> Outcome {
