@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock_model::{Source, parse_with_warnings};
+use penstock_model::{Parsed, Source, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let source = match Source::from_bytes("m.yaml", bytes) {
@@ -12,8 +12,8 @@ fuzz_target!(|bytes: &[u8]| {
             return;
         }
     };
-    match parse_with_warnings(&source) {
-        Ok((_, warnings)) => {
+    match parse(&source) {
+        Ok(Parsed { warnings, .. }) => {
             assert!(!warnings.has_errors());
             warnings.render(&source, true);
         }

@@ -35,7 +35,7 @@ const MODEL: &str = "nics: {NET0: {vfs: 1}}\nguests: {big: {kind: vm, memory: PA
 
 fn model(pages: u32) -> (Model, String) {
     let text = MODEL.replace("PAGES", &pages.to_string());
-    (penstock_model::parse(&Source::new("m.yaml", text.as_str())).unwrap(), text)
+    (penstock_model::parse(&Source::new("m.yaml", text.as_str())).unwrap().model, text)
 }
 
 /// What there is to do on the machine under `root` for a VM of so many huge pages.

@@ -111,7 +111,7 @@ fn four_rows_of_five_need_no_root() {
 #[test]
 fn a_model_asks_only_for_what_it_needs() {
     let inventory = tuned::Machine::new().with(&[], tuned::inventory);
-    let audited = |text: &str| audit(&inventory, Some(&parse(&Source::new("m.yaml", text)).unwrap()));
+    let audited = |text: &str| audit(&inventory, Some(&parse(&Source::new("m.yaml", text)).unwrap().model));
     let plain = audited("nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
     let asked =
         |found: &penstock_model::audit::Audit, rule: &str| found.rows.iter().any(|row| row.rule == rule);

@@ -60,7 +60,7 @@ fn cache(directory: &Path) -> Result<Cache, Failed> {
 }
 
 fn model(text: &str) -> Model {
-    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good")
+    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good").model
 }
 
 fn design(text: &str) -> Design {

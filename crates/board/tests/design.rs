@@ -8,7 +8,7 @@ use penstock_model::{Emulation, Mac, Model, Source};
 use proptest::prelude::*;
 
 fn model(text: &str) -> Model {
-    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good")
+    penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good").model
 }
 
 fn design(text: &str) -> Design {

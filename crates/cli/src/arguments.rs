@@ -42,6 +42,9 @@ pub struct Common {
     /// Work for the Penstock at the other end of standard input and output
     #[arg(long, global = true, hide = true)]
     pub attended: bool,
+    /// The model's warnings have been printed by the Penstock that runs this one
+    #[arg(long, global = true, hide = true)]
+    pub warned: bool,
 }
 
 /// The verbs.
@@ -165,9 +168,20 @@ pub struct Subject {
     /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
     #[arg(long = "nic", value_name = "NAME=MAC")]
     pub nics: Vec<NicAt>,
+    /// What becomes of the model's warnings
+    #[command(flatten)]
+    pub strict: Strict,
     /// What the Penstock that this one works for has brought along, in place of the file
     #[arg(skip)]
     pub brought: Option<Brought>,
+}
+
+/// What becomes of a model's warnings.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Strict {
+    /// Take the model's warnings for errors
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// A NIC of the model and the permanent MAC address of the PF that it is: `NET0=0c:c4:7a:9a:61:ea`.

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use penstock_host::files;
 use penstock_model::{
-    Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Path as Place, Source, Template,
+    Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source, Template,
     inventory::INVENTORY_VERSION,
 };
 use penstock_plan::generate::{self, GenerateError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    arguments::{NicAt, Subject},
+    arguments::{NicAt, Strict, Subject},
     failure::{Failure, Fault, OrBadInput, Status},
     printer::Printer,
 };
@@ -31,6 +31,8 @@ pub struct ModelFile {
     pub source: Source,
     /// What it says. Its templates have been read, and the paths of `generate` are absolute.
     pub model: Model,
+    /// What its author should know. [`read`] has printed it.
+    pub warnings: Diagnostics,
     /// The templates of the user's that it names, each once.
     pub templates: Vec<TemplateFile>,
     /// Where its generated files go that it places relative to its own directory, as it has them.
@@ -64,7 +66,7 @@ pub struct Brought {
 impl Brought {
     /// What goes along with a model. Refused when that would make files beside a model which is not there.
     pub fn of(file: &ModelFile, printer: &mut Printer) -> Result<Brought, Failure> {
-        let written = parse(file.source.clone(), printer)?.model;
+        let written = parse(file.source.clone()).map_err(|rejected| rejected.explain(printer))?.model;
         let mut messages = Vec::new();
         for (guest, owner) in &written.guests {
             for (position, wanted) in owner.generate.iter().enumerate() {
@@ -88,9 +90,9 @@ impl Brought {
         })
     }
 
-    /// Checks it and puts it together again.
-    fn unpack(&self, printer: &mut Printer) -> Result<ModelFile, Failure> {
-        let mut file = parse(Source::new(&self.name, &self.text), printer)?;
+    /// Checks it and puts it together again. Its warnings have been printed where it comes from.
+    fn unpack(&self) -> Result<ModelFile, Rejected> {
+        let mut file = parse(Source::new(&self.name, &self.text))?;
         file.directory = self.directory.clone();
         let among = |path: &str| {
             let known = self.templates.iter().find(|known| known.path == path);
@@ -98,34 +100,98 @@ impl Brought {
                 .map(|known| known.text.clone())
                 .ok_or_else(|| format!("the template {path} was not brought"))
         };
-        settle(&mut file, &among, printer)?;
+        settle(&mut file, &among)?;
         Ok(file)
     }
 }
 
-/// Reads and checks a model; prints what is wrong with it.
-pub fn read(path: &Path, printer: &mut Printer) -> Result<ModelFile, Failure> {
+/// Why a model cannot be used.
+#[derive(Debug)]
+pub enum Rejected {
+    /// It could not be read at all.
+    Failure(Failure),
+    /// It is wrong.
+    Wrong {
+        /// What is wrong, and the warnings.
+        found: Diagnostics,
+        /// The text that `found` points into; empty where it is no text.
+        source: Source,
+    },
+}
+
+impl From<Failure> for Rejected {
+    fn from(failure: Failure) -> Rejected {
+        Rejected::Failure(failure)
+    }
+}
+
+impl Rejected {
+    fn wrong(found: Diagnostics, source: &Source) -> Rejected {
+        Rejected::Wrong { found, source: source.clone() }
+    }
+
+    /// Prints what is wrong.
+    pub fn explain(self, printer: &mut Printer) -> Failure {
+        match self {
+            Rejected::Failure(failure) => failure,
+            Rejected::Wrong { found, source } => explain(&found, &source, printer),
+        }
+    }
+}
+
+/// Reads and checks a model; prints what is wrong with it, and its warnings. With `strict` these are errors.
+pub fn read(path: &Path, strict: Strict, printer: &mut Printer) -> Result<ModelFile, Failure> {
+    let file = load(path).map_err(|rejected| rejected.explain(printer))?;
+    warn(&file, strict, printer)?;
+    Ok(file)
+}
+
+/// Prints the warnings about a good model, or refuses it for them.
+fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), Failure> {
+    if file.warnings.0.is_empty() {
+        return Ok(());
+    }
+    if strict.strict {
+        let explained = explain(&file.warnings.clone().into_errors(), &file.source, printer);
+        return Err(explained.hint("`--strict` takes warnings for errors; without it this is a good model"));
+    }
+    if !printer.warned() {
+        printer.explained(file.warnings.render(&file.source, printer.color()));
+    }
+    Ok(())
+}
+
+/// Reads and checks a model, and prints nothing: what it warns of is in [`ModelFile::warnings`].
+pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
     let name = path.display().to_string();
     let (bytes, more) = files::read_at_most(path, MODEL_LIMIT).or_bad_input()?;
     if more {
         let text = format!("{name} is larger than {} KiB, the most that a model may have", MODEL_LIMIT >> 10);
-        return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?"));
+        return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?").into());
     }
-    let source = Source::from_bytes(&name, &bytes)
-        .map_err(|found| explain(&found, &Source::new(&name, ""), printer))?;
-    let mut file = parse(source, printer)?;
+    let source =
+        Source::from_bytes(&name, &bytes).map_err(|found| Rejected::wrong(found, &Source::new(&name, "")))?;
+    let mut file = parse(source)?;
     if file.model.guests.values().any(|guest| !guest.generate.is_empty()) {
         let directory = directory_of(path)?;
         file.directory = directory.clone();
-        settle(&mut file, &|path| template(&directory, path), printer)?;
+        settle(&mut file, &|path| template(&directory, path))?;
     }
     Ok(file)
 }
 
 /// What a model says, before anything that it refers to is read.
-fn parse(source: Source, printer: &mut Printer) -> Result<ModelFile, Failure> {
-    let model = penstock_model::parse(&source).map_err(|found| explain(&found, &source, printer))?;
-    Ok(ModelFile { source, model, templates: Vec::new(), generated: Vec::new(), directory: PathBuf::new() })
+fn parse(source: Source) -> Result<ModelFile, Rejected> {
+    let Parsed { model, warnings } =
+        penstock_model::parse(&source).map_err(|found| Rejected::wrong(found, &source))?;
+    Ok(ModelFile {
+        source,
+        model,
+        warnings,
+        templates: Vec::new(),
+        generated: Vec::new(),
+        directory: PathBuf::new(),
+    })
 }
 
 /// The directory that a model's relative paths start from.
@@ -141,11 +207,7 @@ fn directory_of(model: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Makes the paths of `generate` absolute, and has each template read once.
-fn settle(
-    file: &mut ModelFile,
-    read: &dyn Fn(&str) -> Result<String, String>,
-    printer: &mut Printer,
-) -> Result<(), Failure> {
+fn settle(file: &mut ModelFile, read: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Rejected> {
     let relative = |path: &String| !Path::new(path).is_absolute();
     file.generated = generate::paths(&file.model).into_iter().filter(relative).collect();
     let mut messages = Vec::new();
@@ -171,7 +233,11 @@ fn settle(
             wanted.to = absolute(&file.directory, &wanted.to);
         }
     }
-    if messages.is_empty() { Ok(()) } else { Err(explain(&Diagnostics(messages), &file.source, printer)) }
+    if messages.is_empty() {
+        return Ok(());
+    }
+    messages.extend(file.warnings.0.iter().cloned());
+    Err(Rejected::wrong(Diagnostics(messages), &file.source))
 }
 
 /// The text of a template.
@@ -194,8 +260,8 @@ fn absolute(directory: &Path, path: &str) -> String {
 /// Reads and checks the model that a verb is about, with its NICs where the command line has them.
 pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFile, Failure> {
     let mut file = match &subject.brought {
-        Some(brought) => brought.unpack(printer)?,
-        None => read(&subject.model, printer)?,
+        Some(brought) => brought.unpack().map_err(|rejected| rejected.explain(printer))?,
+        None => read(&subject.model, subject.strict, printer)?,
     };
     for NicAt { name, mac } in &subject.nics {
         let Some(nic) = file.model.nics.get_mut(name) else {
@@ -256,7 +322,7 @@ mod tests {
     use crate::{arguments::Common, settings::Settings};
 
     fn written(to: &str) -> (tempfile::TempDir, ModelFile, Printer) {
-        let common = Common { json: false, quiet: true, attended: false };
+        let common = Common { json: false, quiet: true, attended: false, warned: false };
         let mut printer = Printer::new(&Settings::resolve(&common));
         let directory = tempfile::tempdir().unwrap();
         let model = format!(
@@ -264,7 +330,7 @@ mod tests {
         );
         files::write_atomic(directory.path().join("m.yaml"), model).unwrap();
         files::write_atomic(directory.path().join("t.txt"), "for {{ guest }}").unwrap();
-        let file = read(&directory.path().join("m.yaml"), &mut printer).unwrap();
+        let file = read(&directory.path().join("m.yaml"), Strict::default(), &mut printer).unwrap();
         (directory, file, printer)
     }
 
@@ -274,12 +340,12 @@ mod tests {
         let sent = serde_json::to_string(&Brought::of(&file, &mut printer).unwrap()).unwrap();
         drop(directory);
         let brought: Brought = serde_json::from_str(&sent).unwrap();
-        let arrived = brought.unpack(&mut printer).unwrap();
+        let arrived = brought.unpack().unwrap();
         assert_eq!((&arrived.source.name, &arrived.source.text), (&file.source.name, &file.source.text));
         assert_eq!(arrived.model, file.model);
         assert_eq!(arrived.templates.len(), 1);
         let lost = Brought { templates: Vec::new(), ..brought };
-        assert_eq!(lost.unpack(&mut printer).err().unwrap().status, Status::BadInput);
+        assert_eq!(lost.unpack().err().unwrap().explain(&mut printer).status, Status::BadInput);
     }
 
     #[test]

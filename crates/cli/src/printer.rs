@@ -21,6 +21,7 @@ use crate::{
 pub struct Printer {
     json: bool,
     quiet: bool,
+    warned: bool,
     color: bool,
     interactive: bool,
     bar: Option<ProgressBar>,
@@ -30,13 +31,18 @@ pub struct Printer {
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
-        let Settings { json, quiet, color, interactive, .. } = *settings;
-        Printer { json, quiet, color, interactive, bar: None, wire: None }
+        let Settings { json, quiet, warned, color, interactive, .. } = *settings;
+        Printer { json, quiet, warned, color, interactive, bar: None, wire: None }
     }
 
     /// A printer that hands everything to the Penstock on another machine.
     pub fn over(wire: Wire, settings: &Settings) -> Printer {
         Printer { color: false, interactive: false, wire: Some(wire), ..Printer::new(settings) }
+    }
+
+    /// Whether the user has seen the model's warnings: a Penstock that runs this one has printed them.
+    pub fn warned(&self) -> bool {
+        self.warned
     }
 
     /// Whether messages may be coloured.

@@ -230,7 +230,7 @@ fn make_vfs(model: &Model, name: &NicName, mac: Mac) -> String {
 
 /// Runs one of our own verbs inside the board.
 fn ask(board: &Board, arguments: &[&str], nics: &[String]) -> Result<Output, Failure> {
-    let command = Command::new(boards::BINARY).args(arguments).args(nics).deadline(PATIENCE);
+    let command = Command::new(boards::BINARY).arg("--warned").args(arguments).args(nics).deadline(PATIENCE);
     Ok(board.run(&command)?)
 }
 

@@ -15,6 +15,8 @@ pub struct Settings {
     pub json: bool,
     /// Say only what went wrong.
     pub quiet: bool,
+    /// The warnings of the model have been printed already.
+    pub warned: bool,
     /// Colour on standard error.
     pub color: bool,
     /// Whether a person watches standard error: progress may be redrawn.
@@ -37,6 +39,7 @@ impl Settings {
         Settings {
             json: common.json,
             quiet: common.quiet,
+            warned: common.warned,
             color: interactive && stdout().is_terminal() && !no_color,
             interactive,
             cache: directory("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("penstock"),

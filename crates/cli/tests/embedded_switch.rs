@@ -21,7 +21,8 @@ use penstock_switch::{
 };
 
 fn design(text: &str) -> Design {
-    let model = penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
+    let model =
+        penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good").model;
     Design::from_model(&model, None).expect("the test's board can be composed")
 }
 

@@ -151,7 +151,7 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
         let machine = grub::Machine::new();
         let root = Root::at(machine.root());
-        let model = penstock_model::parse(&Source::new("m.yaml", text.as_str())).expect("a good model");
+        let model = penstock_model::parse(&Source::new("m.yaml", text.as_str())).expect("a good model").model;
         let mut inventory = Inventory::default();
         inventory.cpus.model = "Intel(R) Xeon(R)".to_owned();
         let needs = boot_needs(&model, &inventory);

@@ -250,12 +250,15 @@ fn a_model() -> Outcome {
     assert!(run.stderr.contains("m.yaml:1:23") && run.stderr.contains("loopback"), "{}", run.stderr);
     // What does not fit the machine is said there, about the file here.
     write(
-        "nics:\n  NET0: {match: {mac: \"02:00:00:00:ff:fe\"}, vfs: 1}\nguests: {a: {functions: [NET0#0]}}\n",
+        "nics:\n  NET0: {match: {mac: \"02:00:00:00:ff:fe\"}, vfs: 1}\n\
+         guests: {a: {functions: [NET0#0]}, b: {after: [a, a]}}\n",
     );
     for (verb, status) in [("plan", 6), ("check", 6), ("verify", 1)] {
         let run = server.run(&[verb, "m.yaml", "--host", "good"]);
         run.ended_with(status)?;
         assert!(run.stderr.contains("--> m.yaml:2:"), "{verb}: {}", run.stderr);
+        // What it warns of is said here, and not once more there.
+        assert_eq!(run.stderr.matches("b names a twice").count(), 1, "{verb}: {}", run.stderr);
     }
     // A file that would be made beside the model cannot be.
     write(

@@ -18,7 +18,7 @@ use penstock_model::{
 use proptest::prelude::*;
 
 fn model(text: &str) -> Model {
-    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}"))
+    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}")).model
 }
 
 const TWO_PORTS: &str = "

@@ -136,7 +136,7 @@ fn inside() -> Vantage {
 
 fn model(text: &str) -> Model {
     let text = format!("nics: {{NET0: {{vfs: 1}}}}\n{text}");
-    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}"))
+    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}")).model
 }
 
 /// A model with one storage target.

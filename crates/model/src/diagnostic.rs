@@ -139,7 +139,10 @@ impl Diagnostic {
     }
 
     /// A warning about the value at `path`.
+    #[track_caller]
     pub fn warning(path: Path, message: impl Into<String>) -> Diagnostic {
+        #[cfg(test)]
+        tests::warned_at(std::panic::Location::caller());
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(path, message) }
     }
 
@@ -198,6 +201,13 @@ impl Diagnostics {
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
+
+    /// The same messages, each warning as an error.
+    #[must_use]
+    pub fn into_errors(self) -> Diagnostics {
+        let error = |diagnostic| Diagnostic { severity: Severity::Error, ..diagnostic };
+        Diagnostics(self.0.into_iter().map(error).collect())
+    }
 }
 
 impl From<Diagnostic> for Diagnostics {
@@ -218,3 +228,76 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test reads its own sources")]
+mod tests {
+    use std::{
+        cell::RefCell,
+        collections::BTreeSet,
+        fs,
+        path::{Path as File, PathBuf},
+    };
+
+    use super::*;
+    use crate::parse;
+
+    thread_local! {
+        /// Where in the sources warnings were made: `file:line:column`.
+        static SITES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    pub(super) fn warned_at(place: &std::panic::Location<'_>) {
+        SITES.with_borrow_mut(|sites| sites.insert(place.to_string()));
+    }
+
+    fn sources(directory: &File, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, found),
+                false => found.push(path),
+            }
+        }
+    }
+
+    /// `penstock check` prints the text of each golden folder (`crates/cli/tests/warnings.rs`), so that what is in none of
+    /// them has never been seen by anybody.
+    #[test]
+    fn every_warning_is_in_a_golden_folder() {
+        let this = File::new(env!("CARGO_MANIFEST_DIR"));
+        let mut models = Vec::new();
+        sources(&this.join("tests/golden"), &mut models);
+        models.retain(|path| path.ends_with("model.yaml") && path.to_string_lossy().contains("/good-"));
+        for model in &models {
+            let source = Source::new("model.yaml", fs::read_to_string(model).unwrap());
+            assert!(parse(&source).is_ok(), "{}", model.display());
+        }
+        let many = format!("nics: {{A: }}\nguests: {{a: , b: {{after: [{}a]}}}}\n", "a, ".repeat(200));
+        let warnings = parse(&Source::new("many.yaml", many)).unwrap().warnings;
+        assert_eq!(warnings.0.last().unwrap().message, "there is more than these 100");
+        let made = SITES.with_borrow(Clone::clone);
+
+        let mut files = Vec::new();
+        sources(&this.join("src"), &mut files);
+        let mut there = 0;
+        let mut unseen = Vec::new();
+        for file in files.iter().filter(|file| !file.ends_with("diagnostic.rs")) {
+            let name = format!("src/{}", file.strip_prefix(this.join("src")).unwrap().display());
+            for (line, _) in fs::read_to_string(file)
+                .unwrap()
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| line.contains("Diagnostic::warning("))
+            {
+                there += 1;
+                let place = format!("{name}:{}:", line + 1);
+                if !made.iter().any(|site| site.contains(&place)) {
+                    unseen.push(place);
+                }
+            }
+        }
+        assert!(there >= 17, "only {there} warnings were found in the sources");
+        assert_eq!(unseen, [""; 0], "these warnings are in no good golden model");
+    }
+}

@@ -5,8 +5,8 @@
 //!
 //! ```
 //! let source = penstock_model::Source::new("m.yaml", "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
-//! let model = penstock_model::parse(&source).unwrap();
-//! assert_eq!(model.nics["NET0"].vfs, 1);
+//! let parsed = penstock_model::parse(&source).unwrap();
+//! assert_eq!(parsed.model.nics["NET0"].vfs, 1);
 //! ```
 
 pub mod address;
@@ -46,7 +46,7 @@ pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
 pub use model::{Board, BoardKernel, Emulation, Model, Nic, NicMatch};
 pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
-pub use parse::{parse, parse_with_warnings};
+pub use parse::{Parsed, parse};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};

@@ -7,14 +7,18 @@ use crate::{
     tree::{self, Node},
 };
 
-/// Reads and checks the model in `source`. As an error, everything that is wrong with it, in the file's order; the
-/// warnings too.
-pub fn parse(source: &Source) -> Result<Model, Diagnostics> {
-    parse_with_warnings(source).map(|(model, _)| model)
+/// A good model, and what its author should know of it all the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The model.
+    pub model: Model,
+    /// Warnings in the file's order; none of them is an error. Whoever reads a user's file shows them.
+    pub warnings: Diagnostics,
 }
 
-/// As [`parse`], with the warnings about a model that is good all the same.
-pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diagnostics> {
+/// Reads and checks the model in `source`. As an error, everything that is wrong with it, in the file's order; the
+/// warnings too.
+pub fn parse(source: &Source) -> Result<Parsed, Diagnostics> {
     let (root, mut messages) = tree::read(&source.text)?;
     let (document, wrong) = decode::document::<ModelDocument>(root.clone());
     messages.extend(wrong);
@@ -28,13 +32,16 @@ pub fn parse_with_warnings(source: &Source) -> Result<(Model, Diagnostics), Diag
     }
     sort(&mut messages, &root, &source.text);
     if more {
-        messages.push(
-            Diagnostic::error(Path::default(), format!("there is more than these {}", check::MAX_MESSAGES))
-                .with_hint("mend these first"),
-        );
+        let text = format!("there is more than these {}", check::MAX_MESSAGES);
+        // A model that has nothing but warnings stays good, however many they are.
+        let last = match wrong {
+            true => Diagnostic::error(Path::default(), text),
+            false => Diagnostic::warning(Path::default(), text),
+        };
+        messages.push(last.with_hint("mend these first"));
     }
     match model {
-        Some(model) if !wrong => Ok((model, Diagnostics(messages))),
+        Some(model) if !wrong => Ok(Parsed { model, warnings: Diagnostics(messages) }),
         _ => Err(Diagnostics(messages)),
     }
 }

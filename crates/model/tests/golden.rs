@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf};
 
-use penstock_model::{Diagnostics, Source, parse_with_warnings};
+use penstock_model::{Diagnostics, Parsed, Source, parse};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
@@ -18,8 +18,8 @@ fn answer(bytes: &[u8]) -> String {
         Ok(source) => source,
         Err(messages) => return show(&messages, &Source::new("model.yaml", "")),
     };
-    match parse_with_warnings(&source) {
-        Ok((model, warnings)) => {
+    match parse(&source) {
+        Ok(Parsed { model, warnings }) => {
             let json = serde_json::to_string_pretty(&model).unwrap();
             format!("{}{json}\n", show(&warnings, &source))
         }
@@ -52,8 +52,7 @@ fn every_file_that_should_be_refused_is() {
         let case = case.unwrap().path();
         let good = case.file_name().unwrap().to_string_lossy().starts_with("good-");
         let bytes = fs::read(case.join("model.yaml")).unwrap();
-        let parsed =
-            Source::from_bytes("model.yaml", &bytes).and_then(|source| penstock_model::parse(&source));
+        let parsed = Source::from_bytes("model.yaml", &bytes).and_then(|source| parse(&source));
         assert_eq!(parsed.is_ok(), good, "{}: {parsed:?}", case.display());
     }
 }
@@ -66,8 +65,10 @@ fn the_examples_are_good_without_a_warning() {
         let path = example.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "yaml") {
             let source = Source::new(path.display().to_string(), fs::read_to_string(&path).unwrap());
-            match parse_with_warnings(&source) {
-                Ok((_, warnings)) => assert!(warnings.0.is_empty(), "{}", warnings.render(&source, false)),
+            match parse(&source) {
+                Ok(Parsed { warnings, .. }) => {
+                    assert!(warnings.0.is_empty(), "{}", warnings.render(&source, false))
+                }
                 Err(messages) => panic!("{}", messages.render(&source, false)),
             }
             count += 1;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_model::{Diagnostic, Diagnostics, Path, Source, parse, parse_with_warnings};
+use penstock_model::{Diagnostic, Diagnostics, Parsed, Path, Source, parse};
 use proptest::prelude::*;
 
 /// Far more than any of this takes, and far less than what is not bounded would.
@@ -19,8 +19,8 @@ fn answer(bytes: &[u8]) -> Result<(), String> {
         Ok(source) => source,
         Err(messages) => return Err(messages.render(&Source::new("m.yaml", ""), true)),
     };
-    match parse_with_warnings(&source) {
-        Ok((_, warnings)) => {
+    match parse(&source) {
+        Ok(Parsed { warnings, .. }) => {
             warnings.render(&source, true);
             Ok(())
         }
@@ -241,7 +241,8 @@ fn a_large_model_is_read_fast() {
     let since = Instant::now();
     let before = spent(since);
     for _ in 0..RUNS {
-        let model = parse(&source).unwrap_or_else(|messages| panic!("{}", messages.render(&source, false)));
+        let model =
+            parse(&source).unwrap_or_else(|messages| panic!("{}", messages.render(&source, false))).model;
         let functions: usize = model.guests.values().map(|guest| guest.functions.len()).sum();
         assert_eq!(functions, 510);
     }

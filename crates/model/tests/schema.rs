@@ -109,7 +109,7 @@ fn a_name_comes_from_the_file_when_there_is_none() {
     for (file, name) in
         [("/a/b/xeon-d.yaml", "xeon-d"), ("plain", "plain"), ("-", "machine"), ("a b.yaml", "machine")]
     {
-        let model = parse(&Source::new(file, "nics: {A: }\n")).unwrap();
+        let model = parse(&Source::new(file, "nics: {A: }\n")).unwrap().model;
         assert_eq!(model.machine, name, "{file}");
     }
 }
@@ -122,11 +122,11 @@ fn an_expectation_may_be_one_line_or_a_list_and_the_schema_says_so() {
     assert!(text.contains("ExpectLine") && text.contains("array"), "{text}");
     assert_eq!(schema["$defs"]["ExpectLine"]["type"], "string");
     for file in ["expect: pf-pf >= 1Gbit/s", "expect: [pf-pf >= 1Gbit/s]", "expect:\n - pf-pf >= 1Gbit/s\n"] {
-        let model = parse(&Source::new("m.yaml", format!("nics: {{A: , B: }}\n{file}\n"))).unwrap();
+        let model = parse(&Source::new("m.yaml", format!("nics: {{A: , B: }}\n{file}\n"))).unwrap().model;
         assert_eq!(model.expect.iter().map(ToString::to_string).collect::<Vec<_>>(), ["pf-pf >= 1Gbit/s"]);
     }
     for file in ["expect:", "expect: []", "measure:", "measure: {storage: }"] {
-        let model = parse(&Source::new("m.yaml", format!("nics: {{A: }}\n{file}\n"))).unwrap();
+        let model = parse(&Source::new("m.yaml", format!("nics: {{A: }}\n{file}\n"))).unwrap().model;
         assert!(model.expect.is_empty() && model.measure.storage.is_empty(), "{file}");
     }
 }

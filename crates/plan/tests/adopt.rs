@@ -29,7 +29,8 @@ fn adopted(
     let text = adopt(sight)?;
     let source = Source::new("machine.yaml", text.clone());
     let model = penstock_model::parse(&source)
-        .unwrap_or_else(|error| panic!("{text}{}", error.render(&source, false)));
+        .unwrap_or_else(|error| panic!("{text}{}", error.render(&source, false)))
+        .model;
     let made = plan(&model, inventory).unwrap_or_else(|error| panic!("{text}{error}"));
     // What managers of interfaces were told stays behind where guests died, or were not started yet; then the file says so.
     let said = made.steps.iter().filter(|step| matches!(step.action, Action::LeaveAlone { .. })).count();

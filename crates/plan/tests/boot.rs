@@ -34,7 +34,8 @@ fn lay_over(value: &mut Value, patch: &Value) {
 
 fn model(text: &str) -> Model {
     let source = Source::new("model.yaml", text);
-    penstock_model::parse(&source).unwrap_or_else(|error| panic!("{}", error.render(&source, false)))
+    let parsed = penstock_model::parse(&source);
+    parsed.unwrap_or_else(|error| panic!("{}", error.render(&source, false))).model
 }
 
 /// The machine of the golden folder `vm` with `patch` laid over it.

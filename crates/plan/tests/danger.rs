@@ -134,7 +134,7 @@ fn every_case_is_told_as_it_was() {
             serde_json::from_slice(&case).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let golden = folder.join("golden").join(&case.of);
         let source = Source::new("model.yaml", fs::read_to_string(golden.join("model.yaml")).unwrap());
-        let model = penstock_model::parse(&source).unwrap();
+        let model = penstock_model::parse(&source).unwrap().model;
         let mut inventory: Value =
             serde_json::from_slice(&fs::read(golden.join("inventory.json")).unwrap()).unwrap();
         case.set.iter().for_each(|(pointer, value)| set(&mut inventory, pointer, value));

@@ -17,7 +17,8 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/generate");
 
 fn parse(text: &str) -> Model {
     let source = Source::new("model.yaml", text);
-    penstock_model::parse(&source).unwrap_or_else(|error| panic!("{}", error.render(&source, false)))
+    let parsed = penstock_model::parse(&source);
+    parsed.unwrap_or_else(|error| panic!("{}", error.render(&source, false))).model
 }
 
 fn published() -> Model {

@@ -66,8 +66,9 @@ fn every_folder_is_planned_as_it_was() {
     for case in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden")).unwrap() {
         let case = case.unwrap().path();
         let source = Source::new("model.yaml", fs::read_to_string(case.join("model.yaml")).unwrap());
-        let model =
-            penstock_model::parse(&source).unwrap_or_else(|error| panic!("{}", error.render(&source, false)));
+        let model = penstock_model::parse(&source)
+            .unwrap_or_else(|error| panic!("{}", error.render(&source, false)))
+            .model;
         let inventory = fs::read(case.join("inventory.json")).unwrap();
         let inventory =
             serde_json::from_slice(&inventory).unwrap_or_else(|error| panic!("{}: {error}", case.display()));

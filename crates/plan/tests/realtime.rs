@@ -129,7 +129,7 @@ fn model(dice: &mut Dice) -> Option<Model> {
             .collect();
         writeln!(text, "{}}}}}", chosen.join(", ")).unwrap();
     }
-    penstock_model::parse(&Source::new("m.yaml", text)).ok()
+    penstock_model::parse(&Source::new("m.yaml", text)).ok().map(|parsed| parsed.model)
 }
 
 /// Two plans as one.

@@ -21,7 +21,7 @@ board: {cables: [[NET0, NET1]]}
 
 #[test]
 fn a_machine_is_what_the_model_wants_and_the_inventory_knows() {
-    let model = parse(&Source::new("pair.yaml", MODEL)).expect("the model is right");
+    let model = parse(&Source::new("pair.yaml", MODEL)).expect("the model is right").model;
     let pf: Bdf = "0000:04:00.1".parse().unwrap();
     let mac: Mac = "0c:c4:7a:9a:61:ea".parse().unwrap();
     let vfs = (0..7).map(|index| Vf {

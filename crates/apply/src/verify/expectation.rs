@@ -139,7 +139,7 @@ mod tests {
 
     fn expected(model: &str, from: &str, to: &str) -> Expectation {
         let source = penstock_model::Source::new("m.yaml", model);
-        let model = penstock_model::parse(&source).unwrap();
+        let model = penstock_model::parse(&source).unwrap().model;
         Network::of(&model).expectation(&from.parse().unwrap(), &to.parse().unwrap())
     }
 

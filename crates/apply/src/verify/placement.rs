@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn judge(rt: Result<VmSight, String>, any: Result<VmSight, String>) -> Vec<Verdict> {
-        let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap();
+        let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap().model;
         let sights = [("rt".parse().unwrap(), rt), ("any".parse().unwrap(), any)].into();
         placement(&model, &cpus("0-3"), &sights)
     }

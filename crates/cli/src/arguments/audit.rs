@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{Machines, NicAt, Subject, duration};
+use super::{Machines, NicAt, Strict, Subject, duration};
 
 /// `audit`
 #[derive(Debug, Args)]
@@ -14,6 +14,9 @@ pub struct Audit {
     /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
     #[arg(long = "nic", value_name = "NAME=MAC", requires = "model")]
     pub nics: Vec<NicAt>,
+    /// What becomes of the model's warnings
+    #[command(flatten)]
+    pub strict: Strict,
     /// Judge a recorded tree instead of this machine: a directory that `--record` wrote, or that holds sys and proc
     #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "over"])]
     pub root: Option<PathBuf>,
@@ -38,6 +41,7 @@ impl Audit {
     /// The model that it is about, if any.
     pub fn subject_mut(&mut self) -> Option<&mut Subject> {
         let model = self.model.clone()?;
-        Some(self.subject.get_or_insert_with(|| Subject { model, nics: self.nics.clone(), brought: None }))
+        let (nics, strict) = (self.nics.clone(), self.strict);
+        Some(self.subject.get_or_insert(Subject { model, nics, strict, brought: None }))
     }
 }

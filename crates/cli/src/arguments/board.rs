@@ -7,6 +7,8 @@ use std::{
 
 use clap::Subcommand;
 
+use super::Strict;
+
 /// `board`
 #[derive(Debug, Subcommand)]
 pub enum Board {
@@ -16,6 +18,9 @@ pub enum Board {
     Up {
         /// The model
         model: PathBuf,
+        /// What becomes of the model's warnings
+        #[command(flatten)]
+        strict: Strict,
         /// Make it from this inventory: its PFs' MAC addresses and VF counts
         #[arg(long, value_name = "FILE")]
         inventory: Option<PathBuf>,

@@ -13,7 +13,7 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Subject, duration};
+use super::{Strict, Subject, duration};
 
 /// `measure`
 #[derive(Debug, Args)]
@@ -210,6 +210,9 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 pub struct Rehearse {
     /// The model
     pub model: PathBuf,
+    /// What becomes of the model's warnings
+    #[command(flatten)]
+    pub strict: Strict,
     /// Measure on the board too: what shows every path, or all of it
     #[arg(
         long,

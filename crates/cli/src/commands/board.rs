@@ -29,9 +29,9 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             })?;
             Ok(Status::Holds)
         }
-        Verb::Up { model, inventory, cold, keep_disk, systemd, kernel_arguments } => {
+        Verb::Up { model, strict, inventory, cold, keep_disk, systemd, kernel_arguments } => {
             let lasting = Lasting { disk: keep_disk, systemd };
-            let file = model_file::read(&model, printer)?;
+            let file = model_file::read(&model, strict, printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
             let mut design = boards.design(&file, inventory.as_ref())?;
             design.kernel_arguments = kernel_arguments;

@@ -42,6 +42,9 @@ fn run(
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;
     plan::judge_steps(&plan, &file, &inventory)?;
+    for note in &plan.notes {
+        printer.warn(note);
+    }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
     apply::carry_out(&machine, alone, plan, mode, &file, printer)

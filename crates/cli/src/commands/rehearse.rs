@@ -20,7 +20,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
         let text = "it was said how to measure, and not that anything is to be measured";
         return Err(Failure::new(Status::BadInput, text).hint("add --measure, or --measure=full"));
     }
-    let file = model_file::read(&arguments.model, printer)?;
+    let file = model_file::read(&arguments.model, arguments.strict, printer)?;
     let inventory = arguments.inventory.as_deref().map(model_file::read_inventory).transpose()?;
     let boards = Boards::new(settings);
     let design = boards.design(&file, inventory.as_ref())?;

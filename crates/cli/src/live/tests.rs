@@ -14,7 +14,7 @@ fn model() -> Model {
     let text = "nics: {NET0: {vfs: 2, loopback: on}, NET1: {vfs: 2, loopback: on}}\n\
                 guests: {a: {functions: [NET0#0, NET1#0]}, b: {functions: [NET0#1, NET1#1]}}\n\
                 board: {cables: [[NET0, NET1]]}\n";
-    penstock_model::parse(&Source::new("m.yaml", text)).unwrap()
+    penstock_model::parse(&Source::new("m.yaml", text)).unwrap().model
 }
 
 fn live(emulated: bool) -> (Matrix, Live) {

@@ -82,7 +82,7 @@ impl<'a> Measuring<'a> {
         let rules = &self.asked.choice.rules;
         let limit = rules.budget.and_then(|budget| Duration::try_from_secs_f64(budget).ok());
         let command = Command::new(BINARY)
-            .args(["measure", "--events", "--emulated", "--quiet", model])
+            .args(["measure", "--events", "--emulated", "--quiet", "--warned", model])
             .args(self.asked.choice.arguments())
             .args(nics)
             .deadline(limit.map_or(LONGEST, |limit| limit + PATIENCE));

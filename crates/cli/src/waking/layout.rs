@@ -70,7 +70,7 @@ mod tests {
             name: "m.yaml".to_owned(),
             text: format!("machine: m\nnics: {{NET0: {{vfs: 1}}}}\n{text}"),
         };
-        let model = parse(&source).unwrap_or_else(|found| panic!("{found:?}"));
+        let model = parse(&source).unwrap_or_else(|found| panic!("{found:?}")).model;
         layout(&model, "m.yaml", &set(online), cpus.map(set).as_ref())
             .map_err(|failure| failure.error.map_or_else(String::new, |error| error.to_string()))
     }

@@ -42,7 +42,7 @@ pub fn perform(
     let options = Choice::new(true, &Waking::default(), &tuning, SystemTime::UNIX_EPOCH).options;
     let limit = options.budget.and_then(|budget| Duration::try_from_secs_f64(budget).ok());
     let command = Command::new(BINARY)
-        .args(["measure", "--latency", "--quick", "--events", "--emulated", "--quiet", model])
+        .args(["measure", "--latency", "--quick", "--events", "--emulated", "--quiet", "--warned", model])
         .arg(format!("--seed={seed}"))
         .args(nics)
         .deadline(limit.unwrap_or_default() + PATIENCE);

@@ -170,7 +170,7 @@ fn steady(ask: &Ask<'_>) -> Result<f64, String> {
 }
 
 fn model(text: &str) -> penstock_model::Model {
-    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}"))
+    penstock_model::parse(&Source::new("m.yaml", text)).unwrap_or_else(|error| panic!("{error:?}")).model
 }
 
 /// Two containers with a VF each: inside the NIC, to the host, over a bridge.

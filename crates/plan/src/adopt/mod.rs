@@ -109,7 +109,9 @@ impl Draft<'_> {
     /// managers of interfaces would have to be told depends on all guests, and is given by itself.
     fn holds(&self) -> Result<Vec<String>, Vec<String>> {
         let source = Source::new("machine.yaml", self.text());
+        // Whoever reads the file is told its warnings then.
         let model = penstock_model::parse(&source)
+            .map(|parsed| parsed.model)
             .map_err(|found| found.0.iter().map(|message| message.message.clone()).collect::<Vec<_>>())?;
         let made = plan(&model, self.sight.inventory).map_err(|error| vec![words::no_plan(&error)])?;
         let (said, more) = steps(&made);

@@ -338,7 +338,7 @@ mod tests {
         fn what_is_quoted_is_read_as_it_was(text: String) {
             let model = format!("nics: {{NET0: }}\nguests: {{a: {{init: [sh, {}]}}}}\n", quoted(&text));
             let model = parse(&Source::new("m.yaml", model));
-            prop_assert_eq!(&model.unwrap().guests["a"].init[1], &text);
+            prop_assert_eq!(&model.unwrap().model.guests["a"].init[1], &text);
         }
     }
 }

@@ -73,7 +73,7 @@ fn sight() -> GuestSight {
 }
 
 fn judge(inventory: &Inventory, sight: GuestSight) -> Vec<Verdict> {
-    let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap();
+    let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap().model;
     realtime(&model, inventory, &[("rt".parse().unwrap(), sight)].into())
 }
 
@@ -198,6 +198,6 @@ fn what_was_not_seen_is_unknown_and_not_left_out() {
     assert_eq!(verdicts.len(), whole);
     assert!(verdicts.iter().all(|verdict| verdict.outcome != Outcome::Pass), "{verdicts:#?}");
     let model =
-        penstock_model::parse(&penstock_model::Source::new("m.yaml", "nics: {A: {vfs: 1}}\n")).unwrap();
+        penstock_model::parse(&penstock_model::Source::new("m.yaml", "nics: {A: {vfs: 1}}\n")).unwrap().model;
     assert_eq!(realtime(&model, &machine(), &BTreeMap::new()), []);
 }

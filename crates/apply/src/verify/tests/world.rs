@@ -36,7 +36,7 @@ guests:
 "#;
 
 pub fn parse(text: &str) -> Model {
-    penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap()
+    penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap().model
 }
 
 pub fn bdf(text: &str) -> Bdf {
