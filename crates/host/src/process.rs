@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Read, Write},
+    io,
     os::{
         fd::OwnedFd,
         unix::{
@@ -26,11 +26,11 @@ use nix::{
 };
 use thiserror::Error;
 
-use crate::interrupt;
-
+mod pump;
 mod stream;
 mod talk;
 
+use pump::{Ended, Stream};
 pub use stream::{LINE_LIMIT, each_line};
 pub use talk::{Talk, Terminal};
 
@@ -128,36 +128,41 @@ impl Command {
     }
 
     /// Runs it to its end and collects what it printed. A status other than 0 is not an error here.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started, its deadline passed, or Penstock was interrupted. The deadline holds for its output too: what a
+    /// program that has ended left running is not waited for ([`Output::truncated`]).
     pub fn run(&self) -> Result<Output, ProcessError> {
-        let started = Instant::now();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut truncated = false;
+        let (status, held_open) = self.attend(&mut |stream, bytes| {
+            let kept = if stream == Stream::Output { &mut stdout } else { &mut stderr };
+            truncated |= !append_within(OUTPUT_LIMIT, kept, bytes);
+        })?;
+        Ok(Output { command: self.to_string(), status, stdout, stderr, truncated: truncated || held_open })
+    }
+
+    /// Runs it to its end and hands on what it writes as it comes: its status, and whether an output was still open then.
+    fn attend(
+        &self,
+        on_bytes: &mut dyn FnMut(Stream, &[u8]),
+    ) -> Result<(process::ExitStatus, bool), ProcessError> {
+        let deadline = self.deadline.map(|deadline| (deadline, Instant::now() + deadline));
         let mut child = self
             .prepare(Stdio::piped(), Stdio::piped(), Stdio::piped())
             .spawn()
-            .map_err(|e| self.start(e))?;
-        let input = child.stdin.take();
-        let collect = |stream: Option<Box<dyn Read + Send>>| {
-            thread::spawn(move || stream.map(drain).unwrap_or_default())
-        };
-        let stdout = collect(child.stdout.take().map(|s| Box::new(s) as _));
-        let stderr = collect(child.stderr.take().map(|s| Box::new(s) as _));
-        let bytes = self.input.clone();
-        // A program that exits without reading its input breaks the pipe; its status tells what happened.
-        let feed = thread::spawn(move || input.map(|mut input| input.write_all(&bytes)));
-        let ended =
-            wait_until(&mut child, self.deadline.map(|deadline| started + deadline), interrupt::pending);
-        let Some(status) = ended.map_err(|e| self.start(e))? else {
-            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
-            let _ = child.wait();
-            let command = self.to_string();
-            return Err(match self.deadline {
-                Some(after) if !interrupt::pending() => ProcessError::TimedOut { command, after },
-                _ => ProcessError::Interrupted { command },
-            });
-        };
-        let _ = feed.join();
-        let (stdout, cut_out) = stdout.join().unwrap_or_default();
-        let (stderr, cut_err) = stderr.join().unwrap_or_default();
-        Ok(Output { command: self.to_string(), status, stdout, stderr, truncated: cut_out || cut_err })
+            .map_err(|error| self.start(error))?;
+        let command = || self.to_string();
+        match pump::pump(&mut child, &self.input, deadline.map(|(_, at)| at), on_bytes) {
+            Ok(Ended::Exited { status, held_open }) => Ok((status, held_open)),
+            Ok(Ended::TimedOut) => {
+                let after = deadline.map_or(Duration::ZERO, |(after, _)| after);
+                Err(ProcessError::TimedOut { command: command(), after })
+            }
+            Ok(Ended::Interrupted) => Err(ProcessError::Interrupted { command: command() }),
+            Err(error) => Err(self.start(error)),
+        }
     }
 
     /// Runs it to its end; any status other than 0 is an error that carries what it wrote to standard error.
@@ -286,26 +291,21 @@ fn deaf_to_interrupts(command: &mut process::Command) {
     }
 }
 
-fn drain(mut stream: Box<dyn Read + Send>) -> (Vec<u8>, bool) {
-    let mut bytes = Vec::new();
-    let _ = stream.by_ref().take(OUTPUT_LIMIT as u64).read_to_end(&mut bytes);
-    let more = io::copy(&mut stream, &mut io::sink()).unwrap_or(0) > 0;
-    (bytes, more)
+/// Appends as many of `bytes` as keep `kept` within `limit`; `false` when some were left out.
+fn append_within(limit: usize, kept: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = limit.saturating_sub(kept.len()).min(bytes.len());
+    kept.extend_from_slice(&bytes[..room]);
+    room == bytes.len()
 }
 
-/// Waits for a child until `deadline`, or until `give_up` says so. Polled, so that both can be looked at; the interval
-/// grows from 1 ms to 20 ms.
-fn wait_until(
-    child: &mut process::Child,
-    deadline: Option<Instant>,
-    give_up: impl Fn() -> bool,
-) -> io::Result<Option<process::ExitStatus>> {
+/// Waits for a child until `deadline`. Polled; the interval grows from 1 ms to 20 ms.
+fn wait_until(child: &mut process::Child, deadline: Instant) -> io::Result<Option<process::ExitStatus>> {
     let mut interval = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if give_up() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if Instant::now() >= deadline {
             return Ok(None);
         }
         thread::sleep(interval);
@@ -343,7 +343,8 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// What it wrote to standard error.
     pub stderr: Vec<u8>,
-    /// Whether more than [`OUTPUT_LIMIT`] was written to one of them.
+    /// Whether more may have been written than is here: over [`OUTPUT_LIMIT`], or by something that it left running and that
+    /// held its output open.
     pub truncated: bool,
 }
 
@@ -446,7 +447,7 @@ impl Background {
     pub fn end(mut self, patience: Duration) {
         if let Some(mut child) = self.child.take() {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            if !matches!(wait_until(&mut child, Some(Instant::now() + patience), || false), Ok(Some(_))) {
+            if !matches!(wait_until(&mut child, Instant::now() + patience), Ok(Some(_))) {
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -511,4 +512,46 @@ pub fn peak_memory() -> Option<u64> {
 /// Whether Penstock runs as root.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str) -> Command {
+        Command::new("sh").args(["-c", line])
+    }
+
+    #[test]
+    fn what_a_program_leaves_running_does_not_hold_its_caller() {
+        let began = Instant::now();
+        let output = shell("echo done; setsid sleep 30 &").run().unwrap();
+        assert_eq!((output.text().as_str(), output.status.success()), ("done\n", true));
+        assert!(output.truncated, "more may come, and that is said");
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_deadline_holds_for_what_a_program_leaves_running() {
+        let began = Instant::now();
+        let output = shell("setsid sh -c 'while echo more; do :; done' & exit 0");
+        let output = output.deadline(Duration::from_millis(300)).run().unwrap();
+        assert!(output.status.success() && output.truncated);
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn much_input_and_output_at_once_are_carried_whole() {
+        let input: Vec<u8> = (0..3_000_000u32).map(|n| n as u8).collect();
+        let output = shell("tee /dev/stderr").input(input.clone()).run().unwrap();
+        assert!(output.stdout == input && output.stderr == input && !output.truncated);
+    }
+
+    #[test]
+    fn a_program_that_never_reads_its_input_ends_at_its_deadline() {
+        let command = shell("sleep 60").input(vec![0; 1 << 20]).deadline(Duration::from_millis(200));
+        let began = Instant::now();
+        assert!(matches!(command.run(), Err(ProcessError::TimedOut { .. })));
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
 }

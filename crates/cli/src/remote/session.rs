@@ -146,7 +146,7 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
     let also = heard.clone();
     let listen = |limit, wrap: fn(Vec<u8>) -> Heard, heard: SyncSender<Heard>| {
         move |stream: Box<dyn std::io::Read + Send>| {
-            each_line(stream, limit, &mut |line| heard.send(wrap(line)).is_ok())
+            each_line(stream, limit, &mut |line| heard.send(wrap(line.to_vec())).is_ok())
         }
     };
     let (hear_output, hear_errors) =
