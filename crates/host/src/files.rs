@@ -351,7 +351,8 @@ pub fn stamp(path: impl AsRef<Path>) -> Option<Stamp> {
     Some(Stamp(metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
 }
 
-/// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies.
+/// An exclusive lock on a file, held until dropped; also dropped by the kernel when the process dies. The file is made for
+/// its owner alone (0600), and one that others may open is taken from them: who can open a lock can hold it.
 #[derive(Debug)]
 pub struct Lock(Flock<File>);
 
@@ -405,8 +406,24 @@ impl Lock {
     }
 
     fn take(path: &Path, how: FlockArg) -> Result<Option<Lock>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = on("open the lock", path, file)?;
+        let open = || {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(OFlag::O_NOFOLLOW.bits())
+                .open(path)?;
+            // Whoever may open a file, if only for reading, may lock it (flock(2)) and so stop everybody else. Files that
+            // are shared with a group on purpose keep their group.
+            let mode = file.metadata()?.permissions().mode();
+            if mode & 0o007 != 0 {
+                file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            }
+            Ok(file)
+        };
+        let file = on("open the lock", path, open())?;
         match Flock::lock(file, how) {
             Ok(lock) => Ok(Some(Lock(lock))),
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),

@@ -1,9 +1,13 @@
 //! Reading in a tree that somebody hostile writes to.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
-use penstock_host::files::read_in_root;
+use penstock_host::files::{Lock, read_in_root};
 
 /// A directory `jail` whose owner tries to lead a reader to `secret` beside it.
 fn jail() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -48,4 +52,28 @@ fn what_is_no_file_is_refused_at_once() {
     // A link of /proc leads to wherever a process of the host is: never followed.
     let error = read_in_root(Path::new("/proc/self"), "/cwd/Cargo.toml", 100).unwrap_err();
     assert_eq!(error.source.raw_os_error(), Some(nix::libc::ELOOP));
+}
+
+#[test]
+fn a_lock_can_be_opened_by_its_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lock");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    drop(Lock::try_exclusive(&path).unwrap().unwrap());
+    assert_eq!(mode(), 0o600);
+    // One of an older version is mended; one that is shared with a group on purpose stays so.
+    for (before, after) in [(0o644, 0o600), (0o606, 0o600), (0o660, 0o660)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+        drop(Lock::exclusive(&path).unwrap());
+        assert_eq!(mode(), after, "was {before:o}");
+    }
+}
+
+#[test]
+fn a_lock_is_not_taken_through_a_link() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, path) = (directory.path().join("target"), directory.path().join("lock"));
+    symlink(&target, &path).unwrap();
+    assert!(Lock::try_exclusive(&path).is_err());
+    assert!(!target.exists());
 }
