@@ -143,6 +143,8 @@ pub enum JournalError {
 pub struct FileJournal {
     path: PathBuf,
     file: File,
+    /// How many of its bytes are whole entries.
+    length: u64,
 }
 
 impl FileJournal {
@@ -162,23 +164,35 @@ impl FileJournal {
             file.set_len(whole as u64)
                 .map_err(|source| JournalError::Write { path: path.clone(), source })?;
         }
-        Ok(FileJournal { path, file })
+        Ok(FileJournal { path, file, length: whole as u64 })
     }
 }
 
 impl Journal for FileJournal {
     fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
-        let write = |file: &mut File| -> io::Result<()> {
-            let mut lines = Vec::new();
-            for entry in entries {
-                serde_json::to_writer(&mut lines, entry)?;
-                lines.push(b'\n');
-            }
-            file.write_all(&lines)?;
-            if sync { file.sync_data() } else { Ok(()) }
-        };
-        write(&mut self.file).map_err(|source| JournalError::Write { path: self.path.clone(), source })
+        append(&mut self.file, &mut self.length, entries, sync)
+            .map_err(|source| JournalError::Write { path: self.path.clone(), source })
     }
+}
+
+/// Appends entries to a file that has `length` bytes of whole ones, all of them or none: what a full disk cut off is taken
+/// away again, so that the next entry does not become part of it.
+fn append(file: &mut File, length: &mut u64, entries: &[Entry], sync: bool) -> io::Result<()> {
+    let mut lines = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut lines, entry)?;
+        lines.push(b'\n');
+    }
+    // Also before: after an earlier failure, cutting back may have failed as well.
+    if file.metadata()?.len() != *length {
+        file.set_len(*length)?;
+    }
+    let written = file.write_all(&lines).and_then(|()| if sync { file.sync_data() } else { Ok(()) });
+    match written {
+        Ok(()) => *length += lines.len() as u64,
+        Err(_) => drop(file.set_len(*length)),
+    }
+    written
 }
 
 /// A journal in memory, for a run that nobody has to take up again.
@@ -263,6 +277,29 @@ mod tests {
         std::fs::write(&path, &bytes[..length - 3]).unwrap();
         FileJournal::open(&path).unwrap().record(&entries()[1..], true).unwrap();
         assert_eq!(read(&path).unwrap(), entries());
+    }
+
+    #[test]
+    fn an_entry_that_a_full_disk_cut_off_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let mut journal = FileJournal::open(&path).unwrap();
+        journal.record(&entries()[..2], true).unwrap();
+        let whole = files::length(&path).unwrap();
+        // What a write leaves that got 5 bytes onto the disk before it failed, and could not be cut back then either.
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"ent").unwrap();
+        journal.record(&entries()[2..], true).unwrap();
+        assert_eq!(read(&path).unwrap(), entries());
+        assert!(files::length(&path).unwrap() > whole);
+    }
+
+    #[test]
+    fn a_write_that_fails_is_cut_back_to_the_last_whole_entry() {
+        // /dev/full answers each write with ENOSPC and has no length to set: the error is told, and the count stays.
+        let mut full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut length = 0;
+        let error = append(&mut full, &mut length, &entries(), false).unwrap_err();
+        assert_eq!((error.kind(), length), (io::ErrorKind::StorageFull, 0));
     }
 
     #[test]
