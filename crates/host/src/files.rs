@@ -8,7 +8,6 @@ use std::{
         unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use nix::{
@@ -17,6 +16,12 @@ use nix::{
     sys::stat,
 };
 use thiserror::Error;
+
+mod atomic;
+
+pub use atomic::{
+    create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_durable,
+};
 
 /// A file operation that failed.
 #[derive(Debug, Error)]
@@ -106,90 +111,6 @@ pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
     let path = path.as_ref();
     let write = || OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes());
     on("write", path, write())
-}
-
-/// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it.
-pub fn write_atomic(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
-    write_atomic_mode(path, bytes, 0o644)
-}
-
-/// As [`write_atomic`], with these permissions from the first byte on.
-pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
-    let path = path.as_ref();
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&part)?;
-        file.write_all(bytes.as_ref())?;
-        file.sync_all()?;
-        fs::rename(&part, path)
-    };
-    on("write", path, write().inspect_err(|_| drop(fs::remove_file(&part))))
-}
-
-/// Numbers what several threads of this process make at once.
-static PARTS: AtomicU32 = AtomicU32::new(0);
-
-/// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
-pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
-    let path = path.as_ref();
-    write_atomic(path, bytes)?;
-    path.parent().map_or(Ok(()), sync_directory)
-}
-
-/// Makes a file with these contents, whole and on disk, unless there is one: of several that try, one succeeds. `Ok(false)`
-/// when it was there.
-pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
-    let path = path.as_ref();
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    let part = PARTS.fetch_add(1, Ordering::Relaxed);
-    name.push(format!(".{}.{part}.new", std::process::id()));
-    let part = path.with_file_name(name);
-    write_atomic(&part, bytes)?;
-    // A link, unlike a rename, never replaces what is there.
-    let linked = fs::hard_link(&part, path);
-    let _ = fs::remove_file(&part);
-    match linked {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        linked => {
-            on("create", path, linked)?;
-            path.parent().map_or(Ok(()), sync_directory)?;
-            Ok(true)
-        }
-    }
-}
-
-/// As [`remove_file`], and gone on disk when this returns.
-pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
-    let path = path.as_ref();
-    remove_file(path)?;
-    match path.parent().map_or(Ok(()), sync_directory) {
-        // Without its directory it is gone as well.
-        Err(error) if error.is_missing() => Ok(()),
-        synced => synced,
-    }
-}
-
-/// Removes what processes that are gone have left of writing this file ([`write_atomic`]).
-pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
-    let path = path.as_ref();
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-    else {
-        return Ok(());
-    };
-    let names = match list(directory) {
-        Err(error) if error.is_missing() => return Ok(()),
-        names => names?,
-    };
-    for part in names {
-        let writer = part.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".part"));
-        let Some(writer) = writer.and_then(|number| number.parse::<u32>().ok()) else { continue };
-        if writer == std::process::id() || !exists(format!("/proc/{writer}")) {
-            remove_file(directory.join(part))?;
-        }
-    }
-    Ok(())
 }
 
 /// Has the names in a directory reach the disk.

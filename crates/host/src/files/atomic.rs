@@ -1,0 +1,235 @@
+//! Files that are written whole or not at all.
+//!
+//! A file is written under a name of its own in its directory, which is held open meanwhile, then renamed. That name is
+//! new (`O_EXCL`) and no link (`O_NOFOLLOW`): whoever may write to the directory cannot lead the writer, who may be root,
+//! to another file, nor have the bytes written to one that he keeps open.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    hash::{BuildHasher, Hasher, RandomState},
+    io::{self, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat},
+    sys::stat::Mode,
+    unistd::{UnlinkatFlags, linkat, unlinkat},
+};
+
+use super::{Result, exists, list, on, remove_file, sync_directory};
+
+/// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it. A link at `path` is replaced,
+/// not followed. Readable for all; see [`write_atomic_mode`].
+pub fn write_atomic(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
+    write_atomic_mode(path, bytes, 0o644)
+}
+
+/// As [`write_atomic`], with these permissions from the first byte on, whatever the umask says.
+pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+    let path = path.as_ref();
+    on("write", path, Part::write(path, bytes.as_ref(), mode).and_then(Part::replace))
+}
+
+/// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
+pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
+    let path = path.as_ref();
+    write_atomic(path, bytes)?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes a file with these contents, whole and on disk, unless there is one: of several that try, one succeeds. `Ok(false)`
+/// when it was there.
+pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
+    let path = path.as_ref();
+    match Part::write(path, bytes.as_ref(), 0o644).and_then(Part::create) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        created => {
+            on("create", path, created)?;
+            path.parent().map_or(Ok(()), sync_directory)?;
+            Ok(true)
+        }
+    }
+}
+
+/// As [`remove_file`], and gone on disk when this returns.
+pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    remove_file(path)?;
+    match path.parent().map_or(Ok(()), sync_directory) {
+        // Without its directory it is gone as well.
+        Err(error) if error.is_missing() => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Removes what processes that are gone have left of writing this file ([`write_atomic`]).
+pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(());
+    };
+    let names = match list(directory) {
+        Err(error) if error.is_missing() => return Ok(()),
+        names => names?,
+    };
+    for part in names {
+        let rest = part.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".part"));
+        // Older versions left out the random part.
+        let writer = rest.and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        let Some(writer) = writer else { continue };
+        if writer == std::process::id() || !exists(format!("/proc/{writer}")) {
+            remove_file(directory.join(part))?;
+        }
+    }
+    Ok(())
+}
+
+/// A file that is written and has no name of its own yet; removed when it is dropped without getting one.
+struct Part {
+    directory: OwnedFd,
+    /// `NAME.PROCESS.RANDOM.part`; see [`remove_parts`].
+    part: OsString,
+    name: OsString,
+}
+
+impl Part {
+    fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Part> {
+        let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
+        let directory = hold_directory(path)?;
+        let (mut file, part) = create_new(&directory, &name)?;
+        let part = Part { directory, part, name };
+        // Of its owner alone until now: what it is to be read by is set before there is anything to read.
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(part)
+    }
+
+    /// Gives it its name; what had it is gone.
+    fn replace(self) -> io::Result<()> {
+        Ok(renameat(&self.directory, self.part.as_os_str(), &self.directory, self.name.as_os_str())?)
+    }
+
+    /// Gives it its name if nothing has it. A link, unlike a rename, never replaces what is there.
+    fn create(self) -> io::Result<()> {
+        let (part, name) = (self.part.as_os_str(), self.name.as_os_str());
+        Ok(linkat(&self.directory, part, &self.directory, name, AtFlags::empty())?)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // After a rename it is gone already.
+        let _ = unlinkat(&self.directory, self.part.as_os_str(), UnlinkatFlags::NoRemoveDir);
+    }
+}
+
+/// Opens the directory that `path` is in, which may be one that can be written to and not listed.
+fn hold_directory(path: &Path) -> io::Result<OwnedFd> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(openat(AT_FDCWD, &parent, flags, Mode::empty())?)
+}
+
+/// Makes a new file beside `name`, under a name that nobody can foresee.
+fn create_new(directory: &impl AsFd, name: &OsStr) -> io::Result<(File, OsString)> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut attempts = 16;
+    loop {
+        let mut part = name.to_owned();
+        part.push(format!(
+            ".{}.{:016x}.part",
+            std::process::id(),
+            RandomState::new().build_hasher().finish()
+        ));
+        attempts -= 1;
+        match openat(directory, part.as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Err(Errno::EEXIST) if attempts > 0 => {}
+            opened => return Ok((File::from(opened?), part)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_link_at_the_name_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (secret, path) = (directory.path().join("secret"), directory.path().join("file"));
+        fs::write(&secret, "untouched").unwrap();
+        symlink(&secret, &path).unwrap();
+        write_atomic(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "untouched");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_link_that_waits_for_the_temporary_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (secret, path) = (directory.path().join("secret"), directory.path().join("file"));
+        fs::write(&secret, "untouched").unwrap();
+        // The name that was used before it was random, as the owner of the directory could foresee it.
+        symlink(&secret, directory.path().join(format!("file.{}.part", std::process::id()))).unwrap();
+        write_atomic(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "untouched");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_never_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = hold_directory(&directory.path().join("file")).unwrap();
+        let (_, first) = create_new(&held, OsStr::new("file")).unwrap();
+        let (_, second) = create_new(&held, OsStr::new("file")).unwrap();
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_write_that_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("name")).unwrap();
+        assert!(write_atomic(directory.path().join("name"), "over a directory").is_err());
+        assert!(!create_durable(directory.path().join("name"), "it is there").unwrap());
+        assert_eq!(list(directory.path()).unwrap(), ["name"]);
+    }
+
+    #[test]
+    fn the_permissions_are_as_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for bits in [0o600, 0o644, 0o755] {
+            write_atomic_mode(&path, "text", bits).unwrap();
+            assert_eq!(mode(&path), bits);
+        }
+    }
+
+    #[test]
+    fn what_dead_writers_left_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let alive = format!("file.1.{:016x}.part", 7);
+        for name in ["file.4194305.0123456789abcdef.part", "file.4194305.part", &alive, "other.4194305.part"]
+        {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        remove_parts(directory.path().join("file")).unwrap();
+        assert_eq!(list(directory.path()).unwrap(), [alive.as_str(), "other.4194305.part"]);
+    }
+}
