@@ -3,6 +3,7 @@
 mod audit;
 mod board;
 mod measuring;
+mod parse;
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::{model_file::Brought, remote::hosts::Host, status::Status};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
-#[command(name = "penstock", version, about, max_term_width = 110)]
+#[command(name = "penstock", version, about, max_term_width = 0)]
 #[command(after_help = Status::help())]
 pub struct Arguments {
     /// What to do.
@@ -31,20 +32,42 @@ pub struct Arguments {
 }
 
 /// Options of every verb.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Common {
     /// Print data as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say only what went wrong
+    /// Say only what went wrong; print data only where a verb is there for that
     #[arg(long, short, global = true)]
     pub quiet: bool,
+    /// Whether to use colours: `auto` as the terminal, NO_COLOR, CLICOLOR and CLICOLOR_FORCE have it
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub color: Color,
     /// Work for the Penstock at the other end of standard input and output
     #[arg(long, global = true, hide = true)]
     pub attended: bool,
     /// The model's warnings have been printed by the Penstock that runs this one
     #[arg(long, global = true, hide = true)]
     pub warned: bool,
+}
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// Where a terminal takes them.
+    #[default]
+    Auto,
+    /// In pipes and files too.
+    Always,
+    /// Nowhere.
+    Never,
 }
 
 /// The verbs.

@@ -3,21 +3,25 @@
 
 use std::fmt::Write;
 
-use penstock_model::audit::{Audit, Judgement, Row};
+use penstock_model::{
+    audit::{Audit, Judgement, Row},
+    text::one_line as plain,
+};
 
-use crate::inventory_table::{heading, plain, wrapped};
+use crate::paragraphs::Paragraphs;
 
 /// Where the text of a row's parts begins.
 const INDENT: usize = 12;
 
-/// The audit as text; with `verbose` every row in full, and what was left out.
-pub fn table(audit: &Audit, verbose: bool) -> String {
-    let mut out = String::new();
+/// The audit as text of at most `width` columns but for what is there to be copied; with `verbose` every row in full, and
+/// what was left out.
+pub fn table(audit: &Audit, verbose: bool, width: Option<usize>) -> String {
+    let mut out = Paragraphs::new(width);
     let cpus = match audit.cpus.0.len() {
         0 => "no CPU is isolated".to_owned(),
         _ => format!("CPUs {}", audit.cpus),
     };
-    wrapped(&mut out, "", &plain(&format!("Linux {}, {}: {cpus}", audit.kernel, audit.cpu)));
+    out.wrapped("", &plain(&format!("Linux {}, {}: {cpus}", audit.kernel, audit.cpu)));
     let wrong = |row: &&Row| matches!(row.verdict, Judgement::Fail | Judgement::Conflict);
     in_full(&audit.rows.iter().filter(wrong).collect::<Vec<_>>(), &mut out);
     let other = |row: &&Row| !wrong(row) && (verbose || row.verdict == Judgement::Unknown);
@@ -28,33 +32,33 @@ pub fn table(audit: &Audit, verbose: bool) -> String {
         in_short(&other, &mut out);
     }
     if verbose && !audit.left_out.is_empty() {
-        heading(&mut out, "Not asked");
+        out.heading("Not asked");
         for left in &audit.left_out {
-            wrapped(&mut out, "  - ", &plain(&format!("{}: {}", left.rule, left.why)));
+            out.wrapped("  - ", &plain(&format!("{}: {}", left.rule, left.why)));
         }
     }
     blind(audit, verbose, &mut out);
     score(audit, verbose, &mut out);
-    out
+    out.finish()
 }
 
 /// Rows below their layers, from the firmware up.
-fn in_full(rows: &[&Row], out: &mut String) {
+fn in_full(rows: &[&Row], out: &mut Paragraphs) {
     for layer in rows.chunk_by(|a, b| a.layer == b.layer) {
         let Some(first) = layer.first() else { continue };
-        heading(out, &capital(&first.layer.to_string()));
+        out.heading(&capital(&first.layer.to_string()));
         for row in layer {
             full(row, out);
         }
     }
 }
 
-fn full(row: &Row, out: &mut String) {
+fn full(row: &Row, out: &mut Paragraphs) {
     let head = format!("{}: {}", row.rule, row.subject);
-    wrapped(out, &format!("  {:<9} ", row.verdict), &plain(&head));
+    out.wrapped(&format!("  {:<9} ", row.verdict), &plain(&head));
     let mut part = |name: &str, text: &str| {
         if !text.is_empty() {
-            wrapped(out, &format!("{:INDENT$}{name:<7} ", ""), &plain(text));
+            out.wrapped(&format!("{:INDENT$}{name:<7} ", ""), &plain(text));
         }
     };
     part("read", &row.read);
@@ -76,35 +80,35 @@ fn full(row: &Row, out: &mut String) {
 }
 
 /// Rows that could not be judged, one line each, those with the same rule and reason together.
-fn in_short(rows: &[&Row], out: &mut String) {
+fn in_short(rows: &[&Row], out: &mut Paragraphs) {
     if rows.is_empty() {
         return;
     }
-    heading(out, "Not known");
+    out.heading("Not known");
     for alike in rows.chunk_by(|a, b| (&a.rule, &a.read) == (&b.rule, &b.read)) {
         let Some(first) = alike.first() else { continue };
         let subjects: Vec<&str> = alike.iter().map(|row| row.subject.as_str()).collect();
         let text = format!("{} ({}): {}", first.rule, subjects.join(", "), first.read);
-        wrapped(out, "  - ", &plain(&text));
+        out.wrapped("  - ", &plain(&text));
     }
 }
 
 /// What cannot be seen from a running system.
-fn blind(audit: &Audit, verbose: bool, out: &mut String) {
+fn blind(audit: &Audit, verbose: bool, out: &mut Paragraphs) {
     if audit.blind.is_empty() {
         return;
     }
-    heading(out, "Out of sight from a running system");
+    out.heading("Out of sight from a running system");
     for blind in &audit.blind {
-        wrapped(out, "  - ", &plain(&blind.what));
+        out.wrapped("  - ", &plain(&blind.what));
         if verbose {
-            wrapped(out, "      why     ", &plain(&blind.why));
-            wrapped(out, "      instead ", &plain(&blind.instead));
+            out.wrapped("      why     ", &plain(&blind.why));
+            out.wrapped("      instead ", &plain(&blind.instead));
         }
     }
 }
 
-fn score(audit: &Audit, verbose: bool, out: &mut String) {
+fn score(audit: &Audit, verbose: bool, out: &mut Paragraphs) {
     let score = audit.score;
     let all = score.pass + score.fail + score.conflict + score.unknown;
     let _ = writeln!(out);
@@ -112,15 +116,15 @@ fn score(audit: &Audit, verbose: bool, out: &mut String) {
         "Score {} %: {} pass, {} fail, {} conflict, {} unknown of {all} rows; {} more are told and not judged.",
         score.percent, score.pass, score.fail, score.conflict, score.unknown, score.recorded,
     );
-    wrapped(out, "", &counts);
+    out.wrapped("", &counts);
     let for_root = |row: &&Row| row.verdict == Judgement::Unknown && row.needs_root;
     let for_root = audit.rows.iter().filter(for_root).count();
     if for_root > 0 {
         let text = format!("{for_root} of the unknown rows take root to read, and unknown is no pass.");
-        wrapped(out, "", &text);
+        out.wrapped("", &text);
     }
     if !verbose {
-        wrapped(out, "", "--verbose shows every row in full, and where to look for what is out of sight.");
+        out.wrapped("", "--verbose shows every row in full, and where to look for what is out of sight.");
     }
 }
 
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_comes_first_and_its_change_can_be_copied() {
-        let text = table(&example(), false);
+        let text = table(&example(), false, Some(110));
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in:\n{text}"));
         assert!(at("conflict") < at("Not known") && at("Not known") < at("Score 33 %"), "{text}");
         let change = example().rows[1].change.clone().unwrap();
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn verbose_shows_all_of_it() {
-        let text = table(&example(), true);
+        let text = table(&example(), true, Some(110));
         for wanted in ["pass      kernel-is-fine", "hwlatdetect", "nobody asks", "unknown   fair-server"] {
             assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
         }

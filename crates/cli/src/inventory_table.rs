@@ -1,4 +1,4 @@
-//! The inventory as a person reads it: 110 columns wide at most, in the order in which questions come.
+//! The inventory as a person reads it, in the order in which questions come.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -7,15 +7,17 @@ use penstock_model::{
     inventory::{
         Ability, Cache, Interface, NvmeController, PciIdentity, Pf, PresentVf, Sriov, SwitchMode, Vf,
     },
+    text::one_line as plain,
 };
 
-const WIDTH: usize = 110;
+use crate::paragraphs::Paragraphs;
+
 /// What stands for a value that there is none of.
 const NONE: &str = "-";
 
-/// The inventory as text.
-pub fn table(inventory: &Inventory) -> String {
-    let mut out = String::new();
+/// The inventory as text of at most `width` columns.
+pub fn table(inventory: &Inventory, width: Option<usize>) -> String {
+    let mut out = Paragraphs::new(width);
     nics(inventory, &mut out);
     nvme(inventory, &mut out);
     cpus(inventory, &mut out);
@@ -23,18 +25,18 @@ pub fn table(inventory: &Inventory) -> String {
     kernel(inventory, &mut out);
     lifelines(inventory, &mut out);
     if !inventory.unknown.is_empty() {
-        heading(&mut out, "Not known");
+        out.heading("Not known");
         for text in &inventory.unknown {
-            wrapped(&mut out, "  - ", &plain(text));
+            out.wrapped("  - ", &plain(text));
         }
     }
-    out
+    out.finish()
 }
 
-fn nics(inventory: &Inventory, out: &mut String) {
-    heading(out, "NICs");
+fn nics(inventory: &Inventory, out: &mut Paragraphs) {
+    out.heading("NICs");
     if inventory.pfs.is_empty() {
-        wrapped(out, "  ", "none: there is no Ethernet function on a PCI bus here");
+        out.wrapped("  ", "none: there is no Ethernet function on a PCI bus here");
         return;
     }
     let header = ["BDF", "interface", "driver", "MAC", "link", "NUMA", "IOMMU", "VFs", "switch"];
@@ -53,31 +55,30 @@ fn nics(inventory: &Inventory, out: &mut String) {
         ]
     });
     let rows: Vec<_> = rows.collect();
-    let mut lines = columns(&header, &rows).into_iter();
-    out.extend(lines.next());
+    let mut lines = columns(out, &header, &rows).into_iter();
+    lines.next().iter().for_each(|line| out.push_str(line));
     for (pf, line) in inventory.pfs.iter().zip(lines) {
         out.push_str(&line);
         pf_details(inventory, pf, out);
     }
     if inventory.pfs.iter().all(|pf| pf.sriov.is_none()) {
-        wrapped(
-            out,
+        out.wrapped(
             "  ",
             "No NIC here has SR-IOV: a model cannot be applied to this machine; it can be rehearsed.",
         );
     }
 }
 
-fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
-    wrapped(out, "    ", &what(&pf.identity));
+fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut Paragraphs) {
+    out.wrapped("    ", &what(&pf.identity));
     place(&pf.identity, out);
     if let Some(interface) = &pf.interface {
         if pf.permanent_mac.is_some_and(|mac| mac != interface.mac) {
-            wrapped(out, "    ", &format!("present MAC {}", interface.mac));
+            out.wrapped("    ", &format!("present MAC {}", interface.mac));
         }
         let addresses: Vec<_> = interface.addresses.iter().map(|address| address.to_string()).collect();
         if !addresses.is_empty() {
-            wrapped(out, "    ", &format!("MTU {}, {}", interface.mtu, addresses.join(", ")));
+            out.wrapped("    ", &format!("MTU {}, {}", interface.mtu, addresses.join(", ")));
         }
     }
     group(inventory, pf.bdf, pf.iommu_group, out);
@@ -90,13 +91,13 @@ fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut String) {
         .filter_map(|bdf| Some(format!("{bdf} {}", inventory.chosen_drivers.get(&bdf)?)))
         .collect();
     if !chosen.is_empty() {
-        wrapped(out, "    ", &format!("chosen with driverctl: {}", chosen.join(", ")));
+        out.wrapped("    ", &format!("chosen with driverctl: {}", chosen.join(", ")));
     }
     capabilities(inventory, pf.bdf, out);
 }
 
 /// What the driver was seen to do for its VFs, the like together.
-fn capabilities(inventory: &Inventory, pf: Bdf, out: &mut String) {
+fn capabilities(inventory: &Inventory, pf: Bdf, out: &mut Paragraphs) {
     let Some(known) = inventory.capabilities.get(&pf).filter(|known| !known.trials.is_empty()) else {
         return;
     };
@@ -106,11 +107,11 @@ fn capabilities(inventory: &Inventory, pf: Bdf, out: &mut String) {
     }
     let parts: Vec<String> =
         by_ability.iter().rev().map(|(ability, of)| format!("{ability}: {}", of.join(", "))).collect();
-    wrapped(out, "    ", &plain(&format!("the driver, as it was tried: {}", parts.join("; "))));
+    out.wrapped("    ", &plain(&format!("the driver, as it was tried: {}", parts.join("; "))));
 }
 
 /// Who else is in an IOMMU group: whoever gets one of them gets all.
-fn group(inventory: &Inventory, bdf: Bdf, group: Option<u32>, out: &mut String) {
+fn group(inventory: &Inventory, bdf: Bdf, group: Option<u32>, out: &mut Paragraphs) {
     let Some(number) = group else { return };
     let others: Vec<_> = inventory
         .iommu_groups
@@ -121,11 +122,11 @@ fn group(inventory: &Inventory, bdf: Bdf, group: Option<u32>, out: &mut String) 
         .map(Bdf::to_string)
         .collect();
     if !others.is_empty() {
-        wrapped(out, "    ", &format!("shares IOMMU group {number} with {}", others.join(", ")));
+        out.wrapped("    ", &format!("shares IOMMU group {number} with {}", others.join(", ")));
     }
 }
 
-fn vfs(sriov: &Sriov, out: &mut String) {
+fn vfs(sriov: &Sriov, out: &mut Paragraphs) {
     // Runs of VFs of which there is nothing to tell one by one.
     let tells = |vf: &Vf| {
         vf.present.as_ref().is_some_and(|present| {
@@ -147,13 +148,13 @@ fn vfs(sriov: &Sriov, out: &mut String) {
         } else {
             format!("VFs {}-{} {is}: {} to {}", first.index, last.index, first.bdf, last.bdf)
         };
-        wrapped(out, "    ", &text);
+        out.wrapped("    ", &text);
     }
     let present = sriov.vfs.iter().filter_map(|vf| Some((vf, vf.present.as_ref()?)));
     let rows: Vec<_> = present.filter(|(vf, _)| tells(vf)).map(|(vf, present)| vf_row(vf, present)).collect();
     if !rows.is_empty() {
         let header = ["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"];
-        for line in columns_in_use(&header, &rows) {
+        for line in columns_in_use(out, &header, &rows) {
             out.push_str("    ");
             out.push_str(line.trim_start());
         }
@@ -187,11 +188,11 @@ fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 8] {
     ]
 }
 
-fn nvme(inventory: &Inventory, out: &mut String) {
+fn nvme(inventory: &Inventory, out: &mut Paragraphs) {
     if inventory.nvme.is_empty() {
         return;
     }
-    heading(out, "NVMe controllers");
+    out.heading("NVMe controllers");
     let header = ["BDF", "name", "driver", "model", "serial", "NUMA", "IOMMU", "VFs"];
     let rows = inventory.nvme.iter().map(|controller| {
         [
@@ -206,16 +207,16 @@ fn nvme(inventory: &Inventory, out: &mut String) {
         ]
     });
     let rows: Vec<_> = rows.collect();
-    let mut lines = columns(&header, &rows).into_iter();
-    out.extend(lines.next());
+    let mut lines = columns(out, &header, &rows).into_iter();
+    lines.next().iter().for_each(|line| out.push_str(line));
     for (controller, line) in inventory.nvme.iter().zip(lines) {
         out.push_str(&line);
         nvme_details(inventory, controller, out);
     }
 }
 
-fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut String) {
-    wrapped(out, "    ", &what(&controller.identity));
+fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut Paragraphs) {
+    out.wrapped("    ", &what(&controller.identity));
     place(&controller.identity, out);
     group(inventory, controller.bdf, controller.iommu_group, out);
     if let Some(sriov) = &controller.sriov {
@@ -223,9 +224,9 @@ fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut St
     }
 }
 
-fn cpus(inventory: &Inventory, out: &mut String) {
+fn cpus(inventory: &Inventory, out: &mut Paragraphs) {
     let cpus = &inventory.cpus;
-    heading(out, "CPUs");
+    out.heading("CPUs");
     let model = if cpus.model.is_empty() { "unknown model" } else { &cpus.model };
     let threads = cpus.online.0.len();
     let cores = match cpus.siblings.len() {
@@ -233,21 +234,21 @@ fn cpus(inventory: &Inventory, out: &mut String) {
         cores => format!("{}, ", counted(cores, "core")),
     };
     let text = format!("{}: {cores}{} ({})", plain(model), counted(threads, "thread"), set(&cpus.online));
-    wrapped(out, "  ", &text);
+    out.wrapped("  ", &text);
     if !cpus.isolated.0.is_empty() {
-        wrapped(out, "  ", &format!("isolated: {}", set(&cpus.isolated)));
+        out.wrapped("  ", &format!("isolated: {}", set(&cpus.isolated)));
     }
     if cpus.siblings.iter().any(|siblings| siblings.0.len() > 1) {
-        wrapped(out, "  ", &format!("SMT siblings: {}", sets(cpus.siblings.iter())));
+        out.wrapped("  ", &format!("SMT siblings: {}", sets(cpus.siblings.iter())));
     }
     if cpus.nodes.len() > 1 {
         for (node, members) in &cpus.nodes {
-            wrapped(out, "  ", &format!("NUMA node {node}: {}", set(members)));
+            out.wrapped("  ", &format!("NUMA node {node}: {}", set(members)));
         }
     }
     // Caches come sorted; a run of one level, kind and size is one line.
     for run in cpus.caches.chunk_by(|a, b| (a.level, &a.kind, a.size) == (b.level, &b.kind, b.size)) {
-        wrapped(out, "  ", &caches(run, &cpus.siblings));
+        out.wrapped("  ", &caches(run, &cpus.siblings));
     }
 }
 
@@ -271,44 +272,44 @@ fn caches(run: &[Cache], siblings: &[CpuSet]) -> String {
     format!("L{}{kind} cache: {} x {}, {who}", first.level, run.len(), first.size)
 }
 
-fn memory(inventory: &Inventory, out: &mut String) {
-    heading(out, "Huge pages");
+fn memory(inventory: &Inventory, out: &mut Paragraphs) {
+    out.heading("Huge pages");
     if inventory.huge_pages.is_empty() {
-        wrapped(out, "  ", "none: the kernel offers no sizes");
+        out.wrapped("  ", "none: the kernel offers no sizes");
     }
     for pool in &inventory.huge_pages {
-        wrapped(out, "  ", &format!("{}: {} free of {}", pool.size, pool.free, pool.total));
+        out.wrapped("  ", &format!("{}: {} free of {}", pool.size, pool.free, pool.total));
     }
 }
 
-fn kernel(inventory: &Inventory, out: &mut String) {
+fn kernel(inventory: &Inventory, out: &mut Paragraphs) {
     let kernel = &inventory.kernel;
-    heading(out, "Kernel");
+    out.heading("Kernel");
     let kind = if kernel.realtime { "real-time" } else { "not real-time" };
-    wrapped(out, "  ", &format!("{} ({kind})", plain(&kernel.release)));
-    wrapped(out, "  ", &plain(&kernel.command_line));
+    out.wrapped("  ", &format!("{} ({kind})", plain(&kernel.release)));
+    out.wrapped("  ", &plain(&kernel.command_line));
     let groups = inventory.iommu_groups.len();
     let iommu = match groups {
         0 => "IOMMU: off, or not there: no PCI function can be given to a VM".to_owned(),
         _ => format!("IOMMU: on, {}", counted(groups, "group")),
     };
-    wrapped(out, "  ", &iommu);
+    out.wrapped("  ", &iommu);
 }
 
 /// What nobody may want to lose, and where it goes.
-fn lifelines(inventory: &Inventory, out: &mut String) {
+fn lifelines(inventory: &Inventory, out: &mut Paragraphs) {
     let Some(lifelines) = &inventory.lifelines else { return };
-    heading(out, "Lifelines");
+    out.heading("Lifelines");
     for lifeline in &lifelines.found {
         let ways: Vec<String> = lifeline.paths.iter().map(ToString::to_string).collect();
         let ways = if ways.is_empty() { "over no device".to_owned() } else { ways.join("; ") };
-        wrapped(out, "  ", &plain(&format!("{}: {ways}", lifeline.kind)));
+        out.wrapped("  ", &plain(&format!("{}: {ways}", lifeline.kind)));
     }
     for unknown in &lifelines.unknown {
-        wrapped(out, "  ", &plain(&format!("{}: not known: {}", unknown.sort.word(), unknown.why)));
+        out.wrapped("  ", &plain(&format!("{}: not known: {}", unknown.sort.word(), unknown.why)));
     }
     if lifelines.found.is_empty() && lifelines.unknown.is_empty() {
-        wrapped(out, "  ", "none were found");
+        out.wrapped("  ", "none were found");
     }
 }
 
@@ -321,7 +322,7 @@ fn what(identity: &PciIdentity) -> String {
 }
 
 /// What a model may know a function by, beside its MAC address.
-fn place(identity: &PciIdentity, out: &mut String) {
+fn place(identity: &PciIdentity, out: &mut Paragraphs) {
     let parts = [
         identity.slot.as_ref().map(|slot| format!("slot {slot}")),
         identity.label.as_ref().map(|label| format!("label {label}")),
@@ -330,7 +331,7 @@ fn place(identity: &PciIdentity, out: &mut String) {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if !parts.is_empty() {
-        wrapped(out, "    ", &plain(&parts.join(", ")));
+        out.wrapped("    ", &plain(&parts.join(", ")));
     }
 }
 
@@ -379,107 +380,14 @@ fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
     all.map(|cpus| format!("{{{cpus}}}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Outside text without what could steer a terminal.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
-/// A line that others stand below, with an empty one before it.
-pub fn heading(out: &mut String, text: &str) {
-    if !out.is_empty() {
-        out.push('\n');
-    }
-    out.push_str(text);
-    out.push('\n');
-}
-
-/// Rows below a header, each column as wide as it must be; the widest one gives way when a row grows too long.
-fn columns<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
-    laid_out(header, rows, [true; N])
+/// Rows below a header.
+fn columns<const N: usize>(out: &Paragraphs, header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
+    out.columns(header, rows, [true; N])
 }
 
 /// As [`columns`], without the columns in which no row has anything.
-fn columns_in_use<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
-    let used = std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE));
-    laid_out(header, rows, used)
-}
-
-fn laid_out<const N: usize>(header: &[&str; N], rows: &[[String; N]], used: [bool; N]) -> Vec<String> {
-    let mut widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        let widest = cells.fold(header[column].len(), usize::max);
-        if used[column] { widest } else { 0 }
-    });
-    // Two before, two between, and two more for a table that stands inside another.
-    let room = WIDTH - 4 - 2 * (N - 1);
-    while widths.iter().sum::<usize>() > room
-        && let Some(widest) = widths.iter_mut().max()
-    {
-        *widest -= 1;
-    }
-    let line = |cells: &[&str]| {
-        let mut text = String::from("  ");
-        for (cell, width) in cells.iter().zip(widths).filter(|(_, width)| *width > 0) {
-            let mut cell = (*cell).to_owned();
-            if cell.chars().count() > width {
-                cell = cell.chars().take(width.saturating_sub(1)).collect();
-                cell.push('…');
-            }
-            let _ = write!(text, "{cell:width$}  ");
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        text
-    };
-    let mut lines = vec![line(header)];
-    lines.extend(rows.iter().map(|row| line(&row.each_ref().map(String::as_str))));
-    lines
-}
-
-/// A paragraph after `prefix`, its further lines indented as deep; a word longer than a line is cut into several.
-pub fn wrapped(out: &mut String, prefix: &str, text: &str) {
-    let indent = " ".repeat(prefix.chars().count());
-    let room = WIDTH - indent.len();
-    let mut line = String::new();
-    let mut lead = prefix;
-    let mut length = 0;
-    let mut flush = |line: &mut String| {
-        let _ = writeln!(out, "{lead}{line}");
-        lead = &indent;
-        line.clear();
-    };
-    for word in text.split_whitespace() {
-        for piece in pieces(word, room) {
-            let long = piece.chars().count();
-            if length > 0 && length + 1 + long > room {
-                flush(&mut line);
-                length = 0;
-            }
-            if length > 0 {
-                line.push(' ');
-                length += 1;
-            }
-            line.push_str(piece);
-            length += long;
-        }
-    }
-    if length > 0 {
-        flush(&mut line);
-    }
-}
-
-/// `word` in pieces of at most `room` characters.
-fn pieces(word: &str, room: usize) -> impl Iterator<Item = &str> {
-    let mut rest = word;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let end = rest.char_indices().nth(room).map_or(rest.len(), |(position, _)| position);
-        let (piece, after) = rest.split_at(end);
-        rest = after;
-        Some(piece)
-    })
+fn columns_in_use<const N: usize>(out: &Paragraphs, header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
+    out.columns(header, rows, std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE)))
 }
 
 #[cfg(test)]
@@ -492,6 +400,8 @@ mod tests {
     };
 
     use super::*;
+
+    const WIDTH: usize = 110;
 
     /// The recorded machines' inventories, as `scan` reads them, and the tables beside them. `UPDATE_GOLDEN=1` writes
     /// the tables anew.
@@ -507,7 +417,7 @@ mod tests {
             }
             seen += 1;
             let inventory = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-            let text = table(&inventory);
+            let text = table(&inventory, Some(WIDTH));
             let kept = path.with_extension("txt");
             if env::var_os("UPDATE_GOLDEN").is_some() {
                 fs::write(&kept, &text).unwrap();
@@ -519,6 +429,14 @@ mod tests {
                 assert!(line.chars().count() <= WIDTH, "{line}");
                 assert_eq!(line, line.trim_end());
             }
+            for width in [40, 60, 80, 200] {
+                let narrow = table(&inventory, Some(width));
+                assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}: {narrow}");
+            }
+            assert!(
+                !table(&inventory, None).contains('…'),
+                "nothing is cut where nobody says how wide it may be"
+            );
         }
         assert!(seen >= 8 && wrong.is_empty(), "{seen} inventories; wrong: {wrong:?}");
     }
@@ -526,7 +444,7 @@ mod tests {
     #[test]
     fn lifelines_are_told_with_their_ways() {
         let mut inventory = Inventory::default();
-        assert!(!table(&inventory).contains("Lifelines"), "nobody looked");
+        assert!(!table(&inventory, Some(WIDTH)).contains("Lifelines"), "nobody looked");
         let path = LifelinePath {
             names: vec!["bond0".to_owned(), "eno1".to_owned()],
             function: Some("04:00.0".parse().unwrap()),
@@ -536,7 +454,7 @@ mod tests {
             unknown: vec![UnknownLifeline { sort: LifelineSort::Swap, why: "\u{1b}[2J".to_owned() }],
             ..Lifelines::default()
         });
-        let text = table(&inventory);
+        let text = table(&inventory, Some(WIDTH));
         assert!(text.contains("the root file system: bond0, eno1, 0000:04:00.0"), "{text}");
         assert!(text.contains("swap: not known") && !text.contains('\u{1b}'), "{text}");
     }
@@ -558,7 +476,7 @@ mod tests {
             sriov: None,
         };
         inventory.nvme.push(controller);
-        let text = table(&inventory);
+        let text = table(&inventory, Some(WIDTH));
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         assert!(text.contains("none: there is no Ethernet function"));

@@ -6,7 +6,10 @@ mod grid;
 use std::collections::{HashMap, HashSet};
 
 use penstock_measure::{event::Event, matrix::Matrix};
-use penstock_model::measurement::{Metric, Quantity, Rules, StopReason};
+use penstock_model::{
+    measurement::{Metric, Quantity, Rules, StopReason},
+    text::{Style, Styled, clip},
+};
 
 use self::grid::Grid;
 
@@ -50,8 +53,6 @@ pub struct Canvas {
     pub width: usize,
     /// Lines.
     pub height: usize,
-    /// Whether it may be coloured.
-    pub color: bool,
 }
 
 impl Live {
@@ -128,12 +129,8 @@ impl Live {
     }
 
     /// The whole picture, no line wider and not more lines than the canvas has.
-    pub fn picture(&self, canvas: Canvas) -> Vec<String> {
-        let paint = |code: &str, text: &str| match canvas.color {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
-        };
-        let Some(now) = &self.now else { return vec![cut("Making ready", canvas.width)] };
+    pub fn picture(&self, canvas: Canvas) -> Vec<Styled> {
+        let Some(now) = &self.now else { return vec![clip("Making ready", canvas.width).into()] };
         let first = self.rules.warm_up + self.rules.minimum;
         let last = self.rules.warm_up + self.rules.maximum;
         let number = match now.sample <= self.rules.warm_up {
@@ -142,15 +139,15 @@ impl Live {
             false => format!("sample {} of {first} to {last}", now.sample),
         };
         let mut lines = vec![
-            paint("1", &cut(&format!("{number}  {}", now.cell), canvas.width)),
-            cut(&self.bar(now, canvas.width), canvas.width),
+            Styled::of(Style::Bold, clip(&format!("{number}  {}", now.cell), canvas.width)),
+            clip(&self.bar(now, canvas.width), canvas.width).into(),
         ];
         let counts = self.counts();
-        lines.push(cut(&counts, canvas.width));
+        lines.push(clip(&counts, canvas.width).into());
         let tables = self.tables(canvas.width, canvas.height.saturating_sub(lines.len() + 1));
         let last = tables.len().saturating_sub(1);
-        let painted = tables.into_iter().enumerate();
-        lines.extend(painted.map(|(at, line)| if at == last { paint("2", &line) } else { line }));
+        let style = |at| if at == last { Style::Dim } else { Style::Plain };
+        lines.extend(tables.into_iter().enumerate().map(|(at, line)| Styled::of(style(at), line)));
         lines.truncate(canvas.height.max(1));
         lines
     }
@@ -171,7 +168,7 @@ impl Live {
                 }
                 false => "x: as many times the bridge between the same guests, else the first row",
             };
-            lines.push(cut(marks, width));
+            lines.push(clip(marks, width));
         }
         lines
     }
@@ -222,16 +219,6 @@ pub fn time(seconds: f64) -> String {
         (0, m, s) => format!("{m} min {s:02} s"),
         (h, m, _) => format!("{h} h {m:02} min"),
     }
-}
-
-/// At most `width` characters of a line, with a mark where some are missing.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
-    cut.push('…');
-    cut
 }
 
 #[cfg(test)]

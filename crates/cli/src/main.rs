@@ -18,6 +18,7 @@ mod live;
 mod machine;
 mod measuring;
 mod model_file;
+mod paragraphs;
 mod persisted;
 mod printer;
 mod progress;
@@ -30,8 +31,6 @@ mod waking;
 mod watching;
 
 use std::{panic, process::ExitCode};
-
-use clap::Parser;
 
 use crate::{arguments::Arguments, printer::Printer, settings::Settings, status::Status};
 
@@ -50,7 +49,7 @@ fn guarded(act: fn() -> Status) -> Status {
 }
 
 fn run() -> Status {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::of_the_command_line();
     let settings = Settings::resolve(&arguments.common);
     if arguments.common.attended {
         return attended::run(arguments.verb, &settings);

@@ -156,7 +156,7 @@ fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), F
         return Err(explained.hint("`--strict` takes warnings for errors; without it this is a good model"));
     }
     if !printer.warned() {
-        printer.explained(file.warnings.render(&file.source, printer.color()));
+        printer.explained(file.warnings.styled(&file.source));
     }
     Ok(())
 }
@@ -278,7 +278,7 @@ pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFil
 
 /// Prints diagnostics with their place in the file.
 pub fn explain(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
-    printer.explained(found.render(source, printer.color()));
+    printer.explained(found.styled(source));
     Failure::explained(Status::BadInput)
 }
 
@@ -289,7 +289,7 @@ pub fn does_not_fit(found: &Diagnostics, source: &Source, printer: &mut Printer)
 
 /// Prints why files cannot be made, with the place in the model or in the template.
 pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Printer) -> Failure {
-    printer.explained(error.render(source, printer.color()));
+    printer.explained(error.styled(source));
     Failure::explained(error.status())
 }
 
@@ -322,7 +322,7 @@ mod tests {
     use crate::{arguments::Common, settings::Settings};
 
     fn written(to: &str) -> (tempfile::TempDir, ModelFile, Printer) {
-        let common = Common { json: false, quiet: true, attended: false, warned: false };
+        let common = Common { quiet: true, ..Common::default() };
         let mut printer = Printer::new(&Settings::resolve(&common));
         let directory = tempfile::tempdir().unwrap();
         let model = format!(

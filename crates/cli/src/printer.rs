@@ -1,4 +1,8 @@
 //! Where output goes: data to standard output, conversation to standard error.
+//!
+//! All text goes out through [`Styled`], so that nothing that came from outside steers a terminal, whoever wrote the message.
+//! With `--quiet` conversation is left out, and so is an [`answer`](Printer::answer) that all is well; errors, warnings and the
+//! data that a verb is there for stay.
 
 use std::{
     io::{self, Write},
@@ -7,6 +11,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_host::terminal;
+use penstock_model::text::{Style, Styled, one_line, printable_json};
 use serde::Serialize;
 
 use crate::{
@@ -22,7 +27,9 @@ pub struct Printer {
     json: bool,
     quiet: bool,
     warned: bool,
+    color_data: bool,
     color: bool,
+    width: Option<usize>,
     interactive: bool,
     bar: Option<ProgressBar>,
     wire: Option<Wire>,
@@ -31,13 +38,14 @@ pub struct Printer {
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
-        let Settings { json, quiet, warned, color, interactive, .. } = *settings;
-        Printer { json, quiet, warned, color, interactive, bar: None, wire: None }
+        let Settings { json, quiet, warned, color_data, color, width, interactive, .. } = *settings;
+        Printer { json, quiet, warned, color_data, color, width, interactive, bar: None, wire: None }
     }
 
     /// A printer that hands everything to the Penstock on another machine.
     pub fn over(wire: Wire, settings: &Settings) -> Printer {
-        Printer { color: false, interactive: false, wire: Some(wire), ..Printer::new(settings) }
+        let plain = Printer { color_data: false, color: false, interactive: false, ..Printer::new(settings) };
+        Printer { wire: Some(wire), ..plain }
     }
 
     /// Whether the user has seen the model's warnings: a Penstock that runs this one has printed them.
@@ -45,48 +53,75 @@ impl Printer {
         self.warned
     }
 
-    /// Whether messages may be coloured.
-    pub fn color(&self) -> bool {
-        self.color
+    /// Columns that data may take; `None`: as many as it likes, since nobody wraps it.
+    pub fn width(&self) -> Option<usize> {
+        self.width
     }
 
     /// Data: as JSON where that was asked for, else as text. A reader that went away is no failure.
-    pub fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
-        self.bar = None;
-        let mut out = match self.json {
-            true => serde_json::to_string_pretty(value)?,
-            false => text(),
+    pub fn data<T: Into<Styled>>(
+        &mut self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> T,
+    ) -> Result<(), Failure> {
+        let out = match self.json {
+            true => {
+                let json = serde_json::to_string_pretty(value)?;
+                format!("{}\n", printable_json(&json))
+            }
+            false => {
+                let text: Styled = text().into();
+                let end = if text.is_empty() || text.ends_a_line() { "" } else { "\n" };
+                format!("{}{end}", text.shown(self.color_data))
+            }
         };
-        if !out.ends_with('\n') {
-            out.push('\n');
+        self.out(out).map(drop)
+    }
+
+    /// What came of what was done or judged. As text it is left out where nobody wants to hear that all is `well`.
+    pub fn answer<T: Into<Styled>>(
+        &mut self,
+        well: bool,
+        value: &impl Serialize,
+        text: impl FnOnce() -> T,
+    ) -> Result<(), Failure> {
+        if well && self.quiet && !self.json {
+            self.done();
+            return Ok(());
         }
-        self.text(out)
+        self.data(value, text)
     }
 
     /// Data that is text already.
-    pub fn text(&mut self, out: String) -> Result<(), Failure> {
-        self.done();
-        if let Some(wire) = &self.wire {
-            wire.say(Said::Data(out));
-            return Ok(());
-        }
-        match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(not_written(error)),
-            _ => Ok(()),
-        }
+    pub fn text(&mut self, text: impl Into<Styled>) -> Result<(), Failure> {
+        let text = text.into().shown(self.color_data);
+        self.out(text).map(drop)
     }
 
     /// One line of data of many: as JSON where that was asked for, else as text. `false` when its reader went away.
     pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
-        self.done();
         let mut out = match self.json {
-            true => serde_json::to_string(value)?,
-            false => text(),
+            true => {
+                let json = serde_json::to_string(value)?;
+                printable_json(&json).into_owned()
+            }
+            false => Styled::from(text()).shown(self.color_data),
         };
         if out.is_empty() {
+            self.done();
             return Ok(true);
         }
         out.push('\n');
+        self.out(out)
+    }
+
+    /// Writes what is fit to be shown to standard output. `false` when its reader went away.
+    fn out(&mut self, out: String) -> Result<bool, Failure> {
+        self.done();
+        if let Some(wire) = &self.wire {
+            wire.say(Said::Data(out));
+            return Ok(true);
+        }
         match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(not_written(error)),
@@ -101,7 +136,7 @@ impl Printer {
         }
         match &self.wire {
             Some(wire) => wire.say(Said::Say(line.as_ref().to_owned())),
-            None => self.tell(line.as_ref()),
+            None => self.tell(hanging(line.as_ref()).into()),
         }
     }
 
@@ -109,22 +144,23 @@ impl Printer {
     pub fn warn(&mut self, line: impl AsRef<str>) {
         match &self.wire {
             Some(wire) => wire.say(Said::Warn(line.as_ref().to_owned())),
-            None => self.tell(&format!("{} {}", self.paint("33;1", "warning:"), line.as_ref())),
+            None => self.tell(labelled(Style::Warning, "warning:", line.as_ref())),
         }
     }
 
     /// What was explained with its place in a file, over several lines.
-    pub fn explained(&mut self, text: impl Into<String>) {
+    pub fn explained(&mut self, text: impl Into<Styled>) {
         self.done();
         match &self.wire {
-            Some(wire) => wire.say(Said::Explained(text.into())),
-            None => self.tell(text.into().trim_end_matches('\n')),
+            Some(wire) => wire.say(Said::Explained(text.into().to_string())),
+            None => self.tell(text.into().trim_end()),
         }
     }
 
     /// A line on standard error. A terminal that hung up, or a pipe that nobody reads, must not end what is going on: it may
     /// be the way back.
-    fn tell(&self, line: &str) {
+    fn tell(&self, line: Styled) {
+        let line = line.shown(self.color);
         match &self.bar {
             Some(bar) => bar.println(line),
             None => drop(writeln!(io::stderr().lock(), "{line}")),
@@ -141,8 +177,9 @@ impl Printer {
             wire.say(Said::Doing(what));
             return;
         }
+        let what = one_line(&what);
         if !self.interactive {
-            self.tell(&what);
+            self.tell(what.into());
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
@@ -175,13 +212,13 @@ impl Printer {
     pub fn canvas(&self) -> Option<Canvas> {
         let (width, height) = terminal::size().unwrap_or((80, 24));
         // One column less: a line that fills the last one wraps on some terminals.
-        let canvas =
-            Canvas { width: width.saturating_sub(1), height: height.saturating_sub(1), color: self.color };
+        let canvas = Canvas { width: width.saturating_sub(1), height: height.saturating_sub(1) };
         (self.interactive && !self.quiet).then_some(canvas)
     }
 
     /// A picture of what goes on, drawn over the one before it.
-    pub fn picture(&mut self, lines: &[String]) {
+    pub fn picture(&mut self, lines: &[Styled]) {
+        let lines: Vec<String> = lines.iter().map(|line| line.shown(self.color)).collect();
         let bar = self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{msg}") {
@@ -215,19 +252,35 @@ impl Printer {
         }
         let mut causes = causes.iter();
         if let Some(first) = causes.next() {
-            self.tell(&format!("{} {first}", self.paint("31;1", "error:")));
+            self.tell(labelled(Style::Error, "error:", first));
         }
         for cause in causes {
-            self.tell(&format!("  because {cause}"));
+            self.tell(hanging(&format!("  because {cause}")).into());
         }
         for hint in hints {
-            self.tell(&format!("{} {hint}", self.paint("36;1", "help:")));
+            self.tell(labelled(Style::Help, "help:", hint));
         }
     }
+}
 
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
+/// A message after the word that tells what it is.
+fn labelled(style: Style, label: &str, message: &str) -> Styled {
+    let mut text = Styled::of(style, label);
+    text.plain(format!(" {}", hanging(message)));
+    text
+}
+
+/// A message whose further lines stand in from the margin: a newline in a name from outside must not begin what looks like a
+/// message of its own.
+fn hanging(message: &str) -> String {
+    let further = |line: &str| if line.starts_with(' ') { line.to_owned() } else { format!("  {line}") };
+    let mut lines = message.split('\n');
+    let mut text = lines.next().unwrap_or_default().to_owned();
+    lines.for_each(|line| {
+        text.push('\n');
+        text.push_str(further(line).trim_end());
+    });
+    text
 }
 
 /// Standard output could not be written, and not because its reader went away.

@@ -6,7 +6,13 @@ use std::{
     path::PathBuf,
 };
 
+use anstream::{AutoStream, ColorChoice, stream::RawStream};
+use penstock_host::terminal;
+
 use crate::arguments::Common;
+
+/// Narrower than this nothing of ours can be read.
+const NARROWEST: usize = 40;
 
 /// Settings that hold for every verb. None of them belongs in a model.
 #[derive(Clone, Debug)]
@@ -17,9 +23,14 @@ pub struct Settings {
     pub quiet: bool,
     /// The warnings of the model have been printed already.
     pub warned: bool,
+    /// Colour on standard output.
+    pub color_data: bool,
     /// Colour on standard error.
     pub color: bool,
-    /// Whether a person watches standard error: progress may be redrawn.
+    /// Columns that data may take; `None`: as many as it likes. `COLUMNS` says it, else the terminal that standard output is;
+    /// what goes into a pipe or a file is not wrapped.
+    pub width: Option<usize>,
+    /// Whether a person watches standard error, on a terminal that can move its cursor: progress may be redrawn.
     pub interactive: bool,
     /// Where images and snapshots are kept: `$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`.
     pub cache: PathBuf,
@@ -34,17 +45,35 @@ impl Settings {
     pub fn resolve(common: &Common) -> Settings {
         let directory = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = directory("HOME").unwrap_or_else(|| PathBuf::from("/root"));
-        let interactive = stderr().is_terminal();
-        let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let interactive = stderr().is_terminal() && can_redraw();
         Settings {
             json: common.json,
             quiet: common.quiet,
             warned: common.warned,
-            color: interactive && stdout().is_terminal() && !no_color,
+            color_data: colored(&stdout()),
+            color: colored(&stderr()),
+            width: columns().map(|columns| columns.max(NARROWEST)),
             interactive,
             cache: directory("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("penstock"),
             state: directory("PENSTOCK_STATE").unwrap_or_else(|| PathBuf::from("/run/penstock")),
             journal: directory("PENSTOCK_JOURNAL").unwrap_or_else(|| PathBuf::from("/var/lib/penstock")),
         }
     }
+}
+
+/// Whether a stream is written with colours: `--color` decides, then NO_COLOR, CLICOLOR_FORCE and CLICOLOR
+/// (<https://no-color.org>, <https://bixense.com/clicolors>), then whether it is a terminal that has some.
+fn colored(stream: &impl RawStream) -> bool {
+    AutoStream::choice(stream) != ColorChoice::Never
+}
+
+/// Whether the terminal takes escape sequences at all (`TERM`, terminfo(5)).
+fn can_redraw() -> bool {
+    env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// How wide data may be, as far as somebody says it.
+fn columns() -> Option<usize> {
+    let said = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    said.filter(|columns| *columns > 0).or_else(terminal::output_columns)
 }

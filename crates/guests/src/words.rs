@@ -3,30 +3,14 @@
 use std::path::Path;
 
 use penstock_host::files;
+use penstock_model::text::{clip, one_line};
 
 /// How much of the end of a log is looked at for its last lines; a hostile guest can write as much as it likes.
 const TAIL: usize = 64 << 10;
 
 /// A line that must not steer the operator's terminal, nor fill it.
 pub fn printable(line: &str) -> String {
-    without_colours(line)
-        .trim_end()
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .take(400)
-        .collect()
-}
-
-/// A line without what steers a terminal (ECMA-48, 5.4: ESC, `[`, parameters, a final byte): a shell's prompt is full of it.
-fn without_colours(line: &str) -> String {
-    let mut parts = line.split("\u{1b}[");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str(
-            part.trim_start_matches(|c: char| (' '..='?').contains(&c)).get(1..).unwrap_or_default(),
-        );
-    }
-    out
+    clip(one_line(line).trim_end(), 400)
 }
 
 /// The last `count` lines of a log that say something; none when it cannot be read.

@@ -100,12 +100,21 @@ pub fn read_input(buffer: &mut [u8], patience: Duration) -> io::Result<Input> {
 }
 
 /// Columns and lines of the terminal that standard error is; `None` when it is none, or does not tell.
-#[allow(unsafe_code)]
 pub fn size() -> Option<(usize, usize)> {
+    size_of(io::stderr().as_fd())
+}
+
+/// Columns of the terminal that standard output is; `None` when it is none, or does not tell.
+pub fn output_columns() -> Option<usize> {
+    size_of(io::stdout().as_fd()).map(|(columns, _)| columns)
+}
+
+#[allow(unsafe_code)]
+fn size_of(terminal: BorrowedFd<'_>) -> Option<(usize, usize)> {
     nix::ioctl_read_bad!(window_size, libc::TIOCGWINSZ, libc::winsize);
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes a `winsize` to where it is told and nothing beyond (tty_ioctl(4)); `size` is one.
-    unsafe { window_size(io::stderr().as_raw_fd(), &mut size) }.ok()?;
+    unsafe { window_size(terminal.as_raw_fd(), &mut size) }.ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 

@@ -29,6 +29,7 @@ pub mod pci;
 pub mod quantity;
 pub mod realtime;
 mod render;
+pub mod text;
 mod tree;
 pub mod verdict;
 pub mod vf;

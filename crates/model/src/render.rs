@@ -9,13 +9,14 @@
 //!    = help: did you mean `vfs`?
 //! ```
 
-use std::{fmt::Write, ops::Range};
+use std::ops::Range;
 
 use unicode_width::UnicodeWidthChar;
 
 use crate::{
     Diagnostics, Source,
     diagnostic::{Diagnostic, Path, Place, Severity},
+    text::{Style, Styled, is_hidden, one_line},
     tree::{self, Node},
 };
 
@@ -28,13 +29,17 @@ impl Diagnostics {
     /// All messages with their places in `source`, each ended by a newline and set apart by an empty line; with ANSI
     /// colours if `color`. A path that leads nowhere in the file shows the longest part of it that does.
     pub fn render(&self, source: &Source, color: bool) -> String {
+        self.styled(source).shown(color)
+    }
+
+    /// The same with its styles, for whoever knows later whether colours may be shown.
+    pub fn styled(&self, source: &Source) -> Styled {
         let root = tree::read(&source.text).ok().map(|(root, _)| root);
-        let page =
-            Page { source, root: root.as_ref(), lines: line_starts(&source.text), paint: Paint { color } };
-        let mut out = String::new();
+        let page = Page { source, root: root.as_ref(), lines: line_starts(&source.text) };
+        let mut out = Styled::new();
         for (n, diagnostic) in self.0.iter().enumerate() {
             if n > 0 {
-                out.push('\n');
+                out.plain("\n");
             }
             page.message(&mut out, diagnostic);
         }
@@ -51,7 +56,6 @@ struct Page<'a> {
     source: &'a Source,
     root: Option<&'a Node>,
     lines: Vec<usize>,
-    paint: Paint,
 }
 
 /// One place as it is shown.
@@ -66,13 +70,14 @@ struct Excerpt {
 }
 
 impl Page<'_> {
-    fn message(&self, out: &mut String, diagnostic: &Diagnostic) {
-        let paint = &self.paint;
-        let kind = match diagnostic.severity {
-            Severity::Error => paint.error("error"),
-            Severity::Warning => paint.warning("warning"),
+    fn message(&self, out: &mut Styled, diagnostic: &Diagnostic) {
+        let (kind, style) = match diagnostic.severity {
+            Severity::Error => ("error", Style::Error),
+            Severity::Warning => ("warning", Style::Warning),
         };
-        let _ = writeln!(out, "{kind}{}", paint.bold(&format!(": {}", diagnostic.message)));
+        out.push(style, kind);
+        out.push(Style::Bold, format!(": {}", diagnostic.message));
+        out.plain("\n");
         let find = |path: &Path, place: &Place| {
             let bytes = match (self.root, place) {
                 (Some(root), _) => root.locate(&self.source.text, path, place),
@@ -93,45 +98,34 @@ impl Page<'_> {
             .max()
             .unwrap_or(1);
         let margin = " ".repeat(widest + 1);
-        let name = plain(&self.source.name);
+        let name = one_line(&self.source.name);
+        let arrow = |out: &mut Styled, arrow: &str, at: String| {
+            out.plain(&margin);
+            out.push(Style::Gutter, arrow);
+            out.plain(format!(" {at}\n"));
+        };
         match &main {
             Some(excerpt) => {
-                let at = format!("{name}:{}:{}", excerpt.line, excerpt.column);
-                let _ = writeln!(out, "{margin}{} {at}", paint.gutter("-->"));
-                let mark = match diagnostic.severity {
-                    Severity::Error => paint.error(&"^".repeat(excerpt.width)),
-                    Severity::Warning => paint.warning(&"^".repeat(excerpt.width)),
-                };
-                self.show(out, excerpt, widest, &mark);
+                arrow(out, "-->", format!("{name}:{}:{}", excerpt.line, excerpt.column));
+                show(out, excerpt, widest, style, &"^".repeat(excerpt.width));
             }
-            None => {
-                let _ = writeln!(out, "{margin}{} {name}", paint.gutter("-->"));
-            }
+            None => arrow(out, "-->", name.clone()),
         }
         if let Some((excerpt, label)) = &related {
-            let at = format!("{name}:{}:{}", excerpt.line, excerpt.column);
-            let _ = writeln!(out, "{margin}{} {at}", paint.gutter(":::"));
-            let mark = paint.gutter(&format!("{} {label}", "-".repeat(excerpt.width)));
-            self.show(out, excerpt, widest, &mark);
+            arrow(out, ":::", format!("{name}:{}:{}", excerpt.line, excerpt.column));
+            show(out, excerpt, widest, Style::Gutter, &format!("{} {label}", "-".repeat(excerpt.width)));
         }
         if let Some(hint) = &diagnostic.hint {
             let mut lines = hint.lines();
-            let first = lines.next().unwrap_or_default();
-            let _ = writeln!(out, "{margin} {} {} {first}", paint.gutter("="), paint.help("help:"));
+            out.plain(format!("{margin} "));
+            out.push(Style::Gutter, "=");
+            out.plain(" ");
+            out.push(Style::Help, "help:");
+            out.plain(format!(" {}\n", lines.next().unwrap_or_default()));
             for line in lines {
-                let _ = writeln!(out, "{margin}         {line}");
+                out.plain(format!("{margin}         {line}\n"));
             }
         }
-    }
-
-    fn show(&self, out: &mut String, excerpt: &Excerpt, widest: usize, mark: &str) {
-        let bar = self.paint.gutter("|");
-        let number = self.paint.gutter(&format!("{:>widest$}", excerpt.line));
-        let margin = " ".repeat(widest + 1);
-        let indent = " ".repeat(excerpt.indent);
-        let _ = writeln!(out, "{margin} {bar}");
-        let _ = writeln!(out, " {number} {bar} {}", excerpt.text);
-        let _ = writeln!(out, "{margin} {bar} {indent}{mark}");
     }
 
     fn excerpt(&self, bytes: Range<usize>) -> Excerpt {
@@ -160,6 +154,20 @@ impl Page<'_> {
     }
 }
 
+/// A line of the file, with `mark` below what is meant.
+fn show(out: &mut Styled, excerpt: &Excerpt, widest: usize, style: Style, mark: &str) {
+    let margin = " ".repeat(widest + 1);
+    out.plain(format!("{margin} "));
+    out.push(Style::Gutter, "|");
+    out.plain("\n ");
+    out.push(Style::Gutter, format!("{:>widest$} |", excerpt.line));
+    out.plain(format!(" {}\n{margin} ", excerpt.text));
+    out.push(Style::Gutter, "|");
+    out.plain(format!(" {}", " ".repeat(excerpt.indent)));
+    out.push(style, mark);
+    out.plain("\n");
+}
+
 /// The nearest boundary between characters at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
@@ -173,7 +181,7 @@ fn floor(text: &str, at: usize) -> usize {
 fn visible(c: char) -> char {
     match c {
         '\t' => ' ',
-        c if c.is_control() || c.width().is_none() => '\u{fffd}',
+        c if is_hidden(c) || c.width().is_none() => '\u{fffd}',
         c => c,
     }
 }
@@ -218,35 +226,4 @@ fn head(text: &str, most: usize) -> (String, bool) {
         out.push(visible(c));
     }
     (out, false)
-}
-
-/// ANSI colours, or none.
-struct Paint {
-    color: bool,
-}
-
-impl Paint {
-    fn with(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn error(&self, text: &str) -> String {
-        self.with("1;31", text)
-    }
-
-    fn warning(&self, text: &str) -> String {
-        self.with("1;33", text)
-    }
-
-    fn help(&self, text: &str) -> String {
-        self.with("1;36", text)
-    }
-
-    fn gutter(&self, text: &str) -> String {
-        self.with("1;34", text)
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.with("1", text)
-    }
 }

@@ -95,7 +95,7 @@ fn a_path_from_elsewhere_is_found_and_shown_in_colour_if_asked() {
         messages.render(&source, false),
         "error: too many\n  --> m.yaml:3:10\n   |\n 3 |     vfs: 9\n   |          ^\n   = help: fewer\n"
     );
-    assert!(messages.render(&source, true).contains("\x1b[1;31merror\x1b[0m"));
+    assert!(messages.render(&source, true).contains("\x1b[1m\x1b[31merror\x1b[0m"));
     let beyond = Diagnostics(vec![Diagnostic::warning(Path::of(["nics", "NET0", "mtu", "7"]), "?")]);
     assert_eq!(
         beyond.render(&source, false),

@@ -42,7 +42,7 @@ fn own(text: &str) -> Result<String, GenerateError> {
 /// The message that a wrong template gives, as a person reads it.
 fn message(text: &str) -> String {
     match own(text) {
-        Err(error @ GenerateError::Template(_)) => error.render(&Source::new("model.yaml", ""), false),
+        Err(error @ GenerateError::Template(_)) => error.styled(&Source::new("model.yaml", "")).to_string(),
         other => panic!("{other:?}"),
     }
 }

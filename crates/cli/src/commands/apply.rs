@@ -177,7 +177,7 @@ pub fn conduct(
         carried.left_out = left_out.clone();
         carried.not_undone = not_undone.clone();
     }
-    printer.data(&carried, || in_words(&carried))?;
+    printer.answer(outcome.is_ok(), &carried, || in_words(&carried))?;
     match outcome {
         Ok(_) if mode == Mode::Apply && lacks_required(&carried) => {
             printer.warn("the driver cannot do all that the model requires; `best_effort` in the model does without it");

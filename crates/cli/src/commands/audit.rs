@@ -68,8 +68,9 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
         let recorded = write(directory, recorder, &inventory)?;
         tell(directory, recorded, printer);
     }
+    let width = printer.width();
     let audited = Audited { holds: found.holds(), found: &found };
-    printer.data(&audited, || audit_table::table(&found, arguments.verbose))?;
+    printer.data(&audited, || audit_table::table(&found, arguments.verbose, width))?;
     Ok(if found.holds() { Status::Holds } else { Status::DoesNotHold })
 }
 

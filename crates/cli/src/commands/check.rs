@@ -32,7 +32,7 @@ pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Res
     let steps = planned.as_ref().map(|plan| plan.steps.len());
     let value =
         json!({"machine": file.model.machine, "nics": nics, "vfs": vfs, "guests": guests, "steps": steps});
-    printer.data(&value, || {
+    printer.answer(true, &value, || {
         let mut text =
             format!("{}: a good model of {nics} NICs, {vfs} VFs, {guests} guests", file.source.name);
         if let Some(steps) = steps {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_host::{Root, files};
+use penstock_model::text::{clip, one_line};
 use penstock_plan::generate::{self, Found, GeneratedFile, Seen};
 use serde::Serialize;
 
@@ -80,8 +81,8 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
             (entry.state, entry.detail) = (State::Written, None);
         }
     }
-    printer.data(&entries, || entries.iter().map(line).collect())?;
     let holds = entries.iter().all(|entry| matches!(entry.state, State::Written | State::Fresh));
+    printer.answer(holds, &entries, || entries.iter().map(line).collect::<String>())?;
     Ok(if holds { Status::Holds } else { Status::DoesNotHold })
 }
 
@@ -133,7 +134,7 @@ fn difference(is: &str, wanted: &str) -> String {
     let mut text = format!("  line {}:\n", same + 1);
     for (sign, lines) in [('-', &is[..is.len() - tail]), ('+', &wanted[..wanted.len() - tail])] {
         for line in lines.iter().take(MOST_LINES) {
-            let line: String = line.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect();
+            let line = clip(&one_line(line), 200);
             text.push_str(&format!("  {sign}{line}\n"));
         }
         if lines.len() > MOST_LINES {

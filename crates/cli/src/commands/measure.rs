@@ -101,7 +101,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
         Before { inventory: &inventory, nics: &nics, verdicts, emulated: asked.emulated.is_some(), looked };
     let mut evidence = gathered(&file, &directory, now, began, before)?;
     let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
-    let measured = outcome::text(&measurements, &matrix);
+    let measured = outcome::text(&measurements, &matrix, printer.width());
     evidence.measurements = Some(measurements);
     conclude(&file, &directory, evidence, &measured, began, status, printer)
 }

@@ -49,9 +49,10 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     }
     outcome?;
     kept?;
-    printer.data(&evidence, || {
+    let width = printer.width();
+    printer.answer(status == Status::Holds, &evidence, || {
         let measured = evidence.measurements.as_ref().zip(matrix.as_ref());
-        let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix));
+        let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix, width));
         let woken = evidence.latency.as_ref().map(crate::waking::outcome::text).unwrap_or_default();
         format!("{}{}{woken}", penstock_report::summary(&evidence), measured.unwrap_or_default())
     })?;

@@ -26,7 +26,8 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
         printer.done();
     }
     if !arguments.as_model {
-        printer.data(&inventory, || inventory_table::table(&inventory))?;
+        let width = printer.width();
+        printer.data(&inventory, || inventory_table::table(&inventory, width))?;
         return Ok(Status::Holds);
     }
     let (host, strangers, definitions) =

@@ -47,7 +47,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     printer.done();
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
-    printer.data(&verified, || table(&verified.verdicts))?;
+    printer.answer(holds, &verified, || table(&verified.verdicts))?;
     Ok(if holds { Status::Holds } else { Status::DoesNotHold })
 }
 

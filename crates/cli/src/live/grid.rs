@@ -9,10 +9,9 @@ use penstock_model::{
         Direction, Estimate, Load, Measurement, Metric, Network, PathKind, Protocol, Quantity, Storage,
         Subject, Tool,
     },
+    text::clip,
     verdict::Vantage,
 };
-
-use super::cut;
 
 /// A table: a row for each path or place, a column for each protocol or pattern.
 pub struct Grid {
@@ -206,7 +205,7 @@ impl Grid {
         let mut table = vec![head];
         for (number, row) in self.rows.iter().enumerate() {
             let values = (0..columns).map(|column| self.shown(number, column, detail, emulated));
-            table.push(std::iter::once(cut(&row.name, 28)).chain(values).collect());
+            table.push(std::iter::once(clip(&row.name, 28)).chain(values).collect());
         }
         let widest = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         // A table that jumps with each value is hard to read.

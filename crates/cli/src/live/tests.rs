@@ -24,7 +24,11 @@ fn live(emulated: bool) -> (Matrix, Live) {
 }
 
 fn canvas(width: usize) -> Canvas {
-    Canvas { width, height: 24, color: false }
+    Canvas { width, height: 24 }
+}
+
+fn drawn(live: &Live, width: usize) -> Vec<String> {
+    live.picture(canvas(width)).iter().map(ToString::to_string).collect()
 }
 
 fn sampling(cell: &str, at: f64) -> Event {
@@ -74,7 +78,7 @@ fn in_the_middle(emulated: bool) -> Live {
 
 #[test]
 fn a_picture_shows_what_came_out_against_the_bridge() {
-    let lines = in_the_middle(true).picture(canvas(140));
+    let lines = drawn(&in_the_middle(true), 140);
     let text = lines.join("\n");
     assert!(lines[0].starts_with("sample 3 of 7 to 31  netperf tcp stream bridge a>b 16384B"), "{text}");
     assert!(lines[1].contains("25%  30 s so far, about 1 min 30 s left"), "{text}");
@@ -90,7 +94,7 @@ fn a_picture_shows_what_came_out_against_the_bridge() {
 
 #[test]
 fn what_was_measured_on_hardware_is_not_marked() {
-    let text = in_the_middle(false).picture(canvas(140)).join("\n");
+    let text = drawn(&in_the_middle(false), 140).join("\n");
     assert!(!text.contains('*') && !text.contains("emulated"), "{text}");
 }
 
@@ -99,12 +103,12 @@ fn no_line_is_wider_than_the_terminal_and_none_too_many() {
     for emulated in [false, true] {
         let live = in_the_middle(emulated);
         for width in 1..160 {
-            for line in live.picture(canvas(width)) {
+            for line in drawn(&live, width) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
         }
         for height in 1..20 {
-            let lines = live.picture(Canvas { width: 100, height, color: false });
+            let lines = live.picture(Canvas { width: 100, height });
             assert!(lines.len() <= height, "{height}: {lines:?}");
         }
     }
@@ -112,24 +116,21 @@ fn no_line_is_wider_than_the_terminal_and_none_too_many() {
 
 #[test]
 fn a_narrow_terminal_keeps_the_ratio() {
-    let lines = in_the_middle(true).picture(canvas(60));
+    let lines = drawn(&in_the_middle(true), 60);
     let inside = lines.iter().find(|line| line.starts_with("vf-vf inside")).unwrap();
     assert!(inside.contains("0.75x") && !inside.contains("1.50G"), "{inside}");
-    let lines = in_the_middle(true).picture(canvas(45));
+    let lines = drawn(&in_the_middle(true), 45);
     assert!(lines[3].starts_with("(and ") && lines[3].contains("more)"), "{lines:?}");
 }
 
 #[test]
 fn colour_is_only_added() {
-    let live = in_the_middle(true);
-    let plain = live.picture(canvas(100));
-    let coloured = live.picture(Canvas { color: true, ..canvas(100) });
+    let lines = in_the_middle(true).picture(canvas(100));
+    let coloured: Vec<String> = lines.iter().map(|line| line.shown(true)).collect();
     assert!(coloured[0].starts_with("\x1b[1m") && coloured[0].ends_with("\x1b[0m"));
-    let stripped: Vec<String> = coloured
-        .iter()
-        .map(|line| line.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", ""))
-        .collect();
-    assert_eq!(stripped, plain);
+    for (coloured, plain) in coloured.iter().zip(&lines) {
+        assert_eq!(penstock_model::text::printable(coloured), plain.to_string());
+    }
 }
 
 #[test]
@@ -192,6 +193,6 @@ fn a_value_that_is_missing_is_said_and_never_0() {
         interval: None,
         samples: 0,
     });
-    let text = live.picture(canvas(120)).join("\n");
+    let text = drawn(&live, 120).join("\n");
     assert!(text.contains("1 samples, 1 without a value") && !text.contains("0.00"), "{text}");
 }

@@ -7,8 +7,6 @@ use penstock_model::measurement::{Measurements, Status as CellStatus, Told};
 
 use crate::{failure::Status, live::Live};
 
-/// A terminal shows the table in this many columns.
-const WIDTH: usize = 110;
 /// No more reasons than this are listed.
 const REASONS: usize = 8;
 
@@ -17,8 +15,8 @@ pub fn status(measurements: &Measurements) -> Status {
     if measurements.holds() { Status::Holds } else { Status::DoesNotHold }
 }
 
-/// The table of what is known best, each `expect:` line, and what is missing.
-pub fn text(measurements: &Measurements, matrix: &Matrix) -> String {
+/// The table of what is known best, of at most `width` columns, each `expect:` line, and what is missing.
+pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) -> String {
     let mut live = Live::new(matrix, &measurements.rules, measurements.emulated);
     for cell in &measurements.cells {
         let Some(summary) = cell.summary(cell.measurement.main_metric()) else { continue };
@@ -34,7 +32,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix) -> String {
         });
     }
     let mut text = String::new();
-    live.tables(WIDTH, usize::MAX).into_iter().for_each(|line| {
+    live.tables(width.unwrap_or(usize::MAX), usize::MAX).into_iter().for_each(|line| {
         let _ = writeln!(text, "{line}");
     });
     for ruling in &measurements.rulings {

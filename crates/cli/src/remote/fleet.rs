@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_host::interrupt;
-use penstock_report::printable::{clip, one_line, printable};
+use penstock_model::text::{Styled, clip, one_line, printable};
 
 use super::{
     hosts::Host,
@@ -187,7 +187,8 @@ impl<'a> Fleet<'a> {
         let line = |(outcome, work): (&Outcome, &Option<(Instant, String)>)| {
             work.as_ref().map(|(_, doing)| clip(&format!("{}: {doing}", outcome.host), canvas.width))
         };
-        let lines: Vec<String> = all.filter_map(line).take(canvas.height.saturating_sub(1).max(1)).collect();
+        let lines = all.filter_map(line).take(canvas.height.saturating_sub(1).max(1));
+        let lines: Vec<Styled> = lines.map(Styled::from).collect();
         self.printer.picture(&lines);
     }
 

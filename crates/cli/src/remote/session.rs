@@ -14,7 +14,7 @@ use std::{
 };
 
 use penstock_host::process::{Background, Talk, Terminal, each_line};
-use penstock_report::printable::{clip, one_line};
+use penstock_model::text::{clip, one_line};
 
 use super::{
     bootstrap::{self, Program, Told},

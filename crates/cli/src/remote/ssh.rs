@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use penstock_host::{Command, ProcessError};
-use penstock_report::printable::{clip, one_line};
+use penstock_model::text::{clip, one_line};
 
 use super::{hosts::Host, trouble::Trouble};
 use crate::failure::{Fault, Status};
@@ -195,7 +195,7 @@ mod tests {
             assert!(trouble.causes[0].contains("root@node"), "{trouble:?}");
         }
         let hostile = explain("x\u{1b}]0;title\u{7}y", &host());
-        assert_eq!(hostile.causes[1], "xy");
+        assert_eq!(hostile.causes[1], "x\u{fffd}y");
         assert!(is_loss("client_loop: send disconnect: Broken pipe\r\n"));
         assert!(!is_loss("thread 'main' panicked"));
     }

@@ -1,6 +1,6 @@
 //! What came of each machine, and of all of them.
 
-use penstock_report::printable::printable;
+use penstock_model::text::printable;
 use serde_json::{Map, Value, json};
 
 use super::{hosts::Host, session::Over};

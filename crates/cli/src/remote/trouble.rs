@@ -1,6 +1,6 @@
 //! Why nothing came of a machine.
 
-use penstock_report::printable::{clip, printable};
+use penstock_model::text::{clip, printable};
 
 /// The causes and hints of one failure are no more than this, and none longer.
 const MOST: usize = 50;

@@ -1,7 +1,7 @@
 //! The command line as it is given to the Penstock on another machine: the user's own, without what is for this one.
 
 /// Options of this side that have a value.
-const VALUED: [&str; 4] = ["--host", "--hosts-from", "--at-most", "--ssh-config"];
+const VALUED: [&str; 5] = ["--host", "--hosts-from", "--at-most", "--ssh-config", "--color"];
 
 /// Options of this side that have none.
 const PLAIN: [&str; 2] = ["--sudo", "--stop-on-failure"];

@@ -16,6 +16,7 @@ use std::{
 use penstock_model::{
     Bdf,
     inventory::{Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
+    text::one_line,
 };
 
 pub use self::session::Started;
@@ -83,7 +84,7 @@ trait Cannot {
 
 impl Cannot for Lifelines {
     fn cannot(&mut self, sort: LifelineSort, why: impl Into<String>) {
-        let why = why.into().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let why = one_line(&why.into());
         let unknown = UnknownLifeline { sort, why };
         if !self.unknown.contains(&unknown) {
             self.unknown.push(unknown);

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use penstock_model::inventory::tuning::Reading;
+use penstock_model::{inventory::tuning::Reading, text::one_line};
 
 use crate::{Root, record::Entry};
 
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
             self.more += 1;
             return;
         }
-        let text: String = text.as_ref().chars().map(printable).collect();
+        let text = one_line(text.as_ref());
         if self.noted.insert(text.clone()) {
             self.notes.push(text);
         }
@@ -98,9 +98,7 @@ impl<'a> Reader<'a> {
         }
         match make(text) {
             Ok(value) => Reading::Is(value),
-            Err(why) => {
-                Reading::Unreadable(format!("{path}: {}", why.chars().map(printable).collect::<String>()))
-            }
+            Err(why) => Reading::Unreadable(format!("{path}: {}", one_line(&why))),
         }
     }
 
@@ -330,8 +328,4 @@ pub(super) fn quoted(text: &str) -> String {
         start.push('…');
     }
     format!("{start:?}")
-}
-
-fn printable(c: char) -> char {
-    if c.is_control() { '\u{fffd}' } else { c }
 }

@@ -1,6 +1,6 @@
 //! Why files could not be made.
 
-use penstock_model::{Diagnostics, GuestName, Source};
+use penstock_model::{Diagnostics, GuestName, Source, text::Styled};
 use thiserror::Error;
 
 /// Why files could not be made.
@@ -18,12 +18,11 @@ pub enum GenerateError {
 }
 
 impl GenerateError {
-    /// The messages as a person reads them, each with its place in `model` or in the template; with ANSI colours if
-    /// `color`.
-    pub fn render(&self, model: &Source, color: bool) -> String {
+    /// The messages as a person reads them, each with its place in `model` or in the template.
+    pub fn styled(&self, model: &Source) -> Styled {
         match self {
-            GenerateError::Model(found) | GenerateError::Unknown(found) => found.render(model, color),
-            GenerateError::Template(error) => error.render(color),
+            GenerateError::Model(found) | GenerateError::Unknown(found) => found.styled(model),
+            GenerateError::Template(error) => error.styled(),
         }
     }
 }
@@ -44,7 +43,7 @@ pub struct TemplateError {
 
 impl TemplateError {
     /// The messages as a person reads them, each with its place in the template.
-    pub fn render(&self, color: bool) -> String {
-        self.found.render(&Source::new(&self.path, &self.text), color)
+    pub fn styled(&self) -> Styled {
+        self.found.styled(&Source::new(&self.path, &self.text))
     }
 }

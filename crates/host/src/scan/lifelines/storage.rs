@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use penstock_model::inventory::LifelinePath;
+use penstock_model::{inventory::LifelinePath, text::one_line};
 
 use super::links::function_of;
 use crate::scan::reader::{Reader, quoted};
@@ -119,7 +119,7 @@ fn unescaped(text: &str) -> String {
         }
     }
     // What a name holds reaches a terminal in messages.
-    String::from_utf8_lossy(&bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    one_line(&String::from_utf8_lossy(&bytes))
 }
 
 /// What carries a mount; empty when that is memory.

@@ -1,0 +1,82 @@
+//! From the words of the command line to [`Arguments`]: whether there are colours is known before clap says anything.
+
+use std::{env, ffi::OsString, process};
+
+use anstream::ColorChoice;
+use clap::{Parser, ValueEnum};
+use penstock_model::text::one_line;
+
+use super::{Arguments, Color};
+
+impl Arguments {
+    /// What the user typed. Where that makes no sense, or help is asked for, it is said and the program ends.
+    pub fn of_the_command_line() -> Arguments {
+        let words: Vec<OsString> = env::args_os().collect();
+        color(&words).write_global();
+        Arguments::try_parse_from(&words).unwrap_or_else(|error| complain(&words, error))
+    }
+}
+
+/// Says what is wrong with the words, or the help that was asked for, and ends. clap repeats what was typed, which may have come
+/// from anywhere, and among clap's own colours nobody can tell it: so that the same is said of words that are fit to be shown.
+fn complain(words: &[OsString], error: clap::Error) -> ! {
+    let shown: Vec<String> = words.iter().map(|word| one_line(&word.to_string_lossy())).collect();
+    if shown.iter().zip(words).all(|(shown, word)| shown.as_str() == word) {
+        error.exit();
+    }
+    match Arguments::try_parse_from(shown) {
+        Err(same) if same.kind() == error.kind() => same.exit(),
+        _ => {
+            anstream::eprintln!("{}", one_line(&error.to_string()));
+            process::exit(error.exit_code());
+        }
+    }
+}
+
+/// What `--color` asks for, as far as it can be understood.
+fn color(words: &[OsString]) -> ColorChoice {
+    let options = words.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let mut asked = Color::Auto;
+    let mut is_value = false;
+    for word in options {
+        let value = if is_value { Some(word) } else { word.strip_prefix("--color=") };
+        asked = value.and_then(|value| Color::from_str(value, false).ok()).unwrap_or(asked);
+        is_value = word == "--color";
+    }
+    match asked {
+        // What CLICOLOR or CI say of terminals in general cannot be true of this one.
+        Color::Auto if is_dumb() && !is_forced() => ColorChoice::Never,
+        Color::Auto => ColorChoice::Auto,
+        Color::Always => ColorChoice::Always,
+        Color::Never => ColorChoice::Never,
+    }
+}
+
+/// Whether the terminal takes no escape sequences (`TERM`, terminfo(5)).
+fn is_dumb() -> bool {
+    env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+fn is_forced() -> bool {
+    env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_of_colours_is_found_where_clap_finds_it() {
+        for (line, wanted) in [
+            ("--color never scan", ColorChoice::Never),
+            ("scan --color=always", ColorChoice::Always),
+            ("--color never scan --color always", ColorChoice::Always),
+            ("--color never scan --color blue", ColorChoice::Never),
+            ("--color never check -- --color=always", ColorChoice::Never),
+        ] {
+            let words: Vec<OsString> =
+                ["penstock"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+            assert_eq!(color(&words), wanted, "{line}");
+        }
+    }
+}
