@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build image lint bench bench-switch fuzz sanitize clean
+.PHONY: demo test build image lint bench bench-switch fresh fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -24,8 +24,17 @@ test: build
 	@scripts/install-dependencies test
 	@scripts/unpack-grub target/grub
 	@$(MAKE) --no-print-directory --jobs=2 image lint
-	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub \
+	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_INSTALLED=test \
+	PATH="$(CURDIR)/target/netperf:$$PATH" \
 	sh -c 'cargo test --workspace --locked --no-run && exec target/$(target)/debug/side-by-side $(tests)'
+
+# What a user of a fresh Debian 12 or 13 meets: the install step of each target, every program that it calls, and a rehearsal from
+# nothing without root. Part of `make test`.
+fresh: build
+	@scripts/install-dependencies test
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_INSTALLED=test \
+	cargo test --locked --package penstock-cli --test fresh_in_tree
 
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.
 lint:
@@ -36,6 +45,7 @@ lint:
 	else echo "skipped: clippy is not installed"; fi
 
 bench: image
+	@scripts/install-dependencies bench
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
 
 # The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it; its VMs are made
@@ -49,11 +59,13 @@ bench-switch:
 seconds ?= 60
 targets ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 fuzz:
+	@scripts/install-dependencies fuzz
 	for target in $(targets); do fuzz/run $$target -max_total_time=$(seconds) || exit 1; done
 
 # Tests of the switch where whatever they touch is watched; `make sanitize watchers=miri`. See fuzz/README.md.
 watchers ?= address thread miri
 sanitize:
+	@scripts/install-dependencies sanitize
 	for watcher in $(watchers); do fuzz/sanitize $$watcher penstock-switch || [ $$? -eq 4 ] || exit 1; done
 
 clean:

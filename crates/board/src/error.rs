@@ -2,9 +2,11 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use penstock_host::{PlaceError, ProcessError, files::FileError};
+use penstock_host::{PlaceError, ProcessError, files::FileError, packages};
 use penstock_model::NicName;
 use thiserror::Error;
+
+use crate::rootless::Lack;
 
 /// Why there is no image, or no board. All of these mean that something needed is missing.
 #[derive(Debug, Error)]
@@ -16,8 +18,12 @@ pub enum BoardError {
         program: &'static str,
         /// What for.
         purpose: &'static str,
-        /// The Debian package that has it.
-        package: &'static str,
+    },
+    /// No board image can be made here by this user.
+    #[error("no board image can be made here:\n  {}", lines(lacks))]
+    Lacking {
+        /// All that is not there.
+        lacks: Vec<Lack>,
     },
     /// There is not enough room.
     #[error("{} has {} MiB free, and {} MiB are needed to {purpose}", directory.display(), free >> 20, needed >> 20)]
@@ -176,11 +182,17 @@ pub enum BoardError {
     Place(#[from] PlaceError),
 }
 
+/// A line for each.
+fn lines(lacks: &[Lack]) -> String {
+    lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("\n  ")
+}
+
 impl BoardError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            BoardError::Missing { package, .. } => {
+            BoardError::Missing { program, .. } => {
+                let package = packages::row(program)?.package;
                 return Some(format!("on Debian it is in the package {package}: apt-get install {package}"));
             }
             BoardError::NoSuchBoard { kept, .. } if !kept.is_empty() => {

@@ -10,6 +10,7 @@ use std::{
 use penstock_host::{
     Command, Output, ProcessError,
     cpio::Archive,
+    debian,
     files::{self, Lock},
     interrupt, process,
 };
@@ -19,7 +20,7 @@ use crate::{
     cache::Cache,
     error::BoardError,
     progress::{Listener, Progress},
-    recipe,
+    recipe, rootless,
 };
 
 /// The list of an image's files with their SHA-256, written last.
@@ -48,12 +49,12 @@ impl Image {
         if let Some(image) = Image::open(&digest, &directory)? {
             return Ok(image);
         }
+        rootless::check()?;
         files::create_dir_all(cache.images())?;
         let _lock = lock(&cache.images().join(format!("{digest}.lock")), listener)?;
         if let Some(image) = Image::open(&digest, &directory)? {
             return Ok(image);
         }
-        check_tools()?;
         let work = Work::new(cache.images().join(format!("{digest}.part")))?;
         make(&work.0, listener)?;
         files::rename(&work.0, &directory)?;
@@ -201,18 +202,6 @@ fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
     }
 }
 
-fn check_tools() -> Result<(), BoardError> {
-    let purpose = "make the board image";
-    for (program, package) in
-        [("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools"), ("sha256sum", "coreutils")]
-    {
-        if process::find(program).is_none() {
-            return Err(BoardError::Missing { program, purpose, package });
-        }
-    }
-    Ok(())
-}
-
 fn check_room(directory: &Path) -> Result<(), BoardError> {
     let free = files::free_space(directory)?;
     if free >= NEEDED {
@@ -234,6 +223,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     for (name, text) in recipe::GIVEN {
         files::write_atomic(given.join(name), text)?;
     }
+    files::write_atomic(given.join(recipe::GUEST_CONSOLE), recipe::guest_console())?;
     files::write_atomic(work.join("prepare"), recipe::PREPARE)?;
     files::write_atomic(work.join("pins"), recipe::PINS)?;
 
@@ -346,7 +336,7 @@ fn debootstrap(work: &Path) -> Command {
         .arg("--customize-hook=rm -rf \"$1\"/penstock")
         .arg(recipe::SUITE)
         .arg(work.join("root.tar"));
-    if let Some(mirror) = mirror() {
+    if let Some(mirror) = debian::mirror() {
         command = command.arg(mirror);
     }
     command
@@ -355,21 +345,6 @@ fn debootstrap(work: &Path) -> Command {
 /// A path as mmdebstrap's hooks read words: as a shell does.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
-}
-
-fn mirror() -> Option<String> {
-    if let Ok(mirror) = std::env::var("PENSTOCK_MIRROR") {
-        return Some(mirror).filter(|mirror| !mirror.is_empty());
-    }
-    let format = "$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)";
-    let targets = Command::new("apt-get").args(["indextargets", "--format", format]).run().ok()?;
-    let text = targets.text();
-    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    lines.find_map(|fields| match *fields {
-        // Suites like bookworm-security are on other mirrors; a release's own name has no hyphen.
-        ["Debian", codename, "main", uri] if !codename.contains('-') => Some(uri.to_owned()),
-        _ => None,
-    })
 }
 
 /// What a failed installation means.

@@ -1,5 +1,6 @@
 //! What goes into a board image, and the digest by which it is cached.
 
+use penstock_host::cpio::Archive;
 use penstock_model::digest::sha256;
 
 /// Counts changes of how an image is made that are not in the texts below.
@@ -171,6 +172,18 @@ pub const GIVEN: &[(&str, &str)] = &[
     ("guest-late", include_str!("../recipe/guest-late.sh")),
 ];
 
+/// By which name [`PREPARE`] is given [`guest_console`].
+pub const GUEST_CONSOLE: &str = "guest-console";
+
+/// The console of the builtin guest, as an archive that stands before the rest of its first file system. It is written here
+/// since no program makes a device node in a user namespace, which is where an ordinary user's image is made.
+pub fn guest_console() -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("dev");
+    archive.character_device("dev/console", 0o600, 5, 1);
+    archive.finish()
+}
+
 /// The digest of the recipe: the name of an image in the cache. Which versions of the packages the archive had is not
 /// part of it; they are in the image's `packages`.
 pub fn digest() -> String {
@@ -182,5 +195,6 @@ pub fn digest() -> String {
         recipe.extend((text.len() as u64).to_le_bytes());
         recipe.extend(text.as_bytes());
     }
+    recipe.extend(guest_console());
     sha256(recipe)
 }

@@ -52,11 +52,7 @@ impl Shell {
     pub fn check_tools() -> Result<(), BoardError> {
         for program in ["ssh", "ssh-keygen"] {
             if process::find(program).is_none() {
-                return Err(BoardError::Missing {
-                    program,
-                    purpose: "reach a board",
-                    package: "openssh-client",
-                });
+                return Err(BoardError::Missing { program, purpose: "reach a board" });
             }
         }
         Ok(())

@@ -11,13 +11,17 @@ use libtest_mimic::Failed;
 use penstock_board::{Board, BoardError, Cache, Design, Image, Progress, UpOptions};
 use penstock_host::{Command, Place, files};
 use penstock_model::{Model, Source};
-use penstock_testkit::trials::{Outcome, Test, Trials};
+use penstock_testkit::{
+    needs::Lack,
+    trials::{Outcome, Test, Trials},
+};
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     // Two boards at once on two CPUs take as long as one after the other, and their times mean nothing.
     trials.one_at_a_time();
-    let missing = trials.lacking("boards", || image().err());
+    let missing =
+        trials.lacking("boards", || image().err().map(|error| Lack::Installable(error.to_string())));
     let tests: [(&str, Test); 10] = [
         ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
         ("the_realtime_kernel_boots_and_resumes_in_board", realtime),

@@ -29,7 +29,11 @@ use penstock_measure::{
 use penstock_model::measurement::{
     Direction, End, EndKind, Load, Measurement, Metric, Network, PathKind, Protocol, Subject, Tool,
 };
-use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use penstock_testkit::{
+    namespace::Namespace,
+    needs::{self, Lack},
+    trials::Trials,
+};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 const PORT: u16 = 7900;
@@ -61,15 +65,11 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn no_netem() -> Option<String> {
-    needs::network_namespace().or_else(|| {
-        let words = ["--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"];
-        match Command::new("unshare").args(words).run() {
-            Err(error) => Some(error.to_string()),
-            Ok(output) if output.status.success() => None,
-            Ok(output) => Some(output.errors().trim().to_owned()),
-        }
-    })
+fn no_netem() -> Option<Lack> {
+    let words = ["--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"];
+    needs::network_namespace()
+        .or_else(|| needs::programs(&["tc"]))
+        .or_else(|| needs::refused(Command::new("unshare").args(words)))
 }
 
 /// A guest that is reached as a container is.

@@ -19,6 +19,7 @@ use penstock_host::process;
 use penstock_model::Inventory;
 use penstock_testkit::{
     binary::{self, Run},
+    needs::{self, Lack},
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -26,13 +27,9 @@ use serde_json::Value;
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("other machines over SSH", || {
-        let programs = ["sshd", "ssh", "ssh-keygen"];
-        let lacking = programs.into_iter().find(|program| process::find(program).is_none());
-        let built = || "the optimised binary is not built: run `make build`".to_owned();
-        let server = || Server::start().err();
-        lacking
-            .map(|program| format!("needs {program}"))
-            .or_else(|| binary::path().map_or(Some(built()), |_| server()))
+        needs::programs(&["sshd", "ssh", "ssh-keygen"])
+            .or_else(needs::built)
+            .or_else(|| Server::start().err().map(Lack::Machine))
     });
     let tests: [(&str, Test); 6] = [
         ("one_machine_answers_as_this_one_does_over_ssh", one_machine),

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     ];
     let as_root: [(&str, fn()); 1] = [("what_is_shared_with_the_group", shared)];
     let with_lxc: [(&str, fn()); 1] = [("a_containers_console_in_netns", container)];
-    let no_root = trials.lacking("what is shared", || (!process::is_root()).then(|| "needs root".to_owned()));
+    let no_root = trials.lacking("what is shared", needs::root);
     let no_lxc = trials.lacking("consoles of containers", || needs::containers(&["lxc-console"]));
     trials.add(&None, anywhere);
     trials.add(&no_root, as_root);

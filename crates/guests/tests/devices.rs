@@ -20,7 +20,10 @@ use penstock_host::{
 };
 use penstock_model::{Device, Guest, GuestName, Outcome};
 use penstock_plan::action::GuestDefinition;
-use penstock_testkit::{needs, trials::Trials};
+use penstock_testkit::{
+    needs::{self, Lack},
+    trials::Trials,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,17 +48,8 @@ fn main() -> ExitCode {
 }
 
 /// What is missing here to give a container a loop device.
-fn lacking() -> Option<String> {
-    if let Some(what) = needs::containers(&["losetup", "mkswap", "swapon"]) {
-        return Some(what);
-    }
-    // Where it is a module nothing else may have asked for it yet.
-    let _ = Program::new("modprobe").args(["-q", "loop"]).output();
-    let free = Program::new("losetup").arg("--find").output();
-    match free {
-        Ok(output) if Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists() => None,
-        _ => Some("needs a free loop device".to_owned()),
-    }
+fn lacking() -> Option<Lack> {
+    needs::containers(&["losetup", "mkswap", "swapon"]).or_else(needs::loop_device)
 }
 
 /// A tree that stands for a machine with two disks: `sda` with the root file system and swap space, `sdb` with two

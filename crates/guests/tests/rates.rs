@@ -17,10 +17,13 @@ use penstock_guests::{
     Containers, GuestError, Recognise,
     containers::rates::{failure, redirect, root_rate},
 };
-use penstock_host::{InterfaceReport, Netlink, Place, Root, namespace};
+use penstock_host::{Command, InterfaceReport, Netlink, Place, Root, namespace};
 use penstock_model::{Bdf, Function, Guest, GuestName, Mac, Outcome, TxRate, VfSettings};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
-use penstock_testkit::{needs, trials::Trials};
+use penstock_testkit::{
+    needs::{self, Lack},
+    trials::Trials,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -55,21 +58,14 @@ fn main() -> ExitCode {
 }
 
 /// What is missing here to hold rates of containers.
-fn lacking() -> Option<String> {
-    if let Some(what) = needs::containers(&["ip", "tc", "nsenter"]) {
-        return Some(what);
-    }
+fn lacking() -> Option<Lack> {
     let line = "ip link add name a0 type veth peer name b0 && ip link add name c0 type ifb && \
                 tc qdisc add dev a0 root tbf rate 1mbit burst 20000 limit 20000 && tc qdisc add dev a0 ingress && \
                 { tc filter add dev a0 parent ffff: matchall action mirred egress redirect dev c0 2>/dev/null || \
                 tc filter add dev a0 parent ffff: protocol all u32 match u32 0 0 \
                 action mirred egress redirect dev c0; }";
-    let tried = Program::new("unshare").args(["--net", "sh", "-c", line]).output();
-    match tried {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        Err(error) => Some(error.to_string()),
-    }
+    needs::containers(&["ip", "tc", "nsenter"])
+        .or_else(|| needs::refused(Command::new("unshare").args(["--net", "sh", "-c", line])))
 }
 
 #[track_caller]

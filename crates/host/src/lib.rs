@@ -3,6 +3,7 @@
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`boot`] and [`running`]: which run of the kernel this is, its clock, and processes known again later.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
+//! - [`debian`] and [`packages`]: the mirror that this machine's apt uses; which package a program comes in.
 //! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
 //! - [`device`]: which device a path names, also as a container sees it.
@@ -28,6 +29,7 @@ mod cause;
 pub mod cgroup;
 pub mod cpio;
 pub mod datagrams;
+pub mod debian;
 pub mod device;
 pub mod driver;
 pub mod ears;
@@ -43,6 +45,7 @@ pub mod knob;
 pub mod managers;
 pub mod namespace;
 pub mod netlink;
+pub mod packages;
 pub mod pci;
 pub mod place;
 pub mod probe;

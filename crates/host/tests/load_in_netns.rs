@@ -7,7 +7,11 @@ use penstock_host::{
     Command, Netlink,
     frames::{Carried, Endpoint, load},
 };
-use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use penstock_testkit::{
+    namespace::Namespace,
+    needs::{self, Lack},
+    trials::Trials,
+};
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -20,15 +24,11 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn no_limits() -> Option<String> {
-    needs::network_namespace().or_else(|| {
-        let words = "--net tc qdisc add dev lo root tbf rate 20mbit burst 8kb latency 100ms".split(' ');
-        match Command::new("unshare").args(words).run() {
-            Err(error) => Some(error.to_string()),
-            Ok(output) if output.status.success() => None,
-            Ok(output) => Some(output.errors().trim().to_owned()),
-        }
-    })
+fn no_limits() -> Option<Lack> {
+    let words = "--net tc qdisc add dev lo root tbf rate 20mbit burst 8kb latency 100ms".split(' ');
+    needs::network_namespace()
+        .or_else(|| needs::programs(&["tc"]))
+        .or_else(|| needs::refused(Command::new("unshare").args(words)))
 }
 
 /// A cable between two namespaces.

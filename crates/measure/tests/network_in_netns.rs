@@ -30,11 +30,10 @@ static ALONE: RwLock<()> = RwLock::new(());
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.side_by_side(4);
-    let lack =
-        |program: &str| process::find(program).is_none().then(|| format!("{program} is not installed"));
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || lack("iperf3")));
-    let no_netperf = missing.clone().or_else(|| trials.lacking("netperf", || lack("netserver")));
+    let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || needs::programs(&["iperf3"])));
+    let no_netperf =
+        missing.clone().or_else(|| trials.lacking("netperf", || needs::programs(&["netperf", "netserver"])));
     let iperf3: [(&str, fn()); 14] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
@@ -64,7 +63,7 @@ fn main() -> ExitCode {
         an_interrupted_run();
     };
     trials.add(&no_iperf3, [("an_interrupted_run_gives_all_back_in_netns", interrupted)]);
-    let no_nft = no_iperf3.clone().or_else(|| trials.lacking("lost datagrams", || lack("nft")));
+    let no_nft = no_iperf3.clone().or_else(|| trials.lacking("lost datagrams", || needs::programs(&["nft"])));
     let lossy: [(&str, fn()); 1] = [("lost_datagrams_are_missing_and_never_0_in_netns", lost_datagrams)];
     trials.add(&no_nft, lossy.map(beside));
     let netperf: [(&str, fn()); 1] = [("netperf_measures_in_netns", netperf_measures)];

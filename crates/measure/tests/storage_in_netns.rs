@@ -16,9 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{
-    Command, Here, InterfaceReport, Output, Place, PlaceError, ProcessError, files, process,
-};
+use penstock_host::{Command, Here, InterfaceReport, Output, Place, PlaceError, ProcessError, files};
 use penstock_measure::{
     matrix::{Matrix, Null, Planned},
     parse,
@@ -31,7 +29,10 @@ use penstock_model::{
     measurement::{Metric, Mix, Storage, Subject},
     verdict::Vantage,
 };
-use penstock_testkit::trials::Trials;
+use penstock_testkit::{
+    needs::{self, Lack},
+    trials::Trials,
+};
 
 const DWELL: Duration = Duration::from_secs(1);
 const NAME: &str = ".penstock-measure-a";
@@ -59,22 +60,15 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn no_fio() -> Option<String> {
-    process::find("fio").is_none().then(|| "needs fio".to_owned())
+fn no_fio() -> Option<Lack> {
+    needs::programs(&["fio"])
 }
 
-fn no_mounts() -> Option<String> {
-    if let Some(why) = no_fio() {
-        return Some(why);
-    }
-    if !process::is_root() {
-        return Some("needs root".to_owned());
-    }
-    let _ = Command::new("modprobe").args(["-q", "loop"]).run();
-    match Command::new("losetup").arg("--find").run() {
-        Ok(output) if Path::new(output.text().trim()).exists() => None,
-        _ => Some("needs a free loop device".to_owned()),
-    }
+fn no_mounts() -> Option<Lack> {
+    no_fio()
+        .or_else(needs::root)
+        .or_else(|| needs::programs(&["mkfs.ext4", "mount", "umount"]))
+        .or_else(needs::loop_device)
 }
 
 /// A guest whose commands run on this host.

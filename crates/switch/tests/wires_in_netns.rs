@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     trials.one_at_a_time();
     let missing = trials.lacking("taps and packet sockets", || {
         let device = Path::new("/dev/net/tun").exists();
-        needs::network_namespace().or_else(|| (!device).then(|| "there is no /dev/net/tun".to_owned()))
+        needs::network_namespace().or_else(|| (!device).then(|| "there is no /dev/net/tun".to_owned().into()))
     });
     let checks: [(&str, fn()); 4] = [
         ("tcp_goes_from_a_tap_over_a_cable_to_a_network_in_netns", tcp_goes_all_the_way),

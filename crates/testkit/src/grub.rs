@@ -11,6 +11,8 @@ use nix::mount::{MsFlags, mount};
 use penstock_host::Command;
 use tempfile::TempDir;
 
+use crate::needs::{self, Lack};
+
 /// What stands for the disk and its file system.
 const PROBE: &str = "#!/bin/sh\ncase \"$*\" in\n*target=device*) echo /dev/vda1 ;;\n*target=fs_uuid*) echo 11111111-2222 ;;\n*target=fs*) echo ext2 ;;\nesac\n";
 
@@ -19,16 +21,16 @@ const PROBE: &str = "#!/bin/sh\ncase \"$*\" in\n*target=device*) echo /dev/vda1 
 const TREE: &str = "PENSTOCK_GRUB_TREE";
 
 /// Why GRUB's tools cannot be run here, if so.
-pub fn lacking() -> Option<String> {
-    if !penstock_host::process::is_root() {
-        return Some("needs root".to_owned());
+pub fn lacking() -> Option<Lack> {
+    if let Some(lack) = needs::root() {
+        return Some(lack);
     }
     let place = env::var(TREE).unwrap_or_default();
     let missing = ["usr/sbin/grub-mkconfig", "usr/sbin/update-grub", "etc/grub.d/10_linux"]
         .into_iter()
         .find(|path| !Path::new(&place).join(path).exists() && !Path::new("/").join(path).exists());
     missing.map(|path| {
-        format!("there is no /{path}: install grub2-common, or unpack grub-common and grub2-common and name the directory in {TREE}")
+        Lack::Installable(format!("there is no /{path}: install grub2-common, or unpack grub-common and grub2-common and name the directory in {TREE}"))
     })
 }
 

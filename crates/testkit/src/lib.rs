@@ -13,5 +13,6 @@ pub mod namespace;
 pub mod needs;
 pub mod programs;
 pub mod sysfs;
+pub mod tree;
 pub mod trials;
 pub mod tuned;

@@ -1,10 +1,14 @@
-//! Tests that say what they need: those that cannot run on a machine are ignored, and why is on standard error.
+//! Tests that say what they need: those that cannot run on a machine are ignored, and why is on standard error, a line for each. Where
+//! the install step has run, a program that is lacking is no reason: such a test fails.
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::needs;
+use crate::needs::{self, Lack};
+
+/// What stands before the name of a test that is ignored and the reason, on a line of standard error.
+pub const SKIPPED: &str = "skipped ";
 
 /// How a test ends that can fail without a panic.
 pub type Outcome = Result<(), Failed>;
@@ -60,14 +64,13 @@ impl Trials {
         self.arguments.test_threads.get_or_insert(tests);
     }
 
-    /// Why tests of `what` cannot run here, if so, which is said. `None` when they are only listed: then nothing is
-    /// looked at.
-    pub fn lacking(&self, what: &str, look: impl FnOnce() -> Option<String>) -> Option<String> {
-        let why = if self.arguments.list { None } else { look() };
-        if let Some(why) = &why {
-            eprintln!("{what} cannot be tested here, so their tests are ignored: {why}");
-        }
-        why
+    /// Why tests of `what` cannot run here, if so. `None` when they are only listed: then nothing is looked at.
+    pub fn lacking<L: Into<Lack>>(&self, what: &str, look: impl FnOnce() -> Option<L>) -> Option<Lack> {
+        let why = if self.arguments.list { None } else { look().map(Into::into) };
+        why.map(|lack| match lack {
+            Lack::Installable(why) => Lack::Installable(format!("{what} cannot be tested here: {why}")),
+            Lack::Machine(why) => Lack::Machine(format!("{what} cannot be tested here: {why}")),
+        })
     }
 
     /// Whether the tests are run, not only listed.
@@ -75,14 +78,23 @@ impl Trials {
         !self.arguments.list
     }
 
-    /// Adds tests, which are ignored when something is `lacking`.
+    /// Adds tests. When something is `lacking` they are ignored, and each is named with the reason; where the install step should have
+    /// brought it, they fail.
     pub fn add<E: Ending, T: FnOnce() -> E + Send + 'static>(
         &mut self,
-        lacking: &Option<String>,
+        lacking: &Option<Lack>,
         tests: impl IntoIterator<Item = (&'static str, T)>,
     ) {
-        let trials = tests.into_iter().map(|(name, test)| {
-            Trial::test(name, move || test().outcome()).with_ignored_flag(lacking.is_some())
+        let trials = tests.into_iter().map(|(name, test)| match lacking.clone() {
+            Some(lack) if lack.fails() => {
+                let why = format!("{lack}, although the install step has run");
+                Trial::test(name, move || Err(why.into()))
+            }
+            Some(lack) => {
+                eprintln!("{SKIPPED}{name}: {lack}");
+                Trial::test(name, || Ok(())).with_ignored_flag(true)
+            }
+            None => Trial::test(name, move || test().outcome()),
         });
         self.trials.extend(trials);
     }

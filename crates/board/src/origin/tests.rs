@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
-use penstock_model::{Model, Source};
+use penstock_model::Source;
 use proptest::prelude::*;
 
 use super::*;
@@ -9,9 +9,8 @@ use crate::{design::Design, disk::Lasting, emulator::Emulator, image::Image, sav
 const PLAIN: &str = "nics: {NET0: {vfs: 2}, NET1: {vfs: 16}}\nboard: {memory: 2GiB, cpus: 4}\n";
 
 fn design(text: &str) -> Design {
-    let model: Model =
-        penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
-    Design::from_model(&model, None).expect("the test's board can be composed")
+    let parsed = penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
+    Design::from_model(&parsed.model, None).expect("the test's board can be composed")
 }
 
 /// All that a run is made of.

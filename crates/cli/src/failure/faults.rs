@@ -273,6 +273,7 @@ impl Fault for BoardError {
     fn status(&self) -> Status {
         match self {
             BoardError::Missing { .. }
+            | BoardError::Lacking { .. }
             | BoardError::NoSpace { .. }
             | BoardError::Keyring { .. }
             | BoardError::Emulator { .. } => Status::Missing,

@@ -25,6 +25,8 @@ mod vms;
 
 use std::process::ExitCode;
 
+use penstock_testkit::needs;
+
 use self::{choice::Choice, report::Report, supervisor::Workshop};
 
 fn main() -> ExitCode {
@@ -36,7 +38,17 @@ fn main() -> ExitCode {
         }
     };
     match Workshop::here() {
-        None => supervisor::run(),
+        None => {
+            let missing = needs::of_target("bench-switch");
+            if !missing.is_empty() {
+                eprintln!(
+                    "nothing was measured:\n  {}\n`make bench-switch` installs them",
+                    missing.join("\n  ")
+                );
+                return ExitCode::from(4);
+            }
+            supervisor::run()
+        }
         Some(workshop) => measure(&choice, &workshop),
     }
 }

@@ -102,9 +102,16 @@ impl Guests {
             "--total-num-mbufs=16384",
         ]);
         command.args([format!("--eth-peer=0,{}", mac(1)), format!("--eth-peer=1,{}", mac(0))]);
-        let log = File::create(workshop.path(&format!("{name}.log"))).map_err(|error| error.to_string())?;
+        let path = workshop.path(&format!("{name}.log"));
+        let log = File::create(&path).map_err(|error| error.to_string())?;
         let prompt = Prompt::start(command.stderr(log), PROMPT)?;
-        prompt.answer("its start", PATIENCE)?;
+        prompt.answer("its start", PATIENCE).map_err(|failed| {
+            // Why is on its standard error.
+            let said = std::fs::read_to_string(&path).unwrap_or_default();
+            let last: Vec<&str> = said.lines().rev().filter(|line| !line.trim().is_empty()).take(3).collect();
+            let last = last.into_iter().rev().collect::<Vec<_>>().join("; ");
+            format!("{failed} (dpdk-testpmd said: {last})")
+        })?;
         // DPDK has called it either.
         let polls = prompt.program.thread(&["rte-worker", "lcore-worker"])?;
         let guests = Guests { prompt, polls };

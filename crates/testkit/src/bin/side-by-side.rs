@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
@@ -19,13 +20,17 @@ use nix::{
     unistd::Pid,
 };
 use penstock_host::interrupt;
-use penstock_testkit::programs::{self, LIST, Program};
+use penstock_testkit::{
+    programs::{self, LIST, Program},
+    trials::SKIPPED,
+};
 
 /// More of them than this at once need more memory than a small machine has: each may have a board.
 const MOST: usize = 4;
 
 /// The programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 9] = [
+const LONGEST: [&str; 10] = [
+    "fresh_in_tree",
     "guests_in_board",
     "rehearse_in_board",
     "crash_in_board",
@@ -57,17 +62,22 @@ struct Running {
     began: Instant,
 }
 
-/// How many tests there were.
+/// How many tests there were, and which were skipped.
 #[derive(Default)]
 struct Count {
     passed: u64,
     failed: u64,
     ignored: u64,
+    /// By the reason: the tests, each with its program.
+    skipped: BTreeMap<String, Vec<String>>,
 }
 
 impl Count {
-    /// Adds what a program says at its end.
-    fn add(&mut self, output: &str) {
+    /// Adds what a program says, at its end and of tests that it skips.
+    fn add(&mut self, program: &str, output: &str) {
+        for (test, why) in output.lines().filter_map(skipped) {
+            self.skipped.entry(why.to_owned()).or_default().push(format!("{program} {test}"));
+        }
         for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
             let number = |of: &str| -> u64 {
                 let found = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(of));
@@ -78,6 +88,15 @@ impl Count {
             self.ignored += number("ignored");
         }
     }
+}
+
+/// The test that a line of a program's output calls skipped, and why.
+fn skipped(line: &str) -> Option<(&str, &str)> {
+    if let Some(told) = line.strip_prefix(SKIPPED) {
+        return told.split_once(": ");
+    }
+    // The built-in harness: "test NAME ... ignored, WHY".
+    line.strip_prefix("test ")?.split_once(" ... ignored, ")
 }
 
 fn main() -> ExitCode {
@@ -141,8 +160,19 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
         running = still;
         thread::sleep(Duration::from_millis(20));
     }
-    let Count { passed, failed: bad, ignored } = count;
+    let Count { passed, failed: bad, ignored, skipped } = count;
     let seconds = began.elapsed().as_secs();
+    let named: usize = skipped.values().map(Vec::len).sum();
+    if ignored > 0 {
+        println!("\nskipped, each for what this machine lacks:");
+    }
+    for (why, tests) in &skipped {
+        println!("  {why}");
+        tests.iter().for_each(|test| println!("    {test}"));
+    }
+    if let Some(silent) = ignored.checked_sub(named as u64).filter(|silent| *silent > 0) {
+        println!("  {silent} more, of which nobody said why: look for \"ignored\" above");
+    }
     println!("\nall programs: {passed} passed; {bad} failed; {ignored} ignored; finished in {seconds} s");
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -199,7 +229,7 @@ fn start(mut task: Task) -> Result<Running, String> {
 fn tell(ended: &Running, status: ExitStatus, count: &mut Count) -> bool {
     let text = fs::read(ended.output.path()).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    count.add(&text);
+    count.add(&ended.task.name, &text);
     println!("\n{} in {:.1} s\n{}", ended.task.title, ended.began.elapsed().as_secs_f64(), text.trim_end());
     if let Some(signal) = status.signal() {
         println!("it was ended by signal {signal}");
@@ -221,5 +251,26 @@ fn end(mut running: Vec<Running>) {
     for mut one in running {
         signal(&one, Signal::SIGKILL);
         let _ = one.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_tests_are_named_with_the_reason() {
+        let mut count = Count::default();
+        let output = "skipped a_bond: bonds cannot be tested here: this kernel has none\n\
+                      skipped b: bonds cannot be tested here: this kernel has none\n\
+                      test slow ... ignored, it is to be run under callgrind\ntest fine ... ok\ntest bare ... ignored\n\
+                      test result: ok. 3 passed; 0 failed; 4 ignored; 0 measured; 0 filtered out\n";
+        count.add("-p x --test y", output);
+        assert_eq!((count.passed, count.ignored), (3, 4));
+        let reasons: Vec<(&str, usize)> =
+            count.skipped.iter().map(|(why, tests)| (why.as_str(), tests.len())).collect();
+        let bonds = "bonds cannot be tested here: this kernel has none";
+        assert_eq!(reasons, [(bonds, 2), ("it is to be run under callgrind", 1)]);
+        assert_eq!(count.skipped[bonds][0], "-p x --test y a_bond");
     }
 }

@@ -1,0 +1,493 @@
+//! Every program that the sources call is a row of `scripts/programs`, from which the install steps, the messages and the tests know where
+//! a program comes from. The sources are parsed, so that nobody has to remember.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use penstock_host::packages;
+use quote::ToTokens;
+use syn::{
+    Expr, ExprCall, ExprMethodCall, ItemUse, Lit, UseTree,
+    spanned::Spanned,
+    visit::{self, Visit},
+};
+
+/// What a call runs whose program is no literal.
+#[derive(Debug)]
+enum Runs {
+    /// This workspace's own binary, cargo, or a script that the test itself has written.
+    Own,
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// What callers of this function or closure pass as its first argument: they are looked at in the same file, or in the files of
+    /// the directory.
+    Given(&'static str),
+}
+use Runs::{Given, OneOf, Own};
+
+/// Calls whose program is no literal: the file, what stands in the place of the program, and what that is.
+const VARIABLE: &[(&str, &str, Runs)] = &[
+    (
+        "crates/apply/src/carrier/boot.rs",
+        "program",
+        OneOf(&["update-grub", "grubby", "kernel-install", "proxmox-boot-tool"]),
+    ),
+    ("crates/apply/src/verify/stations.rs", "remote . program", Own),
+    ("crates/board/src/disk.rs", "program", OneOf(&["mke2fs"])),
+    ("crates/board/src/emulator.rs", "& self . program", OneOf(&["qemu-system-x86_64"])),
+    ("crates/board/src/origin/tests.rs", "program", Own),
+    ("crates/board/src/shell.rs", "program", OneOf(&["ssh", "ssh-keygen"])),
+    ("crates/cli/benches/rehearsal.rs", "binary :: path () . expect (\"the binary was built\")", Own),
+    ("crates/cli/src/boards.rs", "binary", Own),
+    ("crates/cli/src/commands/embedded_switch.rs", "binary", Own),
+    ("crates/cli/src/commands/guard.rs", "& program", Own),
+    ("crates/cli/src/measuring/remote.rs", "BINARY", Own),
+    ("crates/cli/src/rehearsal.rs", "boards :: BINARY", Own),
+    ("crates/cli/src/waking/remote.rs", "BINARY", Own),
+    ("crates/cli/tests/remote_over_ssh.rs", "sshd", OneOf(&["sshd"])),
+    ("crates/cli/tests/terminal.rs", "program", Given("command")),
+    ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
+    ("crates/guests/src/containers/lxc.rs", "program", Given("command")),
+    ("crates/guests/src/containers/rates.rs", "find (\"nsenter\") ?", OneOf(&["nsenter"])),
+    ("crates/guests/src/containers/rates.rs", "name", Given("find")),
+    ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),
+    ("crates/guests/src/vms/virsh.rs", "program", OneOf(&["virsh"])),
+    ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
+    ("crates/host/src/process.rs", "& self . program", Given("Command::new")),
+    ("crates/measure/src/latency/command.rs", "& words [0]", OneOf(&["rtla", "hwlatdetect"])),
+    ("crates/measure/src/probe.rs", "program", Own),
+    ("crates/measure/tests/network/mod.rs", "program", OneOf(USUAL)),
+    ("crates/plan/tests/generate.rs", "& program", Own),
+    ("crates/plan/tests/generate.rs", "compiler", OneOf(&["cc", "c++"])),
+    ("crates/switch/benches/switch/peer.rs", "program", Given("at_home")),
+    ("crates/switch/benches/switch/report.rs", "program", Given("output")),
+    ("crates/switch/benches/switch/vms.rs", "tree . join (\"lib/ld-linux-x86-64.so.2\")", Own),
+    ("crates/switch/src/ring/orders.rs", "own", Own),
+    ("crates/testkit/src/bin/side-by-side.rs", "executable", Own),
+    ("crates/testkit/src/binary.rs", "path () . expect (\"the binary was built: `make build`\")", Own),
+    ("crates/testkit/src/binary.rs", "program", Own),
+    ("crates/testkit/src/needs.rs", "penstock", Own),
+    ("crates/testkit/src/needs.rs", "program", OneOf(&[])),
+    ("crates/testkit/src/needs.rs", "row . program", OneOf(&[])),
+];
+
+/// What `crates/measure/tests/network/mod.rs` leaves a place besides the measuring programs.
+const USUAL: &[&str] = &[
+    "ip", "sh", "cat", "head", "grep", "sleep", "setsid", "mount", "unshare", "nsenter", "kill", "true",
+    "printf",
+];
+
+/// Literals that no machine has to have: tests ask for something that is not there, or never start it.
+const NOBODYS: &[(&str, &str)] = &[
+    ("crates/guests/tests/vms.rs", "x"),
+    ("crates/guests/tests/vms.rs", "nosuch"),
+    ("crates/board/src/origin/tests.rs", "/bin/penstock"),
+    // A process that never becomes another program.
+    ("crates/host/src/device.rs", "/"),
+];
+
+/// Programs that only run others: what follows their options is a program too.
+const WRAPPERS: [&str; 9] =
+    ["unshare", "nsenter", "setpriv", "chroot", "timeout", "stdbuf", "env", "systemd-run", "chrt"];
+
+/// What a shell has itself.
+const BUILTINS: [&str; 44] = [
+    "!", "[", "[[", ":", ".", "{", "}", "alias", "break", "case", "cd", "command", "continue", "do", "done",
+    "echo", "elif", "else", "esac", "eval", "exec", "exit", "export", "false", "fi", "for", "function", "if",
+    "in", "kill", "local", "printf", "read", "return", "set", "shift", "test", "then", "time", "trap",
+    "true", "ulimit", "umask", "unset",
+];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// A program that is called.
+#[derive(Debug)]
+struct Call {
+    file: String,
+    line: usize,
+    program: Result<String, String>,
+}
+
+struct Calls {
+    file: String,
+    /// What `Command` is called here.
+    names: BTreeSet<String>,
+    /// Constants that are literals.
+    constants: BTreeMap<String, String>,
+    /// Those that are known while this is built to be something of our own.
+    built: BTreeSet<String>,
+    found: Vec<Call>,
+    /// Every call of anything with a literal as its first argument: its name, and that.
+    first: FirstArguments,
+}
+
+impl Calls {
+    /// The program that an argument names; `None` for one of our own.
+    fn program(&self, argument: &Expr) -> Option<Result<String, String>> {
+        if let Some(text) = literal(argument) {
+            return Some(Ok(text));
+        }
+        let text = argument.to_token_stream().to_string();
+        if text.contains("current_exe ()") || text.starts_with("env !") || self.built.contains(&text) {
+            return None;
+        }
+        Some(self.constants.get(&text).cloned().ok_or(text))
+    }
+
+    fn add(&mut self, line: usize, program: Result<String, String>) {
+        self.found.push(Call { file: self.file.clone(), line, program });
+    }
+
+    /// Whether `expression` is a path to a function that takes a program as its first argument.
+    fn takes_a_program(&self, expression: &Expr) -> bool {
+        let Expr::Path(path) = expression else { return false };
+        let words: Vec<String> = path.path.segments.iter().map(|part| part.ident.to_string()).collect();
+        match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [.., of, "new"] => self.names.contains(of),
+            [.., "process", "find"] | [.., "needs", "program"] => true,
+            _ => false,
+        }
+    }
+}
+
+/// A literal, however it is turned into what is wanted.
+fn literal(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Lit(lit) => match &lit.lit {
+            Lit::Str(text) => Some(text.value()),
+            _ => None,
+        },
+        Expr::Reference(reference) => literal(&reference.expr),
+        Expr::MethodCall(call) if call.args.is_empty() => literal(&call.receiver),
+        _ => None,
+    }
+}
+
+/// The literals of an argument list or of a list in it, in order; `None` for what is no literal.
+fn words(expression: &Expr) -> Vec<Option<String>> {
+    match expression {
+        Expr::Array(array) => array.elems.iter().flat_map(words).collect(),
+        Expr::Reference(reference) => words(&reference.expr),
+        other => vec![literal(other)],
+    }
+}
+
+/// The command that a chain of `.arg` and `.args` begins with, and its words.
+fn chain<'a>(call: &'a ExprMethodCall, arguments: &mut Vec<Option<String>>) -> Option<&'a ExprCall> {
+    let begins = match &*call.receiver {
+        Expr::MethodCall(before) => chain(before, arguments),
+        Expr::Call(call) => Some(call),
+        _ => None,
+    };
+    if call.method == "arg" || call.method == "args" {
+        arguments.extend(call.args.iter().flat_map(words));
+    }
+    begins
+}
+
+impl<'ast> Visit<'ast> for Calls {
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        fn renamed(tree: &UseTree, names: &mut BTreeSet<String>) {
+            match tree {
+                UseTree::Path(path) => renamed(&path.tree, names),
+                UseTree::Group(group) => group.items.iter().for_each(|tree| renamed(tree, names)),
+                UseTree::Rename(rename) if rename.ident == "Command" => {
+                    names.insert(rename.rename.to_string());
+                }
+                _ => {}
+            }
+        }
+        renamed(&item.tree, &mut self.names);
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast ExprCall) {
+        if self.takes_a_program(&call.func)
+            && let Some(argument) = call.args.first()
+            && let Some(program) = self.program(argument)
+        {
+            self.add(call.span().start().line, program);
+        }
+        if let Expr::Path(path) = &*call.func
+            && let (Some(name), Some(argument)) = (path.path.segments.last(), call.args.first())
+        {
+            self.first.push((name.ident.to_string(), literal(argument)));
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
+        let mut arguments = Vec::new();
+        let begins = chain(call, &mut arguments).filter(|begin| self.takes_a_program(&begin.func));
+        let program = begins.and_then(|begin| literal(begin.args.first()?));
+        let line = call.span().start().line;
+        if let Some(program) = program {
+            let mut arguments = arguments.into_iter();
+            if WRAPPERS.contains(&program.as_str())
+                && let Some(Some(wrapped)) = arguments.find(|word| {
+                    word.as_deref().is_none_or(|word| !word.starts_with(['-', '/']) && !word.contains('='))
+                })
+            {
+                self.add(line, Ok(wrapped));
+            }
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        let value = item.expr.to_token_stream().to_string();
+        if let Some(text) = literal(&item.expr) {
+            self.constants.insert(item.ident.to_string(), text);
+        } else if value.starts_with("env !") {
+            self.built.insert(item.ident.to_string());
+        }
+        visit::visit_item_const(self, item);
+    }
+}
+
+/// Calls by name, each with its first argument where that is a literal.
+type FirstArguments = Vec<(String, Option<String>)>;
+
+/// All calls, and by file what every function is given first.
+fn calls() -> (Vec<Call>, BTreeMap<String, FirstArguments>) {
+    let mut files = Vec::new();
+    sources(&workspace().join("crates"), &mut files);
+    files.sort();
+    let (mut found, mut first) = (Vec::new(), BTreeMap::new());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let name = file.strip_prefix(workspace()).unwrap().display().to_string();
+        let mut calls = Calls {
+            file: name.clone(),
+            names: ["Command".to_owned()].into(),
+            constants: BTreeMap::new(),
+            built: BTreeSet::new(),
+            found: Vec::new(),
+            first: Vec::new(),
+        };
+        // Names and constants may stand behind what uses them.
+        for item in &syntax.items {
+            match item {
+                syn::Item::Use(item) => calls.visit_item_use(item),
+                syn::Item::Const(item) => calls.visit_item_const(item),
+                _ => {}
+            }
+        }
+        (calls.found, calls.first) = (Vec::new(), Vec::new());
+        calls.visit_file(&syntax);
+        found.extend(calls.found);
+        first.insert(name, calls.first);
+    }
+    (found, first)
+}
+
+#[test]
+fn every_program_that_the_sources_call_is_listed() {
+    let (calls, first) = calls();
+    assert!(calls.len() > 100, "only {} calls were found", calls.len());
+    let mut wrong: BTreeMap<String, String> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    let mut listed = |file: &str, line: usize, program: &str| {
+        let nobodys = NOBODYS.contains(&(file, program));
+        // `/bin/sh` and `sh` are the same one.
+        let name = program.strip_prefix("/bin/").unwrap_or(program);
+        if !nobodys && packages::row(name).is_none() {
+            let text = format!("{file}:{line}: {program:?} is called and is not in scripts/programs");
+            wrong.insert(program.to_owned(), text);
+        }
+    };
+    let mut unknown = Vec::new();
+    for Call { file, line, program } in &calls {
+        let text = match program {
+            Ok(program) => {
+                listed(file, *line, program);
+                continue;
+            }
+            Err(text) => text,
+        };
+        let Some(at) = VARIABLE.iter().position(|(of, what, _)| of == file && what == text) else {
+            unknown
+                .push(format!("{file}:{line}: which program is `{text}`? Say so in VARIABLE of this test"));
+            continue;
+        };
+        used.insert(at);
+        match VARIABLE[at].2 {
+            Own | Given("Command::new") => {}
+            OneOf(programs) => programs.iter().for_each(|program| listed(file, *line, program)),
+            Given(function) => {
+                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
+                let near = first.iter().filter(|(other, _)| other.starts_with(directory));
+                let given = near.flat_map(|(other, calls)| calls.iter().map(move |call| (other, call)));
+                for (other, (_, program)) in given.filter(|(_, (name, _))| name == function) {
+                    if let Some(program) = program {
+                        listed(other, 0, program);
+                    }
+                }
+            }
+        }
+    }
+    for (at, (file, text, _)) in VARIABLE.iter().enumerate() {
+        if !used.contains(&at) {
+            unknown.push(format!("{file} has no call of `{text}` any more: take it out of VARIABLE"));
+        }
+    }
+    let wrong: Vec<String> = wrong.into_values().chain(unknown).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The scripts that run on this machine.
+fn scripts() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in ["scripts", ".ci", "fuzz", "crates/testkit/tree"] {
+        for entry in fs::read_dir(workspace().join(directory)).unwrap().flatten() {
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            if text.starts_with("#!") || entry.path().extension().is_some_and(|extension| extension == "sh") {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// The commands of a script, as far as they are plain words: what stands at the beginning of a line, or behind what ends a command or
+/// begins a list of them. What is quoted is no command, but for what `$(...)` has in it.
+fn commands(script: &str) -> BTreeSet<String> {
+    let mut text = String::new();
+    let mut until: Option<String> = None;
+    for line in script.lines() {
+        if let Some(end) = &until {
+            if line.trim() == end {
+                until = None;
+            }
+            continue;
+        }
+        let line = line.trim();
+        if let Some((_, end)) = line.split_once("<<") {
+            until = Some(end.trim_matches(|c| "-'\"".contains(c)).to_owned());
+        }
+        match line.strip_suffix('\\') {
+            Some(part) => text += part,
+            None => text += &format!("{line}\n"),
+        }
+    }
+    let (mut plain, mut quote, mut depth, mut before) = (String::new(), None, Vec::new(), '\n');
+    let (mut comment, mut braces) = (false, Vec::new());
+    for c in text.chars() {
+        let begins_word = before.is_whitespace();
+        match (quote, c) {
+            _ if comment => comment = c != '\n',
+            (None, '#') if begins_word => comment = true,
+            // `${1:?what to say}` is a value.
+            (None | Some('"'), '{') if before == '$' => braces.push(quote.replace('}')),
+            (Some('}'), '}') => quote = braces.pop().flatten(),
+            // In the place of a command what is quoted is one that this cannot know.
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                plain.push('?');
+            }
+            (Some('\''), '\'') => quote = None,
+            (Some('"'), '"') => quote = None,
+            (Some('"'), '(') if before == '$' => {
+                depth.push(quote.take());
+                plain.push_str(" $(");
+            }
+            (None, '(') => {
+                depth.push(None);
+                plain.push('(');
+            }
+            (None, ')') if !depth.is_empty() => {
+                quote = depth.pop().flatten();
+                plain.push_str(" ) ");
+            }
+            // What a `case` chooses by stands before it.
+            (None, ')') => plain.push_str(" \u{2} "),
+            (None, c) => plain.push(c),
+            _ => {}
+        }
+        if comment && c == '\n' {
+            plain.push('\n');
+        }
+        before = if c == '\n' { '\n' } else { c };
+    }
+    let marks = ["&&", "||", "|", ";", "\n", "(", ")"];
+    let spaced = marks.iter().fold(plain, |text, mark| text.replace(mark, " \u{1} "));
+    let leads = ["then", "do", "else", "elif", "if", "while", "until", "!", "{", "exec", "command", "\u{1}"];
+    let (mut found, mut begins) = (BTreeSet::new(), true);
+    let words: Vec<&str> = spaced.split_whitespace().filter(|word| *word != "in").collect();
+    for (at, word) in words.iter().copied().enumerate() {
+        // `a|b)`: up to the parenthesis nothing is a command.
+        let rest = words[at..].iter().position(|word| *word == "\u{2}");
+        let chooses = rest.is_some_and(|end| {
+            words[at..at + end].chunks(2).all(|pair| pair.len() == 1 || pair[1] == "\u{1}")
+        });
+        let variable = word.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+        if word == "\u{1}" || word == "\u{2}" {
+            begins = true;
+        } else if !begins || leads.contains(&word) || variable || chooses {
+            // No command, or one comes behind it.
+        } else {
+            let name = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_+.".contains(c));
+            if name && word.starts_with(|c: char| c.is_ascii_lowercase()) {
+                found.insert(word.to_owned());
+            }
+            begins = false;
+        }
+    }
+    found
+}
+
+#[test]
+fn every_program_that_the_scripts_call_is_listed() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 6, "{scripts:?}");
+    let mut wrong = Vec::new();
+    let mut all = BTreeSet::new();
+    for path in scripts {
+        let text = fs::read_to_string(&path).unwrap();
+        // Its own functions.
+        let own: BTreeSet<&str> = text.lines().filter_map(|line| line.trim().strip_suffix("() {")).collect();
+        for command in commands(&text) {
+            if !own.contains(command.as_str())
+                && !BUILTINS.contains(&command.as_str())
+                && packages::row(&command).is_none()
+            {
+                wrong.push(format!("{}: {command} is not in scripts/programs", path.display()));
+            }
+            all.insert(command);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for known in ["unsquashfs", "pivot_root", "dpkg-deb", "cargo", "sed", "id"] {
+        assert!(all.contains(known), "{known} is called by a script: {all:?}");
+    }
+}
+
+#[test]
+fn the_commands_of_a_script_are_found() {
+    let script = "set -eu\ntriple=$(rustc -vV | sed -n 's/^host: //p') # not this\nif ! head x >/dev/null && A=1 cut y; then\n\
+                  cat >f <<'END'\nnot these\nEND\nfor a in one two; do base64 \"$(dirname \"$a\")\"; done\n\
+                  case $x in a|b) tail ;; *) exec sort ;; esac\nmv a \\\n  b\n";
+    let expected = [
+        "base64", "case", "cat", "cut", "dirname", "done", "esac", "for", "head", "mv", "rustc", "sed",
+        "set", "sort", "tail",
+    ];
+    let found: Vec<String> = commands(script).into_iter().collect();
+    assert_eq!(found, expected);
+}
