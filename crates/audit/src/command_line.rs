@@ -1,6 +1,6 @@
 //! The kernel's command line, as words.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use penstock_model::CpuSet;
 
@@ -8,7 +8,10 @@ use penstock_model::CpuSet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     /// Keys with `_` for every `-`, as the kernel takes both for the same, and their values; `None` for a word without one.
-    pub(crate) words: Vec<(String, Option<String>)>,
+    words: Vec<(String, Option<String>)>,
+    /// Whether anybody has asked for any of it since [`CommandLine::forget`]: what was asked of a line that could not be read is
+    /// not known.
+    asked: Cell<bool>,
 }
 
 impl CommandLine {
@@ -24,17 +27,33 @@ impl CommandLine {
             };
             words.push((key.trim_matches('"').replace('-', "_"), value));
         }
-        CommandLine { words }
+        CommandLine { words, asked: Cell::new(false) }
+    }
+
+    /// The words in order.
+    pub(crate) fn words(&self) -> &[(String, Option<String>)] {
+        self.asked.set(true);
+        &self.words
+    }
+
+    /// Nobody has asked.
+    pub(crate) fn forget(&self) {
+        self.asked.set(false);
+    }
+
+    /// Whether anybody has asked since.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.get()
     }
 
     /// Whether the word is there, with whichever value.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.words.iter().any(|(name, _)| name == key)
+        self.words().iter().any(|(name, _)| name == key)
     }
 
     /// The value of a key: the last one, which is what most of the kernel goes by.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
-        self.words.iter().rev().find(|(name, _)| name == key)?.1.as_deref()
+        self.words().iter().rev().find(|(name, _)| name == key)?.1.as_deref()
     }
 
     /// Whether `key=value` is there, and in force.
@@ -42,15 +61,15 @@ impl CommandLine {
         self.value(key) == Some(value)
     }
 
-    /// The words of a key's value that commas separate.
+    /// The words of a key's value that commas separate; semicolons do as well, as the first attack vectors were written.
     pub(crate) fn parts(&self, key: &str) -> Vec<&str> {
-        self.value(key).map(|value| value.split(',').collect()).unwrap_or_default()
+        self.value(key).map(|value| value.split([',', ';']).collect()).unwrap_or_default()
     }
 
     /// Values by key, for keys that are there more than once with different ones.
     pub(crate) fn repeated(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (key, value) in &self.words {
+        for (key, value) in self.words() {
             values.entry(key).or_default().push(value.as_deref().unwrap_or(""));
         }
         values.retain(|_, values| values.iter().any(|value| *value != values[0]));

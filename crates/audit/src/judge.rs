@@ -2,12 +2,12 @@
 
 use penstock_model::{
     Inventory, Model,
-    audit::{Audit, Judgement, LeftOut, Price, Row, Score},
+    audit::{self, Audit, Judgement, LeftOut, Price, Row, Score},
 };
 
 use crate::{
     blind,
-    machine::Machine,
+    machine::{Machine, read},
     rule::{Finding, Rule, Said, Silent, left_out, unknown},
     rules::rules,
 };
@@ -35,13 +35,21 @@ fn said(rule: &Rule, machine: &Machine<'_>) -> Said {
     if !machine.needs(rule.need) {
         return left_out("the model asks for nothing of it");
     }
-    (rule.judge)(machine)
+    machine.line.forget();
+    let said = (rule.judge)(machine);
+    if machine.line.was_asked() {
+        // A line that may not be read has no words, and lacks none.
+        read(&machine.tuning.command_line, "/proc/cmdline")?;
+    }
+    said
 }
 
 fn row(rule: &Rule, finding: Finding) -> Row {
-    let Finding { subject, verdict, read, wanted, change, price } = finding;
+    let Finding { subject, verdict, read, wanted, mut ways, price } = finding;
     // What is as it should be has nothing to change, and its price is paid.
-    let change = change.filter(|_| verdict != Judgement::Pass);
+    if verdict == Judgement::Pass {
+        ways.clear();
+    }
     let of_rule = || {
         let (currency, what) = rule.price?;
         Some(Price { currency, what: what.to_owned() })
@@ -55,7 +63,8 @@ fn row(rule: &Rule, finding: Finding) -> Row {
         wanted,
         why: rule.why.to_owned(),
         price: price.or_else(of_rule),
-        change,
+        change: audit::text(&ways),
+        ways,
         source: rule.source.to_owned(),
         needs_root: rule.needs_root,
     }

@@ -4,6 +4,7 @@
 //! a pass; where those who should know disagree, what was read is told and not judged. No rule advises to switch a protection
 //! off.
 
+mod advice;
 mod blind;
 mod command_line;
 mod judge;

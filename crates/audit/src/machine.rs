@@ -30,7 +30,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) line: CommandLine,
     /// `None`: the release makes no sense.
     pub(crate) release: Option<Release>,
-    /// CPUs in isolated partitions.
+    /// CPUs in isolated partitions, or that cpusets of version 1 isolate.
     pub(crate) partitioned: CpuSet,
     /// CPUs that the boot command line or a partition isolates.
     pub(crate) isolated: CpuSet,
@@ -90,6 +90,9 @@ impl<'a> Machine<'a> {
             let isolated = partitions.filter(|partition| partition.state == "isolated");
             isolated.fold(CpuSet::default(), |all, partition| either(&all, &partition.effective))
         });
+        // Version 1 isolates at run time too.
+        let unbalanced = tuning.cgroups.unbalanced.known().cloned().unwrap_or_default();
+        let partitioned = either(&partitioned, &unbalanced);
         let isolated = either(&inventory.cpus.isolated, &partitioned);
         let vms: Vec<RunningVm<'_>> =
             tuning.vms.values().map(|process| running(process, &isolated, wishes.as_ref())).collect();
@@ -223,6 +226,9 @@ impl<'a> Machine<'a> {
         if self.tuning.processes_hidden {
             return unknown("processes of others are hidden from who looked (hidepid): look as root");
         }
+        if let Some(why) = self.tuning.unread.processes.first() {
+            return unknown(format!("what VMs do is not wholly known: {why}"));
+        }
         Ok(())
     }
 
@@ -243,10 +249,55 @@ impl<'a> Machine<'a> {
         self.vms.len().max(known).max(self.wishes.as_ref().map_or(0, |wishes| wishes.guests))
     }
 
-    /// Whether cgroup v2 can make isolated partitions here: `isolated` came with Linux 6.1.
-    pub(crate) fn has_partitions(&self) -> bool {
-        let new_enough = self.release.is_some_and(|release| release >= Release::new(6, 1));
-        new_enough && self.tuning.cgroups.version == CgroupVersion::V2
+    /// Whether cgroup v2 can make isolated partitions here; `None`: nothing tells. `isolated` came with Linux 6.1, and to kernels of
+    /// distributions before that.
+    pub(crate) fn has_partitions(&self) -> Option<bool> {
+        let groups = &self.tuning.cgroups;
+        if groups.version != CgroupVersion::V2 {
+            return (groups.version == CgroupVersion::V1).then_some(false);
+        }
+        let is_one = |state: &str| state.starts_with("isolated");
+        let seen = groups.isolated.known().is_some()
+            || groups.partitions.values().any(|partition| is_one(&partition.state));
+        (seen || self.is_at_least(6, 1)).then_some(true)
+    }
+
+    /// Whether the release is this one or a newer one. A newer kernel has what an older one had; that a number is lower does not say
+    /// that something is missing, since distributions give it to their older kernels.
+    pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
+        self.release.is_some_and(|release| release >= Release::new(major, minor))
+    }
+
+    /// Whether the machine is a VM, or emulated; `None`: the CPU's flags could not be read.
+    pub(crate) fn is_vm(&self) -> Option<bool> {
+        let flags = &self.tuning.cpu_flags;
+        (!flags.is_empty()).then(|| flags.contains("hypervisor"))
+    }
+
+    /// Whether an option of the kernel's build is set; `None`: nobody kept how it was built.
+    pub(crate) fn built_with(&self, option: &str) -> Option<bool> {
+        let build = self.tuning.build.known()?;
+        Some(build.get(option).is_some_and(|value| value == "y" || value == "m"))
+    }
+
+    /// Whether the kernel said that it refuses this value of this word.
+    pub(crate) fn refuses(&self, key: &str, value: &str) -> bool {
+        let said = |word: &String| {
+            let (name, values) = word.split_once('=').unwrap_or((word, ""));
+            name == key && values.split([',', ';']).any(|part| part == value)
+        };
+        self.tuning.refused_values.iter().any(said)
+    }
+
+    /// `isolcpus=` with a flag more, or less, and with at least these CPUs: what it says otherwise stays.
+    pub(crate) fn isolcpus(&self, with: Option<&str>, without: Option<&str>, cpus: &CpuSet) -> String {
+        let mut flags: Vec<&str> = self.line.isolcpus_flags();
+        flags.retain(|flag| Some(*flag) != without);
+        if let Some(flag) = with.filter(|flag| !flags.contains(flag)) {
+            flags.insert(0, flag);
+        }
+        let cpus = either(&self.listed("isolcpus").unwrap_or_default(), cpus);
+        flags.iter().fold(String::from("isolcpus="), |word, flag| word + flag + ",") + &cpus.to_string()
     }
 }
 

@@ -14,6 +14,14 @@ pub(crate) struct Parameter {
     pub(crate) until: Option<Release>,
     /// What to write there instead.
     pub(crate) instead: &'static str,
+    /// Whether a kernel that knows it shows it below `/sys/module/*/parameters`.
+    pub(crate) shown: bool,
+}
+
+impl Parameter {
+    const fn shown(self) -> Parameter {
+        Parameter { shown: true, ..self }
+    }
 }
 
 const OLD: Release = Release::new(3, 0);
@@ -25,11 +33,11 @@ const fn since(
     minor: u32,
     instead: &'static str,
 ) -> Parameter {
-    Parameter { key, value, since: Release::new(major, minor), until: None, instead }
+    Parameter { key, value, since: Release::new(major, minor), until: None, instead, shown: false }
 }
 
 const fn always(key: &'static str) -> Parameter {
-    Parameter { key, value: "", since: OLD, until: None, instead: "" }
+    Parameter { key, value: "", since: OLD, until: None, instead: "", shown: false }
 }
 
 const fn until(
@@ -39,7 +47,7 @@ const fn until(
     minor: u32,
     instead: &'static str,
 ) -> Parameter {
-    Parameter { key, value, since: OLD, until: Some(Release::new(major, minor)), instead }
+    Parameter { key, value, since: OLD, until: Some(Release::new(major, minor)), instead, shown: false }
 }
 
 /// The parameters. A key that is none of these is not judged, unless it is nearly one of these.
@@ -61,12 +69,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     until("idle", "mwait", 3, 9, "leave it out"),
     always("intel_idle.max_cstate"),
     always("processor.max_cstate"),
-    since("intel_idle.states_off", "", 5, 6, "limit idle states with PM QoS"),
+    since("intel_idle.states_off", "", 5, 6, "limit idle states with PM QoS").shown(),
     since("intel_pstate", "", 3, 9, "leave it out"),
     since("intel_pstate", "passive", 4, 10, "leave it out"),
     since("intel_pstate", "active", 5, 0, "leave it out: it is the default"),
     since("amd_pstate", "", 5, 17, "leave it out"),
-    since("cpufreq.default_governor", "", 5, 9, "set the governor at run time"),
+    since("cpufreq.default_governor", "", 5, 9, "set the governor at run time").shown(),
     always("cpufreq.off"),
     always("cpuidle.off"),
     since("nosmt", "", 4, 19, "switch SMT off in firmware"),
@@ -75,6 +83,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     since("mitigations", "no_user_user", 6, 17, "mitigations=auto"),
     since("mitigations", "no_guest_host", 6, 17, "mitigations=auto"),
     since("mitigations", "no_guest_guest", 6, 17, "mitigations=auto"),
+    since("mitigations", "no_cross_thread", 6, 17, "mitigations=auto"),
     always("mce"),
     always("nmi_watchdog"),
     always("nowatchdog"),
@@ -98,12 +107,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     since("preempt", "", 5, 12, "choose the kernel that is built so"),
     since("preempt", "lazy", 6, 13, "use preempt=full, or a real-time kernel"),
     always("threadirqs"),
-    since("rcupdate.rcu_normal_after_boot", "", 4, 5, "write to /sys/kernel/rcu_normal"),
+    since("rcupdate.rcu_normal_after_boot", "", 4, 5, "write 1 to /sys/kernel/rcu_normal").shown(),
     always("rcupdate.rcu_expedited"),
     always("rcutree.kthread_prio"),
-    since("rcutree.nohz_full_patience_delay", "", 6, 11, "leave it out"),
-    since("rcutree.use_softirq", "", 5, 3, "leave it out"),
-    until("rcutree.rcu_idle_gp_delay", "", 5, 17, "leave it out: idle CPUs are handled by rcu_nocbs"),
+    since("rcutree.nohz_full_patience_delay", "", 6, 11, "leave it out").shown(),
+    since("rcutree.use_softirq", "", 5, 3, "leave it out").shown(),
+    until("rcutree.rcu_idle_gp_delay", "", 5, 17, "leave it out: idle CPUs are handled by rcu_nocbs").shown(),
     since("workqueue.unbound_cpus", "", 6, 6, "write to /sys/devices/virtual/workqueue/cpumask"),
     always("pcie_aspm"),
     always("pcie_aspm.policy"),

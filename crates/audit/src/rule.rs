@@ -1,8 +1,8 @@
 //! What a rule is, and what it says.
 
-use penstock_model::audit::{Currency, Judgement, Layer, Price};
+use penstock_model::audit::{Currency, Judgement, Layer, Price, Way};
 
-use crate::machine::Machine;
+use crate::{advice::Advice, machine::Machine};
 
 /// What a model must ask for that a rule is applied. Without a model all rules are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) struct Finding {
     pub(crate) verdict: Judgement,
     pub(crate) read: String,
     pub(crate) wanted: String,
-    pub(crate) change: Option<String>,
+    pub(crate) ways: Vec<Way>,
     /// What this costs, where it is not what the rule says.
     pub(crate) price: Option<Price>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Finding {
 impl Finding {
     fn new(verdict: Judgement, read: String, wanted: impl Into<String>) -> Finding {
         let (subject, wanted) = ("machine".to_owned(), wanted.into());
-        Finding { subject, verdict, read, wanted, change: None, price: None }
+        Finding { subject, verdict, read, wanted, ways: Vec::new(), price: None }
     }
 
     /// It is as it should be.
@@ -98,22 +98,14 @@ impl Finding {
         Finding::new(Judgement::Pass, read.into(), wanted)
     }
 
-    /// It is otherwise; `change` puts it right.
-    pub(crate) fn fail(
-        read: impl Into<String>,
-        wanted: impl Into<String>,
-        change: impl Into<String>,
-    ) -> Finding {
-        Finding::new(Judgement::Fail, read.into(), wanted).changed_by(change)
+    /// It is otherwise; `advice` puts it right.
+    pub(crate) fn fail(read: impl Into<String>, wanted: impl Into<String>, advice: Advice) -> Finding {
+        Finding::new(Judgement::Fail, read.into(), wanted).changed_by(advice)
     }
 
-    /// Two layers contradict each other; `change` puts it right.
-    pub(crate) fn conflict(
-        read: impl Into<String>,
-        wanted: impl Into<String>,
-        change: impl Into<String>,
-    ) -> Finding {
-        Finding::new(Judgement::Conflict, read.into(), wanted).changed_by(change)
+    /// Two layers contradict each other; `advice` puts it right.
+    pub(crate) fn conflict(read: impl Into<String>, wanted: impl Into<String>, advice: Advice) -> Finding {
+        Finding::new(Judgement::Conflict, read.into(), wanted).changed_by(advice)
     }
 
     /// It could not be read; why.
@@ -136,8 +128,8 @@ impl Finding {
         Finding { price: Some(Price { currency, what: what.into() }), ..self }
     }
 
-    /// The exact change.
-    pub(crate) fn changed_by(self, change: impl Into<String>) -> Finding {
-        Finding { change: Some(change.into()), ..self }
+    /// What puts it right.
+    pub(crate) fn changed_by(self, advice: Advice) -> Finding {
+        Finding { ways: advice.0, ..self }
     }
 }

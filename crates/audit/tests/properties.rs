@@ -145,24 +145,6 @@ guests:
 }
 
 #[test]
-fn kernels_are_told_apart() {
-    let inventory = tuned::Machine::new().with(&[], tuned::inventory);
-    let of = |release: &str, rule: &str| {
-        let mut inventory = inventory.clone();
-        inventory.kernel.release = release.to_owned();
-        inventory.kernel.command_line += " mitigations=auto,no_user_user";
-        let found = audit(&inventory, None);
-        found.rows.into_iter().find(|row| row.rule == rule).map(|row| row.verdict)
-    };
-    assert_eq!(of("6.12.1", "fair-server"), Some(Judgement::Pass));
-    assert_eq!(of("6.11.1", "fair-server"), None);
-    assert_eq!(of("6.17.0", "boot-parameters-of-other-kernels"), Some(Judgement::Pass));
-    assert_eq!(of("6.16.0", "boot-parameters-of-other-kernels"), Some(Judgement::Conflict));
-    assert_eq!(of("5.15.0", "cgroup-version"), Some(Judgement::Fail));
-    assert_eq!(of("odd", "cgroup-version"), Some(Judgement::Unknown));
-}
-
-#[test]
 fn the_documentation_lists_every_rule_as_it_is() {
     let mut text = String::from(
         "# The rules of the audit\n\n\

@@ -154,6 +154,7 @@ mod tests {
             wanted: "no IRQ there".to_owned(),
             why: "it takes the CPU away".to_owned(),
             price: Some(Price { currency: Currency::Power, what: "none to speak of".to_owned() }),
+            ways: Vec::new(),
             change: Some(format!("echo 0-1 > /proc/irq/35/smp_affinity_list # {}", "x".repeat(120))),
             source: "kernel".to_owned(),
             needs_root: verdict == Judgement::Unknown,

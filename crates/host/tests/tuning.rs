@@ -144,7 +144,7 @@ fn links_weaknesses_modules_and_what_the_kernel_said() {
     // The slot above does 5 GT/s on 8 lanes, the function 8 GT/s on 4.
     assert_eq!((link.speed.as_str(), link.most_speed.as_str()), ("2.5 GT/s PCIe", "5.0 GT/s PCIe"));
     assert_eq!((link.width, link.most_width), (4, 4));
-    assert_eq!(found.vulnerabilities["meltdown"], "Mitigation: PTI");
+    assert_eq!(found.vulnerabilities["meltdown"], Reading::Is("Mitigation: PTI".to_owned()));
     assert_eq!(found.parameters["kvm.halt_poll_ns"], Reading::Is("0".to_owned()));
     let words = ["splash", "kthread_cpus=0-1"].map(str::to_owned).to_vec();
     assert_eq!(found.unknown_parameters, Reading::Is(words));
@@ -240,4 +240,110 @@ fn links_of_a_record_stay_in_it() {
     fs::remove_file(&file).unwrap();
     symlink(&secret, &file).unwrap();
     assert_eq!(look(&Root::at(tree.path())).0.selinux_enforcing, Reading::Absent);
+}
+
+/// Adds a file to a tree.
+fn add(tree: &Path, path: &str, bytes: &[u8]) {
+    let file = tree.join(path.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn how_the_kernel_was_built_is_read_of_its_own_copy_and_of_the_distributions() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    assert_eq!(look(&root).0.build, Reading::Absent);
+    let release = fs::read_to_string(tree.path().join("proc/sys/kernel/osrelease")).unwrap();
+    add(
+        tree.path(),
+        &format!("/boot/config-{}", release.trim()),
+        b"CONFIG_RT_GROUP_SCHED=y\nCONFIG_SECRET=y\n",
+    );
+    let set = |name: &str| Reading::Is([(name.to_owned(), "y".to_owned())].into());
+    assert_eq!(look(&root).0.build, set("RT_GROUP_SCHED"));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, b"CONFIG_NO_HZ_FULL=y\n# CONFIG_PREEMPT_RT is not set\n").unwrap();
+    add(tree.path(), "/proc/config.gz", &packed.finish().unwrap());
+    assert_eq!(look(&root).0.build, set("NO_HZ_FULL"));
+    // A record has the lines that were asked for, and is read as the file was.
+    let recorder = Arc::new(Recorder::default());
+    drop(look(&Root::at(tree.path()).recording(recorder.clone())));
+    let to = tempfile::tempdir().unwrap();
+    recorder.write(tree.path(), to.path()).unwrap();
+    assert_eq!(look(&Root::recorded(to.path())).0.build, set("NO_HZ_FULL"));
+    add(tree.path(), "/proc/config.gz", b"\x1f\x8bnonsense");
+    assert!(matches!(look(&root).0.build, Reading::Unreadable(_)));
+}
+
+#[test]
+fn of_an_environment_only_what_irqbalance_was_told_is_read_and_recorded() {
+    let tree = tree();
+    let id = (1..1000).find(|id| {
+        fs::read_to_string(tree.path().join(format!("proc/{id}/comm")))
+            .is_ok_and(|name| name == "irqbalance\n")
+    });
+    let path = format!("/proc/{}/environ", id.unwrap());
+    add(tree.path(), &path, b"PASSWORD=secret\0IRQBALANCE_BANNED_CPULIST=2-3\0");
+    let unit = "[Service]\nEnvironment='IRQBALANCE_BANNED_CPUS=4' OTHER=secret\n";
+    add(tree.path(), "/etc/systemd/system/irqbalance.service.d/a.conf", unit.as_bytes());
+    add(
+        tree.path(),
+        "/etc/default/irqbalance",
+        b"# IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST=\"1\"\nTOKEN=secret\n",
+    );
+    let recorder = Arc::new(Recorder::default());
+    let told = look(&Root::at(tree.path()).recording(recorder.clone())).0.irqbalance.unwrap();
+    let variable = |name: &str, value: &str| (format!("IRQBALANCE_BANNED_{name}"), value.to_owned());
+    assert_eq!(told.environment, Reading::Is([variable("CPULIST", "2-3")].into()));
+    assert_eq!(told.settings, [variable("CPULIST", "1"), variable("CPUS", "4")].into());
+    assert_eq!(told.file.as_deref(), Some("/etc/default/irqbalance"));
+    let to = tempfile::tempdir().unwrap();
+    recorder.write(tree.path(), to.path()).unwrap();
+    for file in files(to.path()) {
+        assert!(!String::from_utf8_lossy(&fs::read(&file).unwrap()).contains("secret"), "{}", file.display());
+    }
+    assert_eq!(look(&Root::recorded(to.path())).0.irqbalance, Some(told));
+}
+
+#[test]
+fn what_was_listed_and_could_not_be_read_is_told() {
+    let tree = tree();
+    let errors = "13 /proc/50/task/52/status\n13 /sys/fs/cgroup/broken/cpuset.cpus\n13 /sys/fs/resctrl/rt-2/schemata\n13 /proc/cmdline\n";
+    fs::write(tree.path().join(ERRORS), errors).unwrap();
+    let found = look(&Root::recorded(tree.path())).0;
+    assert_eq!((found.unread.processes.len(), found.unread.partitions.len()), (1, 1), "{:?}", found.unread);
+    assert!(found.unread.resctrl.iter().any(|why| why.contains("rt-2/schemata")), "{:?}", found.unread);
+    assert_eq!(found.command_line, Reading::Denied);
+}
+
+#[test]
+fn groups_that_vfio_made_up_are_no_iommus() {
+    let tree = tree();
+    add(tree.path(), "/sys/kernel/iommu_groups/0/name", b"vfio-noiommu\n");
+    add(tree.path(), "/sys/kernel/iommu_groups/0/devices/0000:04:00.0", b"");
+    add(tree.path(), "/sys/kernel/iommu_groups/7/devices/0000:05:00.0", b"");
+    let root = Root::at(tree.path());
+    let groups: Vec<u32> = scan(&root, None).iommu_groups.into_keys().collect();
+    assert_eq!(groups, [7]);
+    assert_eq!(look(&root).0.groups_without_iommu, Reading::Is([0].into()));
+}
+
+#[test]
+fn cpusets_of_version_1_isolate_what_no_group_balances() {
+    let tree = tree();
+    fs::remove_dir_all(tree.path().join("sys/fs/cgroup")).unwrap();
+    let group = |name: &str, cpus: &str, balances: &str| {
+        let group = format!("/sys/fs/cgroup/cpuset/{name}");
+        add(tree.path(), &format!("{group}/cpuset.cpus"), cpus.as_bytes());
+        add(tree.path(), &format!("{group}/cpuset.sched_load_balance"), balances.as_bytes());
+    };
+    let unbalanced = || look(&Root::at(tree.path())).0.cgroups.unbalanced;
+    group("", "0-3\n", "1\n");
+    group("rt", "2-3\n", "0\n");
+    assert_eq!(unbalanced(), Reading::Is(CpuSet::default()), "the root balances all");
+    group("", "0-3\n", "0\n");
+    group("machine", "0-1\n", "1\n");
+    group("rt/one", "3\n", "1\n");
+    assert_eq!(unbalanced(), Reading::Is(cpus("2")));
 }

@@ -1,8 +1,12 @@
 //! What an audit found: one row a rule and subject, as data. Crate `audit` makes it, the binary prints it, a report shows it.
 
+mod change;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use change::{Change, Way, text};
 
 use crate::CpuSet;
 
@@ -143,8 +147,10 @@ pub struct Row {
     pub why: String,
     /// What it costs to have it as wanted; of a protection that is off, what that costs.
     pub price: Option<Price>,
-    /// The exact change: a command, a word of the boot command line, or a line of a model. `None`: there is nothing to change, or it
-    /// is done where no command reaches.
+    /// The ways to put it right, the best first: each does by itself. Empty: there is nothing to change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+    /// The same as text, a line each change. `None`: there is nothing to change.
     pub change: Option<String>,
     /// The document or the commit that says so.
     pub source: String,

@@ -3,6 +3,7 @@
 //! A test that cannot run on a machine is reported as ignored, with the reason on standard error; it never passes.
 #![allow(clippy::disallowed_methods)]
 
+pub mod advised;
 pub mod binary;
 pub mod board;
 pub mod crash;

@@ -90,6 +90,15 @@ pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
     write(&parse(text)?, directory)
 }
 
+/// The paths that `text` records, from the root.
+///
+/// # Errors
+///
+/// Text that makes no sense.
+pub fn paths(text: &str) -> Result<Vec<String>, PlantError> {
+    Ok(parse(text)?.into_keys().collect())
+}
+
 /// A planted tree of which some files are changed for a while: to plant it anew for each change takes too long.
 pub struct Changing {
     entries: BTreeMap<String, Entry>,
@@ -117,7 +126,9 @@ impl Changing {
         let mut changed = BTreeMap::new();
         for changes in changes {
             for gone in changes.lines().filter_map(|line| line.strip_prefix("- /")) {
-                self.remove(gone, fs::remove_dir_all)?;
+                let path = self.path().join(gone);
+                let is_directory = path.symlink_metadata().is_ok_and(|data| data.is_dir());
+                self.remove(gone, if is_directory { fs::remove_dir_all } else { fs::remove_file })?;
             }
             let kept: Vec<&str> = changes.lines().filter(|line| !line.starts_with("- /")).collect();
             changed.extend(parse(&kept.join("\n"))?);
@@ -136,7 +147,7 @@ impl Changing {
         Ok(made)
     }
 
-    fn remove(&self, path: &str, how: impl FnOnce(PathBuf) -> io::Result<()>) -> Result<(), PlantError> {
+    fn remove(&self, path: &str, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PlantError> {
         match how(self.path().join(path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(PlantError { line: 0, why: format!("{path}: {error}") })

@@ -3,10 +3,11 @@
 use penstock_model::audit::Layer;
 
 use crate::{
+    advice::{Advice, boot, boot_with_and_without, boot_without, by_hand},
     machine::{Machine, read},
-    parameters::{NEVER, PARAMETERS, meant},
+    parameters::{NEVER, PARAMETERS, Parameter, meant},
     rule::{Finding, Need, Rule, Said, left_out},
-    sets::{named, without},
+    sets::{both, named, without},
 };
 
 const PARAMETERS_TEXT: &str = "Documentation/admin-guide/kernel-parameters.txt";
@@ -27,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "boot-parameters-of-other-kernels",
         layer: Layer::Boot,
         what: "words of the command line that only newer or older kernels know",
-        why: "a recipe for another kernel does nothing here, without any message",
+        why: "a recipe for another kernel does nothing here, without any message; what a distribution has brought to an older kernel does",
         price: None,
         source: PARAMETERS_TEXT,
         needs_root: false,
@@ -83,17 +84,34 @@ pub(super) const RULES: &[Rule] = &[
 /// The words that list CPUs.
 pub(super) const LISTS: [&str; 4] = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"];
 
+/// Whether the kernel would have said at its start that it does not know this word: kernels from 5.14 on do, of words without a
+/// module's name.
+fn would_say(machine: &Machine<'_>, key: &str) -> bool {
+    machine.is_at_least(5, 14) && machine.tuning.unknown_parameters.known().is_some() && !key.contains('.')
+}
+
+/// Whether the kernel said that it does not know this word.
+fn said_no(machine: &Machine<'_>, key: &str) -> bool {
+    let name = |word: &String| word.split('=').next().unwrap_or(word).replace('-', "_");
+    machine.tuning.unknown_parameters.known().is_some_and(|words| words.iter().any(|word| name(word) == key))
+}
+
 fn unknown_parameters(machine: &Machine<'_>) -> Said {
     let wanted = "every word is known to this kernel";
     let mut found = Vec::new();
     let mut told: Vec<String> = Vec::new();
-    for (key, _) in &machine.line.words {
+    for (key, value) in machine.line.words() {
+        // A kernel with somebody's patch may know it: one that says what it does not know has not named it then.
+        if would_say(machine, key) && !said_no(machine, key) {
+            continue;
+        }
         if let Some((_, instead)) = NEVER.iter().find(|(name, _)| name == key) {
-            let read = format!("{key}= is unknown to every kernel of kernel.org");
-            found.push(Finding::conflict(read, wanted, format!("remove {key}=: {instead}")).about(key));
+            let read = format!("{key}= is unknown to every kernel of kernel.org: {instead}");
+            found.push(Finding::conflict(read, wanted, boot_without(key)).about(key));
         } else if let Some(name) = meant(key) {
             let read = format!("{key} is no parameter; {name} is");
-            found.push(Finding::conflict(read, wanted, format!("write {name} for {key}")).about(key));
+            let right = value.as_ref().map_or(name.to_owned(), |value| format!("{name}={value}"));
+            found.push(Finding::conflict(read, wanted, boot_with_and_without(&right, key)).about(key));
         } else {
             continue;
         }
@@ -104,12 +122,15 @@ fn unknown_parameters(machine: &Machine<'_>) -> Said {
         for word in words {
             let key = word.split('=').next().unwrap_or(word).replace('-', "_");
             // What it does not know it gives to init, which takes its own words from there.
-            if told.contains(&key) || !PARAMETERS.iter().any(|parameter| parameter.key == key) {
+            let of_ours =
+                PARAMETERS.iter().any(|parameter| parameter.key == key && parameter.value.is_empty());
+            if told.contains(&key) || !of_ours {
                 continue;
             }
-            let read = format!("the kernel said at its start that it does not know {word}");
-            let how = format!("remove {key}, or use a kernel that was built with what it needs");
-            found.push(Finding::conflict(read, wanted, how).about(key));
+            let read = format!(
+                "the kernel said at its start that it does not know {word}: it was built without what that needs"
+            );
+            found.push(Finding::conflict(read, wanted, boot_without(&key)).about(key));
         }
     }
     if found.is_empty() {
@@ -119,33 +140,97 @@ fn unknown_parameters(machine: &Machine<'_>) -> Said {
     }
 }
 
+/// Whether this kernel knows a parameter, by what it shows and has said; by its number only where that proves something.
+fn knows(machine: &Machine<'_>, parameter: &Parameter) -> Option<bool> {
+    let key = parameter.key;
+    let refused = if parameter.value.is_empty() {
+        said_no(machine, key)
+    } else {
+        machine.refuses(key, parameter.value)
+    };
+    if refused {
+        return Some(false);
+    }
+    if parameter.shown {
+        if machine.tuning.parameters.contains_key(key) {
+            return Some(true);
+        }
+        let module = key.split_once('.').map_or(key, |(module, _)| module);
+        let of_module = |name: &String| name.split_once('.').is_some_and(|(of, _)| of == module);
+        if machine.tuning.parameters.keys().any(of_module) {
+            return Some(false);
+        }
+    }
+    if parameter.value.is_empty() && would_say(machine, key) {
+        return Some(true);
+    }
+    // No distribution brings back what was taken out, and none takes out what its kernel came with.
+    let release = machine.release?;
+    match parameter.until {
+        Some(until) => Some(release < until),
+        None => (release >= parameter.since).then_some(true),
+    }
+}
+
+/// The boot command line without a word, or without one of the values that commas separate.
+fn taken_out(machine: &Machine<'_>, key: &str, value: &str) -> Advice {
+    let rest: Vec<&str> = machine.line.parts(key).into_iter().filter(|part| *part != value).collect();
+    if value.is_empty() || rest.is_empty() {
+        boot_without(key)
+    } else {
+        boot(&format!("{key}={}", rest.join(",")))
+    }
+}
+
 fn other_kernels(machine: &Machine<'_>) -> Said {
     let release = machine.release()?;
-    let wanted = format!("words that Linux {release} knows");
     let mut found = Vec::new();
     for parameter in PARAMETERS {
         let there = match parameter.value {
             "" => machine.line.has(parameter.key),
             value => machine.line.parts(parameter.key).contains(&value),
         };
-        let new = parameter.since > release;
-        let old = parameter.until.is_some_and(|until| release >= until);
-        if !there || !(new || old) {
+        if !there {
             continue;
         }
         let word = match parameter.value {
             "" => parameter.key.to_owned(),
             value => format!("{}={value}", parameter.key),
         };
-        let read = match parameter.until {
-            Some(until) if old => format!("{word}, which no kernel from {until} on knows"),
-            _ => format!("{word}, which kernels know from {} on", parameter.since),
+        let wanted = match parameter.instead {
+            "" => format!("words that this Linux {release} knows"),
+            instead => format!("words that this Linux {release} knows; for {word}: {instead}"),
         };
-        let how = format!("remove {word}: {}", parameter.instead);
-        found.push(Finding::conflict(read, wanted.clone(), how).about(word));
+        let known = match parameter.until {
+            Some(until) => format!("kernel.org's kernels before {until} know it"),
+            None => format!("kernel.org's kernels know it from {} on", parameter.since),
+        };
+        match knows(machine, parameter) {
+            Some(true) => {}
+            Some(false) => found.push(
+                Finding::conflict(
+                    format!("{word}, which this kernel does not know; {known}"),
+                    wanted,
+                    taken_out(machine, parameter.key, parameter.value),
+                )
+                .about(word),
+            ),
+            None => found.push(
+                Finding::unknown(
+                    format!("nothing tells whether this kernel knows {word}: {known}, distributions bring such words to older ones"),
+                    wanted,
+                )
+                .about(word),
+            ),
+        }
     }
+    let wanted = format!("words that this Linux {release} knows");
     if found.is_empty() { Finding::pass("none of another kernel's", wanted).into() } else { Ok(found) }
 }
+
+/// Words of which one of two values is not to be advised: what protects is the default.
+const PROTECT: [&str; 8] =
+    ["mitigations", "mce", "selinux", "enforcing", "apparmor", "iommu", "intel_iommu", "amd_iommu"];
 
 fn repeated(machine: &Machine<'_>) -> Said {
     let wanted = "each parameter once";
@@ -157,49 +242,70 @@ fn repeated(machine: &Machine<'_>) -> Said {
             continue;
         }
         let read = values.iter().map(|value| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
-        let how = format!("keep one {key}= on the boot command line");
+        let word = |value: &str| if value.is_empty() { key.to_owned() } else { format!("{key}={value}") };
+        let how = if PROTECT.contains(&key) {
+            boot_without(key)
+        } else {
+            let mut once: Vec<&str> = Vec::new();
+            values.iter().rev().for_each(|value| {
+                if !once.contains(value) {
+                    once.push(value)
+                }
+            });
+            let ways = once.into_iter().map(|value| boot(&word(value)));
+            ways.reduce(Advice::or).unwrap_or_else(|| boot_without(key))
+        };
         found.push(Finding::conflict(read, wanted, how).about(key));
     }
     if found.is_empty() { Finding::pass("none twice", wanted).into() } else { Ok(found) }
 }
 
-/// Pairs of which one takes back the other: a word each, with its value where there is one; an empty value stands for any.
-const PAIRS: [([&str; 2], [&str; 2], &str); 11] = [
-    (["nohz", "off"], ["nohz_full", ""], "without nohz no CPU can be without a tick; remove nohz=off"),
+/// Two words of which one takes back the other, each with its value where there is one; an empty value stands for any. Then why, and
+/// the words of which one is to go.
+type Pair = ([&'static str; 2], [&'static str; 2], &'static str, &'static [&'static str]);
+
+const PAIRS: [Pair; 11] = [
+    (["nohz", "off"], ["nohz_full", ""], "without nohz no CPU can be without a tick", &["nohz"]),
     (
         ["nosoftlockup", ""],
         ["softlockup_panic", "1"],
-        "nothing panics on what is not looked for; remove one of the two",
+        "nothing panics on what is not looked for",
+        &["nosoftlockup", "softlockup_panic"],
     ),
-    (["iommu", "off"], ["intel_iommu", "on"], "no VF can be given to a VM; remove iommu=off"),
-    (["iommu", "off"], ["amd_iommu", "on"], "no VF can be given to a VM; remove iommu=off"),
-    (["intel_iommu", "off"], ["iommu", "pt"], "there is nothing to pass through; remove intel_iommu=off"),
+    (["iommu", "off"], ["intel_iommu", "on"], "no VF can be given to a VM", &["iommu=off"]),
+    (["iommu", "off"], ["amd_iommu", "on"], "no VF can be given to a VM", &["iommu=off"]),
+    (["intel_iommu", "off"], ["iommu", "pt"], "there is nothing to pass through", &["intel_iommu=off"]),
     (
         ["tsc", "unstable"],
         ["clocksource", "tsc"],
-        "the kernel leaves a clock that it is told to be unstable; remove tsc=unstable",
+        "the kernel leaves a clock that it is told to be unstable",
+        &["tsc=unstable"],
     ),
-    (
-        ["clocksource", "hpet"],
-        ["tsc", "reliable"],
-        "the TSC is trusted and not used; remove clocksource=hpet",
-    ),
+    (["clocksource", "hpet"], ["tsc", "reliable"], "the TSC is trusted and not used", &["clocksource=hpet"]),
     (
         ["clocksource", "acpi_pm"],
         ["tsc", "reliable"],
-        "the TSC is trusted and not used; remove clocksource=acpi_pm",
+        "the TSC is trusted and not used",
+        &["clocksource=acpi_pm"],
     ),
     (
         ["idle", "poll"],
         ["intel_idle.max_cstate", ""],
-        "nothing limits idle states that are never entered; remove idle=poll",
+        "nothing limits idle states that are never entered",
+        &["idle=poll", "intel_idle.max_cstate"],
     ),
     (
         ["idle", "poll"],
         ["processor.max_cstate", ""],
-        "nothing limits idle states that are never entered; remove idle=poll",
+        "nothing limits idle states that are never entered",
+        &["idle=poll", "processor.max_cstate"],
     ),
-    (["cpufreq.off", "1"], ["cpufreq.default_governor", ""], "no governor runs; remove cpufreq.off=1"),
+    (
+        ["cpufreq.off", "1"],
+        ["cpufreq.default_governor", ""],
+        "no governor runs",
+        &["cpufreq.off", "cpufreq.default_governor"],
+    ),
 ];
 
 fn contradictory(machine: &Machine<'_>) -> Said {
@@ -213,10 +319,11 @@ fn contradictory(machine: &Machine<'_>) -> Said {
         Some(value) => format!("{key}={value}"),
         None => key.to_owned(),
     };
-    for (one, other, why) in PAIRS {
+    for (one, other, why, go) in PAIRS {
         if says(one) && says(other) {
             let read = format!("{} with {}", shown(one), shown(other));
-            let (why, how) = why.split_once("; ").unwrap_or((why, "remove one of the two"));
+            let ways = go.iter().map(|word| boot_without(word)).reduce(Advice::or);
+            let how = ways.unwrap_or_else(|| by_hand("remove one of the two"));
             found.push(Finding::conflict(format!("{read}: {why}"), wanted, how).about(shown(one)));
         }
     }
@@ -224,7 +331,26 @@ fn contradictory(machine: &Machine<'_>) -> Said {
 }
 
 fn smt_is_off(machine: &Machine<'_>) -> bool {
-    machine.line.has("nosmt") || machine.tuning.smt.known().is_some_and(|smt| smt.contains("off"))
+    match machine.tuning.smt.known() {
+        // It can be switched on again while the machine runs.
+        Some(smt) => smt.contains("off"),
+        None => machine.line.has("nosmt"),
+    }
+}
+
+/// A list of the command line with CPUs of this machine alone, as far as these can be known.
+fn corrected(machine: &Machine<'_>, key: &str) -> Advice {
+    let flags = if key == "isolcpus" { machine.line.isolcpus_flags() } else { Vec::new() };
+    let here = match machine.listed(key) {
+        Some(cpus) => both(&cpus, machine.online()),
+        None if key == "irqaffinity" => machine.housekeeping(),
+        None => machine.kept.clone(),
+    };
+    if here.0.is_empty() {
+        return boot_without(key);
+    }
+    let flags: String = flags.into_iter().flat_map(|flag| [flag, ","]).collect();
+    boot(&format!("{key}={flags}{here}"))
 }
 
 fn not_online(machine: &Machine<'_>) -> Said {
@@ -243,15 +369,14 @@ fn not_online(machine: &Machine<'_>) -> Said {
         let Some(cpus) = machine.listed(key) else {
             if let Some(value) = machine.line.value(key) {
                 let read = format!("{key}={value} is no list of CPUs");
-                found.push(Finding::conflict(read, wanted.clone(), format!("correct {key}=")).about(key));
+                found.push(Finding::conflict(read, wanted.clone(), corrected(machine, key)).about(key));
             }
             continue;
         };
         let missing = without(&cpus, machine.online());
         if !missing.0.is_empty() {
             let read = format!("{key}= names {}, not on line", named(&missing));
-            let how = format!("correct {key}= to CPUs of {}", machine.online());
-            found.push(Finding::conflict(read, wanted.clone(), how).about(key));
+            found.push(Finding::conflict(read, wanted.clone(), corrected(machine, key)).about(key));
         }
     }
     if found.is_empty() { Finding::pass("all listed CPUs are on line", wanted).into() } else { Ok(found) }
@@ -261,15 +386,13 @@ fn nosmt_against_lists(machine: &Machine<'_>) -> Said {
     if !smt_is_off(machine) {
         return left_out("SMT is not switched off");
     }
-    let wanted = "lists of CPUs that are on line with SMT off";
+    let wanted = "lists of CPUs that are on line with SMT off, or SMT on and both siblings with one tenant";
     let mut found = Vec::new();
     for key in LISTS {
         let missing = without(&machine.listed(key).unwrap_or_default(), machine.online());
         if !missing.0.is_empty() {
             let read = format!("SMT is off, and {key}= names {}", named(&missing));
-            let how =
-                format!("take {missing} out of {key}=, or give both siblings to one tenant and leave SMT on");
-            found.push(Finding::conflict(read, wanted, how).about(key));
+            found.push(Finding::conflict(read, wanted, corrected(machine, key)).about(key));
         }
     }
     if found.is_empty() {

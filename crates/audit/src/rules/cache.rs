@@ -7,9 +7,10 @@ use penstock_model::{
 };
 
 use crate::{
+    advice::{Advice, by_hand, model, write},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, Silent, left_out},
-    sets::{both, named},
+    sets::{both, named, without},
 };
 
 const RESCTRL: &str = "Documentation/filesystems/resctrl.rst";
@@ -66,6 +67,9 @@ fn resctrl<'a>(machine: &Machine<'a>) -> Result<Option<&'a Resctrl>, Silent> {
 }
 
 fn mounted<'a>(machine: &Machine<'a>) -> Result<&'a Resctrl, Silent> {
+    if let Some(why) = machine.tuning.unread.resctrl.first() {
+        return crate::rule::unknown(why.as_str());
+    }
     match resctrl(machine)? {
         Some(resctrl) if resctrl.groups.len() > 1 => Ok(resctrl),
         Some(_) => left_out("resctrl has no group but the default one"),
@@ -89,14 +93,15 @@ fn allocation(machine: &Machine<'_>) -> Said {
                 Finding::fail(
                     why,
                     "cat_l3",
-                    "take `cache:` and `memory_bandwidth:` out of the model: another CPU is needed",
+                    model("no `cache:` and no `memory_bandwidth:`")
+                        .beware("the guest then shares the cache: another CPU can share it out"),
                 )
                 .into()
             } else {
                 left_out(why)
             };
         }
-        let how = "mount -t resctrl resctrl /sys/fs/resctrl; in the model: cache: 4";
+        let how = by_hand("mount -t resctrl resctrl /sys/fs/resctrl").and(model("realtime: {cache: 4}"));
         let read = format!("not mounted; the CPU has {}", can.join(" "));
         return if asked {
             Finding::fail(read, "mounted", how).into()
@@ -113,7 +118,7 @@ fn allocation(machine: &Machine<'_>) -> Said {
     let wanted = "ways of their own where that measures better";
     if own.is_empty() {
         return Finding::recorded("no group of their own", wanted)
-            .changed_by("in the model: cache: 4")
+            .changed_by(model("realtime: {cache: 4}"))
             .into();
     }
     Finding::recorded(own.join(", "), wanted).into()
@@ -147,6 +152,44 @@ fn uses(machine: &Machine<'_>, resource: &str, group: &ResctrlGroup, domain: u32
     position.is_none_or(|position| !both(caches[position], &group.cpus).0.is_empty())
 }
 
+/// A group with other ways in some domains of a resource. Ways of a group are to be next to each other on most CPUs, so that the
+/// longest run of what is left is taken.
+fn ways_left(resctrl: &Resctrl, name: &str, resource: &str, masks: &[(u32, u64)]) -> Option<Advice> {
+    let least = resctrl.least_bits.get(resource).copied().unwrap_or(1).max(1);
+    let mut domains = Vec::new();
+    for (domain, left) in masks {
+        let run = longest_run(*left);
+        if run.count_ones() < least {
+            return None;
+        }
+        domains.push(format!("{domain}={run:x}"));
+    }
+    let path = if name.is_empty() {
+        "/sys/fs/resctrl/schemata".to_owned()
+    } else {
+        format!("/sys/fs/resctrl/{name}/schemata")
+    };
+    Some(write(path, format!("{resource}:{}", domains.join(";"))))
+}
+
+/// The longest run of ones, the lowest of several.
+fn longest_run(mask: u64) -> u64 {
+    let (mut best, mut at) = (0_u64, 0_u32);
+    while at < u64::BITS {
+        let rest = mask >> at;
+        let length = rest.trailing_ones();
+        if length == 0 {
+            at += rest.trailing_zeros().max(1);
+            continue;
+        }
+        if length > best.count_ones() {
+            best = (u64::MAX >> (u64::BITS - length)) << at;
+        }
+        at += length;
+    }
+    best
+}
+
 fn with_devices(machine: &Machine<'_>) -> Said {
     let resctrl = mounted(machine)?;
     let wanted = "no way that devices write to";
@@ -154,15 +197,19 @@ fn with_devices(machine: &Machine<'_>) -> Said {
     for (name, group) in resctrl.groups.iter().filter(|(name, _)| !name.is_empty()) {
         for (resource, domains) in group.schemata.iter().filter(|(resource, _)| is_cache(resource)) {
             let devices = resctrl.shareable.get(resource).copied().unwrap_or(0);
-            let shared: Vec<String> = domains
+            let shared: Vec<(u32, u64)> = domains
                 .iter()
                 .filter(|(domain, mask)| *mask & devices != 0 && uses(machine, resource, group, **domain))
-                .map(|(domain, mask)| format!("{resource}:{domain}={mask:x}"))
+                .map(|(domain, mask)| (*domain, *mask))
                 .collect();
             if !shared.is_empty() {
-                let read = format!("{}, devices write to {devices:x}", shared.join(" "));
-                let how =
-                    format!("give {name} ways outside of {devices:x} in /sys/fs/resctrl/{name}/schemata");
+                let texts: Vec<String> =
+                    shared.iter().map(|(domain, mask)| format!("{resource}:{domain}={mask:x}")).collect();
+                let read = format!("{}, devices write to {devices:x}", texts.join(" "));
+                let left: Vec<_> = shared.iter().map(|(domain, mask)| (*domain, mask & !devices)).collect();
+                let how = ways_left(resctrl, name, resource, &left).unwrap_or_else(|| {
+                    by_hand(format!("give {name} ways outside of {devices:x} in /sys/fs/resctrl/{name}/schemata, and take them from another group"))
+                });
                 found.push(Finding::conflict(read, wanted, how).about(format!("resctrl group {name}")));
             }
         }
@@ -178,8 +225,9 @@ fn overlap(machine: &Machine<'_>) -> Said {
     let mut found = Vec::new();
     for (n, (one, group)) in groups.iter().enumerate() {
         for (other, others) in &groups[n + 1..] {
-            let mut shared = Vec::new();
+            let (mut shared, mut how) = (Vec::new(), None);
             for (resource, domains) in group.schemata.iter().filter(|(resource, _)| is_cache(resource)) {
+                let (mut mine, mut yours) = (Vec::new(), Vec::new());
                 for (domain, mask) in domains {
                     let theirs = others
                         .schemata
@@ -191,12 +239,28 @@ fn overlap(machine: &Machine<'_>) -> Said {
                         [group, others].into_iter().all(|group| uses(machine, resource, group, *domain));
                     if mask & theirs != 0 && used {
                         shared.push(format!("{resource}:{domain}={:x}", mask & theirs));
+                        mine.push((*domain, mask & !theirs));
+                        yours.push((*domain, theirs & !mask));
                     }
+                }
+                if !mine.is_empty() {
+                    let way = ways_left(resctrl, one, resource, &mine)
+                        .or_else(|| ways_left(resctrl, other, resource, &yours));
+                    how = match (how, way) {
+                        (Some(how), Some(way)) => Some(Advice::and(how, way)),
+                        (how, way) => how.or(way),
+                    };
                 }
             }
             if !shared.is_empty() {
                 let read = format!("{} and {} both have {}", called(one), called(other), shared.join(" "));
-                let how = format!("take them out of {} in its schemata", called(one));
+                let how = how.unwrap_or_else(|| {
+                    by_hand(format!(
+                        "take them out of {} or of {} in its schemata, and give that other ones",
+                        called(one),
+                        called(other)
+                    ))
+                });
                 found.push(
                     Finding::conflict(read, wanted, how).about(format!("resctrl group {}", called(other))),
                 );
@@ -217,9 +281,10 @@ fn without_cpus(machine: &Machine<'_>) -> Said {
             continue;
         }
         seen += 1;
-        let bare = crate::sets::without(&group.cpus, kept);
+        let bare = without(&group.cpus, kept);
         if !bare.0.is_empty() {
-            let how = format!("isolate {bare}, or take it out of /sys/fs/resctrl/{name}/cpus_list");
+            let how = write(format!("/sys/fs/resctrl/{name}/cpus_list"), without(&group.cpus, &bare))
+                .or(model(format!("realtime: {{isolated: {}}}", crate::sets::either(kept, &bare))));
             found.push(
                 Finding::conflict(format!("{} not isolated", named(&bare)), wanted, how)
                     .about(format!("resctrl group {name}")),

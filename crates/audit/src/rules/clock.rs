@@ -3,6 +3,7 @@
 use penstock_model::{audit::Layer, inventory::tuning::Knob};
 
 use crate::{
+    advice::{boot, boot_without, by_hand, write},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
 };
@@ -83,33 +84,64 @@ fn clock<'a>(machine: &Machine<'a>) -> Result<&'a str, Silent> {
     }
 }
 
+/// Clocks that take no longer to read than the TSC, and clocks of a VM that do the same with the host's help.
+const QUICK: [&str; 5] = ["tsc", "arch_sys_counter", "riscv_clocksource", "timebase", "tod"];
+const QUICK_IN_VMS: [&str; 3] = ["kvm-clock", "hyperv_clocksource_tsc_page", "xen"];
+/// Clocks that are read over a bus, or only at each tick.
+const SLOW: [&str; 7] =
+    ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "tsc-early", "hyperv_clocksource_msr"];
+
+const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
 fn source(machine: &Machine<'_>) -> Said {
     let clock = clock(machine)?;
-    let wanted = "tsc (arch_sys_counter on ARM; kvm-clock inside a VM)";
-    match clock {
-        "tsc" | "arch_sys_counter" => Finding::pass(clock, wanted).into(),
-        "kvm-clock" if machine.tuning.cpu_flags.contains("hypervisor") => Finding::pass(clock, wanted).into(),
-        _ => {
-            let how = "see the kernel's messages for why it left the TSC; echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource";
-            Finding::fail(clock, wanted, how).into()
-        }
+    let wanted = "tsc (arch_sys_counter on ARM; in a VM its hypervisor's)";
+    if QUICK.contains(&clock) {
+        return Finding::pass(clock, wanted).into();
     }
+    if QUICK_IN_VMS.contains(&clock) {
+        return match machine.is_vm() {
+            Some(true) => Finding::pass(format!("{clock}, and this is a VM"), wanted).into(),
+            Some(false) => Finding::fail(clock, wanted, write(CURRENT, "tsc")).into(),
+            None => unknown("the CPU's flags, which tell whether this is a VM, could not be read"),
+        };
+    }
+    if !SLOW.contains(&clock) {
+        return Finding::recorded(clock, wanted).into();
+    }
+    // One that the kernel found to be wrong is not offered any more, and what is written of it is ignored.
+    let offered = read(&machine.tuning.clock_sources, "clocksource0/available_clocksource")?;
+    let quick = offered
+        .and_then(|offered| QUICK.into_iter().chain(QUICK_IN_VMS).find(|quick| offered.contains(*quick)));
+    let how = match quick {
+        Some(quick) => write(CURRENT, quick),
+        None => by_hand(
+            "see the kernel's messages (dmesg) for why it left the TSC: firmware that sets it, sockets out of step, or clocksource= on the boot command line",
+        ),
+    };
+    Finding::fail(clock, wanted, how).into()
 }
 
 fn steady(machine: &Machine<'_>) -> Said {
-    if clock(machine)? == "arch_sys_counter" {
-        return left_out("this CPU has no TSC");
-    }
     let flags = &machine.tuning.cpu_flags;
     if flags.is_empty() {
         return unknown("the CPU's flags could not be read");
+    }
+    if !flags.contains("tsc") {
+        return left_out("this CPU has no TSC");
     }
     let wanted = "constant_tsc nonstop_tsc";
     let missing: Vec<&str> = wanted.split(' ').filter(|flag| !flags.contains(*flag)).collect();
     if missing.is_empty() {
         return Finding::pass(wanted, wanted).into();
     }
-    let how = "another CPU; in a VM, a CPU model with invtsc";
+    let how = if flags.contains("hypervisor") {
+        by_hand(
+            "on the host: a CPU model with invtsc for this VM (libvirt: <feature policy='require' name='invtsc'/>), which then cannot migrate",
+        )
+    } else {
+        by_hand("another CPU")
+    };
     Finding::fail(format!("without {}", missing.join(" and ")), wanted, how).into()
 }
 
@@ -129,7 +161,7 @@ fn reliable_without(machine: &Machine<'_>) -> Said {
     Finding::conflict(
         format!("tsc={word}, and the clock is {clock}"),
         wanted,
-        format!("boot command line without tsc={word}, then find out why the kernel left the TSC"),
+        boot_without(&format!("tsc={word}")),
     )
     .into()
 }
@@ -149,12 +181,8 @@ fn checked(machine: &Machine<'_>) -> Said {
     if machine.line.says("tsc", "reliable") {
         return Finding::pass("tsc=reliable", wanted).into();
     }
-    Finding::fail(
-        "a timer checks it",
-        wanted,
-        "boot command line: tsc=reliable (only since the TSC is the clock here)",
-    )
-    .into()
+    let how = boot("tsc=reliable").beware("the kernel then no longer notices a TSC that firmware sets or that runs off; it is the clock here now");
+    Finding::fail("a timer checks it", wanted, how).into()
 }
 
 fn migration(machine: &Machine<'_>) -> Said {

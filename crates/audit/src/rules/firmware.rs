@@ -3,6 +3,7 @@
 use penstock_model::audit::{Currency, Layer};
 
 use crate::{
+    advice::{by_hand, disable},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
 };
@@ -79,7 +80,8 @@ fn smi(machine: &Machine<'_>) -> Said {
             Finding::pass(format!("none in {:.1} s", watched.milliseconds as f64 / 1000.0), wanted).into()
         }
         Some(count) => {
-            let how = "firmware's set-up: USB legacy support, error logging and patrol scrub off; then hwlatdetect --duration=10m";
+            let how = by_hand("firmware's set-up: USB legacy support, error logging and patrol scrub off; then hwlatdetect --duration=10m")
+                .beware("without patrol scrub, errors of memory that nobody reads are found late");
             let seconds = watched.milliseconds as f64 / 1000.0;
             Finding::fail(format!("{count} in {seconds:.1} s"), wanted, how).into()
         }
@@ -92,7 +94,8 @@ fn fwupd(machine: &Machine<'_>) -> Said {
     let runs = machine.runs("fwupd");
     if timer || runs.as_ref().is_ok_and(|runs| *runs) {
         let read = if timer { "fwupd-refresh.timer is on" } else { "fwupd runs" };
-        let how = "systemctl disable --now fwupd-refresh.timer fwupd.service; run it in maintenance hours";
+        let how = disable(&["fwupd-refresh.timer", "fwupd.service"])
+            .beware("nobody looks for firmware updates any more: start it in maintenance hours");
         return Finding::fail(read, wanted, how).into();
     }
     runs?;

@@ -7,6 +7,7 @@ use penstock_model::{
 };
 
 use crate::{
+    advice::{Advice, apply, boot, disable, model, writes},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
     sets::{grouped, named},
@@ -148,10 +149,16 @@ fn as_wished(machine: &Machine<'_>, wishes: &crate::wishes::Wishes) -> Said {
         found.push(if holds {
             Finding::pass(read, wanted.to_string()).about(subject)
         } else {
-            Finding::fail(read, wanted.to_string(), "penstock apply MODEL").about(subject)
+            Finding::fail(read, wanted.to_string(), apply()).about(subject)
         });
     }
     if found.is_empty() { left_out("the model says nothing of these CPUs' frequency") } else { Ok(found) }
+}
+
+/// The performance governor on these CPUs.
+fn performance(cpus: &CpuSet) -> Advice {
+    let paths = cpus.0.iter().map(|cpu| Knob::Governor(*cpu).to_string());
+    writes(paths, "performance").or(model("realtime: {frequency: performance}"))
 }
 
 fn governor(machine: &Machine<'_>) -> Said {
@@ -178,10 +185,7 @@ fn governor(machine: &Machine<'_>) -> Said {
     let slow: CpuSet = CpuSet(
         governors.iter().filter(|(_, governor)| *governor != "performance").map(|(cpu, _)| *cpu).collect(),
     );
-    let how = format!(
-        "for each of {slow}: echo performance > /sys/devices/system/cpu/cpuN/cpufreq/scaling_governor (in the model: frequency: performance)"
-    );
-    Finding::fail(read, wanted, how).about(named(&slow)).into()
+    Finding::fail(read, wanted, performance(&slow)).about(named(&slow)).into()
 }
 
 fn governors_differ(machine: &Machine<'_>) -> Said {
@@ -194,7 +198,8 @@ fn governors_differ(machine: &Machine<'_>) -> Said {
     if governors.iter().all(|(_, governor)| *governor == governors[0].1) {
         return Finding::pass(read, wanted).into();
     }
-    Finding::conflict(read, wanted, "in the model: realtime: {frequency: performance}").into()
+    let other = governors.iter().filter(|(_, governor)| *governor != "performance").map(|(cpu, _)| *cpu);
+    Finding::conflict(read, wanted, performance(&CpuSet(other.collect()))).into()
 }
 
 fn range(machine: &Machine<'_>) -> Said {
@@ -211,7 +216,7 @@ fn range(machine: &Machine<'_>) -> Said {
         return left_out(NO_FREQUENCIES);
     }
     Finding::recorded(grouped(ranges), "least = most where frequency changes show in measurements")
-        .changed_by("in the model: frequency: 2.4GHz")
+        .changed_by(model("realtime: {frequency: 2.4GHz}"))
         .into()
 }
 
@@ -233,7 +238,7 @@ fn driver(machine: &Machine<'_>) -> Said {
         other if machine.line.says("intel_pstate", "disable") => {
             left_out(format!("{other}, since intel_pstate=disable: told under pstate-off-with-hwp"))
         }
-        other => Finding::fail(other, wanted, "boot command line: intel_pstate=active").into(),
+        other => Finding::fail(other, wanted, boot("intel_pstate=active")).into(),
     }
 }
 
@@ -249,7 +254,7 @@ fn pstate_off(machine: &Machine<'_>) -> Said {
         return Finding::conflict(
             "intel_pstate=disable, and the CPU has HWP",
             wanted,
-            "boot command line: intel_pstate=active",
+            boot("intel_pstate=active"),
         )
         .into();
     }
@@ -275,7 +280,7 @@ fn power_daemon(machine: &Machine<'_>) -> Said {
     let governors = governor_of(machine, machine.kept()?)?;
     let wanted = "one of the two decides";
     if governors.iter().any(|(_, governor)| *governor == "performance") {
-        let how = "systemctl disable --now power-profiles-daemon";
+        let how = disable(&["power-profiles-daemon.service"]);
         return Finding::conflict(
             "power-profiles-daemon runs, and isolated CPUs have the performance governor",
             wanted,

@@ -8,6 +8,7 @@ use penstock_model::{
 };
 
 use crate::{
+    advice::{Advice, boot, boot_without, by_hand, write},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
 };
@@ -84,15 +85,49 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const TURN_ON: &str =
-    "boot command line: intel_iommu=on iommu=pt (AMD: iommu=pt alone); in firmware: VT-d or AMD-Vi on";
+/// Switches that keep the kernel from using the IOMMU.
+const OFF: [(&str, &str); 3] = [("iommu", "off"), ("intel_iommu", "off"), ("amd_iommu", "off")];
+
+fn turn_on(machine: &Machine<'_>) -> Advice {
+    let off: Vec<String> = OFF
+        .iter()
+        .filter(|(key, value)| machine.line.says(key, value))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if !off.is_empty() {
+        return boot_without(&off.join(" "));
+    }
+    if machine.is_vm() == Some(true) {
+        return by_hand("on the host: a virtual IOMMU for this VM (libvirt: <iommu model='intel'>)")
+            .and(boot("intel_iommu=on iommu=pt"));
+    }
+    let firmware = by_hand("firmware's set-up: VT-d (Intel), AMD-Vi or IOMMU (AMD), SMMU (ARM) on");
+    // AMD's and ARM's are used by themselves; Intel's only where the kernel was built so.
+    let flags = &machine.tuning.cpu_flags;
+    if flags.contains("svm") || flags.contains("asimd") {
+        firmware
+    } else {
+        firmware.and(boot("intel_iommu=on iommu=pt"))
+    }
+}
 
 fn iommu(machine: &Machine<'_>) -> Said {
+    let made_up = read(&machine.tuning.groups_without_iommu, "/sys/kernel/iommu_groups")?;
     let groups = machine.inventory.iommu_groups.len();
     if groups > 0 {
         return Finding::pass(format!("{groups} groups"), "on").into();
     }
-    Finding::fail("no IOMMU group", "on", TURN_ON).into()
+    // Unsafe groups that VFIO makes up protect nothing.
+    let read = match made_up {
+        Some(made_up) if !made_up.is_empty() => {
+            format!(
+                "none; {} groups that VFIO made up without one (vfio-noiommu), where every device can write to all memory",
+                made_up.len()
+            )
+        }
+        _ => "no IOMMU group".to_owned(),
+    };
+    Finding::fail(read, "on", turn_on(machine)).into()
 }
 
 fn passthrough(machine: &Machine<'_>) -> Said {
@@ -127,7 +162,11 @@ fn remapping(machine: &Machine<'_>) -> Said {
     if arm {
         return left_out("this machine's interrupt controller isolates by itself");
     }
-    let how = "firmware: interrupt remapping and x2APIC on; boot command line without intremap=off";
+    let how = if machine.line.parts("intremap").contains(&"off") {
+        boot_without("intremap=off")
+    } else {
+        by_hand("firmware's set-up: interrupt remapping and x2APIC on")
+    };
     Finding::fail("not remapped", "IR- on each", how).into()
 }
 
@@ -140,6 +179,7 @@ fn groups(machine: &Machine<'_>) -> Said {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
+    machine.sees_processes()?;
     let mut found = Vec::new();
     for function in owned(machine) {
         let wanted = "alone, but for bridges";
@@ -159,7 +199,7 @@ fn groups(machine: &Machine<'_>) -> Said {
         found.push(if others.is_empty() {
             Finding::pass(format!("group {number}, alone"), wanted).about(function.to_string())
         } else {
-            let how = "another slot whose bridges have ACS; no kernel of kernel.org splits groups";
+            let how = by_hand("another slot whose bridges have ACS; no kernel of kernel.org splits groups");
             Finding::fail(format!("group {number} with {}", others.join(", ")), wanted, how)
                 .about(function.to_string())
         });
@@ -183,7 +223,7 @@ fn link(machine: &Machine<'_>) -> Said {
         found.push(if link.width >= link.most_width && link.speed == link.most_speed {
             Finding::pass(read, wanted).about(function.to_string())
         } else {
-            let how = "a slot with all lanes and the full speed; reseat the card; lspci -vv shows LnkCap and LnkSta";
+            let how = by_hand("a slot with all lanes and the full speed; reseat the card; lspci -vv shows LnkCap and LnkSta");
             Finding::fail(read, wanted, how).about(function.to_string())
         });
     }
@@ -205,6 +245,7 @@ fn link_power(machine: &Machine<'_>) -> Said {
     if chosen == "performance" {
         return Finding::pass(chosen, "performance").into();
     }
-    let how = "echo performance > /sys/module/pcie_aspm/parameters/policy, for good: pcie_aspm.policy=performance on the boot command line";
+    let how = write("/sys/module/pcie_aspm/parameters/policy", "performance")
+        .or(boot("pcie_aspm.policy=performance"));
     Finding::fail(chosen, "performance", how).into()
 }

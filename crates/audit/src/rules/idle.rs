@@ -6,6 +6,7 @@ use penstock_model::{
 };
 
 use crate::{
+    advice::{Advice, boot, boot_without, model, writes},
     machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
     sets::{grouped, named},
@@ -133,6 +134,27 @@ fn bound(machine: &Machine<'_>, cpu: u32) -> u64 {
     machine.wishes.as_ref().and_then(|wishes| wishes.wake_latency(cpu)).unwrap_or(BOUND)
 }
 
+const NO_STATE: &str = "n/a";
+
+/// No idle state on these CPUs.
+fn no_idle_state(cpus: &penstock_model::CpuSet) -> Advice {
+    let paths = cpus.0.iter().map(|cpu| Knob::ResumeLatency(*cpu).to_string());
+    writes(paths, NO_STATE).or(model("realtime: {wake_latency: 0}"))
+}
+
+/// As [`no_idle_state`], on a kernel without PM QoS for CPUs: each deep state is switched off by itself.
+fn without_qos(machine: &Machine<'_>, cpus: &penstock_model::CpuSet) -> Advice {
+    let mut paths = Vec::new();
+    for cpu in &cpus.0 {
+        for (number, state) in machine.tuning.idle.get(cpu).into_iter().flatten().enumerate() {
+            if !state.disabled && state.latency > bound(machine, *cpu) {
+                paths.push(format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state{number}/disable"));
+            }
+        }
+    }
+    writes(paths, "1")
+}
+
 fn deep_states(machine: &Machine<'_>) -> Said {
     let cpus = machine.judged();
     if cpus.0.is_empty() {
@@ -161,9 +183,11 @@ fn deep_states(machine: &Machine<'_>) -> Said {
     }
     if !deep.is_empty() {
         let subject = penstock_model::CpuSet(deep.iter().map(|(cpu, _)| *cpu).collect());
-        let how = format!(
-            "for each of {subject}: echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us (in the model: wake_latency: 0)"
-        );
+        let how = if subject.0.iter().all(|cpu| limits.contains_key(cpu)) {
+            no_idle_state(&subject)
+        } else {
+            without_qos(machine, &subject)
+        };
         return Finding::fail(format!("usable: {}", grouped(deep)), wanted, how)
             .about(named(&subject))
             .into();
@@ -192,10 +216,9 @@ fn latency_zero(machine: &Machine<'_>) -> Said {
         return Finding::pass(read, wanted).into();
     }
     let subject = penstock_model::CpuSet(trapped.into_iter().collect());
-    let how = format!(
-        "for each of {subject}: echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us"
-    );
-    Finding::conflict(format!("{read}: 0 is no limit"), wanted, how).about(named(&subject)).into()
+    Finding::conflict(format!("{read}: 0 is no limit"), wanted, no_idle_state(&subject))
+        .about(named(&subject))
+        .into()
 }
 
 fn in_fact(machine: &Machine<'_>) -> Said {
@@ -206,7 +229,7 @@ fn in_fact(machine: &Machine<'_>) -> Said {
     if watched.idle.is_empty() {
         return unknown("no idle state was counted");
     }
-    let mut entered = Vec::new();
+    let (mut entered, mut cpus) = (Vec::new(), penstock_model::CpuSet::default());
     for cpu in &kept.0 {
         let (Some(counts), Some(states)) = (watched.idle.get(cpu), machine.tuning.idle.get(cpu)) else {
             continue;
@@ -214,6 +237,7 @@ fn in_fact(machine: &Machine<'_>) -> Said {
         for state in states.iter().filter(|state| state.latency > bound(machine, *cpu)) {
             if let Some(count) = counts.get(&state.name).filter(|count| **count > 0) {
                 entered.push(format!("{} {count} times on CPU {cpu}", state.name));
+                cpus.0.insert(*cpu);
             }
         }
     }
@@ -222,12 +246,18 @@ fn in_fact(machine: &Machine<'_>) -> Said {
         return Finding::pass("none", wanted).into();
     }
     entered.truncate(8);
-    Finding::fail(
-        entered.join(", "),
-        wanted,
-        "echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us",
-    )
-    .into()
+    Finding::fail(entered.join(", "), wanted, no_idle_state(&cpus)).into()
+}
+
+const STATES_COME_BACK: &str =
+    "idle CPUs then enter idle states: limit these where it matters (in the model: wake_latency: 0)";
+
+/// What of the words that limit idle states of all CPUs limits anything: `intel_idle` has no more than nine, and ACPI takes 9 for
+/// more than there are (`drivers/acpi/processor_idle.c`, `ACPI_PROCESSOR_MAX_POWER`).
+fn limiting<'a>(machine: &'a Machine<'_>) -> Vec<(&'static str, &'a str)> {
+    let words = ["intel_idle.max_cstate", "processor.max_cstate"];
+    let there = words.into_iter().filter_map(|key| Some((key, machine.line.value(key)?)));
+    there.filter(|(_, value)| value.parse::<u32>().is_ok_and(|most| most < 9)).collect()
 }
 
 fn idle_poll(machine: &Machine<'_>) -> Said {
@@ -235,7 +265,7 @@ fn idle_poll(machine: &Machine<'_>) -> Said {
         return left_out("idle=poll is not on the command line");
     }
     Finding::recorded("idle=poll", "PM QoS for the CPUs that need it: the last resort is this")
-        .changed_by("boot command line without idle=poll; in the model: wake_latency: 0")
+        .changed_by(boot_without("idle=poll").beware(STATES_COME_BACK))
         .into()
 }
 
@@ -248,16 +278,15 @@ fn idle_poll_with_smt(machine: &Machine<'_>) -> Said {
     }
     let wanted = "idle=poll only with SMT off";
     if machine.has_smt() {
-        let how = "boot command line without idle=poll; in the model: wake_latency: 0";
+        let how = boot_without("idle=poll").beware(STATES_COME_BACK);
         return Finding::conflict("idle=poll, and siblings are on line together", wanted, how).into();
     }
     Finding::pass("idle=poll, and no core has two CPUs", wanted).into()
 }
 
 fn max_cstate_beside_qos(machine: &Machine<'_>) -> Said {
-    let words = ["intel_idle.max_cstate", "processor.max_cstate"];
     let there: Vec<String> =
-        words.iter().filter_map(|key| Some(format!("{key}={}", machine.line.value(key)?))).collect();
+        limiting(machine).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     if there.is_empty() {
         return left_out("no boot parameter limits idle states");
     }
@@ -268,7 +297,9 @@ fn max_cstate_beside_qos(machine: &Machine<'_>) -> Said {
     if limited.0.is_empty() {
         return Finding::pass(format!("{} alone", there.join(" ")), wanted).into();
     }
-    let how = format!("remove {} from the boot command line", there.join(" "));
+    let keys: Vec<&str> = limiting(machine).into_iter().map(|(key, _)| key).collect();
+    let how = boot_without(&keys.join(" "))
+        .beware("housekeeping CPUs may then sleep deeply: what runs there wakes later");
     Finding::conflict(
         format!("{} for all CPUs, PM QoS for {}", there.join(" "), named(&limited)),
         wanted,
@@ -281,20 +312,29 @@ fn max_cstate_falls_back(machine: &Machine<'_>) -> Said {
     if !machine.line.says("intel_idle.max_cstate", "0") {
         return left_out("intel_idle.max_cstate=0 is not on the command line");
     }
+    // Only intel_idle is switched off by it.
+    if machine.inventory.cpus.model.contains("AMD") {
+        return left_out("intel_idle is for Intel's CPUs");
+    }
     let wanted = "processor.max_cstate=1 beside it, or PM QoS instead";
-    if machine.line.has("processor.max_cstate") {
-        return Finding::pass("processor.max_cstate limits what takes over", wanted).into();
+    // ACPI's states are C1 and what is deeper: 0 is taken for 1, 9 for no limit at all.
+    let most = machine.line.value("processor.max_cstate");
+    if let Some(most @ ("0" | "1")) = most {
+        let read = format!("processor.max_cstate={most} limits what takes over");
+        return Finding::pass(read, wanted).into();
     }
     match read(&machine.tuning.idle_driver, "cpuidle/current_driver")? {
         Some(driver) if driver == "none" => Finding::pass("no driver has taken over", wanted).into(),
         Some(driver) => {
-            let how = "boot command line without intel_idle.max_cstate=0; in the model: wake_latency: 0";
-            Finding::conflict(
-                format!("intel_idle is off, and {driver} has taken over without a limit"),
-                wanted,
-                how,
-            )
-            .into()
+            let how = boot_without("intel_idle.max_cstate processor.max_cstate")
+                .beware("intel_idle then enters idle states: limit these where it matters (in the model: wake_latency: 0)")
+                .or(boot("processor.max_cstate=1"));
+            let limit = match most {
+                Some(most) => format!("processor.max_cstate={most} lets it enter deep states"),
+                None => "without a limit".to_owned(),
+            };
+            let read = format!("intel_idle is off, and {driver} has taken over: {limit}");
+            Finding::conflict(read, wanted, how).into()
         }
         None => unknown("cpuidle/current_driver is not there"),
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use penstock_model::{
     CpuSet,
     audit::Layer,
-    inventory::tuning::{Irq, Knob},
+    inventory::tuning::{Irq, Knob, Reading, Value},
 };
 
 use crate::{
+    advice::{self, Advice, boot, by_hand, disable, model, settings, to_housekeeping, writes},
     machine::{Machine, read},
-    release::Release,
     rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
     sets::{both, either, is_within, named, without},
 };
@@ -87,10 +87,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "irqbalance-against-isolation",
         layer: Layer::Interrupts,
-        what: "irqbalance, and isolated CPUs that it does not know of",
-        why: "irqbalance leaves CPUs of isolcpus= and nohz_full= alone, and not those of partitions: it moves interrupts onto them",
+        what: "irqbalance, and isolated CPUs that it was not told to leave alone",
+        why: "irqbalance leaves CPUs of isolcpus= and nohz_full= alone, and not those of partitions: it moves interrupts onto them. Once IRQBALANCE_BANNED_CPULIST is set it looks at that alone",
         price: None,
-        source: "irqbalance(1), IRQBALANCE_BANNED_CPULIST",
+        source: "irqbalance(1), IRQBALANCE_BANNED_CPULIST; irqbalance, cputree.c, setup_banned_cpus()",
         needs_root: false,
         need: Need::Isolation,
         judge: irqbalance,
@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "workqueues-know-isolation",
         layer: Layer::Interrupts,
         what: "isolated CPUs that workqueues were taken off (/sys/devices/virtual/workqueue/cpumask_isolated)",
-        why: "from Linux 6.8 on a partition takes unbound workqueues off its CPUs by itself; where it has not, the partition is not what it seems",
+        why: "a kernel that tells takes unbound workqueues off a partition's CPUs by itself; where it has not, the partition is not what it seems",
         price: None,
         source: "kernel commit fe28f631fa94",
         needs_root: false,
@@ -177,6 +177,14 @@ fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, Silent> {
     }
 }
 
+fn housekeeping(cpus: &CpuSet) -> Advice {
+    model(format!("realtime: {{housekeeping: {cpus}}}"))
+}
+
+fn irqaffinity_word(machine: &Machine<'_>) -> Advice {
+    to_housekeeping(machine, |hold| boot(&format!("irqaffinity={hold}")))
+}
+
 fn default_affinity(machine: &Machine<'_>) -> Said {
     let kept = machine.kept()?;
     let wanted = format!("none of {kept}");
@@ -187,12 +195,8 @@ fn default_affinity(machine: &Machine<'_>) -> Said {
     if shared.0.is_empty() {
         return Finding::pass(named(cpus), wanted).into();
     }
-    let hold = Knob::DefaultIrqAffinity
-        .written(&penstock_model::inventory::tuning::Value::Cpus(machine.housekeeping()));
-    let how = format!(
-        "echo {hold} > /proc/irq/default_smp_affinity (in the model: realtime: {{housekeeping: {}}})",
-        machine.housekeeping()
-    );
+    let how =
+        to_housekeeping(machine, |hold| advice::cpus(Knob::DefaultIrqAffinity, hold).or(housekeeping(hold)));
     Finding::conflict(format!("{}, among them {}", named(cpus), named(&shared)), wanted, how)
         .about(named(&shared))
         .into()
@@ -201,7 +205,7 @@ fn default_affinity(machine: &Machine<'_>) -> Said {
 fn irqaffinity(machine: &Machine<'_>) -> Said {
     machine.kept()?;
     let wanted = format!("irqaffinity={}", machine.housekeeping());
-    let how = format!("boot command line: {wanted}");
+    let how = irqaffinity_word(machine);
     match machine.listed("irqaffinity") {
         Some(cpus) => Finding::pass(format!("irqaffinity={cpus}"), wanted).into(),
         None => Finding::fail("not on the command line", wanted, how).into(),
@@ -218,7 +222,7 @@ fn irqaffinity_overlaps(machine: &Machine<'_>) -> Said {
     if shared.0.is_empty() {
         return Finding::pass(format!("irqaffinity={cpus}"), wanted).into();
     }
-    let how = format!("boot command line: irqaffinity={}", machine.housekeeping());
+    let how = irqaffinity_word(machine);
     Finding::conflict(format!("irqaffinity={cpus}, of which {shared} are isolated"), wanted, how)
         .about(named(&shared))
         .into()
@@ -268,15 +272,10 @@ fn on_isolated(machine: &Machine<'_>) -> Said {
     let wanted = format!("none on {}, but for those of functions that VMs own", named(kept));
     if !found.is_empty() {
         let cpus = found.iter().fold(CpuSet::default(), |all, (_, _, cpus)| either(&all, cpus));
-        let hold = machine.housekeeping();
-        let writes = found
-            .iter()
-            .take(5)
-            .map(|(number, ..)| format!("echo {hold} > /proc/irq/{number}/smp_affinity_list"));
-        let how = format!(
-            "{} (in the model: realtime: {{housekeeping: {hold}}})",
-            writes.collect::<Vec<_>>().join("; ")
-        );
+        let how = to_housekeeping(machine, |hold| {
+            let paths = found.iter().map(|(number, ..)| Knob::IrqAffinity(*number).to_string());
+            writes(paths, &hold.to_string()).or(housekeeping(hold))
+        });
         return Finding::conflict(listed(&found), wanted, how).about(named(&cpus)).into();
     }
     if dark > 0 {
@@ -294,12 +293,15 @@ fn managed(machine: &Machine<'_>) -> Said {
     let (_, rest) = only_on_isolated(machine, kept, found)?;
     let wanted = format!("none on {}", named(kept));
     if !rest.is_empty() {
-        let release = machine.release()?;
-        let asked = machine.line.isolcpus_flags().contains(&"managed_irq");
-        let how = if asked || release < Release::new(5, 6) {
-            "give the device no more queues than there are housekeeping CPUs".to_owned()
+        let fewer = by_hand("give the device no more queues than there are housekeeping CPUs");
+        let refused = machine.refuses("isolcpus", "managed_irq");
+        // The flag only has the kernel prefer other CPUs: where it is there already, more of it does not help.
+        let asked = machine.line.isolcpus_flags().contains(&"managed_irq")
+            && machine.listed("isolcpus").is_some_and(|cpus| is_within(kept, &cpus));
+        let how = if asked || refused {
+            fewer
         } else {
-            format!("boot command line: isolcpus=managed_irq,{kept}")
+            boot(&machine.isolcpus(Some("managed_irq"), None, kept)).or(fewer)
         };
         return Finding::fail(listed(&rest), wanted, how).into();
     }
@@ -343,10 +345,35 @@ fn managed_only(machine: &Machine<'_>) -> Said {
         return Finding::pass("none", wanted).into();
     }
     let many = machine.housekeeping().0.len();
-    let how = format!(
+    let how = by_hand(format!(
         "give the device no more queues than there are housekeeping CPUs ({many}): ethtool -L IFACE combined {many}; NVMe: keep its file systems quiet, or nvme.write_queues"
-    );
+    ));
     Finding::conflict(listed(&only), wanted, how).into()
+}
+
+/// The mask of CPUs, in hexadecimal, that takes precedence over the list (`cputree.c`, `setup_banned_cpus`).
+const BANNED_MASK: &str = "IRQBALANCE_BANNED_CPUS";
+const BANNED_LIST: &str = "IRQBALANCE_BANNED_CPULIST";
+
+/// The CPUs that irqbalance was told to leave alone, and by what; `None`: it was told nothing and looks by itself.
+fn banned(told: &BTreeMap<String, String>) -> Result<Option<(CpuSet, String)>, Silent> {
+    let said = |name: &str| told.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+    let sense = |cpus: Option<CpuSet>, text: &str| match cpus {
+        Some(cpus) => Ok(Some((cpus, text.to_owned()))),
+        None => unknown(format!("{text} makes no sense")),
+    };
+    if let Some(mask) = said(BANNED_MASK) {
+        let text = format!("{BANNED_MASK}={mask}");
+        let plain = mask.trim_start_matches("0x");
+        return match Knob::DefaultIrqAffinity.read(plain) {
+            Ok(Value::Cpus(cpus)) => sense(Some(cpus), &text),
+            _ => sense(None, &text),
+        };
+    }
+    match said(BANNED_LIST) {
+        Some(list) => sense(list.parse().ok(), &format!("{BANNED_LIST}={list}")),
+        None => Ok(None),
+    }
 }
 
 fn irqbalance(machine: &Machine<'_>) -> Said {
@@ -354,17 +381,47 @@ fn irqbalance(machine: &Machine<'_>) -> Said {
     if !machine.runs("irqbalance")? {
         return left_out("irqbalance does not run");
     }
+    let wanted = "every isolated CPU banned from it, or no irqbalance";
+    let Some(told) = &machine.tuning.irqbalance else {
+        return unknown("irqbalance runs, and nobody looked at its settings");
+    };
     let tickless =
         read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned().unwrap_or_default();
-    let bare = without(kept, &either(machine.boot_isolated(), &tickless));
-    let wanted = "every isolated CPU banned from it, or no irqbalance";
+    let by_itself = either(machine.boot_isolated(), &tickless);
+    // What it runs with is root's to see; its settings say what it was started with unless somebody changed them since.
+    let (settings_of, from) = match &told.environment {
+        Reading::Is(environment) => (environment, "it runs with"),
+        _ if told.file.is_some() || !told.settings.is_empty() => (&told.settings, "its settings say"),
+        _ => {
+            return unknown(
+                "what irqbalance runs with may not be read by who looked, and no file of its settings was found: look as root",
+            );
+        }
+    };
+    let (spared, how_it_knows) = match banned(settings_of)? {
+        Some((cpus, text)) => (cpus, format!("{from} {text}")),
+        None => (by_itself.clone(), "it leaves the CPUs of isolcpus= and nohz_full= alone".to_owned()),
+    };
+    let bare = without(kept, &spared);
     if bare.0.is_empty() {
-        return Finding::pass("it leaves the CPUs of isolcpus= and nohz_full= alone", wanted).into();
+        return Finding::pass(how_it_knows, wanted).into();
     }
-    let how = format!(
-        "IRQBALANCE_BANNED_CPULIST={kept} in /etc/default/irqbalance, or: systemctl disable --now irqbalance"
-    );
-    Finding::conflict(format!("irqbalance runs, and cannot know of {}", named(&bare)), wanted, how)
+    // With the variable it looks at nothing else: what it spares by itself has to be in the list.
+    let list = either(&either(kept, &machine.isolated), &either(&by_itself, &spared));
+    let stop = disable(&["irqbalance.service"]).beware("interrupts then stay where their drivers put them");
+    let how = match &told.file {
+        Some(file) => {
+            let mut variables = vec![(BANNED_LIST, list.to_string())];
+            if told.settings.contains_key(BANNED_MASK) {
+                variables.push((BANNED_MASK, String::new()));
+            }
+            settings(file, "irqbalance", &variables)
+                .beware("with this variable irqbalance no longer looks at isolcpus= and nohz_full=: the list names their CPUs as well, and has to be changed when they change")
+                .or(stop)
+        }
+        None => stop,
+    };
+    Finding::conflict(format!("irqbalance runs, {how_it_knows}: not {}", named(&bare)), wanted, how)
         .about(named(&bare))
         .into()
 }
@@ -376,7 +433,7 @@ fn watched_for(
     machine: &Machine<'_>,
     counts: &BTreeMap<String, BTreeMap<u32, u64>>,
     counted: impl Fn(&str) -> bool,
-    change: &str,
+    change: Advice,
 ) -> Said {
     let kept = machine.kept()?;
     let Some(watched) = &machine.tuning.watched else {
@@ -423,7 +480,9 @@ fn in_fact(machine: &Machine<'_>) -> Said {
         machine,
         &watched.interrupts,
         counted,
-        "find who asked for it in /proc/interrupts, and move it to a housekeeping CPU",
+        by_hand(
+            "find who asked for it in /proc/interrupts, and move it to a housekeeping CPU; then watch again",
+        ),
     )
 }
 
@@ -435,11 +494,11 @@ fn soft_in_fact(machine: &Machine<'_>) -> Said {
         machine,
         &watched.soft_interrupts,
         |_| true,
-        "TIMER and SCHED: nohz_full; RCU: rcu_nocbs; NET_RX: the NIC's interrupts; then watch again",
+        by_hand("TIMER and SCHED: nohz_full; RCU: rcu_nocbs; NET_RX: the NIC's interrupts; then watch again"),
     )
 }
 
-fn keeps_off(machine: &Machine<'_>, knob: Knob, model: &str) -> Said {
+fn keeps_off(machine: &Machine<'_>, knob: Knob, or: Option<fn(&CpuSet) -> Advice>) -> Said {
     let kept = machine.kept()?;
     let wanted = format!("none of {kept}");
     let Some(cpus) = machine.cpus_of(knob)? else { return left_out(format!("{knob} is not there")) };
@@ -447,31 +506,29 @@ fn keeps_off(machine: &Machine<'_>, knob: Knob, model: &str) -> Said {
     if shared.0.is_empty() {
         return Finding::pass(named(cpus), wanted).into();
     }
-    let hold = knob.written(&penstock_model::inventory::tuning::Value::Cpus(machine.housekeeping()));
-    let how = format!("echo {hold} > {knob}{model}");
+    let how = to_housekeeping(machine, |hold| {
+        let write = advice::cpus(knob, hold);
+        or.map_or_else(|| advice::cpus(knob, hold), |or| write.or(or(hold)))
+    });
     Finding::conflict(format!("{}, among them {}", named(cpus), named(&shared)), wanted, how)
         .about(named(&shared))
         .into()
 }
 
 fn workqueues(machine: &Machine<'_>) -> Said {
-    let model = format!(" (in the model: realtime: {{housekeeping: {}}})", machine.housekeeping());
-    keeps_off(machine, Knob::Workqueues, &model)
+    keeps_off(machine, Knob::Workqueues, Some(housekeeping))
 }
 
 fn writeback(machine: &Machine<'_>) -> Said {
-    keeps_off(machine, Knob::WritebackWorkqueue, "")
+    keeps_off(machine, Knob::WritebackWorkqueue, None)
 }
 
 fn workqueues_know(machine: &Machine<'_>) -> Said {
     if machine.partitioned.0.is_empty() {
         return left_out("no CPU is in an isolated partition");
     }
-    if machine.release()? < Release::new(6, 8) {
-        return left_out("kernels before 6.8 do not tell");
-    }
     let Some(cpus) = read(&machine.tuning.workqueues_isolated, "cpumask_isolated")? else {
-        return unknown("/sys/devices/virtual/workqueue/cpumask_isolated is not there");
+        return left_out("this kernel does not tell: it has no workqueue/cpumask_isolated");
     };
     let wanted = named(&machine.partitioned);
     if is_within(&machine.partitioned, cpus) {
@@ -481,7 +538,7 @@ fn workqueues_know(machine: &Machine<'_>) -> Said {
     Finding::conflict(
         format!("{}: not {}", named(cpus), named(&missing)),
         wanted,
-        "look at cpuset.cpus.partition of the partition for the reason",
+        by_hand("look at cpuset.cpus.partition of the partition for the reason, and make the partition anew"),
     )
     .into()
 }

@@ -3,11 +3,12 @@
 use penstock_model::{
     CpuSet,
     audit::{Currency, Layer},
+    inventory::tuning::Knob,
 };
 
 use crate::{
+    advice::{Advice, apply, boot, boot_with_and_without, boot_without, by_hand, model, write, writes},
     machine::{Machine, read},
-    release::Release,
     rule::{Finding, Need, Rule, Said, left_out, unknown},
     sets::{both, either, is_within, named, without},
 };
@@ -145,8 +146,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "rcu-offload-differs-from-tickless",
         layer: Layer::Isolation,
-        what: "rcu_nocbs= and nohz_full= that name different CPUs",
-        why: "nohz_full= offloads its own CPUs anyway: a different list says that one of the two was forgotten",
+        what: "CPUs of nohz_full= that rcu_nocbs= does not name",
+        why: "nohz_full= offloads its own CPUs anyway: a list without them says that one of the two was forgotten",
         price: None,
         source: "Documentation/timers/no_hz.rst",
         needs_root: false,
@@ -167,10 +168,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "rcu-expedited",
         layer: Layer::Isolation,
-        what: "whether RCU hurries after the start (rcupdate.rcu_normal_after_boot, rcu_expedited)",
+        what: "whether RCU may hurry after the start (/sys/kernel/rcu_normal, which overrides rcu_expedited)",
         why: "a grace period that hurries interrupts every CPU",
-        price: None,
-        source: "Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_normal_after_boot",
+        price: Some((
+            Currency::Throughput,
+            "what waits for a grace period waits milliseconds longer: making network namespaces, unloading modules",
+        )),
+        source: "Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_normal; kernel/ksysfs.c",
         needs_root: false,
         need: Need::Isolation,
         judge: rcu_expedited,
@@ -196,20 +200,40 @@ fn online_known(machine: &Machine<'_>) -> Result<(), crate::rule::Silent> {
     }
 }
 
+/// What could be isolated where nothing is: all but the first core of each node. `None`: there are no more.
+fn for_example(machine: &Machine<'_>) -> Option<CpuSet> {
+    let cpus = &machine.inventory.cpus;
+    let nodes = cpus.nodes.values();
+    let mut firsts: Vec<u32> =
+        nodes.filter_map(|cpus| both(cpus, machine.online()).0.first().copied()).collect();
+    firsts.extend(machine.online().0.first().copied());
+    let mut rest = machine.online().clone();
+    for first in firsts {
+        let core = cpus.siblings.iter().find(|siblings| siblings.0.contains(&first));
+        rest = without(&rest, &core.cloned().unwrap_or_else(|| CpuSet([first].into())));
+    }
+    (!rest.0.is_empty()).then_some(rest)
+}
+
+/// Isolates these CPUs too, by partitions where the kernel is known to have them.
+fn isolate(machine: &Machine<'_>, cpus: &CpuSet) -> Advice {
+    let all = either(cpus, &machine.isolated);
+    let partitions = model(format!("realtime: {{isolated: {all}}}"));
+    // The domain flag is what isolates; without any flag it is meant.
+    let with = if machine.line.has("isolcpus") { "domain" } else { "managed_irq,domain" };
+    let at_boot = boot(&machine.isolcpus(Some(with), None, cpus))
+        .beware("what isolcpus= isolates comes back only with a new start");
+    match machine.has_partitions() {
+        Some(true) => partitions,
+        Some(false) => at_boot,
+        None => at_boot.or(partitions),
+    }
+}
+
 fn isolated_cpus(machine: &Machine<'_>) -> Said {
     online_known(machine)?;
     read(&machine.tuning.cgroups.isolated, "cpuset.cpus.isolated")?;
-    let how = |cpus: &str| {
-        if machine.has_partitions() {
-            format!(
-                "in the model: realtime: {{isolated: {cpus}}}, or `realtime: on` of a pinned guest (an isolated partition, without a new start)"
-            )
-        } else {
-            format!(
-                "boot command line: isolcpus=managed_irq,domain,{cpus} (cgroup v2 of Linux 6.1 would do it without a new start)"
-            )
-        }
-    };
+    read(&machine.tuning.cgroups.unbalanced, "cpuset.sched_load_balance")?;
     if machine.wishes.is_some() {
         let missing = without(&machine.kept, &machine.isolated);
         let wanted = format!("{} isolated", named(&machine.kept));
@@ -220,16 +244,17 @@ fn isolated_cpus(machine: &Machine<'_>) -> Said {
         let guests_run = machine.inventory.guests.values().any(|guest| guest.running);
         let lacking =
             format!("{read}; {} {} not", named(&missing), if missing.0.len() == 1 { "is" } else { "are" });
-        let change = if guests_run {
-            how(&missing.to_string())
-        } else {
-            "penstock apply MODEL: partitions come and go with the guests".to_owned()
-        };
+        // Partitions come and go with the guests.
+        let change = if guests_run { isolate(machine, &missing) } else { apply() };
         return Finding::fail(lacking, wanted, change).about(named(&machine.kept)).into();
     }
     let wanted = "at least one isolated CPU";
     if machine.isolated.0.is_empty() {
-        return Finding::fail("none", wanted, how("CPUS")).into();
+        let how = match for_example(machine) {
+            Some(cpus) => isolate(machine, &cpus),
+            None => by_hand("a machine with more cores: this one has none to spare"),
+        };
+        return Finding::fail("none", wanted, how).into();
     }
     Finding::pass(named(&machine.isolated), wanted).into()
 }
@@ -238,19 +263,28 @@ fn isolation_at_boot(machine: &Machine<'_>) -> Said {
     if machine.isolated.0.is_empty() {
         return left_out("no CPU is isolated");
     }
-    let boot = machine.boot_isolated();
+    let boot_isolated = machine.boot_isolated();
     let wanted = "isolated partitions of cgroup v2, and of isolcpus= only managed_irq";
-    if boot.0.is_empty() {
-        return Finding::pass(format!("partitions: {}", named(&machine.partitioned)), wanted).into();
+    if boot_isolated.0.is_empty() {
+        return Finding::pass(format!("while it runs: {}", named(&machine.partitioned)), wanted).into();
     }
-    let read = format!("isolcpus= isolates {} until the next start", named(boot));
-    let release = machine.release()?;
-    if release < Release::new(6, 1) {
-        return Finding::pass(read, format!("isolcpus=: Linux {release} has no isolated partitions")).into();
+    let read = format!("isolcpus= isolates {} until the next start", named(boot_isolated));
+    match machine.has_partitions() {
+        Some(true) => Finding::recorded(read, wanted)
+            .changed_by(
+                boot(&machine.isolcpus(Some("managed_irq"), Some("domain"), boot_isolated))
+                    .and(model(format!("realtime: {{isolated: {boot_isolated}}}"))),
+            )
+            .into(),
+        Some(false) => {
+            Finding::pass(read, "isolcpus=: control groups here have no isolated partitions").into()
+        }
+        None => Finding::recorded(
+            format!("{read}; nothing tells whether this kernel has isolated partitions"),
+            wanted,
+        )
+        .into(),
     }
-    Finding::recorded(read, wanted)
-        .changed_by(format!("boot command line: isolcpus=managed_irq,{boot}; then isolated partitions"))
-        .into()
 }
 
 fn no_housekeeping(machine: &Machine<'_>) -> Said {
@@ -263,7 +297,7 @@ fn no_housekeeping(machine: &Machine<'_>) -> Said {
         return Finding::conflict(
             read,
             wanted,
-            "isolate fewer: leave at least one core (with its SMT sibling)",
+            by_hand("isolate fewer: leave at least one core (with its SMT sibling)"),
         )
         .into();
     }
@@ -286,7 +320,7 @@ fn housekeeping_nodes(machine: &Machine<'_>) -> Said {
     }
     let nodes = lonely.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let read = format!("housekeeping on {} only: none on node {nodes}", named(&left));
-    Finding::conflict(read, wanted, format!("leave one core of node {nodes} to housekeeping")).into()
+    Finding::conflict(read, wanted, by_hand(format!("leave one core of node {nodes} to housekeeping"))).into()
 }
 
 fn siblings_known(machine: &Machine<'_>) -> Result<(), crate::rule::Silent> {
@@ -310,11 +344,11 @@ fn siblings_split(machine: &Machine<'_>) -> Said {
             continue;
         }
         let read = format!("{} isolated, its sibling {} is not", named(&inside), named(&outside));
-        let offline = outside.0.iter().map(|cpu| format!("echo 0 > /sys/devices/system/cpu/cpu{cpu}/online"));
-        let how = format!(
-            "isolate {outside} too and give it to the same guest, or take it off line: {}",
-            offline.collect::<Vec<_>>().join("; ")
-        );
+        let offline = outside.0.iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        let how = model(format!("realtime: {{isolated: {}}}", either(&set, &outside)))
+            .beware(format!("{outside} is then idle unless the same guest has it"))
+            .or(writes(offline, "0")
+                .beware(format!("nobody has {outside} then; a guest that is pinned there fails to start")));
         found.push(Finding::conflict(read, wanted, how).about(named(&siblings)));
     }
     if found.is_empty() {
@@ -326,13 +360,16 @@ fn siblings_split(machine: &Machine<'_>) -> Said {
 
 /// CPUs by guest that runs on them and nowhere else: of a model those that want them alone; else VMs whose virtual CPUs are to
 /// wake in time.
-fn owners(machine: &Machine<'_>) -> Vec<(String, CpuSet)> {
-    match &machine.wishes {
+fn owners(machine: &Machine<'_>) -> Result<Vec<(String, CpuSet)>, crate::rule::Silent> {
+    Ok(match &machine.wishes {
         Some(wishes) => {
             wishes.own.iter().map(|(name, cpus)| (format!("guest {name}"), cpus.clone())).collect()
         }
-        None => machine.vms.iter().filter(|vm| vm.realtime).map(|vm| (vm.subject(), vm.cpus())).collect(),
-    }
+        None => {
+            machine.sees_processes()?;
+            machine.vms.iter().filter(|vm| vm.realtime).map(|vm| (vm.subject(), vm.cpus())).collect()
+        }
+    })
 }
 
 fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
@@ -340,7 +377,7 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
 }
 
 fn siblings_of_two(machine: &Machine<'_>) -> Said {
-    let owners = owners(machine);
+    let owners = owners(machine)?;
     if owners.len() < 2 {
         return left_out("fewer than two guests have CPUs of their own");
     }
@@ -354,7 +391,7 @@ fn siblings_of_two(machine: &Machine<'_>) -> Said {
                 continue;
             }
             let read = format!("{} is {one}'s, its sibling {} is {other}'s", named(&mine), named(&theirs));
-            let how = format!("pin {one} or {other} to another core");
+            let how = model(format!("pin: of {one}, or of {other}, on another core"));
             found.push(Finding::conflict(read, wanted, how).about(named(siblings)));
         }
     }
@@ -362,7 +399,7 @@ fn siblings_of_two(machine: &Machine<'_>) -> Said {
 }
 
 fn guests_share(machine: &Machine<'_>) -> Said {
-    let owners = owners(machine);
+    let owners = owners(machine)?;
     if owners.len() < 2 {
         return left_out("fewer than two guests have CPUs of their own");
     }
@@ -372,7 +409,7 @@ fn guests_share(machine: &Machine<'_>) -> Said {
         let shared = both(cpus, others);
         if !shared.0.is_empty() {
             let read = format!("{one} and {other} both have {}", named(&shared));
-            let how = format!("pin {other} elsewhere: in the model, `pin:` without {shared}");
+            let how = model(format!("pin: of {other} without {shared}"));
             found.push(Finding::conflict(read, wanted, how).about(named(&shared)));
         }
     }
@@ -383,16 +420,16 @@ fn tickless(machine: &Machine<'_>) -> Said {
     let kept = machine.kept()?;
     let now = read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned();
     let wanted = format!("nohz_full with {}", named(kept));
-    let how = format!(
-        "boot command line: nohz_full={kept} rcu_nocbs={kept} (in the model: realtime: {{tickless: on}})"
-    );
+    let all = either(kept, &now.clone().unwrap_or_default());
+    let offloaded = either(&all, &machine.listed("rcu_nocbs").unwrap_or_default());
+    let how = boot(&format!("nohz_full={all} rcu_nocbs={offloaded}")).or(model("realtime: {tickless: on}"));
     match now {
         Some(now) if is_within(kept, &now) => Finding::pass(named(&now), wanted).into(),
         Some(now) => Finding::fail(named(&now), wanted, how).into(),
         None => Finding::fail(
             "not there: the kernel was built without NO_HZ_FULL",
             wanted,
-            "use a kernel with CONFIG_NO_HZ_FULL=y",
+            by_hand("use a kernel with CONFIG_NO_HZ_FULL=y"),
         )
         .into(),
     }
@@ -420,7 +457,15 @@ fn tickless_without_isolation(machine: &Machine<'_>) -> Said {
         )
         .into();
     }
-    let how = format!("isolate {bare} in a partition, or take it out of nohz_full=");
+    let rest = without(now, &bare);
+    let ticking = if rest.0.is_empty() {
+        boot_without("nohz_full")
+    } else {
+        let offloaded = without(&machine.listed("rcu_nocbs").unwrap_or_default(), &bare);
+        let offload = if offloaded.0.is_empty() { String::new() } else { format!(" rcu_nocbs={offloaded}") };
+        boot(&format!("nohz_full={rest}{offload}"))
+    };
+    let how = isolate(machine, &bare).or(ticking.beware(format!("{} has its tick again", named(&bare))));
     Finding::conflict(format!("{} without a tick, and not isolated", named(&bare)), wanted, how)
         .about(named(&bare))
         .into()
@@ -428,6 +473,7 @@ fn tickless_without_isolation(machine: &Machine<'_>) -> Said {
 
 fn tickless_crowded(machine: &Machine<'_>) -> Said {
     let now = ticks_off(machine)?;
+    machine.sees_processes()?;
     let wanted = "one thread on each CPU of nohz_full=";
     let mut found = Vec::new();
     for cpu in &now.0 {
@@ -440,7 +486,7 @@ fn tickless_crowded(machine: &Machine<'_>) -> Said {
             .map(|(vm, thread)| format!("{} of {}", thread.name, vm.process.name))
             .collect();
         if threads.len() > 1 {
-            let how = format!("pin all but one of them elsewhere, or take {cpu} out of nohz_full=");
+            let how = model(format!("pin: of all but one of them elsewhere, not on {cpu}"));
             found.push(Finding::conflict(threads.join(", "), wanted, how).about(format!("CPU {cpu}")));
         }
     }
@@ -460,19 +506,21 @@ fn rcu_offload(machine: &Machine<'_>) -> Said {
     if is_within(kept, &offloaded) {
         return Finding::pass(named(&offloaded), wanted).into();
     }
-    Finding::fail(named(&offloaded), wanted, format!("boot command line: rcu_nocbs={kept}")).into()
+    let all = either(&machine.listed("rcu_nocbs").unwrap_or_default(), kept);
+    Finding::fail(named(&offloaded), wanted, boot(&format!("rcu_nocbs={}", either(&all, &tickless)))).into()
 }
 
 fn rcu_differs(machine: &Machine<'_>) -> Said {
     let (Some(offloaded), Some(tickless)) = (machine.listed("rcu_nocbs"), machine.listed("nohz_full")) else {
         return left_out("the command line does not name both rcu_nocbs= and nohz_full=");
     };
-    let wanted = "the same CPUs in both";
+    let wanted = "every CPU of nohz_full= in rcu_nocbs= too";
     let read = format!("rcu_nocbs={offloaded} nohz_full={tickless}");
-    if offloaded == tickless {
+    // More of them is a choice: a CPU with several threads keeps its tick, and its callbacks may run elsewhere all the same.
+    if is_within(&tickless, &offloaded) {
         return Finding::pass(read, wanted).into();
     }
-    Finding::conflict(read, wanted, format!("boot command line: rcu_nocbs={tickless}")).into()
+    Finding::conflict(read, wanted, boot(&format!("rcu_nocbs={}", either(&offloaded, &tickless)))).into()
 }
 
 fn rcu_polls(machine: &Machine<'_>) -> Said {
@@ -481,23 +529,28 @@ fn rcu_polls(machine: &Machine<'_>) -> Said {
 }
 
 fn rcu_expedited(machine: &Machine<'_>) -> Said {
-    let wanted = "rcu_normal_after_boot 1, and no rcu_expedited";
-    let how = "boot command line: rcupdate.rcu_normal_after_boot=1";
-    if machine.line.says("rcupdate.rcu_expedited", "1")
-        && !machine.line.says("rcupdate.rcu_normal_after_boot", "1")
-    {
-        return Finding::fail("rcupdate.rcu_expedited=1", wanted, "remove rcupdate.rcu_expedited=1").into();
+    let wanted = "rcu_normal 1";
+    let how = || {
+        write(Knob::RcuNormal.to_string(), "1")
+            .or(boot_with_and_without("rcupdate.rcu_normal_after_boot=1", "rcupdate.rcu_expedited"))
+    };
+    // What holds now; it overrides rcu_expedited, whoever set that.
+    let expedited = machine.number(Knob::RcuExpedited).ok().flatten() == Some(1);
+    match machine.number(Knob::RcuNormal)? {
+        Some(0) if expedited => return Finding::fail("rcu_normal 0, rcu_expedited 1", wanted, how()).into(),
+        Some(0) => return Finding::fail("rcu_normal 0", wanted, how()).into(),
+        Some(number) if expedited => {
+            return Finding::pass(format!("rcu_normal {number}, which overrides rcu_expedited 1"), wanted)
+                .into();
+        }
+        Some(number) => return Finding::pass(format!("rcu_normal {number}"), wanted).into(),
+        None => {}
     }
+    // A kernel without these files has one CPU alone (TINY_RCU), or a tree was recorded without them.
     match machine.parameter("rcupdate.rcu_normal_after_boot")? {
         Some("1" | "Y") => Finding::pass("rcu_normal_after_boot 1", wanted).into(),
-        Some(other) => Finding::fail(format!("rcu_normal_after_boot {other}"), wanted, how).into(),
-        // The parameter is left out of a real-time kernel, which never hurries after its start (kernel/rcu/update.c).
-        None if machine.inventory.kernel.realtime
-            && machine.tuning.parameters.contains_key("rcupdate.rcu_normal_after_boot") =>
-        {
-            Finding::pass("a real-time kernel, which never hurries after its start", wanted).into()
-        }
-        None => unknown("rcupdate.rcu_normal_after_boot is not there"),
+        Some(other) => Finding::fail(format!("rcu_normal_after_boot {other}"), wanted, how()).into(),
+        None => unknown(format!("{} is not there", Knob::RcuNormal)),
     }
 }
 

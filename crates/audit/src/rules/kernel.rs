@@ -3,8 +3,8 @@
 use penstock_model::audit::{Currency, Layer};
 
 use crate::{
+    advice::by_hand,
     machine::Machine,
-    release::Release,
     rule::{Finding, Need, Rule, Said},
 };
 
@@ -26,16 +26,16 @@ pub(super) const RULES: &[Rule] = &[Rule {
 fn rt_kernel(machine: &Machine<'_>) -> Said {
     let kernel = &machine.inventory.kernel;
     let wanted = "1";
-    if kernel.realtime {
+    // The file is not there in some patched kernels before it was merged; the build says it of all.
+    if kernel.realtime || machine.built_with("PREEMPT_RT") == Some(true) {
         return Finding::pass(format!("1, Linux {}", kernel.release), wanted).into();
     }
-    let how = match machine.release {
-        Some(release) if release < Release::new(6, 12) => {
-            "install the distribution's real-time kernel (Debian: apt install linux-image-rt-amd64); before Linux 6.12 it is a patched one"
-        }
-        _ => {
-            "install the distribution's real-time kernel (Debian: apt install linux-image-rt-amd64), or set CONFIG_PREEMPT_RT=y"
-        }
+    let read = match machine.built_with("PREEMPT_RT") {
+        Some(_) => format!("not there, Linux {}, built without PREEMPT_RT", kernel.release),
+        None => format!("not there, Linux {}", kernel.release),
     };
-    Finding::fail(format!("not there, Linux {}", kernel.release), wanted, how).into()
+    let how = by_hand(
+        "install the distribution's real-time kernel (Debian: apt install linux-image-rt-amd64; Red Hat: kernel-rt; Ubuntu: pro enable realtime-kernel), and start it",
+    );
+    Finding::fail(read, wanted, how).into()
 }

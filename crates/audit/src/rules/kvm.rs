@@ -3,7 +3,8 @@
 use penstock_model::audit::{Currency, Layer};
 
 use crate::{
-    machine::Machine,
+    advice::{Advice, boot_without, option, write},
+    machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
 };
 
@@ -22,10 +23,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "kvm-pause-loops",
         layer: Layer::Vm,
-        what: "whether KVM takes a virtual CPU off that spins on a lock (kvm_intel.ple_gap)",
+        what: "whether KVM takes a virtual CPU off that spins on a lock (kvm_intel.ple_gap, kvm_amd.pause_filter_count)",
         why: "with CPUs of its own there is nobody to give the CPU to: leaving the guest only costs time",
         price: Some((Currency::Throughput, "VMs that share CPUs waste time spinning")),
-        source: "TuneD, realtime-virtual-host; arch/x86/kvm/vmx/vmx.c",
+        source: "TuneD, realtime-virtual-host; arch/x86/kvm/vmx/vmx.c; arch/x86/kvm/svm/svm.c",
         needs_root: false,
         need: Need::Vms,
         judge: pause_loops,
@@ -69,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
         what: "whether KVM splits huge pages that a guest executes (kvm.nx_huge_pages)",
         why: "splitting and putting together again stops a guest for some 100 µs; without it a guest can stop a CPU that has the iTLB multihit erratum",
         price: Some((Currency::Security, "switched off on such a CPU, any guest can halt the machine")),
-        source: "Documentation/admin-guide/hw-vuln/multihit.rst; TuneD commit e4a0e48",
+        source: "Documentation/admin-guide/hw-vuln/multihit.rst; kernel commit 0b210faf3373; TuneD commit e4a0e48",
         needs_root: false,
         need: Need::Vms,
         judge: nx_huge_pages,
@@ -85,18 +86,12 @@ fn is_on(text: &str) -> bool {
     matches!(text.trim(), "Y" | "y" | "1")
 }
 
-fn options(module: &str, text: &str) -> String {
-    format!(
-        "echo 'options {module} {text}' > /etc/modprobe.d/{module}-realtime.conf; load {module} anew (no VM may run)"
-    )
-}
-
 fn clock_sync(machine: &Machine<'_>) -> Said {
     loaded(machine)?;
     match machine.parameter("kvm.kvmclock_periodic_sync")? {
         None => left_out("this KVM has no kvmclock_periodic_sync"),
         Some(text) if is_on(text) => {
-            Finding::fail(text, "N", options("kvm", "kvmclock_periodic_sync=0")).into()
+            Finding::fail(text, "N", option(machine, "kvm", "kvmclock_periodic_sync", "0")).into()
         }
         Some(text) => Finding::pass(text, "N").into(),
     }
@@ -104,11 +99,21 @@ fn clock_sync(machine: &Machine<'_>) -> Said {
 
 fn pause_loops(machine: &Machine<'_>) -> Said {
     loaded(machine)?;
-    match machine.parameter("kvm_intel.ple_gap")? {
-        None => left_out("this KVM has no ple_gap"),
-        Some("0") => Finding::pass("0", "0").into(),
-        Some(text) => Finding::fail(text, "0", options("kvm_intel", "ple_gap=0")).into(),
+    // Intel's filter goes by a gap, AMD's by a count and a threshold; 0 of any switches it off.
+    let filters =
+        [("kvm_intel", "ple_gap", None), ("kvm_amd", "pause_filter_count", Some("pause_filter_thresh"))];
+    for (module, name, other) in filters {
+        let Some(text) = machine.parameter(&format!("{module}.{name}"))? else { continue };
+        let other = match other {
+            Some(other) => machine.parameter(&format!("{module}.{other}"))?,
+            None => None,
+        };
+        if text == "0" || other == Some("0") {
+            return Finding::pass("0", "0").into();
+        }
+        return Finding::fail(format!("{name} {text}"), "0", option(machine, module, name, "0")).into();
     }
+    left_out("this KVM has no filter for such loops")
 }
 
 fn halt_polling(machine: &Machine<'_>) -> Said {
@@ -130,7 +135,11 @@ fn delivery(machine: &Machine<'_>) -> Result<(&'static str, bool), Silent> {
     left_out("neither kvm_intel nor kvm_amd tells")
 }
 
-const IPIV: &str = "enable it: kvm_intel enable_apicv=1, kvm_amd avic=1; if it stays off, the CPU or firmware (x2APIC, VT-x) has none";
+fn turn_on(machine: &Machine<'_>, name: &str) -> Advice {
+    let (module, parameter) = name.split_once('.').unwrap_or((name, ""));
+    option(machine, module, parameter, "1")
+        .beware("where it stays off the CPU has none, or firmware keeps it off (x2APIC, VT-x)")
+}
 
 fn apicv(machine: &Machine<'_>) -> Said {
     let (name, on) = delivery(machine)?;
@@ -140,11 +149,12 @@ fn apicv(machine: &Machine<'_>) -> Said {
     if machine.vms.iter().any(|vm| !vm.process.functions.is_empty()) {
         return left_out("told under kvm-apicv-off-with-functions");
     }
-    Finding::fail(format!("{name} N"), "Y", IPIV).into()
+    Finding::fail(format!("{name} N"), "Y", turn_on(machine, name)).into()
 }
 
 fn apicv_with_functions(machine: &Machine<'_>) -> Said {
     let (name, on) = delivery(machine)?;
+    machine.sees_processes()?;
     let mut found = Vec::new();
     for vm in machine.vms.iter().filter(|vm| !vm.process.functions.is_empty()) {
         let wanted = "interrupts of its functions delivered by the CPU";
@@ -154,7 +164,7 @@ fn apicv_with_functions(machine: &Machine<'_>) -> Said {
             Finding::conflict(
                 format!("{name} N, and it owns {} functions", vm.process.functions.len()),
                 wanted,
-                IPIV,
+                turn_on(machine, name),
             )
             .about(vm.subject())
         });
@@ -168,22 +178,30 @@ fn nx_huge_pages(machine: &Machine<'_>) -> Said {
         return left_out("this KVM has no nx_huge_pages");
     };
     let Some(erratum) = machine.tuning.vulnerabilities.get("itlb_multihit") else {
-        return unknown("/sys/devices/system/cpu/vulnerabilities/itlb_multihit could not be read");
+        // Kernels for other CPUs, and those from before the erratum was known.
+        return unknown("/sys/devices/system/cpu/vulnerabilities/itlb_multihit is not there");
+    };
+    let Some(erratum) = read(erratum, "/sys/devices/system/cpu/vulnerabilities/itlb_multihit")? else {
+        return unknown("/sys/devices/system/cpu/vulnerabilities/itlb_multihit is not there");
     };
     let affected = !erratum.starts_with("Not affected");
     let wanted = "on where the CPU has the erratum";
-    match (affected, is_on(text)) {
-        (false, _) => Finding::pass(format!("{text}; the CPU does not have the erratum"), wanted).into(),
-        (true, true) => Finding::pass(
-            format!("{text}; spikes of some 100 µs may show, and stay: this is a protection"),
-            wanted,
-        )
-        .into(),
-        (true, false) => Finding::fail(
-            format!("{text}, and the CPU has the erratum"),
-            wanted,
-            "echo auto > /sys/module/kvm/parameters/nx_huge_pages",
-        )
-        .into(),
+    if !affected {
+        return Finding::pass(format!("{text}; the CPU does not have the erratum"), wanted).into();
     }
+    if is_on(text) {
+        let read = format!("{text}; spikes of some 100 µs may show, and stay: this is a protection");
+        return Finding::pass(read, wanted).into();
+    }
+    let how = if text == "never" {
+        // A write would be refused (EPERM) until KVM is loaded anew without this word.
+        if machine.tuning.loadable.contains("kvm") {
+            option(machine, "kvm", "nx_huge_pages", "auto")
+        } else {
+            boot_without("kvm.nx_huge_pages")
+        }
+    } else {
+        write("/sys/module/kvm/parameters/nx_huge_pages", "auto")
+    };
+    Finding::fail(format!("{text}, and the CPU has the erratum"), wanted, how).into()
 }

@@ -7,7 +7,8 @@ use penstock_model::{
 };
 
 use crate::{
-    machine::Machine,
+    advice::{boot, by_hand, disable, model, write, writes},
+    machine::{Machine, read},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
 };
 
@@ -15,9 +16,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "transparent-huge-pages",
         layer: Layer::Memory,
-        what: "whether the kernel makes huge pages by itself (transparent_hugepage/enabled)",
+        what: "whether the kernel makes huge pages by itself (transparent_hugepage/enabled, and that of each size)",
         why: "khugepaged and compaction stop threads while they move their memory",
-        price: Some((Currency::Throughput, "programs that do not ask for huge pages get none")),
+        price: Some((
+            Currency::Throughput,
+            "no program gets transparent huge pages, not even one that asks for them as QEMU does for its guests' memory (madvise): give VMs pages of hugetlbfs, which this leaves alone",
+        )),
         source: "Documentation/admin-guide/mm/transhuge.rst",
         needs_root: false,
         need: Need::Isolation,
@@ -81,18 +85,35 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn transparent(machine: &Machine<'_>) -> Said {
-    match machine.knob(Knob::TransparentHugePages)? {
-        None => Finding::pass("the kernel has none", "never").into(),
-        Some(Value::Word(word)) if word == "never" => Finding::pass("never", "never").into(),
-        Some(Value::Word(word)) => {
-            let how = format!(
-                "echo never > {}, for good: transparent_hugepage=never on the boot command line",
-                Knob::TransparentHugePages
-            );
-            Finding::fail(word, "never", how).into()
+    let wanted = "never, of each size too";
+    let whole = match machine.knob(Knob::TransparentHugePages)? {
+        None => return Finding::pass("the kernel has none", wanted).into(),
+        Some(Value::Word(word)) => word.as_str(),
+        Some(other) => {
+            return unknown(format!("{} holds {other}, which is no word", Knob::TransparentHugePages));
         }
-        Some(other) => unknown(format!("{} holds {other}, which is no word", Knob::TransparentHugePages)),
+    };
+    // What a size says itself holds whatever is said of all.
+    let mut own = Vec::new();
+    for (size, reading) in &machine.tuning.transparent_sizes {
+        match read(reading, &format!("hugepages-{size}kB/enabled"))?.map(String::as_str) {
+            None | Some("never" | "inherit") => {}
+            Some(word) => own.push((*size, word)),
+        }
     }
+    if whole == "never" && own.is_empty() {
+        return Finding::pass("never", wanted).into();
+    }
+    let read =
+        own.iter().fold(whole.to_owned(), |text, (size, word)| format!("{text}, {word} of {size} KiB"));
+    let of_size = |size: &u64| format!("/sys/kernel/mm/transparent_hugepage/hugepages-{size}kB/enabled");
+    let mut files: Vec<String> = own.iter().map(|(size, _)| of_size(size)).collect();
+    if whole != "never" {
+        files.insert(0, Knob::TransparentHugePages.to_string());
+    }
+    let now = writes(files, "never");
+    let how = if own.is_empty() { now.or(boot("transparent_hugepage=never")) } else { now };
+    Finding::fail(read, wanted, how).into()
 }
 
 fn merging(machine: &Machine<'_>) -> Said {
@@ -101,7 +122,14 @@ fn merging(machine: &Machine<'_>) -> Said {
         None => Finding::pass("the kernel has none", wanted).into(),
         Some(number @ (0 | 2)) => Finding::pass(number.to_string(), wanted).into(),
         Some(number) => {
-            let how = format!("echo 2 > {}; stop ksmtuned", Knob::Ksm);
+            let apart = write(Knob::Ksm.to_string(), "2");
+            // ksmtuned would switch it on again.
+            let how = if machine.tuning.programs.contains("ksmtuned") {
+                disable(&["ksmtuned.service"]).and(apart)
+            } else {
+                apart
+            };
+            let how = how.beware("taking merged pages apart needs as much free memory as they save");
             Finding::fail(number.to_string(), wanted, how).into()
         }
     }
@@ -114,7 +142,9 @@ fn balancing(machine: &Machine<'_>) -> Said {
         Some(number) if machine.inventory.cpus.nodes.len() == 1 => {
             Finding::pass(format!("{number}, and the machine has one node"), "0").into()
         }
-        Some(number) => Finding::fail(number.to_string(), "0", "sysctl -w kernel.numa_balancing=0").into(),
+        Some(number) => {
+            Finding::fail(number.to_string(), "0", write(Knob::NumaBalancing.to_string(), "0")).into()
+        }
     }
 }
 
@@ -130,11 +160,10 @@ fn too_few(machine: &Machine<'_>) -> Said {
         found.push(if total >= *pages {
             Finding::pass(read, wanted)
         } else {
-            let how = format!(
-                "echo {pages} > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages; early, best at boot: hugepagesz={}M hugepages={pages}",
-                size.0 / 1024,
-                size.0 >> 20
-            );
+            let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", size.0 / 1024);
+            let how = write(file, pages)
+                .beware("memory that is in pieces gives fewer than asked for: read the file again")
+                .or(boot(&format!("hugepagesz={}M hugepages={pages}", size.0 >> 20)));
             Finding::conflict(read, wanted, how).about(format!("huge pages of {size}"))
         });
     }
@@ -172,8 +201,17 @@ fn another_node(machine: &Machine<'_>) -> Said {
         found.push(if here > 0 {
             Finding::pass(format!("{here} pages of node {mine} in use"), wanted).about(vm.subject())
         } else if let Some(other) = there.first() {
-            let how = format!("echo PAGES > /sys/devices/system/node/node{mine}/hugepages/hugepages-2048kB/nr_hugepages, and none on node {other}; then start it again");
-            Finding::conflict(format!("none of node {mine} in use, but of node {other}"), wanted, how).about(vm.subject())
+            let pools = machine.tuning.node_huge_pages.get(other);
+            let pool = pools.into_iter().flatten().find(|pool| pool.total > pool.free);
+            let (size, pages) = pool.map_or((2048, 0), |pool| (pool.size.0 / 1024, pool.total));
+            let node = nodes.iter().next().copied().unwrap_or_default();
+            let how = write(
+                format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}kB/nr_hugepages"),
+                pages,
+            )
+            .and(by_hand(format!("start {} again", vm.subject())));
+            Finding::conflict(format!("none of node {mine} in use, but of node {other}"), wanted, how)
+                .about(vm.subject())
         } else {
             Finding::unknown("no page of any node is in use", wanted).about(vm.subject())
         });
@@ -187,7 +225,8 @@ fn locked(machine: &Machine<'_>) -> Said {
         if vm.process.locked_kib > 0 {
             return Finding::pass(format!("{size} locked"), "all of it locked").about(vm.subject());
         }
-        let how = "in the model: locked_memory: on (libvirt: <memoryBacking><locked/></memoryBacking>), and start it again";
+        let how = model("locked_memory: on (libvirt: <memoryBacking><locked/></memoryBacking>)")
+            .and(by_hand(format!("start {} again", vm.subject())));
         Finding::fail("none locked", "all of it locked", how).about(vm.subject())
     });
     Ok(found.collect())

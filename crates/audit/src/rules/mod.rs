@@ -12,6 +12,7 @@ mod isolation;
 mod kernel;
 mod kvm;
 mod memory;
+mod mitigations;
 mod partitions;
 mod scheduling;
 mod security;

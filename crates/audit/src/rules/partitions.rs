@@ -3,9 +3,9 @@
 use penstock_model::{audit::Layer, inventory::tuning::CgroupVersion};
 
 use crate::{
+    advice::{boot, boot_without, by_hand, write},
     machine::{Machine, read},
-    release::Release,
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
     sets::{both, named, without},
 };
 
@@ -15,8 +15,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "cgroup-version",
         layer: Layer::Isolation,
-        what: "whether control groups are version 2, and this kernel makes isolated partitions",
-        why: "only version 2 isolates CPUs without a new start: version 1 has no isolated partitions",
+        what: "whether control groups can isolate CPUs for a guest as it starts (version 2 with isolated partitions)",
+        why: "a partition comes and goes with its guest. cpusets of version 1 isolate at run time as well (sched_load_balance), but for all groups at once, and workqueues are not told",
         price: None,
         source: CPUSET,
         needs_root: false,
@@ -70,21 +70,29 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn version(machine: &Machine<'_>) -> Said {
-    let release = machine.release()?;
-    let wanted = "cgroup v2 on Linux 6.1 or newer";
-    match machine.tuning.cgroups.version {
-        CgroupVersion::Unknown => unknown("how control groups are mounted could not be seen"),
-        CgroupVersion::V2 if release >= Release::new(6, 1) => {
-            Finding::pass(format!("v2, Linux {release}"), wanted).into()
+    let wanted = "cgroup v2 with isolated partitions";
+    let release = &machine.inventory.kernel.release;
+    match (machine.tuning.cgroups.version, machine.has_partitions()) {
+        (CgroupVersion::Unknown, _) => unknown("how control groups are mounted could not be seen"),
+        (CgroupVersion::V1, _) => {
+            // What it isolates at run time is isolated; what it lacks is what Penstock works with.
+            let unbalanced = machine.tuning.cgroups.unbalanced.known().cloned().unwrap_or_default();
+            let how = boot("systemd.unified_cgroup_hierarchy=1")
+                .beware("what knows version 1 alone (old container runtimes) no longer starts");
+            if unbalanced.0.is_empty() {
+                return Finding::fail("version 1", wanted, how).into();
+            }
+            Finding::recorded(
+                format!("version 1, whose cpusets isolate {} at run time", named(&unbalanced)),
+                wanted,
+            )
+            .changed_by(how)
+            .into()
         }
-        CgroupVersion::V2 => {
-            let how = "a newer kernel; until then isolcpus= on the boot command line";
-            Finding::fail(format!("v2, but Linux {release} has no isolated partitions"), wanted, how).into()
-        }
-        CgroupVersion::V1 => {
-            let how = "boot command line: systemd.unified_cgroup_hierarchy=1 (and no systemd.legacy_systemd_cgroup_controller); until then isolcpus=";
-            Finding::fail("version 1", wanted, how).into()
-        }
+        (CgroupVersion::V2, Some(true)) => Finding::pass(format!("v2, Linux {release}"), wanted).into(),
+        (CgroupVersion::V2, _) => unknown(format!(
+            "v2; nothing tells whether Linux {release} has isolated partitions, which kernel.org's have from 6.1 on: no group is one"
+        )),
     }
 }
 
@@ -102,27 +110,47 @@ fn controller(machine: &Machine<'_>) -> Said {
     if cgroups.controllers.contains("cpuset") {
         return Finding::pass(read, "cpuset among them").into();
     }
-    let how = "remove cgroup_disable=cpuset from the boot command line, or unmount the version 1 hierarchy that holds it";
+    let disabled = machine.line.parts("cgroup_disable");
+    let how = if disabled.contains(&"cpuset") {
+        let rest: Vec<&str> = disabled.into_iter().filter(|name| *name != "cpuset").collect();
+        if rest.is_empty() {
+            boot_without("cgroup_disable")
+        } else {
+            boot(&format!("cgroup_disable={}", rest.join(",")))
+        }
+    } else {
+        by_hand(
+            "unmount the version 1 hierarchy that holds the cpuset controller; or use a kernel with CONFIG_CPUSETS=y",
+        )
+    };
     Finding::fail(read, "cpuset among them", how).into()
+}
+
+/// That everything of the groups could be read.
+fn all_read(machine: &Machine<'_>) -> Result<(), Silent> {
+    match machine.tuning.unread.partitions.first() {
+        Some(why) => unknown(why.as_str()),
+        None => Ok(()),
+    }
 }
 
 fn invalid(machine: &Machine<'_>) -> Said {
     let partitions = &machine.tuning.cgroups.partitions;
     if partitions.is_empty() {
+        all_read(machine)?;
         return left_out("no control group is a partition");
     }
     let mut found = Vec::new();
     for (path, partition) in partitions {
         if partition.state.contains("invalid") {
-            let how = format!(
-                "put right what it names, then: echo isolated > /sys/fs/cgroup/{}/cpuset.cpus.partition",
-                path.trim_start_matches('/')
-            );
+            let file = format!("/sys/fs/cgroup/{}/cpuset.cpus.partition", path.trim_start_matches('/'));
+            let how = by_hand("put right what the reason names").and(write(file, "isolated"));
             let read = format!("{} (CPUs {})", partition.state, partition.cpus);
             found.push(Finding::conflict(read, "isolated", how).about(format!("control group {path}")));
         }
     }
     if found.is_empty() {
+        all_read(machine)?;
         return Finding::pass(format!("{} valid", partitions.len()), "no invalid partition").into();
     }
     Ok(found)
@@ -133,16 +161,15 @@ fn on_boot_isolated(machine: &Machine<'_>) -> Said {
     if partitions.is_empty() || machine.boot_isolated().0.is_empty() {
         return left_out("there are not both CPUs that isolcpus= isolates and partitions");
     }
+    all_read(machine)?;
     let wanted = "each CPU isolated by one of the two";
     let mut found = Vec::new();
     for (path, partition) in partitions {
         let shared = both(&partition.cpus, machine.boot_isolated());
         if !shared.0.is_empty() {
             let read = format!("{} on {}, which isolcpus= isolates", partition.state, named(&shared));
-            let how = format!(
-                "boot command line: isolcpus=managed_irq,{} without the domain flag",
-                machine.boot_isolated()
-            );
+            let how = boot(&machine.isolcpus(Some("managed_irq"), Some("domain"), &Default::default()))
+                .beware("CPUs that no partition has are then everybody's");
             found.push(Finding::conflict(read, wanted, how).about(format!("control group {path}")));
         }
     }
@@ -151,6 +178,7 @@ fn on_boot_isolated(machine: &Machine<'_>) -> Said {
 
 fn lacks_cpus(machine: &Machine<'_>) -> Said {
     read(&machine.tuning.cgroups.isolated, "cpuset.cpus.isolated")?;
+    all_read(machine)?;
     let wanted = "all that it asks for (cpuset.cpus = cpuset.cpus.effective)";
     let mut found = Vec::new();
     let mut seen = 0;
@@ -166,7 +194,7 @@ fn lacks_cpus(machine: &Machine<'_>) -> Said {
             machine.tuning.cgroups.partitions.iter().filter(|(other, _)| other.starts_with(&below));
         let lacking = children.fold(lacking, |lacking, (_, child)| without(&lacking, &child.effective));
         if !lacking.0.is_empty() {
-            let how = format!("free {lacking}: another partition has it, or it is off line");
+            let how = by_hand(format!("free {lacking}: another partition has it, or it is off line"));
             let read = format!("asks for {}, has {}", partition.cpus, partition.effective);
             found.push(Finding::conflict(read, wanted, how).about(format!("control group {path}")));
         }

@@ -3,14 +3,14 @@
 use penstock_model::{
     CpuSet,
     audit::{Currency, Layer},
-    inventory::tuning::{Knob, Value},
+    inventory::tuning::{Knob, Reading, Value},
 };
 
 use crate::{
-    machine::{Machine, is_realtime, read},
-    release::Release,
+    advice::{self, Advice, boot, model, to_housekeeping, write, writes},
+    machine::{Machine, is_realtime},
     rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
-    sets::{both, either, is_within, named},
+    sets::{both, either, named},
 };
 
 const STARVES: Option<(Currency, &str)> = Some((
@@ -23,9 +23,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "rt-throttling",
         layer: Layer::Scheduling,
         what: "what real-time threads may use of each period (kernel.sched_rt_runtime_us)",
-        why: "at 950000 the kernel stops them for 50 ms of each second that they would run through",
+        why: "at 950000 a kernel before 6.12, or one with RT_GROUP_SCHED, stops them for 50 ms of each second that they would run through",
         price: STARVES,
-        source: "Documentation/scheduler/sched-rt-group.rst",
+        source: "Documentation/scheduler/sched-rt-group.rst; kernel commit 5f6bd380c7bd; Documentation/scheduler/sched-deadline.rst",
         needs_root: false,
         need: Need::Throttling,
         judge: throttling,
@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nmi-watchdog",
         layer: Layer::Scheduling,
-        what: "whether a performance counter interrupts each CPU to find it hung (kernel.nmi_watchdog)",
+        what: "whether a performance counter interrupts isolated CPUs to find them hung (kernel.nmi_watchdog, watchdog_cpumask)",
         why: "it interrupts isolated CPUs, and takes a counter",
         price: Some((Currency::Safety, "a CPU that hangs with interrupts off is not reported")),
         source: "Documentation/admin-guide/sysctl/kernel.rst, nmi_watchdog",
@@ -88,10 +88,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "soft-lockup-watchdog",
         layer: Layer::Scheduling,
-        what: "whether a thread on each CPU looks for soft lockups (nosoftlockup, or nohz_full, which keeps it away)",
+        what: "whether a timer on isolated CPUs looks for soft lockups (kernel.soft_watchdog, watchdog_cpumask)",
         why: "its timer fires on isolated CPUs every few seconds",
         price: Some((Currency::Safety, "a kernel thread that spins on the CPU is not reported")),
-        source: "Documentation/admin-guide/lockup-watchdogs.rst",
+        source: "Documentation/admin-guide/lockup-watchdogs.rst; Documentation/admin-guide/sysctl/kernel.rst, watchdog_cpumask",
         needs_root: false,
         need: Need::Isolation,
         judge: soft_lockup,
@@ -109,7 +109,15 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const WRITE: &str = "sysctl -w kernel.sched_rt_runtime_us=-1 (in the model: realtime: {throttling: off})";
+/// Throttling off: -1, or a runtime that is the whole period.
+fn no_throttling(machine: &Machine<'_>) -> Advice {
+    let file = Knob::RtRuntime.to_string();
+    let period = machine.number(Knob::RtPeriod).ok().flatten().unwrap_or(1_000_000);
+    write(file.as_str(), "-1")
+        .beware("-1 also ends the admission control of SCHED_DEADLINE: its threads can then be promised more than there is")
+        .or(write(file, period))
+        .or(model("realtime: {throttling: off}"))
+}
 
 fn runtime(machine: &Machine<'_>) -> Result<i64, Silent> {
     match machine.number(Knob::RtRuntime)? {
@@ -118,20 +126,73 @@ fn runtime(machine: &Machine<'_>) -> Result<i64, Silent> {
     }
 }
 
+/// Whether the kernel has a fair server; `None`: nothing tells.
+fn has_fair_server(machine: &Machine<'_>) -> Option<bool> {
+    let readings =
+        machine.online().0.iter().filter_map(|cpu| machine.tuning.knobs.get(&Knob::FairServer(*cpu)));
+    let (mut there, mut absent) = (false, false);
+    for reading in readings {
+        there |= matches!(reading, Reading::Is(_));
+        // Where debugfs cannot be seen it is unreadable, not absent.
+        absent |= *reading == Reading::Absent;
+    }
+    match (there, absent) {
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        _ => machine.is_at_least(6, 12).then_some(true),
+    }
+}
+
+/// What real-time threads may use, and whether the kernel stops those that use more. With the fair server the limit is only kept
+/// for groups (RT_GROUP_SCHED) and for admitting SCHED_DEADLINE.
+fn throttles(machine: &Machine<'_>) -> Result<(String, bool), Silent> {
+    let runtime = runtime(machine)?;
+    if runtime == -1 {
+        return Ok(("-1".to_owned(), false));
+    }
+    if let Ok(Some(period)) = machine.number(Knob::RtPeriod)
+        && runtime >= period
+    {
+        return Ok((format!("{runtime} of {period}, which is all"), false));
+    }
+    let groups = machine.built_with("RT_GROUP_SCHED");
+    let by_default = machine.built_with("RT_GROUP_SCHED_DEFAULT_DISABLED") != Some(true);
+    let switched = ["1", "on", "y"].iter().any(|on| machine.line.says("rt_group_sched", on));
+    match (has_fair_server(machine), groups) {
+        (Some(false), _) => Ok((format!("{runtime}; this kernel has no fair server"), true)),
+        (_, Some(true)) if by_default || switched => Ok((format!("{runtime}, with RT_GROUP_SCHED"), true)),
+        (Some(true), Some(false)) => Ok((
+            format!(
+                "{runtime}, which stops nobody: this kernel has the fair server in its place, and no RT_GROUP_SCHED"
+            ),
+            false,
+        )),
+        (Some(true), Some(true)) => unknown(format!(
+            "sched_rt_runtime_us is {runtime}; whether a kernel whose RT_GROUP_SCHED is switched off stops anybody is not known"
+        )),
+        (Some(true), None) => unknown(format!(
+            "sched_rt_runtime_us is {runtime}, which stops somebody only with RT_GROUP_SCHED: how this kernel was built could not be read (/proc/config.gz, /boot/config-*)"
+        )),
+        (None, _) => unknown(format!(
+            "sched_rt_runtime_us is {runtime}; whether this kernel has a fair server in its place is for root to see (/sys/kernel/debug/sched)"
+        )),
+    }
+}
+
+const WANTED: &str = "-1, or as much as sched_rt_period_us; anything on a kernel that stops nobody by it";
+
 fn throttling(machine: &Machine<'_>) -> Said {
     machine.kept()?;
-    let number = runtime(machine)?;
-    if number == -1 {
-        return Finding::pass("-1", "-1").into();
+    match throttles(machine)? {
+        (read, false) => Finding::pass(read, WANTED).into(),
+        (read, true) => Finding::fail(read, WANTED, no_throttling(machine)).into(),
     }
-    Finding::fail(number.to_string(), "-1", WRITE).into()
 }
 
 /// The CPUs of these on which the fair server takes something.
 fn served(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, Silent> {
-    let release = machine.release()?;
-    if release < Release::new(6, 12) {
-        return left_out(format!("Linux {release} has no fair server: it came with 6.12"));
+    if has_fair_server(machine) == Some(false) {
+        return left_out("this kernel has no fair server");
     }
     let values = machine.each(cpus, Knob::FairServer)?;
     if values.is_empty() {
@@ -143,9 +204,9 @@ fn served(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, Silent> {
     Ok(CpuSet(values.into_iter().filter_map(on).collect()))
 }
 
-fn off(cpus: &CpuSet) -> String {
-    let writes = cpus.0.iter().take(8).map(|cpu| format!("echo 0 > {}", Knob::FairServer(*cpu)));
-    format!("{} (in the model: realtime: {{throttling: off}})", writes.collect::<Vec<_>>().join("; "))
+fn off(cpus: &CpuSet) -> Advice {
+    let paths = cpus.0.iter().map(|cpu| Knob::FairServer(*cpu).to_string());
+    writes(paths, "0").or(model("realtime: {throttling: off}"))
 }
 
 fn fair_server(machine: &Machine<'_>) -> Said {
@@ -179,7 +240,6 @@ fn fifo_vcpus(machine: &Machine<'_>) -> Said {
     let wanted = "no throttling where virtual CPUs have a real-time policy";
     let mut found = Vec::new();
     let mut seen = false;
-    let number = runtime(machine)?;
     machine.sees_processes()?;
     for vm in &machine.vms {
         let cpus = vm.vcpus.iter().filter(|thread| is_realtime(thread));
@@ -188,57 +248,75 @@ fn fifo_vcpus(machine: &Machine<'_>) -> Said {
             continue;
         }
         seen = true;
-        if number != -1 {
-            let read = format!("real-time virtual CPUs on {}, sched_rt_runtime_us {number}", named(&cpus));
-            found.push(Finding::conflict(read, wanted, WRITE).about(vm.subject()));
+        let (limit, stops) = throttles(machine)?;
+        if stops {
+            let read = format!("real-time virtual CPUs on {}, sched_rt_runtime_us {limit}", named(&cpus));
+            found.push(Finding::conflict(read, wanted, no_throttling(machine)).about(vm.subject()));
         }
     }
     if !seen {
         return left_out("no virtual CPU has a real-time policy");
     }
-    if found.is_empty() { Finding::pass("-1", wanted).into() } else { Ok(found) }
+    if found.is_empty() { Finding::pass(throttles(machine)?.0, wanted).into() } else { Ok(found) }
 }
 
 fn guard(machine: &Machine<'_>) -> Said {
-    if runtime(machine)? != -1 {
+    if throttles(machine)?.1 {
         return left_out("throttling is on");
     }
     let read = if machine.runs("stalld")? { "stalld runs" } else { "nothing does" };
     Finding::recorded(read, "stalld, or threads that are known to sleep").into()
 }
 
+/// The CPUs of these that the watchdogs look at: both have one mask.
+fn watched(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, Silent> {
+    let here = both(cpus, machine.online());
+    Ok(machine.cpus_of(Knob::WatchdogCpus)?.map_or(here.clone(), |mask| both(&here, mask)))
+}
+
+fn elsewhere(machine: &Machine<'_>) -> Advice {
+    to_housekeeping(machine, |hold| advice::cpus(Knob::WatchdogCpus, hold))
+}
+
 fn nmi_watchdog(machine: &Machine<'_>) -> Said {
+    let wanted = "0, or no isolated CPU in watchdog_cpumask";
     match machine.number(Knob::NmiWatchdog)? {
-        Some(0) => Finding::pass("0", "0").into(),
-        Some(number) => {
-            let how = "sysctl -w kernel.nmi_watchdog=0, for good: nmi_watchdog=0 on the boot command line";
-            Finding::fail(number.to_string(), "0", how).into()
-        }
-        None => Finding::pass("the kernel has none", "0").into(),
+        None => return Finding::pass("the kernel has none", wanted).into(),
+        Some(0) => return Finding::pass("0", wanted).into(),
+        Some(_) => {}
     }
+    let on = watched(machine, machine.judged())?;
+    if on.0.is_empty() {
+        return Finding::pass("watchdog_cpumask keeps it away", wanted).into();
+    }
+    let how = write(Knob::NmiWatchdog.to_string(), "0").or(boot("nmi_watchdog=0"));
+    let how = if machine.kept.0.is_empty() { how } else { how.or(elsewhere(machine)) };
+    Finding::fail(format!("it looks at {}", named(&on)), wanted, how).into()
 }
 
 fn soft_lockup(machine: &Machine<'_>) -> Said {
     let kept = machine.kept()?;
-    let wanted = "nosoftlockup, or all isolated CPUs in nohz_full=";
-    if let Some(word) = ["nosoftlockup", "nowatchdog"].into_iter().find(|word| machine.line.has(word)) {
-        return Finding::pass(word, wanted).into();
+    let wanted = "no isolated CPU in watchdog_cpumask, or soft_watchdog 0";
+    match machine.number(Knob::SoftWatchdog)? {
+        None => return Finding::pass("the kernel has none", wanted).into(),
+        Some(0) => return Finding::pass("soft_watchdog 0", wanted).into(),
+        Some(_) => {}
     }
-    let tickless =
-        read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned().unwrap_or_default();
-    if is_within(kept, &tickless) {
-        return Finding::pass("nohz_full= keeps it away", wanted).into();
+    let on = watched(machine, kept)?;
+    if on.0.is_empty() {
+        return Finding::pass("watchdog_cpumask keeps it away", wanted).into();
     }
-    let read = format!("it runs on {}", named(&both(kept, machine.online())));
-    let how = format!("sysctl -w kernel.watchdog_cpumask={}", machine.housekeeping());
-    Finding::fail(read, wanted, how).into()
+    let how = elsewhere(machine).or(write(Knob::SoftWatchdog.to_string(), "0")).or(boot("nosoftlockup"));
+    Finding::fail(format!("it runs on {}", named(&on)), wanted, how).into()
 }
 
 fn stat_interval(machine: &Machine<'_>) -> Said {
     let wanted = "10 or more";
     match machine.number(Knob::StatInterval)? {
         Some(number) if number >= 10 => Finding::pass(number.to_string(), wanted).into(),
-        Some(number) => Finding::fail(number.to_string(), wanted, "sysctl -w vm.stat_interval=10").into(),
+        Some(number) => {
+            Finding::fail(number.to_string(), wanted, write(Knob::StatInterval.to_string(), "10")).into()
+        }
         None => unknown("vm.stat_interval is not there"),
     }
 }

@@ -2,23 +2,24 @@
 
 use penstock_model::audit::{Currency, Layer};
 
+use super::mitigations::Open;
 use crate::{
+    advice::{Advice, boot, boot_without, by_hand, settings, write},
     machine::{Machine, read},
-    release::Release,
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "mitigations-off",
         layer: Layer::Security,
-        what: "whether mitigations of the CPU's weaknesses were switched off (mitigations=off)",
-        why: "old recipes gain a few microseconds an interrupt by it; from Linux 6.17 on attack vectors can be chosen one by one",
+        what: "whether mitigations of the CPU's weaknesses were switched off: all, one by one (retbleed=off...), or by attack vector (mitigations=auto,no_user_user)",
+        why: "old recipes gain a few microseconds an interrupt by it",
         price: Some((
             Currency::Security,
             "every program and every guest can read the memory of the kernel and of all others",
         )),
-        source: "Documentation/admin-guide/hw-vuln/attack_vector_controls.rst",
+        source: "Documentation/admin-guide/kernel-parameters.txt, mitigations; Documentation/admin-guide/hw-vuln/attack_vector_controls.rst",
         needs_root: false,
         need: Need::Always,
         judge: mitigations,
@@ -26,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "mitigations-off-with-tenants",
         layer: Layer::Security,
-        what: "mitigations switched off, or attack vectors of guests left open, where several guests run",
+        what: "mitigations switched off that guests can make use of, where several guests run",
         why: "guests that were separated by everything else are joined by the CPU",
         price: Some((Currency::Security, "each guest can read the memory of the others and of the host")),
         source: "Documentation/admin-guide/hw-vuln/attack_vector_controls.rst",
@@ -83,29 +84,66 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const BACK_ON: &str = "boot command line without mitigations=off; to pay only for what runs here: see the attack vectors (Linux 6.17)";
+/// The boot command line without what it leaves open.
+fn closed(machine: &Machine<'_>, open: &Open) -> Advice {
+    // The word may be there twice, and the other one be no better.
+    let all =
+        |word: &'_ String| if word == "mitigations=off" { "mitigations".to_owned() } else { word.clone() };
+    let gone: Vec<String> = open.words.iter().map(all).collect();
+    let mut gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+    if open.vectors.is_empty() {
+        return boot_without(&gone.join(" "));
+    }
+    // What is said of siblings stays.
+    let parts = machine.line.parts("mitigations");
+    let rest: Vec<&str> =
+        parts.into_iter().filter(|part| !part.is_empty() && !part.starts_with("no_")).collect();
+    if rest.is_empty() || rest == ["auto"] {
+        gone.push("mitigations");
+        boot_without(&gone.join(" "))
+    } else {
+        let word = boot(&format!("mitigations={}", rest.join(",")));
+        if gone.is_empty() { word } else { word.and(boot_without(&gone.join(" "))) }
+    }
+}
+
+/// Whether the kernel takes attack vectors; `None`: nothing tells. One that does not leaves all mitigations on.
+fn takes_vectors(machine: &Machine<'_>) -> Option<bool> {
+    // It refuses such a value as a whole.
+    if machine.tuning.refused_values.iter().any(|word| word.starts_with("mitigations=")) {
+        return Some(false);
+    }
+    machine.is_at_least(6, 17).then_some(true)
+}
+
+/// As [`Open::of`], without vectors that this kernel does not know. `Err`: whether it does cannot be seen.
+fn open(machine: &Machine<'_>, guests_only: bool) -> Result<Open, Silent> {
+    let mut open = Open::of(machine, guests_only);
+    match takes_vectors(machine) {
+        _ if open.vectors.is_empty() => Ok(open),
+        Some(true) => Ok(open),
+        Some(false) => {
+            open.vectors.clear();
+            Ok(open)
+        }
+        // What is surely open is said; whether the rest is does not matter then.
+        None if !open.words.is_empty() => Ok(open),
+        None => unknown(format!(
+            "{}: nothing tells whether this kernel leaves these open or refuses the word, as kernel.org's before 6.17 do",
+            open.text()
+        )),
+    }
+}
 
 fn mitigations(machine: &Machine<'_>) -> Said {
-    let release = machine.release()?;
-    let wanted = if release >= Release::new(6, 17) {
-        "on; where no untrusted program runs beside the guests, mitigations=auto,no_user_user"
-    } else {
-        "on"
-    };
-    if machine.line.parts("mitigations").contains(&"off") {
-        return Finding::fail("mitigations=off", wanted, BACK_ON).into();
-    }
-    let open: Vec<&str> = ["nopti", "nospectre_v2", "nospectre_v1", "nospec_store_bypass_disable"]
-        .into_iter()
-        .chain(["spectre_v2=off", "pti=off", "mds=off", "l1tf=off", "tsx_async_abort=off"])
-        .filter(|word| match word.split_once('=') {
-            Some((key, value)) => machine.line.says(key, value),
-            None => machine.line.has(word),
-        })
-        .collect();
+    let wanted = "on";
+    let open = open(machine, false)?;
     if !open.is_empty() {
-        let how = format!("boot command line without {}", open.join(" "));
-        return Finding::fail(open.join(" "), wanted, how).into();
+        return Finding::fail(open.text(), wanted, closed(machine, &open)).into();
+    }
+    if machine.built_with("CPU_MITIGATIONS") == Some(false) && machine.is_at_least(6, 9) {
+        let how = by_hand("use a kernel with CONFIG_CPU_MITIGATIONS=y");
+        return Finding::fail("the kernel was built without (CPU_MITIGATIONS)", wanted, how).into();
     }
     let read = match machine.line.value("mitigations") {
         Some(value) => format!("mitigations={value}"),
@@ -117,43 +155,59 @@ fn mitigations(machine: &Machine<'_>) -> Said {
 fn mitigations_with_tenants(machine: &Machine<'_>) -> Said {
     let tenants = machine.tenants();
     if tenants < 2 {
+        machine.sees_processes()?;
         return left_out("fewer than two guests");
     }
-    let parts = machine.line.parts("mitigations");
-    let open: Vec<&str> =
-        parts.into_iter().filter(|part| ["off", "no_guest_host", "no_guest_guest"].contains(part)).collect();
-    let wanted = "mitigations between guests on";
+    let open = open(machine, true)?;
+    let wanted = "mitigations between guests, and between guests and the host, on";
     if open.is_empty() {
-        return Finding::pass(format!("{tenants} guests, none of their vectors open"), wanted).into();
+        return Finding::pass(format!("{tenants} guests, nothing open that they can use"), wanted).into();
     }
-    let read = format!("mitigations={}, and {tenants} guests", open.join(","));
-    let how = format!("boot command line without {}: mitigations=auto", open.join(" and "));
-    Finding::conflict(read, wanted, how).into()
+    Finding::conflict(format!("{}, and {tenants} guests", open.text()), wanted, closed(machine, &open)).into()
 }
+
+/// Unprivileged programs of BPF undo what mitigates spectre_v2 (`Documentation/admin-guide/hw-vuln/spectre.rst`).
+const BPF: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
 fn vulnerabilities(machine: &Machine<'_>) -> Said {
     let all = &machine.tuning.vulnerabilities;
     if all.is_empty() {
         return unknown("/sys/devices/system/cpu/vulnerabilities could not be read");
     }
-    let open: Vec<String> = all
-        .iter()
-        .filter(|(_, state)| state.starts_with("Vulnerable"))
-        .map(|(name, state)| format!("{name}: {state}"))
-        .collect();
     let wanted = "none vulnerable";
-    if open.is_empty() {
-        return Finding::pass(format!("{} known, none open", all.len()), wanted).into();
+    let (mut open, mut unread) = (Vec::new(), None);
+    for (name, state) in all {
+        match read(state, &format!("vulnerabilities/{name}")) {
+            Ok(Some(state)) if state.starts_with("Vulnerable") || state.contains("VMX: vulnerable") => {
+                open.push((name, state));
+            }
+            Ok(_) => {}
+            Err(why) => unread = Some(why),
+        }
     }
-    if machine.line.parts("mitigations").contains(&"off") {
+    if open.is_empty() {
+        return match unread {
+            Some(why) => Err(why),
+            None => Finding::pass(format!("{} known, none open", all.len()), wanted).into(),
+        };
+    }
+    if !Open::of(machine, false).is_empty() {
         return left_out("told under mitigations-off");
     }
-    Finding::fail(
-        open.join("; "),
-        wanted,
-        "the newest microcode (Debian: apt install intel-microcode amd64-microcode), then a new start",
-    )
-    .into()
+    let in_vm = machine.is_vm();
+    let found = open.into_iter().map(|(name, state)| {
+        let how = if state.to_ascii_lowercase().contains("ebpf") {
+            write(BPF, "2")
+        } else if in_vm == Some(true) {
+            by_hand("on the host: its newest microcode, and a CPU model that hands the fix to this VM (libvirt: <cpu mode='host-model'/>); then stop the VM and start it again. No microcode can be loaded in a VM")
+        } else {
+            let microcode = by_hand("the newest microcode (Debian: apt install intel-microcode amd64-microcode; Red Hat: microcode_ctl), or newer firmware, then a new start");
+            // Where nothing needs microcode the kernel lacks the mitigation.
+            if state.contains("microcode") { microcode } else { microcode.and(by_hand("the distribution's newest kernel")) }
+        };
+        Finding::fail(state.as_str(), wanted, how).about(name.as_str())
+    });
+    Ok(found.collect())
 }
 
 fn access_control(machine: &Machine<'_>) -> Said {
@@ -165,7 +219,9 @@ fn access_control(machine: &Machine<'_>) -> Said {
             return Finding::fail(
                 "SELinux is there and does not enforce",
                 wanted,
-                "setenforce 1, and SELINUX=enforcing in /etc/selinux/config",
+                write("/sys/fs/selinux/enforce", "1")
+                    .beware("what has no rule for what it does is stopped: first look at what would be denied (ausearch -m avc)")
+                    .or(settings("/etc/selinux/config", "", &[("SELINUX", "enforcing".to_owned())])),
             )
             .into();
         }
@@ -175,7 +231,8 @@ fn access_control(machine: &Machine<'_>) -> Said {
         return Finding::fail(
             "selinux=0",
             wanted,
-            "boot command line without selinux=0; against its cost: see selinux-cache",
+            boot_without("selinux=0")
+                .beware("files that were written without SELinux have to be labelled first (touch /.autorelabel); against its cost: see selinux-cache"),
         )
         .into();
     }
@@ -186,7 +243,13 @@ fn access_control(machine: &Machine<'_>) -> Said {
         return Finding::pass("AppArmor", wanted).into();
     }
     let read = modules.iter().cloned().collect::<Vec<_>>().join(",");
-    Finding::fail(format!("neither among {read}"), wanted, "apt install apparmor (Debian), or SELinux: boot command line with security=apparmor or security=selinux").into()
+    let how = if machine.line.says("apparmor", "0") {
+        boot_without("apparmor=0")
+    } else {
+        by_hand("the distribution's package (Debian: apt install apparmor; Red Hat: selinux-policy-targeted)")
+            .and(boot("security=apparmor"))
+    };
+    Finding::fail(format!("neither among {read}"), wanted, how).into()
 }
 
 fn selinux_cache(machine: &Machine<'_>) -> Said {
@@ -200,13 +263,14 @@ fn selinux_cache(machine: &Machine<'_>) -> Said {
     if (4096..=16_384).contains(threshold) {
         return Finding::pass(threshold.to_string(), wanted).into();
     }
-    Finding::fail(threshold.to_string(), wanted, "echo 8192 > /sys/fs/selinux/avc/cache_threshold").into()
+    Finding::fail(threshold.to_string(), wanted, write("/sys/fs/selinux/avc/cache_threshold", "8192")).into()
 }
 
 fn machine_checks(machine: &Machine<'_>) -> Said {
     let wanted = "handled";
     if machine.line.says("mce", "off") || machine.line.has("nomce") {
-        return Finding::fail("mce=off", wanted, "boot command line without mce=off").into();
+        let word = if machine.line.has("nomce") { "nomce" } else { "mce=off" };
+        return Finding::fail(word, wanted, boot_without("mce=off nomce")).into();
     }
     if machine.line.says("mce", "ignore_ce") {
         let read = "mce=ignore_ce: corrected errors are not polled for";

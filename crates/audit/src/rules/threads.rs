@@ -3,6 +3,7 @@
 use penstock_model::{CpuSet, audit::Layer, inventory::tuning::VmThread};
 
 use crate::{
+    advice::{Advice, by_hand, model, to_housekeeping},
     machine::{Machine, RunningVm, is_realtime},
     rule::{Finding, Need, Rule, Said, left_out, unknown},
     sets::{both, either, is_within, named, without},
@@ -148,7 +149,7 @@ fn own_cpu(machine: &Machine<'_>) -> Said {
         found.push(if wrong.is_empty() {
             Finding::pass(format!("{} on {}", vm.vcpus.len(), named(&taken)), wanted).about(vm.subject())
         } else {
-            let how = "in the model: pin: with as many CPUs as virtual CPUs (libvirt: <vcpupin>); taskset is lost when it starts again";
+            let how = model("pin: with as many CPUs as virtual CPUs (libvirt: <vcpupin>; taskset is lost when it starts again)");
             Finding::conflict(wrong.join(", "), wanted, how).about(vm.subject())
         });
     }
@@ -162,7 +163,7 @@ fn outside_isolation(machine: &Machine<'_>) -> Said {
         if bare.0.is_empty() {
             return Finding::pass(named(&vm.cpus()), wanted).about(vm.subject());
         }
-        let how = "in the model: realtime: on for this guest (an isolated partition while it runs)";
+        let how = model("realtime: on for this guest (an isolated partition while it runs)");
         Finding::conflict(format!("{} not isolated", named(&bare)), wanted, how).about(vm.subject())
     });
     Ok(found.collect())
@@ -182,8 +183,8 @@ fn policy(machine: &Machine<'_>) -> Said {
             return Finding::pass(format!("priorities {}", priorities.join(", ")), wanted)
                 .about(vm.subject());
         }
-        let how =
-            "in the model: realtime: {policy: fifo} (libvirt: <vcpusched scheduler='fifo' priority='1'/>)";
+        let how = model("realtime: {policy: fifo} (libvirt: <vcpusched scheduler='fifo' priority='1'/>)")
+            .beware("a virtual CPU that spins then starves the kernel's own threads on its CPU");
         Finding::fail(format!("ordinary: {}", ordinary.join(", ")), wanted, how).about(vm.subject())
     });
     Ok(found.collect())
@@ -207,7 +208,7 @@ enum Sort {
     Kernel,
 }
 
-fn overlaps(machine: &Machine<'_>, which: Sort, how: &str) -> Said {
+fn overlaps(machine: &Machine<'_>, which: Sort, how: fn(&CpuSet) -> Advice) -> Said {
     let vms = seen(machine)?;
     let virtual_cpus = vms.iter().fold(CpuSet::default(), |all, vm| either(&all, &vm.cpus()));
     let wanted = format!("none of {virtual_cpus}");
@@ -229,29 +230,32 @@ fn overlaps(machine: &Machine<'_>, which: Sort, how: &str) -> Said {
         } else {
             let bad = threads.iter().find(|thread| !both(&thread.cpus, &virtual_cpus).0.is_empty());
             let name = bad.map_or("", |thread| thread.name.as_str());
-            Finding::conflict(format!("{name} may run on {}", named(&shared)), wanted.clone(), how)
-                .about(vm.subject())
+            let read = format!("{name} may run on {}", named(&shared));
+            Finding::conflict(read, wanted.clone(), to_housekeeping(machine, how)).about(vm.subject())
         });
     }
     if found.is_empty() { left_out("no VM in real time has such threads") } else { Ok(found) }
 }
 
+fn emulator_pin(cpus: &CpuSet) -> Advice {
+    model(format!("emulator: {cpus} (libvirt: <emulatorpin>)"))
+}
+
 fn emulator(machine: &Machine<'_>) -> Said {
-    let how = format!("in the model: emulator: {} (libvirt: <emulatorpin>)", machine.housekeeping());
-    overlaps(machine, Sort::Emulator, &how)
+    overlaps(machine, Sort::Emulator, emulator_pin)
 }
 
 fn io_threads(machine: &Machine<'_>) -> Said {
-    let how = format!("libvirt: <iothreadpin iothread='1' cpuset='{}'/>", machine.housekeeping());
-    overlaps(machine, Sort::Io, &how)
+    overlaps(machine, Sort::Io, |cpus| {
+        by_hand(format!("libvirt: <iothreadpin iothread='1' cpuset='{cpus}'/>"))
+    })
 }
 
 fn vhost(machine: &Machine<'_>) -> Said {
-    let how = format!(
-        "in the model: emulator: {} (libvirt: <emulatorpin>, which places them as well); or a VF instead of virtio",
-        machine.housekeeping()
-    );
-    overlaps(machine, Sort::Kernel, &how)
+    overlaps(machine, Sort::Kernel, |cpus| {
+        model(format!("emulator: {cpus} (libvirt: <emulatorpin>, which places them as well)"))
+            .or(model("a VF instead of a virtio NIC"))
+    })
 }
 
 fn emulator_on_isolated(machine: &Machine<'_>) -> Said {
@@ -265,7 +269,7 @@ fn emulator_on_isolated(machine: &Machine<'_>) -> Said {
         if shared.0.is_empty() {
             return Finding::pass(named(&on), wanted).about(vm.subject());
         }
-        let how = format!("in the model: emulator: {} (libvirt: <emulatorpin>)", machine.housekeeping());
+        let how = to_housekeeping(machine, emulator_pin);
         Finding::conflict(format!("on {}, which are isolated", named(&shared)), wanted, how)
             .about(vm.subject())
     });
@@ -283,7 +287,7 @@ fn across_nodes(machine: &Machine<'_>) -> Said {
         if nodes.len() < 2 {
             return Finding::pass(read, wanted).about(vm.subject());
         }
-        Finding::conflict(read, wanted, "in the model: pin: to CPUs of one node").about(vm.subject())
+        Finding::conflict(read, wanted, model("pin: to CPUs of one node")).about(vm.subject())
     });
     Ok(found.collect())
 }
@@ -306,9 +310,8 @@ fn functions_elsewhere(machine: &Machine<'_>) -> Said {
                 }
                 Some(node) => {
                     let cpus = machine.inventory.cpus.nodes.get(&node).cloned().unwrap_or_default();
-                    let how = format!(
-                        "in the model: pin: to CPUs of {cpus}, or a function of a NIC of node {mine}"
-                    );
+                    let how = model(format!("pin: to CPUs of {cpus}"))
+                        .or(model(format!("a function of a NIC of node {mine}")));
                     Finding::conflict(format!("it is on node {node}, the VM on {mine}"), wanted, how)
                         .about(subject)
                 }
@@ -330,7 +333,7 @@ fn others_on_isolated(machine: &Machine<'_>) -> Said {
         found.push(if shared.0.is_empty() {
             Finding::pass(named(&all), wanted.clone()).about(vm.subject())
         } else {
-            let how = format!("in the model: pin: {0} and emulator: {0}", machine.housekeeping());
+            let how = to_housekeeping(machine, |cpus| model(format!("pin: {cpus}, emulator: {cpus}")));
             Finding::conflict(format!("it may run on {}", named(&shared)), wanted.clone(), how)
                 .about(vm.subject())
         });

@@ -129,21 +129,46 @@ const BEGINNING: &str = "Linux version ";
 /// Words of its command line that it does not know (`init/main.c`, `print_unknown_bootoptions`).
 const UNKNOWN_WORDS: &str = "Unknown kernel command line parameters ";
 
-/// The words of its command line that the kernel said it does not know.
-pub(super) fn unknown_words(root: &Root) -> Reading<Vec<String>> {
-    let log = match kernel_log(root) {
-        Ok(log) => log,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Reading::Absent,
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Reading::Denied,
-        Err(error) => return Reading::Unreadable(format!("{LOG} could not be read: {error}")),
+/// A value of a word that it does know (`kernel/cpu.c`, `mitigations_parse_cmdline`; `kernel/sched/isolation.c`,
+/// `housekeeping_isolcpus_setup`; `kernel/sched/core.c`, `setup_preempt_mode`).
+const REFUSED_MITIGATIONS: &str = "Unsupported mitigations=";
+const REFUSED_PREEMPT: &str = "Dynamic Preempt: unsupported mode: ";
+const REFUSED_FLAG: &str = "isolcpus: Skipped unknown flag ";
+
+/// The words of its command line that the kernel said it does not know; and `word=value` of those whose value it refused.
+pub(super) fn unknown_words(root: &Root) -> (Reading<Vec<String>>, Vec<String>) {
+    let unread = match kernel_log(root) {
+        Ok(log) => return (unknown_in(&log), refused_in(&log)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Reading::Absent,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Reading::Denied,
+        Err(error) => Reading::Unreadable(format!("{LOG} could not be read: {error}")),
     };
+    (unread, Vec::new())
+}
+
+fn plain(word: &str) -> String {
+    word.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+fn refused_in(log: &str) -> Vec<String> {
+    let first =
+        |said: &str| plain(said.split([' ', '\n']).next().unwrap_or_default().trim_end_matches([',', '.']));
+    let refused =
+        [(REFUSED_MITIGATIONS, "mitigations="), (REFUSED_FLAG, "isolcpus="), (REFUSED_PREEMPT, "preempt=")];
+    let mut words = Vec::new();
+    for (said, word) in refused {
+        words.extend(log.split(said).skip(1).take(20).map(|rest| format!("{word}{}", first(rest))));
+    }
+    words
+}
+
+fn unknown_in(log: &str) -> Reading<Vec<String>> {
     if let Some((_, said)) = log.split_once(UNKNOWN_WORDS) {
         // `Unknown kernel command line parameters "a b=1", will be passed to user space.`
         let said = said.lines().next().unwrap_or_default();
-        let words = said.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
-        let words = words.map_or(said, |(words, _)| words);
-        let plain = |word: &str| word.chars().filter(|c| !c.is_control()).take(200).collect();
-        return Reading::Is(words.split_whitespace().take(200).map(plain).collect());
+        let quoted = said.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+        let unknown = quoted.map_or(said, |(words, _)| words);
+        return Reading::Is(unknown.split_whitespace().take(200).map(plain).collect());
     }
     if log.contains(BEGINNING) {
         return Reading::Is(Vec::new());
@@ -156,7 +181,8 @@ const LOG: &str = "/dev/kmsg";
 /// What the kernel has said since it was started of what is asked for here, as far as it still knows and tells us.
 fn kernel_log(root: &Root) -> io::Result<String> {
     let outcome = said_since_the_start(root).map(|said| {
-        let wanted = [NO_ROOM, NO_BUS, BEGINNING, UNKNOWN_WORDS];
+        let wanted =
+            [NO_ROOM, NO_BUS, BEGINNING, UNKNOWN_WORDS, REFUSED_MITIGATIONS, REFUSED_FLAG, REFUSED_PREEMPT];
         let text = String::from_utf8_lossy(&said);
         let lines = text.lines().filter(|line| wanted.iter().any(|words| line.contains(words)));
         lines.flat_map(|line| [line, "\n"]).collect::<String>()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_model::inventory::tuning::Reading;
 use penstock_model::{
     Bdf,
     inventory::{NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
@@ -17,7 +18,7 @@ use super::{
 };
 
 const DEVICES: &str = "/sys/bus/pci/devices";
-const IOMMU_GROUPS: &str = "/sys/kernel/iommu_groups";
+pub(super) const IOMMU_GROUPS: &str = "/sys/kernel/iommu_groups";
 
 /// An Ethernet controller of any programming interface (PCI Code and ID Assignment Specification, 1.3).
 const ETHERNET: u32 = 0x0200;
@@ -207,8 +208,22 @@ pub(super) fn iommu_group(directory: &str, reader: &mut Reader<'_>) -> Option<u3
     if number.is_none() {
         reader.note(format!("{path} points to {name:?}, which is no number"));
     }
-    number
+    number.filter(|number| !is_made_up(*number, reader))
 }
+
+/// Whether VFIO made the group where no IOMMU is (`drivers/vfio/group.c`, `vfio_noiommu_group_alloc`): nothing is translated or
+/// kept apart, so that it is no IOMMU's group.
+fn is_made_up(group: u32, reader: &mut Reader<'_>) -> bool {
+    group_name(group, reader).known().is_some_and(|name| name == NO_IOMMU)
+}
+
+/// What a group is called by who made it; those of an IOMMU have no name.
+pub(super) fn group_name(group: u32, reader: &mut Reader<'_>) -> Reading<String> {
+    reader.reading(&format!("{IOMMU_GROUPS}/{group}/name"), |name| Ok(name.to_owned()))
+}
+
+/// The name of such a group.
+pub(super) const NO_IOMMU: &str = "vfio-noiommu";
 
 /// The members of `groups` that are neither Ethernet nor NVMe functions.
 pub(super) fn others(
@@ -227,10 +242,13 @@ pub(super) fn others(
         .collect()
 }
 
-/// Every IOMMU group with its members.
+/// Every IOMMU group with its members, without those that VFIO makes up where no IOMMU is.
 pub(super) fn iommu_groups(reader: &mut Reader<'_>) -> BTreeMap<u32, Vec<Bdf>> {
     let mut groups = BTreeMap::new();
     for number in reader.numbered(IOMMU_GROUPS, "") {
+        if is_made_up(number, reader) {
+            continue;
+        }
         let mut members = Vec::new();
         for name in reader.list(&format!("{IOMMU_GROUPS}/{number}/devices")) {
             match name.parse::<Bdf>() {

@@ -16,6 +16,8 @@ const ATTRIBUTE: usize = 4096;
 const LARGE: usize = 16 << 20;
 /// A directory with more entries than this is no directory of a kernel's.
 const ENTRIES: usize = 100_000;
+/// What a compressed file begins with (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Nobody reads more notes than this; the rest is counted.
 const NOTES: usize = 1000;
 
@@ -123,6 +125,34 @@ impl<'a> Reader<'a> {
             }
             // Once more, for the recorder.
             _ => self.lines(path),
+        }
+    }
+
+    /// The text that `unpack` makes of a compressed file of at most `limit` bytes. A recorder is told the text, which is what is read
+    /// of its record.
+    pub fn compressed(
+        &mut self,
+        path: &str,
+        limit: usize,
+        unpack: impl FnOnce(&[u8]) -> Result<String, String>,
+    ) -> Reading<String> {
+        let read = match self.root.unnoted().read(path, limit) {
+            Ok((_, true)) => return Reading::Unreadable(format!("{path} is longer than {limit} bytes")),
+            Ok((bytes, false)) => bytes,
+            // Once more, for the recorder.
+            Err(_) => return self.lines(path),
+        };
+        let text = if read.starts_with(&GZIP) {
+            unpack(&read)
+        } else {
+            String::from_utf8(read).map_err(|error| error.to_string())
+        };
+        match text {
+            Ok(text) => {
+                self.root.note(path, Ok(text.as_bytes()));
+                Reading::Is(text)
+            }
+            Err(why) => Reading::Unreadable(format!("{path}: {}", one_line(&why))),
         }
     }
 
@@ -240,6 +270,18 @@ impl<'a> Reader<'a> {
     /// The names in a directory, sorted; none when it is not there.
     pub fn list(&mut self, path: &str) -> Vec<String> {
         self.entries(path).into_iter().map(|entry| entry.name).collect()
+    }
+
+    /// As [`Reader::list`], told apart by why there is none.
+    pub fn listing(&mut self, path: &str) -> Reading<Vec<String>> {
+        match self.root.entries(path) {
+            Ok(mut entries) => {
+                entries.truncate(ENTRIES);
+                Reading::Is(entries.into_iter().map(|entry| entry.name).collect())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
+            Err(error) => failed(path, &error),
+        }
     }
 
     /// The names of the directories in a directory, without links to such; none when it is not there.

@@ -2,9 +2,11 @@
 //!
 //! Read as whoever runs Penstock: what only root may read is [`Reading::Denied`] for everybody else, never a default.
 
+mod build;
 mod cgroups;
 mod cpu;
 pub mod interrupts;
+mod irqbalance;
 mod links;
 mod processes;
 pub mod resctrl;
@@ -15,14 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf, CpuSet, Inventory,
-    inventory::tuning::{Knob, Reading, Tuning, Value},
+    inventory::tuning::{Knob, Reading, Tuning, Unread, Value},
 };
 
-use super::{boot, kernel, reader::Reader};
+use super::{boot, functions, kernel, reader::Reader};
 use crate::Root;
 
 /// The modules whose parameters matter.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 10] = [
+    "cpufreq",
     "intel_idle",
     "kvm",
     "kvm_amd",
@@ -64,6 +67,8 @@ pub fn tuning(root: &Root, inventory: &Inventory) -> (Tuning, Vec<String>) {
         tuning.processes_hidden = found.hidden;
         tuning.programs.extend(found.programs);
         tuning.vms = found.vms;
+        tuning.irqbalance = found.irqbalance;
+        tuning.unread.processes = found.unread;
         notes.iter().for_each(|note| reader.note(note));
     }
     (tuning, reader.into_notes())
@@ -77,17 +82,31 @@ fn apart<T>(root: &Root, read: impl FnOnce(&mut Reader<'_>) -> T) -> (T, Vec<Str
 }
 
 fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root: &Root) -> Tuning {
+    let mut unread = Unread::default();
     let mut tuning = Tuning {
         idle_driver: reader.reading(&format!("{CPUS}/cpuidle/current_driver"), word),
         turbo: turbo(reader),
         tickless: reader.reading(&format!("{CPUS}/nohz_full"), cpu_list),
         workqueues_isolated: workqueues_isolated(reader),
-        cgroups: cgroups::cgroups(reader),
-        resctrl: resctrl::resctrl(reader),
+        cgroups: cgroups::cgroups(reader, &mut unread.partitions),
+        resctrl: resctrl::resctrl(reader, &mut unread.resctrl),
+        command_line: reader.lines("/proc/cmdline").map(|_| ()),
         cpu_flags: cpu_flags(reader),
         clock_source: reader
             .reading("/sys/devices/system/clocksource/clocksource0/current_clocksource", word),
+        clock_sources: reader
+            .reading("/sys/devices/system/clocksource/clocksource0/available_clocksource", |text| {
+                Ok(word(text)?.split_whitespace().map(str::to_owned).collect())
+            }),
         parameters: parameters(reader),
+        loadable: MODULES
+            .into_iter()
+            .filter(|module| reader.exists(&format!("/sys/module/{module}/initstate")))
+            .map(str::to_owned)
+            .collect(),
+        build: build::build(&inventory.kernel.release, reader),
+        transparent_sizes: transparent_sizes(reader),
+        groups_without_iommu: groups_without_iommu(reader),
         vulnerabilities: vulnerabilities(reader),
         smt: reader.reading(&format!("{CPUS}/smt/control"), word),
         selinux_enforcing: reader.reading("/sys/fs/selinux/enforce", flag),
@@ -98,9 +117,10 @@ fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root
             let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             cpu_list(list.ok_or("it does not say where this program may run")?.trim())
         }),
-        unknown_parameters: boot::unknown_words(root),
         ..Tuning::default()
     };
+    tuning.unread = unread;
+    (tuning.unknown_parameters, tuning.refused_values) = boot::unknown_words(root);
     for node in inventory.cpus.nodes.keys() {
         let pools = kernel::huge_pages_of(&format!("{NODES}/node{node}/hugepages"), reader);
         if !pools.is_empty() {
@@ -118,6 +138,15 @@ fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root
 }
 
 pub use processes::container_threads;
+
+/// Why there is no value, where there should be one; of what is gone meanwhile nothing.
+fn why_unread<T>(path: &str, reading: &Reading<T>) -> Option<String> {
+    match reading {
+        Reading::Is(_) | Reading::Absent => None,
+        Reading::Denied => Some(format!("{path} may not be read by who looked")),
+        Reading::Unreadable(why) => Some(why.clone()),
+    }
+}
 
 /// What one knob holds.
 fn reading_of(knob: Knob, reader: &mut Reader<'_>) -> Reading<Value> {
@@ -170,13 +199,48 @@ fn parameters(reader: &mut Reader<'_>) -> BTreeMap<String, Reading<String>> {
     parameters
 }
 
-fn vulnerabilities(reader: &mut Reader<'_>) -> BTreeMap<String, String> {
+fn vulnerabilities(reader: &mut Reader<'_>) -> BTreeMap<String, Reading<String>> {
     let directory = format!("{CPUS}/vulnerabilities");
-    let mut found = BTreeMap::new();
-    for name in reader.list(&directory).into_iter().take(200) {
-        if let Some(text) = reader.text(&format!("{directory}/{name}")) {
-            found.insert(name, text);
+    let names = reader.list(&directory).into_iter().take(200);
+    let mut reading = |name: String| {
+        let value = reader.reading(&format!("{directory}/{name}"), word);
+        (name, value)
+    };
+    names.collect::<Vec<_>>().into_iter().map(&mut reading).collect()
+}
+
+/// The groups that VFIO made up where no IOMMU is.
+fn groups_without_iommu(reader: &mut Reader<'_>) -> Reading<BTreeSet<u32>> {
+    let numbers: Vec<u32> = match reader.listing(functions::IOMMU_GROUPS) {
+        Reading::Is(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
+        other => return other.map(|_| BTreeSet::new()),
+    };
+    let mut made_up = BTreeSet::new();
+    for number in numbers {
+        match functions::group_name(number, reader) {
+            Reading::Is(name) if name == functions::NO_IOMMU => _ = made_up.insert(number),
+            // A group that an IOMMU made has no name.
+            Reading::Is(_) | Reading::Absent => {}
+            other => return other.map(|_| BTreeSet::new()),
         }
+    }
+    Reading::Is(made_up)
+}
+
+/// The choice for each size of transparent huge pages (`Documentation/admin-guide/mm/transhuge.rst`).
+fn transparent_sizes(reader: &mut Reader<'_>) -> BTreeMap<u64, Reading<String>> {
+    const SIZES: &str = "/sys/kernel/mm/transparent_hugepage";
+    let mut found = BTreeMap::new();
+    for name in reader.directories(SIZES).into_iter().take(100) {
+        let size = name.strip_prefix("hugepages-").and_then(|rest| rest.strip_suffix("kB")?.parse().ok());
+        let Some(size) = size else { continue };
+        let chosen = reader.reading(&format!("{SIZES}/{name}/enabled"), |text| {
+            match Knob::TransparentHugePages.read(text).map_err(|error| error.to_string())? {
+                Value::Word(word) => Ok(word),
+                other => Err(format!("{other} is no word")),
+            }
+        });
+        found.insert(size, chosen);
     }
     found
 }

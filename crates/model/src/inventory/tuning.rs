@@ -37,6 +37,16 @@ impl<T> Reading<T> {
             _ => None,
         }
     }
+
+    /// The same with another value in its place.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Reading<U> {
+        match self {
+            Reading::Is(value) => Reading::Is(make(value)),
+            Reading::Absent => Reading::Absent,
+            Reading::Denied => Reading::Denied,
+            Reading::Unreadable(why) => Reading::Unreadable(why),
+        }
+    }
 }
 
 /// All that was read of it.
@@ -67,11 +77,18 @@ pub struct Tuning {
     pub cpu_flags: BTreeSet<String>,
     /// The clock source that is used.
     pub clock_source: Reading<String>,
+    /// The clock sources that can be chosen (`available_clocksource`).
+    pub clock_sources: Reading<BTreeSet<String>>,
     /// Parameters of loaded modules, by `module.parameter`: of `kvm`, `kvm_intel`, `kvm_amd`, `rcupdate`, `rcutree`,
     /// `pcie_aspm`, `intel_idle`, `processor`, `workqueue`.
     pub parameters: BTreeMap<String, Reading<String>>,
+    /// Modules of these that are not built into the kernel, so that they can be loaded anew (`/sys/module/*/initstate`).
+    pub loadable: BTreeSet<String>,
+    /// How the kernel was built, without `CONFIG_`: what is not set is left out. Only options that a rule asks for are kept
+    /// (`/proc/config.gz`, or the distribution's copy in `/boot`).
+    pub build: Reading<BTreeMap<String, String>>,
     /// Weaknesses of the CPU and what is done about each (`/sys/devices/system/cpu/vulnerabilities`).
-    pub vulnerabilities: BTreeMap<String, String>,
+    pub vulnerabilities: BTreeMap<String, Reading<String>>,
     /// SMT: `on`, `off`, `forceoff`, `notsupported`... (`/sys/devices/system/cpu/smt/control`).
     pub smt: Reading<String>,
     /// Whether SELinux enforces. Absent: it is off, or the kernel has none.
@@ -80,24 +97,49 @@ pub struct Tuning {
     pub selinux_cache: Reading<u64>,
     /// The security modules that are in force (`/sys/kernel/security/lsm`): `selinux`, `apparmor`, `lockdown`...
     pub security_modules: Reading<BTreeSet<String>>,
+    /// Transparent huge pages by size in KiB, where the kernel has a choice for each: `always`, `inherit`, `madvise`, `never`
+    /// (`hugepages-*kB/enabled`, Linux 6.8 on).
+    pub transparent_sizes: BTreeMap<u64, Reading<String>>,
     /// Pools of huge pages of each NUMA node (`/sys/devices/system/node/nodeN/hugepages`).
     pub node_huge_pages: BTreeMap<u32, Vec<HugePages>>,
     /// Programs that run and move threads, interrupts or frequencies about, or trigger firmware: `irqbalance`, `tuned`, `stalld`,
     /// `fwupd`, `thermald`, `power-profiles-daemon`, `ksmd` at work...
     pub programs: BTreeSet<String>,
+    /// What irqbalance was told; `None`: it does not run.
+    pub irqbalance: Option<Irqbalance>,
     /// Whether who looked sees no processes but his own (`hidepid`, proc(5)): nothing is known of programs and VMs then.
     pub processes_hidden: bool,
     /// Processes of QEMU, by id.
     pub vms: BTreeMap<u32, VmProcess>,
     /// Where functions that guests may have are, beside what the rest of the inventory has: their links.
     pub links: BTreeMap<Bdf, PciLink>,
+    /// Groups below `/sys/kernel/iommu_groups` that VFIO made up where no IOMMU is (`vfio-noiommu`).
+    pub groups_without_iommu: Reading<BTreeSet<u32>>,
     /// Words of the command line that the kernel said it does not know.
     pub unknown_parameters: Reading<Vec<String>>,
+    /// `word=value` of words that it knows, whose value it said that it refuses.
+    pub refused_values: Vec<String>,
     /// Where the program that looked may run, and with it the session that it was started in (`Cpus_allowed_list` in
     /// `/proc/self/status`).
     pub own_cpus: Reading<CpuSet>,
+    /// What was listed and could not be read, so that the lists above are not whole.
+    pub unread: Unread,
+    /// Whether the boot command line could be read. Absent: nobody looked.
+    pub command_line: Reading<()>,
     /// What went on while somebody watched; `None`: nobody did.
     pub watched: Option<Watched>,
+}
+
+/// What was listed and could not be read, in words: what it is, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unread {
+    /// Of the control groups that are partitions, or may be.
+    pub partitions: Vec<String>,
+    /// Of the processes of VMs, and what works for them.
+    pub processes: Vec<String>,
+    /// Of the groups of resctrl.
+    pub resctrl: Vec<String>,
 }
 
 /// A device interrupt.
@@ -115,6 +157,18 @@ pub struct Irq {
     pub effective: Reading<CpuSet>,
     /// How often each CPU had it since the start, by CPU, without those that never had.
     pub counts: BTreeMap<u32, u64>,
+}
+
+/// What irqbalance was told of the CPUs that it is to leave alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Irqbalance {
+    /// Its variables as it runs with them (`/proc/PID/environ`): for root alone.
+    pub environment: Reading<BTreeMap<String, String>>,
+    /// Its variables as its settings and the drop-ins of its unit give them when it starts.
+    pub settings: BTreeMap<String, String>,
+    /// The distribution's file of settings; `None`: neither of those known is there.
+    pub file: Option<String>,
 }
 
 /// An idle state of a CPU (`Documentation/admin-guide/pm/cpuidle.rst`).
@@ -140,6 +194,9 @@ pub struct Cgroups {
     pub controllers: BTreeSet<String>,
     /// CPUs in isolated partitions (`cpuset.cpus.isolated`).
     pub isolated: Reading<CpuSet>,
+    /// Of version 1: CPUs on which no group balances load (`cpuset.sched_load_balance`), which isolates them at run time
+    /// (`Documentation/admin-guide/cgroup-v1/cpusets.rst`).
+    pub unbalanced: Reading<CpuSet>,
     /// Groups that are, or want to be, a partition of CPUs, by path below the root of the groups.
     pub partitions: BTreeMap<String, Partition>,
 }

@@ -228,7 +228,7 @@ proptest! {
 
 #[test]
 fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
-    use penstock_model::audit::{Audit, Judgement, Layer, Row};
+    use penstock_model::audit::{Audit, Change, Judgement, Layer, Row, Way};
     let mut original = evidence();
     // A commit may look like an address, and stays.
     original.versions.commit = None;
@@ -251,6 +251,10 @@ fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
         wanted: "none".into(),
         why: String::new(),
         price: None,
+        ways: vec![Way {
+            changes: vec![Change::ByHand { what: "move 0c:c4:7a:9a:61:ea on xeon-d to another slot".into() }],
+            beware: Some("xeon-d starts anew".into()),
+        }],
         change: Some("echo 0-1 > /proc/irq/24/smp_affinity_list # root@xeon-d".into()),
         source: String::new(),
         needs_root: false,

@@ -216,6 +216,7 @@ fn row(rule: &str, layer: Layer, subject: &str, verdict: Judgement, texts: [&str
         wanted,
         why,
         price: None,
+        ways: Vec::new(),
         change: (!change.is_empty()).then_some(change),
         source: "Documentation/admin-guide/cpu-isolation.rst".to_owned(),
         needs_root: false,

@@ -7,7 +7,7 @@ use penstock_model::{
     inventory::tuning::{CgroupVersion, Cgroups, Partition, Reading},
 };
 
-use super::{cpu_list, word};
+use super::{cpu_list, flag, why_unread, word};
 use crate::scan::reader::Reader;
 
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -16,7 +16,7 @@ const MOST_GROUPS: usize = 10_000;
 /// A partition that only a broken machine has more of.
 const MOST_PARTITIONS: usize = 1000;
 
-pub(super) fn cgroups(reader: &mut Reader<'_>) -> Cgroups {
+pub(super) fn cgroups(reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Cgroups {
     let controllers = match reader.reading(&format!("{GROUPS}/cgroup.controllers"), word) {
         Reading::Is(controllers) => controllers,
         _ => {
@@ -24,7 +24,8 @@ pub(super) fn cgroups(reader: &mut Reader<'_>) -> Cgroups {
             let one = ["cpuset", "cpu", "memory", "unified", "systemd"];
             let is_one = one.iter().any(|name| reader.exists(&format!("{GROUPS}/{name}")));
             let version = if is_one { CgroupVersion::V1 } else { CgroupVersion::Unknown };
-            return Cgroups { version, ..Cgroups::default() };
+            let unbalanced = if is_one { unbalanced(reader) } else { Reading::Absent };
+            return Cgroups { version, unbalanced, ..Cgroups::default() };
         }
     };
     let mut found = Cgroups {
@@ -49,13 +50,15 @@ pub(super) fn cgroups(reader: &mut Reader<'_>) -> Cgroups {
                 return found;
             }
             let path = format!("{parent}/{name}");
-            let state = reader.reading(&format!("{GROUPS}{path}/cpuset.cpus.partition"), word);
+            let file = format!("{GROUPS}{path}/cpuset.cpus.partition");
+            let state = reader.reading(&file, word);
+            unread.extend(why_unread(&file, &state));
             if let Reading::Is(state) = state
                 && state != "member"
             {
                 found
                     .partitions
-                    .insert(path.trim_start_matches('/').to_owned(), partition(&path, state, reader));
+                    .insert(path.trim_start_matches('/').to_owned(), partition(&path, state, reader, unread));
             }
             parents.push_back(path);
         }
@@ -63,9 +66,58 @@ pub(super) fn cgroups(reader: &mut Reader<'_>) -> Cgroups {
     found
 }
 
-fn partition(path: &str, state: String, reader: &mut Reader<'_>) -> Partition {
+/// Where version 1 has its cpuset controller.
+const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
+
+/// The CPUs of version 1's root group on which no group balances load: the scheduler moves nothing there by itself
+/// (`kernel/cgroup/cpuset.c`, `generate_sched_domains`). A group that balances makes its CPUs a domain, whatever the groups below say.
+fn unbalanced(reader: &mut Reader<'_>) -> Reading<CpuSet> {
+    let mut isolated = CpuSet::default();
+    let mut groups = VecDeque::from([String::new()]);
+    let mut looked = 0;
+    while let Some(group) = groups.pop_front() {
+        let cpus = match reader.reading(&format!("{CPUSETS}{group}/cpuset.cpus"), cpu_list) {
+            Reading::Is(cpus) => cpus,
+            // A group that ended meanwhile is none; without the root's there is no cpuset controller.
+            other if group.is_empty() => return other,
+            _ => continue,
+        };
+        let balances = match reader.reading(&format!("{CPUSETS}{group}/cpuset.sched_load_balance"), flag) {
+            Reading::Is(balances) => balances,
+            Reading::Absent if !group.is_empty() => continue,
+            Reading::Absent => return Reading::Absent,
+            Reading::Denied => return Reading::Denied,
+            Reading::Unreadable(why) => return Reading::Unreadable(why),
+        };
+        if group.is_empty() {
+            isolated = if balances { CpuSet::default() } else { cpus.clone() };
+        }
+        if balances {
+            isolated.0.retain(|cpu| !cpus.0.contains(cpu));
+        }
+        if isolated.0.is_empty() {
+            return Reading::Is(isolated);
+        }
+        if !balances {
+            for name in reader.directories(&format!("{CPUSETS}{group}")) {
+                looked += 1;
+                if looked > MOST_GROUPS {
+                    let why = format!("{CPUSETS} has more than the {MOST_GROUPS} groups that were looked at");
+                    return Reading::Unreadable(why);
+                }
+                groups.push_back(format!("{group}/{name}"));
+            }
+        }
+    }
+    Reading::Is(isolated)
+}
+
+fn partition(path: &str, state: String, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Partition {
     let mut cpus = |file: &str| -> CpuSet {
-        reader.value(&format!("{GROUPS}{path}/{file}"), "CPU list").unwrap_or_default()
+        let file = format!("{GROUPS}{path}/{file}");
+        let reading = reader.reading(&file, cpu_list);
+        unread.extend(why_unread(&file, &reading));
+        reading.known().cloned().unwrap_or_default()
     };
     Partition {
         cpus: cpus("cpuset.cpus"),

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf, CpuSet,
-    inventory::tuning::{Reading, VmProcess, VmThread},
+    inventory::tuning::{Irqbalance, Reading, VmProcess, VmThread},
 };
 
+use super::{irqbalance, why_unread};
 use crate::{Root, scan::reader::Reader};
 
 /// Programs that move threads, interrupts or frequencies about, or ask firmware for something, as the kernel calls them: the
@@ -40,6 +41,9 @@ pub(super) struct Processes {
     pub hidden: bool,
     pub programs: BTreeSet<String>,
     pub vms: BTreeMap<u32, VmProcess>,
+    pub irqbalance: Option<Irqbalance>,
+    /// What of VMs could not be read, and why.
+    pub unread: Vec<String>,
 }
 
 pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
@@ -55,8 +59,11 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
         let Some(name) = reader.glance(&format!("/proc/{id}/comm"), wanted) else { continue };
         if let Some(program) = program(&name) {
             found.programs.insert(program.to_owned());
+            if program == "irqbalance" {
+                found.irqbalance = Some(irqbalance::irqbalance(id, reader));
+            }
         } else if is_vm(&name) {
-            if let Some(vm) = vm(id, &mut threads, reader) {
+            if let Some(vm) = vm(id, &mut threads, reader, &mut found.unread) {
                 found.vms.insert(id, vm);
             }
         } else if let Some(owner) = owner(&name) {
@@ -65,7 +72,7 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
     }
     for (owner, id, name) in helpers {
         if let Some(vm) = found.vms.get_mut(&owner)
-            && let Some(thread) = thread(&format!("/proc/{id}"), name, reader)
+            && let Some(thread) = thread(&format!("/proc/{id}"), name, reader, &mut found.unread)
         {
             vm.threads.insert(id, thread);
         }
@@ -87,10 +94,12 @@ fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("vhost-").or_else(|| name.strip_prefix("kvm-pit/"))?.parse().ok()
 }
 
-fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>) -> Option<VmProcess> {
-    let line = reader.part_of(&format!("/proc/{id}/cmdline"), kept);
+fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<VmProcess> {
+    let path = format!("/proc/{id}/cmdline");
+    let line = reader.part_of(&path, kept);
+    unread.extend(why_unread(&path, &line));
     let said = CommandLine::parse(line.known().map_or("", String::as_str));
-    let status = status(&format!("/proc/{id}"), reader)?;
+    let status = status(&format!("/proc/{id}"), reader, unread)?;
     let locked = field(&status, "VmLck").and_then(|text| text.strip_suffix("kB")?.trim().parse().ok());
     let mut vm = VmProcess {
         name: said.name,
@@ -107,9 +116,11 @@ fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>) -> Option<VmProcess
             break;
         }
         let directory = format!("/proc/{id}/task/{number}");
-        let name = reader.reading(&format!("{directory}/comm"), |text| Ok(text.to_owned()));
+        let path = format!("{directory}/comm");
+        let name = reader.reading(&path, |text| Ok(text.to_owned()));
+        unread.extend(why_unread(&path, &name));
         if let Reading::Is(name) = name
-            && let Some(thread) = thread(&directory, name, reader)
+            && let Some(thread) = thread(&directory, name, reader, unread)
         {
             vm.threads.insert(number, thread);
         }
@@ -142,7 +153,7 @@ pub fn container_threads(root: &Root, id: u32) -> Option<Vec<VmThread>> {
             let directory = format!("/proc/{process}/task/{task}");
             let name = reader.reading(&format!("{directory}/comm"), |text| Ok(text.to_owned()));
             if let Reading::Is(name) = name {
-                threads.extend(thread(&directory, name, &mut reader));
+                threads.extend(thread(&directory, name, &mut reader, &mut Vec::new()));
             }
             if threads.len() > MOST_THREADS {
                 return Some(threads);
@@ -152,22 +163,32 @@ pub fn container_threads(root: &Root, id: u32) -> Option<Vec<VmThread>> {
     Some(threads)
 }
 
-fn thread(directory: &str, name: String, reader: &mut Reader<'_>) -> Option<VmThread> {
-    let allowed: CpuSet = field(&status(directory, reader)?, "Cpus_allowed_list")?.parse().ok()?;
-    let stat = reader.reading(&format!("{directory}/stat"), |text| Ok(text.to_owned()));
+fn thread(
+    directory: &str,
+    name: String,
+    reader: &mut Reader<'_>,
+    unread: &mut Vec<String>,
+) -> Option<VmThread> {
+    let allowed: CpuSet = field(&status(directory, reader, unread)?, "Cpus_allowed_list")?.parse().ok()?;
+    let path = format!("{directory}/stat");
+    let stat = reader.reading(&path, |text| Ok(text.to_owned()));
+    unread.extend(why_unread(&path, &stat));
     let (priority, policy) = scheduling(stat.known()?)?;
     Some(VmThread { name, cpus: allowed, policy, priority })
 }
 
 /// `status` has many lines; most of them are nobody's business.
-fn status(directory: &str, reader: &mut Reader<'_>) -> Option<String> {
+fn status(directory: &str, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<String> {
     let wanted = |text: &str| -> String {
         let lines = text
             .lines()
             .filter(|line| ["VmLck:", "Cpus_allowed_list:"].iter().any(|name| line.starts_with(name)));
         lines.flat_map(|line| [line, "\n"]).collect()
     };
-    reader.part_of(&format!("{directory}/status"), wanted).known().cloned()
+    let path = format!("{directory}/status");
+    let text = reader.part_of(&path, wanted);
+    unread.extend(why_unread(&path, &text));
+    text.known().cloned()
 }
 
 /// The value of a line `Name: value`.

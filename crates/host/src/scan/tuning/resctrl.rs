@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_model::inventory::tuning::{Reading, Resctrl, ResctrlGroup};
 
-use super::{number, word};
+use super::{cpu_list, number, why_unread, word};
 use crate::scan::reader::Reader;
 
 const RESCTRL: &str = "/sys/fs/resctrl";
@@ -13,9 +13,9 @@ const MOST_GROUPS: usize = 256;
 /// Domains and resources of one group: caches of a machine with hundreds of sockets.
 const MOST_MASKS: usize = 4096;
 
-pub(super) fn resctrl(reader: &mut Reader<'_>) -> Reading<Resctrl> {
+pub(super) fn resctrl(reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Reading<Resctrl> {
     // The directory is there wherever the CPU could; this file only where it is mounted.
-    let default = match group("", reader) {
+    let default = match group("", reader, unread) {
         Reading::Is(group) => group,
         Reading::Absent => return Reading::Absent,
         Reading::Denied => return Reading::Denied,
@@ -27,7 +27,9 @@ pub(super) fn resctrl(reader: &mut Reader<'_>) -> Reading<Resctrl> {
         if let Reading::Is(mask) = reader.reading(&of("cbm_mask"), hexadecimal) {
             found.masks.insert(resource.clone(), mask);
         }
-        if let Reading::Is(mask) = reader.reading(&of("shareable_bits"), hexadecimal) {
+        let shareable = reader.reading(&of("shareable_bits"), hexadecimal);
+        unread.extend(why_unread(&of("shareable_bits"), &shareable));
+        if let Reading::Is(mask) = shareable {
             found.shareable.insert(resource.clone(), mask);
         }
         if let Reading::Is(bits) = reader.reading(&of("min_cbm_bits"), number) {
@@ -48,7 +50,9 @@ pub(super) fn resctrl(reader: &mut Reader<'_>) -> Reading<Resctrl> {
         if ["info", "mon_groups", "mon_data"].contains(&name.as_str()) {
             continue;
         }
-        match group(&format!("/{name}"), reader) {
+        let read = group(&format!("/{name}"), reader, unread);
+        unread.extend(why_unread(&format!("{RESCTRL}/{name}/schemata"), &read));
+        match read {
             Reading::Is(group) => _ = found.groups.insert(name, group),
             Reading::Unreadable(why) => reader.note(why),
             // Taken away meanwhile.
@@ -58,7 +62,7 @@ pub(super) fn resctrl(reader: &mut Reader<'_>) -> Reading<Resctrl> {
     Reading::Is(found)
 }
 
-fn group(path: &str, reader: &mut Reader<'_>) -> Reading<ResctrlGroup> {
+fn group(path: &str, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Reading<ResctrlGroup> {
     let file = format!("{RESCTRL}{path}/schemata");
     let text = match reader.lines(&file) {
         Reading::Is(text) => text,
@@ -72,7 +76,10 @@ fn group(path: &str, reader: &mut Reader<'_>) -> Reading<ResctrlGroup> {
             crate::scan::reader::quoted(&text)
         ));
     };
-    let cpus = reader.value(&format!("{RESCTRL}{path}/cpus_list"), "CPU list").unwrap_or_default();
+    let list = format!("{RESCTRL}{path}/cpus_list");
+    let cpus = reader.reading(&list, cpu_list);
+    unread.extend(why_unread(&list, &cpus));
+    let cpus = cpus.known().cloned().unwrap_or_default();
     Reading::Is(ResctrlGroup { cpus, schemata })
 }
 

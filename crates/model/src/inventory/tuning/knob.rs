@@ -36,6 +36,16 @@ pub enum Knob {
     StatInterval,
     /// Whether a watchdog interrupts each CPU by a performance counter.
     NmiWatchdog,
+    /// Whether a timer and a thread on each CPU look for soft lockups (`Documentation/admin-guide/sysctl/kernel.rst`).
+    SoftWatchdog,
+    /// The CPUs that both watchdogs look at.
+    WatchdogCpus,
+    /// Of what `sched_rt_runtime_us` is a part, in microseconds.
+    RtPeriod,
+    /// Whether nobody may hurry an RCU grace period (`Documentation/RCU/`, `kernel/ksysfs.c`): it overrides the next.
+    RcuNormal,
+    /// Whether every RCU grace period hurries.
+    RcuExpedited,
     /// Whether timers move to CPUs that are awake.
     TimerMigration,
     /// Whether pages are unmapped to find out who uses them (`kernel.numa_balancing`).
@@ -75,13 +85,18 @@ enum Form {
 
 impl Knob {
     /// All that a machine has one of.
-    pub const OF_MACHINE: [Knob; 10] = [
+    pub const OF_MACHINE: [Knob; 15] = [
         Knob::DefaultIrqAffinity,
         Knob::Workqueues,
         Knob::WritebackWorkqueue,
         Knob::RtRuntime,
         Knob::StatInterval,
         Knob::NmiWatchdog,
+        Knob::SoftWatchdog,
+        Knob::WatchdogCpus,
+        Knob::RtPeriod,
+        Knob::RcuNormal,
+        Knob::RcuExpedited,
         Knob::TimerMigration,
         Knob::NumaBalancing,
         Knob::Ksm,
@@ -94,7 +109,7 @@ impl Knob {
 
     fn form(self) -> Form {
         match self {
-            Knob::IrqAffinity(_) => Form::CpuList,
+            Knob::IrqAffinity(_) | Knob::WatchdogCpus => Form::CpuList,
             Knob::DefaultIrqAffinity | Knob::Workqueues | Knob::WritebackWorkqueue => Form::CpuMask,
             Knob::ResumeLatency(_) => Form::NumberOrWord,
             Knob::Governor(_) => Form::Word,
@@ -105,6 +120,10 @@ impl Knob {
             | Knob::FairServer(_)
             | Knob::StatInterval
             | Knob::NmiWatchdog
+            | Knob::SoftWatchdog
+            | Knob::RtPeriod
+            | Knob::RcuNormal
+            | Knob::RcuExpedited
             | Knob::TimerMigration
             | Knob::NumaBalancing
             | Knob::Ksm => Form::Number,
@@ -208,6 +227,11 @@ impl fmt::Display for Knob {
             Knob::FairServer(cpu) => write!(f, "{FAIR}{cpu}/runtime"),
             Knob::StatInterval => f.write_str("/proc/sys/vm/stat_interval"),
             Knob::NmiWatchdog => f.write_str("/proc/sys/kernel/nmi_watchdog"),
+            Knob::SoftWatchdog => f.write_str("/proc/sys/kernel/soft_watchdog"),
+            Knob::WatchdogCpus => f.write_str("/proc/sys/kernel/watchdog_cpumask"),
+            Knob::RtPeriod => f.write_str("/proc/sys/kernel/sched_rt_period_us"),
+            Knob::RcuNormal => f.write_str("/sys/kernel/rcu_normal"),
+            Knob::RcuExpedited => f.write_str("/sys/kernel/rcu_expedited"),
             Knob::TimerMigration => f.write_str("/proc/sys/kernel/timer_migration"),
             Knob::NumaBalancing => f.write_str("/proc/sys/kernel/numa_balancing"),
             Knob::Ksm => f.write_str("/sys/kernel/mm/ksm/run"),
