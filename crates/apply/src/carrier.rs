@@ -176,12 +176,13 @@ impl HostCarrier {
         mac: Option<Mac>,
         deadline: Instant,
     ) -> Result<(), CarryError> {
-        bind(&self.root, function, driver)?;
+        bind(&self.root, function, driver, 0)?;
         self.settle(function, driver, mac, deadline)
     }
 
     /// Waits until a function that was bound has its interface, with this MAC address. One with another is bound anew until
-    /// its PF has answered: a driver asks once, while it is bound.
+    /// its PF has answered: a driver asks once, while it is bound. After [`CARRIER`], or at the step's deadline if that is before,
+    /// it has failed.
     fn settle(
         &mut self,
         function: Bdf,
@@ -191,26 +192,29 @@ impl HostCarrier {
     ) -> Result<(), CarryError> {
         let answered = deadline.min(Instant::now() + CARRIER);
         let mut pause = Duration::from_millis(50);
-        loop {
+        for attempt in 1.. {
             self.await_interface(function, driver, deadline)?;
             let wanted = Fact::Driver { function, driver: driver.map(str::to_owned), mac };
             let Err(seen) = facts::holds(self, &wanted)? else { return Ok(()) };
             // What else may be wrong shows when the step is proven.
             let Some(mac) = mac.filter(|_| seen.starts_with(facts::ADDRESS)) else { return Ok(()) };
             if Instant::now() + pause > answered || interrupt::pending() {
+                let times = if attempt == 1 { String::new() } else { format!(" {attempt} times") };
+                let driver = driver.unwrap_or("no driver");
                 return Err(CarryError::Failed {
-                    attempt: format!("{function} was bound to {}, and {seen}", driver.unwrap_or("no driver")),
+                    attempt: format!("{function} was bound to {driver}{times}, and {seen}"),
                     source: format!(
                         "its PF did not tell it {mac}; is the PF up, and does `ip link` show that address for the VF?"
                     )
                     .into(),
                 });
             }
-            bind(&self.root, function, None)?;
+            bind(&self.root, function, None, attempt)?;
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
-            bind(&self.root, function, driver)?;
+            bind(&self.root, function, driver, attempt)?;
         }
+        Ok(())
     }
 
     /// Waits until a function that was bound to a network driver has its interface.
@@ -310,12 +314,12 @@ impl HostCarrier {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
             let mut outcomes: Vec<_> =
-                first.iter().map(|(function, driver, _)| bind(root, *function, *driver)).collect();
+                first.iter().map(|(function, driver, _)| bind(root, *function, *driver, 0)).collect();
             let threads: Vec<_> = rest
                 .chunks(share)
                 .map(|part| {
                     let work = move || -> Vec<_> {
-                        part.iter().map(|(function, driver, _)| bind(root, *function, *driver)).collect()
+                        part.iter().map(|(function, driver, _)| bind(root, *function, *driver, 0)).collect()
                     };
                     scope.spawn(work)
                 })
@@ -343,17 +347,17 @@ fn pf_of(action: &Action) -> Option<Bdf> {
     }
 }
 
-/// Does to a function what has its driver ask its PF's, where the PF's can answer.
-fn beside_its_pf<R>(root: &Root, function: Bdf, work: impl FnOnce() -> R) -> R {
+/// Does to a function what has its driver ask its PF's, where the PF's can answer ([`irq::beside`]).
+fn beside_its_pf<R>(root: &Root, function: Bdf, attempt: usize, work: impl FnOnce() -> R) -> R {
     match PciFunction::new(root, function).physical_function() {
-        Ok(Some(pf)) => irq::beside(root, pf, work),
+        Ok(Some(pf)) => irq::beside(root, pf, attempt, work),
         _ => work(),
     }
 }
 
-fn bind(root: &Root, function: Bdf, driver: Option<&str>) -> Result<(), CarryError> {
+fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), CarryError> {
     let pci = PciFunction::new(root, function);
-    match beside_its_pf(root, function, || pci.set_driver(driver)) {
+    match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
         Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
         outcome => outcome.map_err(|error| match driver {
@@ -406,7 +410,7 @@ impl Carry for HostCarrier {
             }
             Action::SetLink { function, direction } => {
                 let root = self.root.clone();
-                beside_its_pf(&root, *function, || {
+                beside_its_pf(&root, *function, 0, || {
                     self.change(*function, |netlink, index| {
                         netlink.set_up(index, *direction == Direction::Up)
                     })

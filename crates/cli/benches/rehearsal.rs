@@ -1,11 +1,12 @@
 //! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
 //!
-//! Arguments after `--` choose among `attributes`, `audit`, `empty`, `image`, `kill`, `kill-realtime`, `latency`, `measure`,
+//! Arguments after `--` choose among `attributes`, `audit`, `binds`, `empty`, `image`, `kill`, `kill-realtime`, `latency`, `measure`,
 //! `overhead`, `plan`, `rehearse`, `report`, `reset`, `vfs`; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
 mod audit;
+mod binds;
 mod crash;
 mod overhead;
 mod waking;
@@ -57,6 +58,9 @@ fn main() {
     }
     if wanted("audit") {
         rows.extend(audits(directory.path()));
+    }
+    if wanted("binds") {
+        rows.extend(["standard", "realtime"].into_iter().flat_map(binds));
     }
     if wanted("report") {
         rows.extend(report());
@@ -240,6 +244,30 @@ fn attributes() -> Vec<Row> {
         row("  penstock apply, its scan and plan included", "s", 60.0, &|round| round.penstock, ""),
         row("  784 calls of `ip`", "s", 600.0, &|round| round.each, ""),
         row("  196 calls of `ip`", "s", 600.0, &|round| round.each_vf, ""),
+    ]
+}
+
+/// What VFs have inside a container after more than 100 binds on a loaded board.
+fn binds(kernel: &'static str) -> Vec<Row> {
+    let counted = binds::count(kernel);
+    let row = |what, unit, target, samples, parts| Row { what, unit, target, samples, parts };
+    let parts = format!("{} binds, {} starts failed", counted.binds, counted.failed);
+    let (wrong, without_link, took) = match kernel {
+        "standard" => (
+            "wrong addresses after binds, loaded board",
+            "  no link after them",
+            "  7 VFs bound, their container started",
+        ),
+        _ => (
+            "wrong addresses after binds, PREEMPT_RT, loaded board",
+            "  no link after them, PREEMPT_RT",
+            "  7 VFs bound, their container started, PREEMPT_RT",
+        ),
+    };
+    vec![
+        row(wrong, "", 0.0, vec![counted.wrong as f64], parts.clone()),
+        row(without_link, "", 0.0, vec![counted.without_link as f64], parts),
+        row(took, "s", f64::INFINITY, counted.seconds, String::new()),
     ]
 }
 

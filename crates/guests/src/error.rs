@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{ProcessError, chain, files::FileError, netlink::NetlinkError};
-use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName};
+use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac};
 use penstock_plan::CarryError;
 use thiserror::Error;
 
@@ -147,6 +147,40 @@ pub enum GuestError {
         interface: InterfaceName,
         /// The last lines of LXC's log and of the container's console.
         log: Vec<String>,
+    },
+    /// The interface of a VF has another address than the PF keeps for it.
+    #[error(
+        "the interface {interface} of VF {function} has the address {seen}, and its PF keeps {wanted} for it{}",
+        if *made_up { ": its driver made that up, since its PF did not answer when it was bound" } else { "" }
+    )]
+    WrongMac {
+        /// The VF.
+        function: Bdf,
+        /// What its interface is called.
+        interface: InterfaceName,
+        /// The address that it is to have.
+        wanted: Mac,
+        /// The address that it has.
+        seen: Mac,
+        /// Whether the kernel says that the address is a random one (`addr_assign_type`).
+        made_up: bool,
+    },
+    /// The interface of a VF stays without a link although its PF has one.
+    #[error(
+        "the interface {interface} of VF {function} has no link inside it, although that of its PF {pf} is up: it was waited for {:.0} s, and brought down and up {cycles} time{}",
+        after.as_secs_f64(), if *cycles == 1 { "" } else { "s" }
+    )]
+    NoLink {
+        /// The VF.
+        function: Bdf,
+        /// Its PF.
+        pf: Bdf,
+        /// What its interface is called.
+        interface: InterfaceName,
+        /// How long it was waited for.
+        after: Duration,
+        /// How often it was brought down and up.
+        cycles: usize,
     },
     /// It does not stop.
     #[error("its first process, {pid}, still runs after it was killed")]
@@ -410,6 +444,12 @@ impl GuestError {
                 "make them with `penstock board image`, or give the guest a kernel or a disk of its own".to_owned()
             }
             GuestError::NoFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
+            GuestError::WrongMac { .. } => {
+                "apply the model again, which binds the VF anew; and see whether something else sets its address (udev's MACAddressPolicy, NetworkManager)".to_owned()
+            }
+            GuestError::NoLink { function, .. } => format!(
+                "see what its driver says: dmesg | grep {function}; and whether its PF lets it have a link: ip -d link show"
+            ),
             GuestError::InUse { by, .. } => format!("stop it first: penstock stop MODEL {by}"),
             GuestError::NoIommu { .. } => "switch VT-d or AMD-Vi on in the firmware's settings, and boot with \
                                            intel_iommu=on (AMD: on by default)"

@@ -30,8 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 19] = [
+    let tests: [(&str, fn()); 22] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
+        ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
+        ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
+        ("a_vf_with_another_address_than_its_pf_keeps_in_netns", other_address),
         ("commands_and_files_inside_in_netns", commands_and_files_inside),
         ("two_at_once_reach_each_other_in_netns", two_at_once),
         ("twice_is_as_good_as_once_in_netns", twice_is_as_good_as_once),
@@ -62,6 +65,8 @@ fn main() -> ExitCode {
 /// Tells interfaces by their MAC address, as a VF is told by its PCI device.
 struct ByMac {
     functions: BTreeMap<Bdf, Mac>,
+    /// The PF of end 0, where that is to be a VF.
+    pf: Option<Bdf>,
     /// Whether the functions are on this machine; a veth is gone for good when its namespace dies with it inside.
     exist: AtomicBool,
 }
@@ -70,6 +75,10 @@ impl Recognise for ByMac {
     fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
         let mac = self.functions.get(&function)?;
         among.iter().find(|report| report.interface.mac == *mac).cloned()
+    }
+
+    fn physical_function(&self, function: Bdf) -> Option<Bdf> {
+        self.pf.filter(|_| function == bdf(0))
     }
 
     fn exists(&self, function: Bdf) -> bool {
@@ -89,14 +98,29 @@ static BENCHES: AtomicU32 = AtomicU32::new(0);
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(None)
+    }
+
+    /// One whose end 0 is a VF, and whose PF, function 7, has its link.
+    fn of_pf() -> Bench {
+        let bench = Bench::with(Some(bdf(7)));
+        let pf = format!("pf{}", bench.number);
+        let wire = format!("{pf}x");
+        ip(&["link", "add", &pf, "address", &bench.mac(7), "type", "veth", "peer", "name", &wire]);
+        ip(&["link", "set", &pf, "up"]);
+        ip(&["link", "set", &wire, "up"]);
+        bench
+    }
+
+    fn with(pf: Option<Bdf>) -> Bench {
         let number = BENCHES.fetch_add(1, Ordering::Relaxed);
         let state = tempfile::tempdir().unwrap();
         let mut functions = BTreeMap::new();
-        for end in 0..2 {
+        for end in [0, 1, 7] {
             let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
             functions.insert(bdf(end), mac.parse().unwrap());
         }
-        let by = Arc::new(ByMac { functions, exist: AtomicBool::new(true) });
+        let by = Arc::new(ByMac { functions, pf, exist: AtomicBool::new(true) });
         let containers = Containers::new(Root::system(), state.path().join("guests")).recognising(by.clone());
         let bench = Bench { number, state, by, containers };
         let (a, b) = (bench.link(0), bench.link(1));
@@ -184,7 +208,9 @@ impl Drop for Bench {
             self.by.exist.store(false, Ordering::Relaxed);
             let _ = self.containers.stop(guest, Duration::from_secs(2));
         }
-        let _ = Program::new("ip").args(["link", "del", &self.link(0)]).output();
+        for link in [self.link(0), format!("pf{}", self.number)] {
+            let _ = Program::new("ip").args(["link", "del", &link]).output();
+        }
     }
 }
 
@@ -247,6 +273,64 @@ fn goes_in_and_comes_back() {
     assert!(matches!(place.interfaces(), Err(PlaceError::Gone { .. })));
     assert!(matches!(place.run(&Command::new("true")), Err(PlaceError::Gone { .. })));
     assert!(matches!(place.read("/etc/passwd", 1), Err(PlaceError::Gone { .. })));
+}
+
+/// The other end of a veth gives the link that a PF gives a VF.
+fn brought_round() {
+    let bench = Bench::of_pf();
+    let definition = bench.guest("round", 0);
+    let other = bench.link(1);
+    let place = std::thread::scope(|scope| {
+        // Later than a VF is given time before it is brought down and up.
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(5));
+            ip(&["link", "set", &other, "up"]);
+        });
+        bench.start(&definition)
+    });
+    let inside = place.interfaces().unwrap();
+    let found = bench.by.find(bdf(0), &inside).unwrap().interface;
+    assert_eq!(found.carrier, Some(true));
+    for address in &definition.functions[0].addresses {
+        assert!(found.addresses.contains(address), "{address} among {:?}", found.addresses);
+    }
+    bench.stop(&definition);
+}
+
+fn no_link() {
+    let bench = Bench::of_pf();
+    let definition = bench.guest("dark", 0);
+    bench.containers.define(&definition, PATIENCE).unwrap();
+    let error = bench.containers.start(&definition.guest, Duration::from_secs(6)).unwrap_err().to_string();
+    assert!(
+        error.contains("the interface eth0 of VF 0000:01:10.0 has no link inside it, although that of its PF 0000:01:10.7 is up"),
+        "{error}"
+    );
+    assert!(!bench.runs(&definition));
+    bench.is_back(0);
+    // Without a link of the PF there is none to be had, and it starts.
+    ip(&["link", "set", &format!("pf{}", bench.number), "down"]);
+    bench.start(&definition);
+    bench.stop(&definition);
+}
+
+fn other_address() {
+    let bench = Bench::new();
+    let mut definition = bench.guest("mac", 0);
+    definition.functions[0].mac = Some("02:00:00:00:ff:ff".parse().unwrap());
+    bench.start(&definition);
+    bench.stop(&definition);
+    definition.functions[0].mac_is_kept = true;
+    let error = bench.refused(&definition);
+    let (seen, link) = (bench.mac(0), bench.link(0));
+    assert!(
+        error.contains(&format!("the interface {link} of VF 0000:01:10.0 has the address {seen}, and its PF keeps 02:00:00:00:ff:ff for it")),
+        "{error}"
+    );
+    bench.is_back(0);
+    definition.functions[0].mac = bench.mac(0).parse().ok();
+    bench.start(&definition);
+    bench.stop(&definition);
 }
 
 fn commands_and_files_inside() {

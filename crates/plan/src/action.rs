@@ -232,6 +232,10 @@ pub struct GuestFunction {
     /// The MAC address that it is to have inside, as far as it is known; a VM's NICs are told apart by it.
     #[serde(default)]
     pub mac: Option<Mac>,
+    /// Whether its interface has to have that address before a container may run with it: the PF keeps it for a VF whose driver
+    /// asks for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mac_is_kept: bool,
     /// The most that the guest may send through it, held by tc in Mbit/s.
     #[serde(default)]
     pub egress_rate: Option<TxRate>,
@@ -252,6 +256,7 @@ impl GuestFunction {
             addresses: Vec::new(),
             mtu: None,
             mac: None,
+            mac_is_kept: false,
             egress_rate: None,
             ingress_rate: None,
             home_driver: None,

@@ -7,7 +7,7 @@ use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root
 use crate::{
     action::{GuestDefinition, GuestFunction},
     planner::Planner,
-    realtime,
+    realtime, vfs,
     wanted::{WantedNic, WantedVf},
 };
 
@@ -47,6 +47,7 @@ pub fn define(
                 addresses: function.addresses.clone(),
                 mtu: function.mtu,
                 mac: vf.map_or(function.settings.mac, |vf| vf.settings.mac),
+                mac_is_kept: vf.is_some_and(|vf| vfs::address(nic, vf).is_some()),
                 egress_rate: function.egress_rate,
                 ingress_rate: function.ingress_rate,
                 home_driver: home_driver(planner.inventory, name, nic, *vf),

@@ -1,6 +1,6 @@
 //! The steps that stop guests and give their functions back.
 
-use penstock_model::{Bdf, Guest, GuestKind, GuestName, VfIndex};
+use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, VfIndex};
 
 use crate::{
     Action,
@@ -9,7 +9,7 @@ use crate::{
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
-    realtime,
+    realtime, vfs,
     wanted::WantedNic,
 };
 
@@ -134,7 +134,11 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     if let Some(driver) = &owned.driver {
         planner.draft.push(Sketch::new(
             Action::SetDriver { function, driver: None, mac: None },
-            Some(Action::SetDriver { function, driver: Some(driver.clone()), mac: None }),
+            Some(Action::SetDriver {
+                function,
+                driver: Some(driver.clone()),
+                mac: given(nic, index, driver),
+            }),
             needs(),
             Made::Driver(function),
             format!("{who} comes back from {name}; a function is reset without a driver"),
@@ -149,6 +153,11 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     ));
 }
 
+/// The address that a VF's driver learns from the PF when it is bound again.
+fn given(nic: &WantedNic<'_>, index: VfIndex, driver: &str) -> Option<Mac> {
+    vfs::given(nic, nic.vfs.get(usize::from(index.get()))?, driver)
+}
+
 /// Gives a VF that somebody else made the driver back that it had.
 fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName, owned: &Owned) {
     let function = owned.bdf;
@@ -157,7 +166,7 @@ fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
     if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
         planner.draft.push(Sketch::new(
-            Action::SetDriver { function, driver: Some(driver.clone()), mac: None },
+            Action::SetDriver { function, driver: Some(driver.clone()), mac: given(nic, index, driver) },
             Some(Action::SetDriver { function, driver: None, mac: None }),
             vec![Made::Running(name.clone()), Made::Driver(function)],
             Made::Driver(function),

@@ -174,12 +174,18 @@ pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>,
     let function = vf.found.bdf;
     planner.draft.push(Sketch::new(
         Action::SetDriver { function, driver: None, mac: None },
-        Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: None }),
+        Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: given(nic, vf, driver) }),
         vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
         Made::Driver(function),
         why,
     ));
     planner.unbound.insert(function);
+}
+
+/// The address that a driver which had the VF before learns when it is bound again: the one that the PF keeps now.
+pub fn given(nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str) -> Option<Mac> {
+    let learns = nic.driver.is_some_and(|known| known.tells_mac && known.vf_driver == driver);
+    vf.found.given_mac().filter(|_| learns)
 }
 
 /// Gives a VF without a driver its network driver.
@@ -200,7 +206,7 @@ pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, d
 }
 
 /// The address that a VF's network driver has to learn from the PF, where that keeps one for it.
-fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
+pub fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
     let keeps = nic.driver.is_some_and(|driver| driver.tells_mac) && !vf.best_effort.contains("mac");
     vf.settings.mac.filter(|_| keeps)
 }

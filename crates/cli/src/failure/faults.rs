@@ -232,6 +232,8 @@ impl Fault for GuestError {
             | GuestError::NoHugePages { .. } => Status::DoesNotFit,
             GuestError::Ended { .. }
             | GuestError::NotInside { .. }
+            | GuestError::WrongMac { .. }
+            | GuestError::NoLink { .. }
             | GuestError::Unstoppable { .. }
             | GuestError::NotBack { .. }
             | GuestError::NotMade { .. }

@@ -20,6 +20,11 @@ pub trait Recognise: Send + Sync {
     /// Whether the function is on this machine at all: a VF is gone when its PF has fewer of them.
     fn exists(&self, function: Bdf) -> bool;
 
+    /// The PF of a VF; `None` for a function that is none.
+    fn physical_function(&self, _function: Bdf) -> Option<Bdf> {
+        None
+    }
+
     /// Whether the function has a driver that gives it an interface, on the host or in some namespace.
     fn has_interface(&self, function: Bdf) -> bool {
         self.exists(function)
@@ -37,6 +42,10 @@ impl Recognise for ByDevice {
 
     fn exists(&self, function: Bdf) -> bool {
         files::exists(self.0.path(format!("/sys/bus/pci/devices/{function}")))
+    }
+
+    fn physical_function(&self, function: Bdf) -> Option<Bdf> {
+        PciFunction::new(&self.0, function).physical_function().ok().flatten()
     }
 
     fn has_interface(&self, function: Bdf) -> bool {
@@ -76,6 +85,11 @@ impl Interfaces {
     /// The interface of `function` among those of one namespace.
     pub fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
         self.by.find(function, among)
+    }
+
+    /// The PF of a VF; `None` for a function that is none.
+    pub fn physical_function(&self, function: Bdf) -> Option<Bdf> {
+        self.by.physical_function(function)
     }
 
     /// Whether the function is on this machine at all.

@@ -39,6 +39,7 @@ mod lxc;
 mod place;
 pub mod rates;
 mod ready;
+mod vfs;
 
 pub use interfaces::Recognise;
 pub use place::ContainerPlace;
@@ -294,6 +295,7 @@ impl Containers {
         let reports = self.interfaces.on_host()?;
         let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
             Some(found) => {
+                vfs::check_mac(&self.root, owned, &found)?;
                 Ok(Lent { function: owned.function, name: found.interface.name, mtu: found.interface.mtu })
             }
             None => Err(GuestError::NoInterface {
@@ -391,6 +393,7 @@ impl Containers {
                 });
             }
         }
+        self.prove_vfs(definition, found, deadline)?;
         Ok(found)
     }
 

@@ -1,0 +1,315 @@
+//! What a VF has from its PF, seen on the container's side of it: its MAC address and its link.
+//!
+//! The driver of a VF asks that of its PF through a mailbox, and some ask only when they are bound, brought up or taken down: igbvf
+//! waits a few milliseconds and then goes on without an answer. It has an address of its own making then, or no link, no VLANs and
+//! no frames longer than usual for as long as nobody asks again (`drivers/net/ethernet/intel/igbvf/vf.c`, `e1000_reset_hw_vf`;
+//! `mbx.c`: after an answer that did not come `timeout` is 0, and nothing more is asked). A kernel with PREEMPT_RT misses many.
+//! That a VF has its link is the proof that its driver and its PF's are on speaking terms.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{InterfaceReport, Keeper, Netlink, Root, files, interrupt, irq, running::Running};
+use penstock_model::{Bdf, InterfaceAddress, LinkState};
+use penstock_plan::action::{GuestDefinition, GuestFunction};
+
+use super::Containers;
+use crate::error::GuestError;
+
+/// How long the VFs of one container may take to have their links, those that are brought down and up for it included.
+const LINK: Duration = Duration::from_secs(60);
+
+/// How long a VF may take to have its link once it was brought up; igbvf on an emulated CPU takes less than one.
+const COMES: Duration = Duration::from_secs(2);
+
+/// How long a link has to stay on a kernel with PREEMPT_RT. The first IPv6 messages have the driver ask its PF once more, and it looks
+/// for its link every two seconds (`igbvf_watchdog_task`): an answer that did not come shows by then.
+const STAYS: Duration = Duration::from_secs(3);
+
+/// How long a PF may take to have its link before its VFs are looked at on such a kernel; autonegotiation takes up to five.
+const OF_PF: Duration = Duration::from_secs(5);
+
+/// How often it is looked.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// `NET_ADDR_RANDOM` of `addr_assign_type` (`include/uapi/linux/netdevice.h`).
+const RANDOM: &str = "1";
+
+/// Refuses an interface on the host that has another address than its VF is to have.
+pub fn check_mac(root: &Root, owned: &GuestFunction, found: &InterfaceReport) -> Result<(), GuestError> {
+    let kind = root.path(format!("/sys/class/net/{}/addr_assign_type", found.interface.name));
+    let kind = files::read_to_string(kind).unwrap_or_default();
+    compare(owned, found, kind.trim() == RANDOM)
+}
+
+fn compare(owned: &GuestFunction, found: &InterfaceReport, made_up: bool) -> Result<(), GuestError> {
+    let seen = found.interface.mac;
+    match owned.mac.filter(|wanted| owned.mac_is_kept && *wanted != seen) {
+        None => Ok(()),
+        Some(wanted) => Err(GuestError::WrongMac {
+            function: owned.function,
+            interface: found.interface.name.clone(),
+            wanted,
+            seen,
+            made_up,
+        }),
+    }
+}
+
+/// A VF whose PF has its link.
+struct Expected<'a> {
+    owned: &'a GuestFunction,
+    pf: Bdf,
+    /// When it was brought up last, as far as that is known.
+    up_since: Instant,
+    /// How often it was brought down and up.
+    cycles: usize,
+    /// Since when it has its link without a break.
+    linked_since: Option<Instant>,
+}
+
+impl Containers {
+    /// Sees that every VF inside a container that has just started has the address that it is to have, and a link where its PF
+    /// has one. One without is brought down and up until it has, on a CPU where its PF can answer; its IPv6 addresses, which the
+    /// kernel drops on the way, are put back.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::WrongMac`]; [`GuestError::NoLink`] after 60 s, or at `deadline`.
+    pub(super) fn prove_vfs(
+        &self,
+        definition: &GuestDefinition,
+        init: Running,
+        deadline: Instant,
+    ) -> Result<(), GuestError> {
+        let began = Instant::now();
+        let mut inside = Netlink::in_namespace_of(init.id)?;
+        let reports = inside.interfaces()?;
+        for owned in &definition.functions {
+            if let Some(found) = self.interfaces.find(owned.function, &reports) {
+                compare(owned, &found, false)?;
+            }
+        }
+        let of = |owned: &GuestFunction| self.interfaces.physical_function(owned.function);
+        let vfs: Vec<(&GuestFunction, Bdf)> =
+            definition.functions.iter().filter_map(|owned| Some((owned, of(owned)?))).collect();
+        let until = deadline.min(began + LINK);
+        let strict = is_preempt_rt(&self.root);
+        let linked =
+            self.linked_pfs(definition, &mut inside, &vfs, if strict { OF_PF } else { Duration::ZERO });
+        let mut expected: Vec<Expected<'_>> = vfs
+            .into_iter()
+            .filter(|(_, pf)| linked.contains(pf))
+            .map(|(owned, pf)| Expected { owned, pf, up_since: began, cycles: 0, linked_since: None })
+            .collect();
+        let stays = if strict { STAYS } else { Duration::ZERO };
+        loop {
+            let reports = inside.interfaces()?;
+            for vf in &mut expected {
+                vf.linked_since = match self.is_without_link(vf.owned.function, &reports) {
+                    true => None,
+                    false => vf.linked_since.or_else(|| Some(Instant::now())),
+                };
+            }
+            if expected.iter().all(|vf| vf.linked_since.is_some_and(|since| since.elapsed() >= stays)) {
+                return Ok(());
+            }
+            self.bring_round(&mut expected, definition, &mut inside, until)?;
+            if interrupt::pending() || !init.is_alive_below(&self.root) {
+                // Who called sees that for itself.
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Brings those down and up that have had their time; those whose PF has lost its link since, or was told to give them none,
+    /// are expected no more.
+    fn bring_round(
+        &self,
+        expected: &mut Vec<Expected<'_>>,
+        definition: &GuestDefinition,
+        inside: &mut Netlink,
+        until: Instant,
+    ) -> Result<(), GuestError> {
+        let is_due = |vf: &Expected<'_>| vf.linked_since.is_none() && vf.up_since.elapsed() >= COMES;
+        let due: Vec<(&GuestFunction, Bdf)> =
+            expected.iter().filter(|vf| is_due(vf)).map(|vf| (vf.owned, vf.pf)).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let linked = self.linked_pfs(definition, inside, &due, Duration::ZERO);
+        let shut = self.shut_by_pf(definition, inside, &due);
+        expected.retain(|vf| !is_due(vf) || (linked.contains(&vf.pf) && !shut.contains(&vf.owned.function)));
+        for vf in expected.iter_mut().filter(|vf| is_due(vf)) {
+            if Instant::now() >= until {
+                return Err(GuestError::NoLink {
+                    function: vf.owned.function,
+                    pf: vf.pf,
+                    interface: vf.owned.interface.clone(),
+                    after: LINK.saturating_sub(until.saturating_duration_since(Instant::now())),
+                    cycles: vf.cycles,
+                });
+            }
+            irq::beside(&self.root, vf.pf, vf.cycles, || self.cycle(vf.owned.function, inside))?;
+            vf.cycles += 1;
+            vf.up_since = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Takes an interface down and up again, which has its driver ask its PF for everything once more.
+    fn cycle(&self, function: Bdf, inside: &mut Netlink) -> Result<(), GuestError> {
+        let Some(found) = self.interfaces.find(function, &inside.interfaces()?) else { return Ok(()) };
+        inside.set_up(found.index, false)?;
+        inside.set_up(found.index, true)?;
+        let dropped = |address: &&InterfaceAddress| match address.ip() {
+            // One that the kernel makes itself comes back by itself.
+            std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+            std::net::IpAddr::V4(_) => false,
+        };
+        for address in found.interface.addresses.iter().filter(dropped) {
+            inside.add_address(found.index, *address)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the interface of a function is up inside and has no link.
+    fn is_without_link(&self, function: Bdf, inside: &[InterfaceReport]) -> bool {
+        let found = self.interfaces.find(function, inside);
+        found.is_some_and(|found| found.interface.up && found.interface.carrier == Some(false))
+    }
+
+    /// The PFs of these VFs that have their links, whether on the host, in this container or in another one. `patience`: how long
+    /// those that have none may take.
+    fn linked_pfs(
+        &self,
+        definition: &GuestDefinition,
+        inside: &mut Netlink,
+        vfs: &[(&GuestFunction, Bdf)],
+        patience: Duration,
+    ) -> BTreeSet<Bdf> {
+        let began = Instant::now();
+        let wanted: BTreeSet<Bdf> = vfs.iter().map(|(_, pf)| *pf).collect();
+        loop {
+            let has_link = |pf: &Bdf, inside: &mut Netlink| {
+                let found = self.with_pf(definition, inside, *pf, |_, found| found.interface.carrier);
+                found.flatten() == Some(true)
+            };
+            let linked: BTreeSet<Bdf> = wanted.iter().copied().filter(|pf| has_link(pf, inside)).collect();
+            if linked == wanted || began.elapsed() >= patience || interrupt::pending() {
+                return linked;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Those of these VFs that their PF was told to give no link.
+    fn shut_by_pf(
+        &self,
+        definition: &GuestDefinition,
+        inside: &mut Netlink,
+        vfs: &[(&GuestFunction, Bdf)],
+    ) -> BTreeSet<Bdf> {
+        let mut by_pf: BTreeMap<Bdf, Vec<Bdf>> = BTreeMap::new();
+        vfs.iter().for_each(|(owned, pf)| by_pf.entry(*pf).or_default().push(owned.function));
+        let mut shut = BTreeSet::new();
+        for (pf, functions) in by_pf {
+            let pci = penstock_host::PciFunction::new(&self.root, pf);
+            let Ok(indices) = pci.virtual_functions() else { continue };
+            let states = self.with_pf(definition, inside, pf, |netlink, found| {
+                Keeper::of(&self.root, netlink, found.index).and_then(|mut keeper| keeper.vfs()).ok()
+            });
+            for (index, state) in states.flatten().unwrap_or_default() {
+                let function = indices.iter().find(|(at, _)| *at == index).map(|(_, function)| *function);
+                let is_shut = state.link_state == Some(LinkState::Disable);
+                shut.extend(function.filter(|function| is_shut && functions.contains(function)));
+            }
+        }
+        shut
+    }
+
+    /// Looks at a PF's interface where it is; `None` where it is nowhere to be seen.
+    fn with_pf<R>(
+        &self,
+        definition: &GuestDefinition,
+        inside: &mut Netlink,
+        pf: Bdf,
+        look: impl FnOnce(&mut Netlink, &InterfaceReport) -> R,
+    ) -> Option<R> {
+        let find = |netlink: &mut Netlink| self.interfaces.find(pf, &netlink.interfaces().ok()?);
+        let mut host = Netlink::open().ok()?;
+        if let Some(found) = find(&mut host) {
+            return Some(look(&mut host, &found));
+        }
+        if let Some(found) = find(inside) {
+            return Some(look(inside, &found));
+        }
+        let holder = self.state.holder(pf, &definition.guest).ok()??;
+        let mut there = Netlink::in_namespace_of(self.running(&holder).ok()??.id).ok()?;
+        let found = find(&mut there)?;
+        Some(look(&mut there, &found))
+    }
+}
+
+fn is_preempt_rt(root: &Root) -> bool {
+    files::read_to_string(root.path("/sys/kernel/realtime")).is_ok_and(|text| text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{Mac, inventory::Interface};
+
+    use super::*;
+
+    fn report(mac: &str) -> InterfaceReport {
+        InterfaceReport {
+            index: 2,
+            interface: Interface {
+                name: "eth3".parse().unwrap(),
+                mac: mac.parse().unwrap(),
+                mtu: 1500,
+                up: true,
+                carrier: Some(true),
+                speed: None,
+                addresses: vec![],
+            },
+            permanent_mac: None,
+            device: None,
+            kind: None,
+            port_name: None,
+        }
+    }
+
+    #[test]
+    fn only_an_address_that_the_pf_keeps_is_required() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let mac: Mac = "02:00:00:00:00:01".parse().unwrap();
+        let owned = |mac_is_kept, mac| GuestFunction {
+            mac,
+            mac_is_kept,
+            ..GuestFunction::bare("0000:04:10.0".parse().unwrap(), "net0".parse().unwrap())
+        };
+        let (right, wrong) = (report("02:00:00:00:00:01"), report("aa:00:00:00:00:02"));
+        assert!(check_mac(&root, &owned(true, Some(mac)), &right).is_ok());
+        assert!(check_mac(&root, &owned(false, Some(mac)), &wrong).is_ok());
+        assert!(check_mac(&root, &owned(true, None), &wrong).is_ok());
+        let error = check_mac(&root, &owned(true, Some(mac)), &wrong).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the interface eth3 of VF 0000:04:10.0 has the address aa:00:00:00:00:02, and its PF keeps 02:00:00:00:00:01 for it"
+        );
+        let kind = root.path("/sys/class/net/eth3/addr_assign_type");
+        files::create_dir_all(kind.parent().unwrap()).unwrap();
+        files::write_atomic(&kind, "1\n").unwrap();
+        let error = check_mac(&root, &owned(true, Some(mac)), &wrong).unwrap_err().to_string();
+        assert!(
+            error.ends_with(": its driver made that up, since its PF did not answer when it was bound"),
+            "{error}"
+        );
+    }
+}
