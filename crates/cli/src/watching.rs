@@ -3,9 +3,11 @@
 //! The kernel's events say where to look again; what makes no event is glanced at ([`pulse`]), so seldom that it stays
 //! below a thousandth of a core. Only what an event concerns is judged, by the same code that `verify` judges with.
 
+mod advice;
 mod lines;
 mod pulse;
 mod sight;
+mod unwatched;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,6 +17,7 @@ use self::{
     lines::{Lines, Told},
     pulse::Pulse,
     sight::{News, Sight},
+    unwatched::unwatched,
 };
 use crate::{
     arguments::Verify,
@@ -43,6 +46,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let mut lines = Lines::new(&arguments.subject, &file.model);
+    lines.tell(Told::BlindSpots { unwatched: unwatched(&file.model) }, printer)?;
     let mut busy = false;
     if let Some(who) = machine.changed_by() {
         busy = true;
@@ -157,7 +161,7 @@ impl Watch {
         match changes {
             Ok(changes) => {
                 goes_on &= !self.until || changes.is_empty();
-                goes_on &= lines.changes(&changes, printer)?;
+                goes_on &= lines.changes(&changes, &self.sight.known, printer)?;
             }
             // Libvirt may be away for a moment, and the model be worked at: the next look tells.
             Err(failure) => {

@@ -14,7 +14,10 @@ use penstock_testkit::{
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    trials::on_boards(&[("drift_is_told_as_it_happens_in_board", drift_is_told)])
+    trials::on_boards(&[
+        ("drift_is_told_as_it_happens_in_board", drift_is_told),
+        ("what_is_advised_mends_each_kind_of_drift_in_board", advice_mends),
+    ])
 }
 
 const MODEL: &str = "
@@ -39,7 +42,8 @@ box=$(pid box); other=$(pid other)
 log=/tmp/watch.log; : >$log
 penstock verify MODEL --watch --json >>$log 2>/tmp/watch.err & watch=$!
 while ! grep -q '"event":"state"' $log; do sleep 0.1; done
-sleep 10; echo "quiet $(($(wc -l <$log) - 1))"
+head -1 $log | grep -c '"event":"blind_spots"' | sed 's/^/first /'
+sleep 10; echo "quiet $(($(wc -l <$log) - 2))"
 told() {
     name=$1; words=$2; shift 2; [ "$1" = true ] || lines=$(wc -l <$log); began=$(date +%s%N)
     "$@"
@@ -78,6 +82,7 @@ fn drift_is_told() -> Outcome {
         number.ok_or_else(|| Failed::from(format!("nothing of {what}:\n{}\n{}", seen.stdout, seen.stderr)))
     };
     assert_eq!(figure("quiet")?, 0, "{}", seen.stderr);
+    assert_eq!(figure("first")?, 1, "what is not watched is said first: {}", seen.stderr);
     let drifts = [
         "spoofchk",
         "mac_inside",
@@ -102,4 +107,96 @@ fn drift_is_told() -> Outcome {
     }
     eprintln!("told after ms:\n{}", seen.stdout);
     Ok(())
+}
+
+/// Each kind of drift on a board where one container has a VF, another the PF of the other NIC, and a third a VF of that. One line
+/// each: what it is called, the words of its line, and what makes it.
+const KINDS: &[(&str, &str, &str)] = &[
+    ("spoofchk", r#""spoofchk".*"host""#, "ip link set $dev vf 0 spoofchk off"),
+    ("vlan", r#""vlan".*"host""#, "ip link set $dev vf 0 vlan 200"),
+    ("mac_kept", r#""attribute":"mac","vantage":"host""#, "ip link set $dev vf 0 mac 02:00:00:00:00:77"),
+    (
+        "mac_inside",
+        r#""attribute":"mac","vantage":{"guest":"box"}"#,
+        "nsenter -t $(pid box) -n ip link set eth0 address 02:00:00:00:00:99",
+    ),
+    (
+        "mtu_inside",
+        r#""attribute":"mtu","vantage":{"guest":"box"}"#,
+        "nsenter -t $(pid box) -n ip link set eth0 mtu 1300",
+    ),
+    (
+        "up_inside",
+        r#""attribute":"up","vantage":{"guest":"box"}"#,
+        "nsenter -t $(pid box) -n ip link set eth0 down",
+    ),
+    (
+        "address_inside",
+        r#""attribute":"addresses","vantage":{"guest":"box"}"#,
+        "nsenter -t $(pid box) -n ip address flush dev eth0",
+    ),
+    ("pf_down", r#""attribute":"up","vantage":"host""#, "ip link set $dev down"),
+    ("pf_mtu", r#""attribute":"mtu","vantage":"host""#, "ip link set $dev mtu 1400"),
+    (
+        "pf_inside",
+        r#""attribute":"up","vantage":{"guest":"edge"}"#,
+        "nsenter -t $(pid edge) -n ip link set eth0 down",
+    ),
+    ("autoprobe", r#""autoprobe""#, "echo 1 >$pf/sriov_drivers_autoprobe"),
+    ("died", r#""attribute":"running""#, "kill -9 $(pid box)"),
+    ("vfs", r#""attribute":"vfs""#, "echo 0 >$pf/sriov_numvfs"),
+];
+
+const KINDS_MODEL: &str = "
+machine: MACHINE
+nics:
+  NET0: {vfs: 3, loopback: on, mtu: 1500}
+  NET1: {vfs: 2}
+guests:
+  box:
+    functions: [{vf: NET0#0, address: 192.0.2.10/24, vlan: 100, spoofchk: on, mtu: 1400}]
+  edge: {functions: [NET1]}
+  leaf: {functions: [NET1#0], after: [edge]}
+";
+
+/// Watches until the first change, makes the drift, takes what is advised from its line, and does that.
+const FOLLOW: &str = r#"
+cd /root
+for count in /sys/bus/pci/devices/*/sriov_numvfs; do [ $(cat $count) = 3 ] && pf=${count%/*}; done; dev=$(ls $pf/net)
+pid() { penstock status --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["guests"][sys.argv[1]]["pid"])' $1; }
+log=/tmp/follow.log; : >$log
+penstock verify MODEL --watch --json --for 2min >>$log 2>/tmp/follow.err & watch=$!
+while ! grep -q '"event":"state"' $log; do sleep 0.1; kill -0 $watch || { cat /tmp/follow.err; exit 1; }; done
+grep -q '"holds":true' $log || { echo "it does not hold to begin with"; cat $log; exit 1; }
+MAKE
+for _ in $(seq 600); do grep '"event":"drift"' $log | grep -q 'WORDS' && break; sleep 0.05; done
+kill -TERM $watch; wait $watch
+line=$(grep '"event":"drift"' $log | grep 'WORDS' | tail -1)
+[ -n "$line" ] || { echo "no line was told"; cat $log; exit 1; }
+mend=$(echo "$line" | python3 -c 'import json,sys; print(json.loads(sys.stdin.read()).get("mend", ""))')
+echo "mend $mend"
+[ -n "$mend" ] || { echo "$line"; exit 1; }
+sh -c "$mend" >/tmp/mend.log 2>&1 || { cat /tmp/mend.log; exit 1; }
+for try in 1 2 3; do penstock verify MODEL >/tmp/verify.log && exit 0; sleep 2; done
+grep -v '^pass' /tmp/verify.log; exit 1
+"#;
+
+fn advice_mends() -> Outcome {
+    let name = own_name("advice");
+    let board = KeptBoard::up(&name, &KINDS_MODEL.replace("MACHINE", &name))?;
+    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    let mut wrong = Vec::new();
+    for (kind, words, make) in KINDS {
+        let script = FOLLOW.replace("MODEL", board.model()).replace("WORDS", words).replace("MAKE", make);
+        let followed = board.shell(&script);
+        let mend = followed.stdout.lines().find_map(|line| line.strip_prefix("mend ")).unwrap_or("nothing");
+        eprintln!("{kind}: {mend}");
+        if followed.status != 0 {
+            wrong.push(format!("{kind}: {mend}:\n{}{}", followed.stdout, followed.stderr));
+            // The others are to be tried all the same.
+            board.inside(["penstock", "stop", "--quiet", board.model()]);
+            board.inside(["penstock", "apply", "--quiet", board.model()]);
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }

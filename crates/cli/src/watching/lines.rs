@@ -2,14 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_apply::verify::drift::{Change, Turn};
+use penstock_apply::verify::drift::{Change, Known, Turn};
+use penstock_host::process::quoted;
 use penstock_model::{
-    GuestName, Model, NicName, Outcome, Verdict,
+    FunctionName, GuestName, Model, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
 use serde::Serialize;
 
-use super::{pulse::Pulse, sight::Sight, time};
+use super::{
+    advice::{self, Advice},
+    pulse::Pulse,
+    sight::Sight,
+    time,
+    unwatched::Unwatched,
+};
 use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Printer};
 
 /// What happened, but for attributes that changed.
@@ -28,6 +35,11 @@ pub enum Told {
         glance_every: f64,
         /// What cannot be listened to.
         unheard: Vec<String>,
+    },
+    /// What changes without an event, so that a change of it is told late or not at all. The first line.
+    BlindSpots {
+        /// Each with when it shows.
+        unwatched: Vec<Unwatched>,
     },
     /// Somebody changes the machine; it is judged when that is done.
     Changing {
@@ -76,14 +88,20 @@ struct Turned<'a> {
     verdict: &'a Verdict,
     /// The guests that it concerns.
     concerns: Vec<GuestName>,
-    /// What puts it right.
+    /// The command that puts it right.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<&'a str>,
+    mend: Option<String>,
+    /// What puts it right that is no command of Penstock's alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
 }
 
 /// Says what happens.
 pub struct Lines {
-    mend: String,
+    model: Model,
+    /// The model's file as it was named, and the words that say where its NICs are.
+    file: String,
+    nics: String,
     /// The guests by NIC, and by function.
     of_nics: BTreeMap<NicName, BTreeSet<GuestName>>,
     of_functions: BTreeMap<String, GuestName>,
@@ -92,10 +110,10 @@ pub struct Lines {
 impl Lines {
     /// For this model.
     pub fn new(subject: &ModelArguments, model: &Model) -> Lines {
-        let mut mend = format!("penstock apply {}", subject.model.display());
-        for nic in &subject.nics {
-            mend.push_str(&format!(" --nic {nic}"));
-        }
+        let nics = subject.nics.iter().map(|nic| format!(" --nic {nic}")).collect();
+        let file = subject.model.display().to_string();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._+@-".contains(&byte);
+        let file = if file.bytes().all(plain) { file } else { quoted(&file) };
         let (mut of_nics, mut of_functions): (BTreeMap<_, BTreeSet<_>>, _) = Default::default();
         for (guest, owner) in &model.guests {
             for function in &owner.functions {
@@ -103,7 +121,7 @@ impl Lines {
                 BTreeMap::insert(&mut of_functions, function.name.to_string(), guest.clone());
             }
         }
-        Lines { mend, of_nics, of_functions }
+        Lines { model: model.clone(), file, nics, of_nics, of_functions }
     }
 
     /// Says what happened. Whether anybody still listens.
@@ -112,8 +130,8 @@ impl Lines {
         printer.line(&line, || in_words(&line.time, &told))
     }
 
-    /// Says which attributes changed. Whether anybody still listens.
-    pub fn changes(&self, changes: &[Change], printer: &mut Printer) -> Result<bool, Failure> {
+    /// Says which attributes changed, `known` being how all is now. Whether anybody still listens.
+    pub fn changes(&self, changes: &[Change], known: &Known, printer: &mut Printer) -> Result<bool, Failure> {
         let time = time();
         let stopped: BTreeSet<&GuestName> = changes.iter().filter_map(stopped).collect();
         let folded = |change: &&Change| {
@@ -122,7 +140,7 @@ impl Lines {
         };
         let unseen = changes.iter().filter(folded).count();
         for change in changes {
-            let turned = self.turned(change);
+            let turned = self.turned(change, known);
             let line = Line { time: time.clone(), what: &turned };
             let words = || match folded(&change) {
                 true => String::new(),
@@ -135,7 +153,7 @@ impl Lines {
         Ok(true)
     }
 
-    fn turned<'a>(&'a self, change: &'a Change) -> Turned<'a> {
+    fn turned<'a>(&self, change: &'a Change, known: &Known) -> Turned<'a> {
         let concerns = match &change.verdict.subject {
             Subject::Guest(guest) => vec![guest.clone()],
             Subject::Nic(nic) => self.of_nics.get(nic).into_iter().flatten().cloned().collect(),
@@ -151,8 +169,38 @@ impl Lines {
             Turn::Unseen => "unseen",
             Turn::HoldsAgain => "holds_again",
         };
-        let mend = (change.turn == Turn::Drift).then_some(self.mend.as_str());
-        Turned { event, verdict: &change.verdict, concerns, mend }
+        let (mut mend, mut advice) = (None, None);
+        if change.turn == Turn::Drift {
+            let found = self.advice(&change.verdict, known);
+            let words = Some(found.words(&self.file, &self.nics));
+            *if found.is_command() { &mut mend } else { &mut advice } = words;
+        }
+        Turned { event, verdict: &change.verdict, concerns, mend, advice }
+    }
+
+    /// What puts this right as everything is now.
+    fn advice(&self, verdict: &Verdict, known: &Known) -> Advice {
+        let of_pf = |nic: &NicName, attribute: &str| {
+            let pf = Subject::Function(FunctionName { nic: nic.clone(), vf: None });
+            let is_of = |verdict: &&Verdict| verdict.subject == pf && verdict.attribute == attribute;
+            known.verdicts().filter(is_of).all(|verdict| verdict.outcome != Outcome::Fail)
+        };
+        let stopped: BTreeSet<&GuestName> = known
+            .verdicts()
+            .filter(|verdict| verdict.attribute == "running" && verdict.outcome == Outcome::Fail)
+            .filter_map(|verdict| match &verdict.subject {
+                Subject::Guest(guest) => Some(guest),
+                _ => None,
+            })
+            .collect();
+        let running = self.model.guests.keys().filter(|guest| !stopped.contains(guest)).cloned().collect();
+        let known = advice::Known {
+            model: &self.model,
+            running: &running,
+            is_up: &|nic| of_pf(nic, "up"),
+            is_linked: &|nic| of_pf(nic, "carrier"),
+        };
+        known.advice(verdict)
     }
 
     fn words(&self, time: &str, change: &Change, turned: &Turned<'_>, unseen: usize) -> String {
@@ -170,8 +218,11 @@ impl Lines {
             let concerns: Vec<&str> = turned.concerns.iter().map(GuestName::as_str).collect();
             text.push_str(&format!("; concerns {}", concerns.join(", ")));
         }
-        if let Some(mend) = turned.mend {
+        if let Some(mend) = &turned.mend {
             text.push_str(&format!("; to mend it: {mend}"));
+        }
+        if let Some(advice) = &turned.advice {
+            text.push_str(&format!("; {advice}"));
         }
         text
     }
@@ -214,6 +265,13 @@ fn in_words(time: &str, told: &Told) -> String {
                 text.push_str(&format!("\n{time} {:<12} {what}", "not heard"));
             }
             text
+        }
+        Told::BlindSpots { unwatched } => {
+            let lines = unwatched.iter().map(|Unwatched { what, seen }| match seen {
+                Some(seen) => format!("{time} {:<12} {what}: a change shows {seen}", "not watched"),
+                None => format!("{time} {:<12} {what}", "not watched"),
+            });
+            lines.collect::<Vec<_>>().join("\n")
         }
         Told::Changing { who } => {
             format!(
