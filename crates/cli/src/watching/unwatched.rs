@@ -53,7 +53,8 @@ mod tests {
     use super::*;
 
     fn whats(text: &str) -> Vec<String> {
-        let model = penstock_model::parse(&Source::new("m.yaml", text)).expect("the test's model is good");
+        let model =
+            penstock_model::parse(&Source::new("m.yaml", text)).expect("the test's model is good").model;
         unwatched(&model).into_iter().map(|unwatched| unwatched.what).collect()
     }
 

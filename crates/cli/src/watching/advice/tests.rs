@@ -42,7 +42,7 @@ fn verdict(about: &str) -> Verdict {
 
 /// What is advised while these guests run; the links of the PFs in `down` are down, and those in `dark` are up without a link.
 fn advised(about: &str, running: &str, down: &str, dark: &str) -> String {
-    let model = penstock_model::parse(&Source::new("m.yaml", MODEL)).expect("the test's model is good");
+    let model = penstock_model::parse(&Source::new("m.yaml", MODEL)).expect("the test's model is good").model;
     let running = running.split_whitespace().map(|name| name.parse().unwrap()).collect();
     let is_in = |list: &str, nic: &NicName| list.split_whitespace().any(|name| name == nic.as_str());
     let known = Known {
