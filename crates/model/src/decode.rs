@@ -3,7 +3,7 @@
 //! Serde stops at the first error. Here the wrong part is then struck out of the tree and the rest read again, so
 //! that one run tells everything that is wrong.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
 
@@ -115,6 +115,7 @@ enum Kind {
     UnknownKey { key: String, known: &'static [&'static str] },
     UnknownWord { word: String, known: &'static [&'static str] },
     Bool(String),
+    LeadingZero(String),
     Message(String),
     Spoiled,
 }
@@ -139,6 +140,18 @@ impl Kind {
                 };
                 (format!("{} is neither on nor off", shown(&text)), hint)
             }
+            Kind::LeadingZero(text) => {
+                let decimal = text.trim_start_matches('0');
+                let octal = u64::from_str_radix(&text, 8)
+                    .ok()
+                    .filter(|octal| *octal > 7)
+                    .map(|octal| format!(", which YAML 1.1 reads as {octal}"));
+                let message = format!("{} begins with a 0{}", shown(&text), octal.unwrap_or_default());
+                (
+                    message,
+                    Some(format!("write {}, without the 0", if decimal.is_empty() { "0" } else { decimal })),
+                )
+            }
             Kind::Message(message) => (clipped(message), None),
             Kind::Spoiled => (String::new(), None),
         };
@@ -162,8 +175,8 @@ fn known_trap(path: &Path, message: &str) -> Option<String> {
         "vlan" if message.starts_with("4095 ") => {
             "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out"
         }
-        "vfs" if message.ends_with("out of range") => {
-            "a NIC has at most 16384 VFs; `penstock scan` shows how many yours can have"
+        "vfs" if message.contains(" is no number of VFs") => {
+            "`penstock scan` shows how many VFs yours can have"
         }
         "address" | "addresses" if message.contains("is not an address") => {
             "write the address with the length of its network: 10.20.31.204/24"
@@ -318,28 +331,55 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn number<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Fault> {
+    /// A whole number in `range`. Without one, of which the visitor itself knows what it may be.
+    fn number<V: Visitor<'a>>(
+        self,
+        visitor: V,
+        range: Option<RangeInclusive<i128>>,
+    ) -> Result<V::Value, Fault> {
         let text = self.text(&"a whole number")?;
-        // YAML 1.2.2, section 10.3.2.
-        let parsed = if let Some(digits) = text.strip_prefix("0x") {
-            u64::from_str_radix(digits, 16).ok()
-        } else if let Some(digits) = text.strip_prefix("0o") {
-            u64::from_str_radix(digits, 8).ok()
-        } else {
-            text.parse().ok()
+        let Some(number) = whole_number(text)? else {
+            return Err(Fault::message(format!("{} is not a whole number", shown(text))));
         };
-        match (parsed, text.parse::<i64>()) {
-            (Some(number), _) => visitor.visit_u64(number),
-            (None, Ok(negative)) => visitor.visit_i64(negative),
-            (None, Err(_)) => Err(Fault::message(format!("{} is not a whole number", shown(text)))),
+        let number = number.filter(|number| range.as_ref().is_none_or(|range| range.contains(number)));
+        match (number.map(u64::try_from), number.map(i64::try_from)) {
+            (Some(Ok(number)), _) => visitor.visit_u64(number),
+            (_, Some(Ok(number))) => visitor.visit_i64(number),
+            _ => Err(Fault::message(match range {
+                Some(range) => {
+                    format!("{text} is out of range: it goes from {} to {}", range.start(), range.end())
+                }
+                None => format!("{text} is no {}", &visitor as &dyn de::Expected),
+            })),
         }
     }
 }
 
+/// The whole number that is written like that (YAML 1.2.2, section 10.3.2); `None` for anything else, and `Some(None)` for one that
+/// is too large for any use. As an error, what could be two numbers.
+fn whole_number(text: &str) -> Result<Option<Option<i128>>, Fault> {
+    let (digits, radix) = match (text.strip_prefix("0x"), text.strip_prefix("0o")) {
+        (Some(digits), _) => (digits, 16),
+        (_, Some(digits)) => (digits, 8),
+        _ => (text.strip_prefix(['-', '+']).unwrap_or(text), 10),
+    };
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Ok(None);
+    }
+    if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
+        return Err(Fault::new(Kind::LeadingZero(text.to_owned())));
+    }
+    let number = match radix {
+        10 => text.parse(),
+        _ => i128::from_str_radix(digits, radix),
+    };
+    Ok(Some(number.ok()))
+}
+
 macro_rules! numbers {
-    ($($method:ident)*) => {
+    ($($method:ident: $number:ty),*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            self.number(visitor)
+            self.number(visitor, Some(i128::from(<$number>::MIN)..=i128::from(<$number>::MAX)))
         })*
     };
 }
@@ -358,8 +398,13 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     numbers! {
-        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+        deserialize_i8: i8, deserialize_i16: i16, deserialize_i32: i32, deserialize_i64: i64,
+        deserialize_u8: u8, deserialize_u16: u16, deserialize_u32: u32
+    }
+
+    /// Of types with a range of their own, which tell it.
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.number(visitor, None)
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {

@@ -14,8 +14,8 @@ use serde::{
 
 use crate::{
     BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName,
-    Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfSettings,
-    VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
+    Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfCount,
+    VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
@@ -70,8 +70,7 @@ pub(crate) struct NicDocument {
     /// How many VFs it has. Default: one more than the highest index that a guest uses.
     /// Also read as `numVfs` and `virtual-function-count`.
     #[serde(alias = "numVfs", alias = "virtual-function-count")]
-    #[schemars(range(max = 16384))]
-    pub vfs: Option<u16>,
+    pub vfs: Option<VfCount>,
     /// Whether somebody else makes its VFs and sets their attributes: they are used and nothing of the NIC is changed.
     /// Default: no. Also read as `externallyManaged`.
     #[serde(alias = "externallyManaged")]

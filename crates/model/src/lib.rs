@@ -53,5 +53,6 @@ pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
 pub use verdict::{Outcome, Verdict};
 pub use vf::{
-    LinkState, TxRate, VfAttribute, VfAttributeKind, VfIndex, VfSettings, VlanId, VlanProtocol, VlanQos,
+    LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfSettings, VlanId, VlanProtocol,
+    VlanQos,
 };

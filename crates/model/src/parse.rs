@@ -19,7 +19,7 @@ pub struct Parsed {
 /// Reads and checks the model in `source`. As an error, everything that is wrong with it, in the file's order; the
 /// warnings too.
 pub fn parse(source: &Source) -> Result<Parsed, Diagnostics> {
-    let (root, mut messages) = tree::read(&source.text)?;
+    let (root, mut messages) = tree::read_model(&source.text).map_err(Diagnostics)?;
     let (document, wrong) = decode::document::<ModelDocument>(root.clone());
     messages.extend(wrong);
     let model = document.map(|document| check::check(document, &source.name, &mut messages));

@@ -1,6 +1,6 @@
 //! Sizes, MTUs and sets of CPUs.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
 
 use thiserror::Error;
 
@@ -23,26 +23,60 @@ impl fmt::Display for ByteSize {
 
 /// Text that is no size.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a size like 256MiB, 1GiB or a number of bytes")]
-pub struct ParseSizeError(String);
+pub enum ParseSizeError {
+    /// Nothing like a number with a unit.
+    #[error("{0:?} is not a size like 256MiB, 1GiB or a number of bytes")]
+    NoSize(String),
+    /// A unit that some count by thousands and some by 1024.
+    #[error("{text:?} is {binary} to some and {decimal} bytes to others: write one of the two")]
+    Ambiguous {
+        /// What was written.
+        text: String,
+        /// The same with a binary unit.
+        binary: String,
+        /// Bytes, counted by thousands.
+        decimal: u128,
+    },
+    /// More than 64 bits can count.
+    #[error("{0:?} is more than a size can be: at most 16777215TiB")]
+    TooLarge(String),
+    /// A number that begins with a 0.
+    #[error("{0:?} begins with a 0: write the number without it")]
+    LeadingZero(String),
+}
 
 impl FromStr for ByteSize {
     type Err = ParseSizeError;
 
-    /// Reads a whole number and a unit: B, KiB, MiB, GiB, TiB, or K, M, G, T with the same binary meaning.
+    /// Reads a whole number and a unit: B, KiB, MiB, GiB or TiB. A number alone counts bytes.
     fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
-        let fail = || ParseSizeError(text.to_owned());
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = text[..digits].parse().map_err(|_| fail())?;
-        let unit = text[digits..].trim();
-        let factor = UNITS
-            .into_iter()
-            .find(|(name, factor)| {
-                unit == *name || (*factor > 1 && unit == &name[..1]) || (*factor == 1 && unit.is_empty())
-            })
-            .map(|(_, factor)| factor)
-            .ok_or_else(fail)?;
-        number.checked_mul(factor).map(ByteSize).ok_or_else(fail)
+        let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+        let unit = unit.trim();
+        if number.is_empty() {
+            return Err(ParseSizeError::NoSize(text.to_owned()));
+        }
+        if number.len() > 1 && number.starts_with('0') {
+            return Err(ParseSizeError::LeadingZero(text.to_owned()));
+        }
+        let known =
+            UNITS.into_iter().find(|(name, factor)| unit == *name || (*factor == 1 && unit.is_empty()));
+        let Some((_, factor)) = known else {
+            let letter = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
+            let powers = [4, 3, 2, 1].map(|power| 1000_u128.pow(power));
+            let meant =
+                UNITS.into_iter().zip(powers).find(|((unit, _), _)| letter.eq_ignore_ascii_case(&unit[..1]));
+            let decimal = |power| number.parse::<u128>().ok()?.checked_mul(power);
+            return Err(match meant.and_then(|((unit, _), power)| Some((unit, decimal(power)?))) {
+                Some((unit, decimal)) => ParseSizeError::Ambiguous {
+                    text: text.to_owned(),
+                    binary: format!("{number}{unit}"),
+                    decimal,
+                },
+                None => ParseSizeError::NoSize(text.to_owned()),
+            });
+        };
+        let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        size.map(ByteSize).ok_or_else(|| ParseSizeError::TooLarge(text.to_owned()))
     }
 }
 
@@ -57,8 +91,11 @@ const MAX_CPU: u32 = 65_535;
 
 /// Text that is no CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a CPU list like 0-3,8")]
-pub struct ParseCpuSetError(String);
+#[error("{text:?} is not a CPU list like 0-3,8: {why}")]
+pub struct ParseCpuSetError {
+    text: String,
+    why: String,
+}
 
 impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
@@ -89,22 +126,63 @@ impl FromStr for CpuList {
     type Err = ParseCpuSetError;
 
     fn from_str(text: &str) -> Result<CpuList, ParseCpuSetError> {
-        let fail = || ParseCpuSetError(text.to_owned());
-        let number = |field: &str| field.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU).ok_or_else(fail);
+        let fail = |why: String| ParseCpuSetError { text: text.to_owned(), why };
+        let number = |field: &str| {
+            if field.is_empty() || !field.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(fail(format!("{field:?} is no number of a CPU")));
+            }
+            // Octal for some, decimal for others.
+            if field.len() > 1 && field.starts_with('0') {
+                return Err(fail(format!("{field} begins with a 0")));
+            }
+            let cpu = field.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU);
+            cpu.ok_or_else(|| fail(format!("{field} is past {MAX_CPU}")))
+        };
         let ranges = text.trim().split(',').filter(|range| !range.is_empty());
         let ranges = ranges.map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (number(first)?, number(last)?);
-            if first > last { Err(fail()) } else { Ok((first, last)) }
+            if first > last { Err(fail(format!("{range} goes backwards"))) } else { Ok((first, last)) }
         });
         ranges.collect::<Result<Vec<_>, _>>().map(CpuList)
     }
 }
 
 impl<'de> serde::Deserialize<'de> for CpuList {
+    /// Text, or a list of such texts: `2-3,8`, `[2, 3, 8]`.
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<CpuList, D::Error> {
-        let text = <std::borrow::Cow<'_, str>>::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
+        struct List;
+
+        impl<'de> serde::de::Visitor<'de> for List {
+            type Value = CpuList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a CPU list like 0-3,8 or [0, 8]")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<CpuList, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, cpu: u64) -> Result<CpuList, E> {
+                self.visit_str(&cpu.to_string())
+            }
+
+            /// An item of a list that was wrong and has been reported.
+            fn visit_none<E: serde::de::Error>(self) -> Result<CpuList, E> {
+                Ok(CpuList::default())
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<CpuList, A::Error> {
+                let mut list = CpuList::default();
+                while let Some(CpuList(ranges)) = items.next_element()? {
+                    list.0.extend(ranges);
+                }
+                Ok(list)
+            }
+        }
+
+        from.deserialize_any(List)
     }
 }
 
@@ -183,10 +261,48 @@ impl fmt::Display for Mtu {
 
 impl<'de> serde::Deserialize<'de> for Mtu {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Mtu, D::Error> {
-        let bytes = u64::deserialize(from)?;
-        u32::try_from(bytes)
-            .ok()
-            .and_then(Mtu::new)
-            .ok_or_else(|| serde::de::Error::custom(format!("{bytes} is no MTU: it goes from 68 to 65535")))
+        let bytes = ranged(from, "MTU", 68..=65_535)?;
+        let mtu = u32::try_from(bytes).ok().and_then(Mtu::new);
+        mtu.ok_or_else(|| serde::de::Error::custom("it is out of range"))
     }
+}
+
+/// Reads a whole number in `range`; the error tells the range of a `what`.
+pub(crate) fn ranged<'de, D: serde::Deserializer<'de>>(
+    from: D,
+    what: &'static str,
+    range: RangeInclusive<u64>,
+) -> Result<u64, D::Error> {
+    struct Ranged {
+        what: &'static str,
+        range: RangeInclusive<u64>,
+    }
+
+    impl Ranged {
+        fn check<E: serde::de::Error>(
+            &self,
+            value: impl Copy + fmt::Display + TryInto<u64>,
+        ) -> Result<u64, E> {
+            let inside = value.try_into().ok().filter(|value| self.range.contains(value));
+            inside.ok_or_else(|| E::custom(format!("{value} is no {}", self as &dyn serde::de::Expected)))
+        }
+    }
+
+    impl serde::de::Visitor<'_> for Ranged {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}: it goes from {} to {}", self.what, self.range.start(), self.range.end())
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<u64, E> {
+            self.check(value)
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<u64, E> {
+            self.check(value)
+        }
+    }
+
+    from.deserialize_u64(Ranged { what, range })
 }

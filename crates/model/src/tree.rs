@@ -3,6 +3,7 @@
 //! Nothing here knows what a model is. What a hostile file could cost is bounded before it is spent: the text's size,
 //! the depth, and the nodes and bytes that aliases expand to.
 
+mod comment;
 mod scalar;
 
 use std::{collections::HashMap, ops::Range};
@@ -146,6 +147,22 @@ pub(crate) fn too_large(size: usize) -> Diagnostic {
     .with_hint("is this the right file?")
 }
 
+/// The tree of a model's `text`, with what is wrong in it as YAML and can be passed over: keys that it gives twice, functions
+/// that a comment cuts in two. As an error, why it is not one YAML document.
+pub(crate) fn read_model(text: &str) -> Result<(Node, Vec<Diagnostic>), Vec<Diagnostic>> {
+    match read(text) {
+        Ok((mut root, mut messages)) => {
+            messages.extend(comment::cut_functions(&mut root, text));
+            Ok((root, messages))
+        }
+        Err(error) if text.len() > MAX_BYTES => Err(vec![error]),
+        Err(error) => {
+            let found = comment::broken_by(text);
+            Err(if found.is_empty() { vec![error] } else { found })
+        }
+    }
+}
+
 /// The tree of `text` and the keys that it gives twice; as an error, why it is not one YAML document.
 pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
     if text.len() > MAX_BYTES {
@@ -165,7 +182,11 @@ pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
     let mut parser = Parser::new_from_str(body);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| builder.scan_error(&error))?;
-        let span = builder.offsets.bytes(span);
+        let mut span = builder.offsets.bytes(span);
+        if let Event::Scalar(_, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, ..) = event {
+            // The scanner's reaches to the next token, over a comment.
+            span = scalar::quoted(text, span);
+        }
         if matches!(event, Event::StreamEnd) {
             break;
         }
@@ -291,14 +312,18 @@ impl Builder {
             }
             Event::Scalar(text, style, anchor, tag) => {
                 self.spend(Cost { nodes: 1, text: text.len() }, &span)?;
-                let word =
-                    tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?.flatten() == Some("str");
+                let tagged = tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?.flatten();
+                let word = tagged == Some("str");
                 if self.key_is_due() {
                     return self.key(text.into_owned(), span);
                 }
                 let null = style == ScalarStyle::Plain
                     && !word
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                if tagged == Some("null") && !null {
+                    let text = format!("{} is something, and its tag says that it is nothing", shown(&text));
+                    return Err(wrong(span, text).with_hint("a model needs no tags: remove it"));
+                }
                 let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
                 self.finish(Node { span, value }, anchor)
             }

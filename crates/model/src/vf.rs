@@ -71,9 +71,9 @@ macro_rules! ranged {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
-                let value = u64::deserialize(from)?;
-                <$inner>::try_from(value).ok().and_then($name::new).ok_or_else(|| {
-                    serde::de::Error::custom(format!(concat!("{} is no ", $what, ": it goes from 0 to {}"), value, $max))
+                crate::quantity::ranged(from, $what, 0..=u64::from($max)).and_then(|value| {
+                    let value = <$inner>::try_from(value).ok().and_then($name::new);
+                    value.ok_or_else(|| serde::de::Error::custom("it is out of range"))
                 })
             }
         }
@@ -81,12 +81,16 @@ macro_rules! ranged {
 }
 
 ranged! {
+    /// How many VFs a NIC has, 0 to 16384: as many as there are indices ([`VfIndex::MAX`]).
+    VfCount(u16), 16384u16, "number of VFs"
+}
+ranged! {
     /// An IEEE 802.1Q VLAN id, 0 to 4094; 0 means "no port VLAN". 4095 is reserved by the standard.
-    VlanId(u16), 4094, "VLAN id"
+    VlanId(u16), 4094u16, "VLAN id"
 }
 ranged! {
     /// An IEEE 802.1Q priority code point, 0 to 7.
-    VlanQos(u8), 7, "VLAN priority"
+    VlanQos(u8), 7u8, "VLAN priority"
 }
 
 /// The tag protocol of a port VLAN.

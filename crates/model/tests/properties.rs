@@ -3,7 +3,8 @@
 use std::{collections::HashSet, net::IpAddr};
 
 use penstock_model::{
-    Bdf, ByteSize, CpuSet, FunctionName, InterfaceAddress, Mac, RoutingId, VfIndex, names::NicName,
+    Bdf, ByteSize, CpuSet, FunctionName, InterfaceAddress, Mac, RoutingId, Source, VfIndex, names::NicName,
+    parse,
 };
 use proptest::prelude::*;
 
@@ -129,4 +130,41 @@ fn neighbouring_pfs_derive_apart() {
         })
         .collect();
     assert_eq!(all.len(), 256);
+}
+
+/// Models in which a function stands in one of the ways that YAML has, with what stands between its NIC and `#`.
+fn with_a_function_cut(how: usize, gap: &str, index: u16, quote: &str) -> String {
+    let function = format!("{quote}NET0{quote}{gap}#{index}");
+    let functions = match how {
+        0 => format!("\n      - {function}"),
+        1 => format!("\n      - NET0#0\n      - {function}\n      - NET0#1"),
+        2 => format!("\n      - pf: {function}\n        address: 10.0.0.1/24"),
+        3 => format!("\n      - address: 10.0.0.1/24\n        vf: {function}"),
+        4 => format!(" [{function}]"),
+        5 => format!(" [{function}\n      ]"),
+        6 => format!(" [NET0#0, {function}, NET0#1]"),
+        7 => format!(" [{{pf: {function}, address: 10.0.0.1/24}}]"),
+        8 => format!(" [{{pf: {function}\n      , address: 10.0.0.1/24}}]"),
+        _ => format!("\n      - ? pf\n        : {function}"),
+    };
+    format!("nics: {{NET0: {{vfs: 8}}}}\nguests:\n  other:\n  a:\n    functions:{functions}\n  last:\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// White space before the `#` never makes a PF of a VF: what was meant is told, where it stands.
+    #[test]
+    fn a_function_and_a_number_in_a_comment_are_refused(
+        how in 0usize..10, gap in "[ \t]{1,3}", index in 0u16..9000, quote in "['\"]?",
+    ) {
+        let text = with_a_function_cut(how, &gap, index, &quote);
+        let found = parse(&Source::new("m.yaml", text.clone())).expect_err(&text);
+        let meant = format!("did you mean NET0#{index}?");
+        prop_assert!(found.0[0].hint.as_ref().is_some_and(|hint| hint.contains(&meant)), "{text}{found:?}");
+        let line = text.lines().position(|line| line.contains(&format!("{gap}#{index}"))).unwrap() + 1;
+        let shown = found.render(&Source::new("m.yaml", text.clone()), false);
+        let place = format!("--> m.yaml:{line}:");
+        prop_assert!(shown.contains(&place), "{shown}");
+    }
 }

@@ -18,7 +18,7 @@ use indexmap::IndexMap;
 
 use crate::{
     Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model,
-    Nic, NicName, Root,
+    Nic, NicName, Root, VfCount,
     diagnostic::{Diagnostic, Path},
     document::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
@@ -174,7 +174,7 @@ fn addresses(
 fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) -> Nic {
     Nic {
         matching: document.matching,
-        vfs: document.vfs.unwrap_or(highest.map_or(0, |index| index + 1)),
+        vfs: document.vfs.map_or(highest.map_or(0, |index| index + 1), VfCount::get),
         externally_managed: document.externally_managed.unwrap_or_default(),
         loopback: document.loopback,
         mtu: document.mtu,

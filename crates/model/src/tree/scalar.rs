@@ -16,6 +16,22 @@ pub(super) fn part(raw: &str, value: &str, part: &Range<usize>) -> Option<Range<
     Some(start..end)
 }
 
+/// The part of `span` that ends with the closing quote of the scalar that begins there, after an anchor and a tag.
+pub(super) fn quoted(text: &str, span: Range<usize>) -> Range<usize> {
+    let raw = &text[span.clone()];
+    let Some((open, quote)) = raw.char_indices().find(|(_, c)| matches!(c, '"' | '\'')) else { return span };
+    let mut rest = raw[open + 1..].char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        match c {
+            '\\' if quote == '"' => drop(rest.next()),
+            '\'' if quote == '\'' && rest.next_if(|(_, next)| *next == '\'').is_some() => {}
+            c if c == quote => return span.start..span.start + open + 1 + at + 1,
+            _ => {}
+        }
+    }
+    span
+}
+
 /// For each byte of `value` and for its end the byte of `raw` that it comes from.
 fn places(raw: &str, value: &str) -> Option<Vec<usize>> {
     let quote = raw.chars().next().filter(|c| matches!(c, '"' | '\''));
@@ -88,6 +104,18 @@ mod tests {
         assert_eq!(shown(r#""a\u00b5 \"pf-fp\"""#, "a\u{b5} \"pf-fp\"", "pf-fp"), Some("pf-fp"));
         assert_eq!(shown("\"p\u{b5} x\"", "p\u{b5} x", "\u{b5}"), Some("\u{b5}"));
         assert_eq!(shown(r#""\u00b5s""#, "\u{b5}s", "\u{b5}"), Some(r"\u00b5"));
+    }
+
+    #[test]
+    fn a_quoted_scalar_ends_with_its_quote() {
+        for (raw, wanted) in [
+            ("\"a\" # b \"c\"", "\"a\""),
+            ("'it''s' # 'c'", "'it''s'"),
+            ("&x \"a \\\" b\" #", "&x \"a \\\" b\""),
+            ("\"open", "\"open"),
+        ] {
+            assert_eq!(&raw[quoted(raw, 0..raw.len())], wanted);
+        }
     }
 
     #[test]
