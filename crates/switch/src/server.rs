@@ -265,7 +265,7 @@ impl Attached {
     fn open(place: &Place, id: PortId, settings: &Settings) -> std::io::Result<Attached> {
         match place {
             Place::Guest(path) => Listening::open(path, id).map(Attached::Guest),
-            outside => Outside::open(outside, id, settings.mtu, is_enabled(settings)).map(Attached::Outside),
+            outside => Outside::open(outside, id, settings, is_enabled(settings)).map(Attached::Outside),
         }
     }
 
@@ -448,6 +448,7 @@ impl Server {
             } else if let Some(attached) = state.ports.get(&name) {
                 if let Attached::Outside(outside) = attached {
                     outside.set_enabled(is_enabled(&settings));
+                    outside.set_macs(&settings.macs);
                 }
                 let id = attached.id();
                 self.handle.ask(move |engine| engine.set_settings(id, settings)).ok_or(ServerError::Ended)?;

@@ -36,10 +36,11 @@ fn main() -> ExitCode {
         let device = Path::new("/dev/net/tun").exists();
         needs::network_namespace().or_else(|| (!device).then(|| "there is no /dev/net/tun".to_owned().into()))
     });
-    let checks: [(&str, fn()); 4] = [
+    let checks: [(&str, fn()); 5] = [
         ("tcp_goes_from_a_tap_over_a_cable_to_a_network_in_netns", tcp_goes_all_the_way),
         ("a_carrier_and_an_interface_that_go_and_come_are_followed_in_netns", carriers_are_followed),
         ("an_idle_switch_with_wires_sleeps_in_netns", an_idle_switch_sleeps),
+        ("a_tap_has_the_address_of_its_port_in_netns", a_tap_has_the_address_of_its_port),
         ("what_cannot_be_had_is_refused_with_the_reason_in_netns", what_cannot_be_had),
     ];
     let alone = |check: fn()| {
@@ -55,6 +56,12 @@ fn main() -> ExitCode {
 
 fn ip(line: &str) {
     assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
+}
+
+fn address_of(interface: &str) -> String {
+    // Read in this thread's namespace: sysfs shows that in which it was mounted.
+    let output = Command::new("ip").args(["-brief", "link", "show", "dev", interface]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().split_whitespace().nth(2).unwrap_or_default().to_owned()
 }
 
 fn switch<const N: usize>(ports: [(&str, PortConfig); N]) -> Server {
@@ -97,10 +104,47 @@ fn rig(directory: &Path) -> (Server, Server, Namespace) {
     let left = switch([("tap", tap()), ("cable", near)]);
     let far_end = PortConfig { cable: Some(Cable::Connect(path)), default: true, ..PortConfig::default() };
     let right = switch([("cable", far_end), ("net", packet("v0"))]);
-    ip(&format!("link set t0 address {TAP_MAC}"));
+    assert_eq!(address_of("t0"), TAP_MAC, "a tap that is made has its port's address");
     ip("address add 10.9.0.1/24 dev t0");
     until("the links", || port(&left, "tap").up && port(&right, "cable").up && port(&right, "net").up);
     (left, right, far)
+}
+
+fn a_tap_has_the_address_of_its_port() {
+    let another = "02:00:00:00:0a:99";
+    let with = |mac: &str| PortConfig { mac: Some(mac.into()), ..tap() };
+    let config =
+        |port: PortConfig| Config { version: 1, loopback: true, ports: [("tap".to_owned(), port)].into() };
+    // One that is there with another address is refused, and keeps it.
+    ip("tuntap add dev t0 mode tap");
+    ip(&format!("link set t0 address {another} up"));
+    let server = Server::start().unwrap();
+    let refusal = format!("{:#}", server.apply(&config(tap())).unwrap_err());
+    let told = std::error::Error::source(&server.apply(&config(tap())).unwrap_err()).map(ToString::to_string);
+    let told = told.unwrap_or(refusal);
+    assert!(told.contains(another) && told.contains(&format!("ip link set t0 address {TAP_MAC}")), "{told}");
+    assert_eq!(address_of("t0"), another);
+    // One of the port's further addresses is as good, and so is a port without any.
+    let more = PortConfig { more_macs: vec![another.into()], ..tap() };
+    server.apply(&config(more)).unwrap();
+    until("the tap", || port(&server, "tap").up);
+    drop(server);
+    let server = Server::start().unwrap();
+    server.apply(&config(PortConfig { mac: None, ..tap() })).unwrap();
+    until("the tap", || port(&server, "tap").up);
+    drop(server);
+    ip("link del t0");
+    // One that is made has it, also when the port is told another one.
+    let server = switch([("tap", tap())]);
+    until("the tap", || port(&server, "tap").up);
+    assert_eq!(address_of("t0"), TAP_MAC);
+    server.apply(&config(with(another))).unwrap();
+    until("the other address", || address_of("t0") == another && port(&server, "tap").up);
+    // Somebody gives it an address that is not the port's: it is let go of with the reason, until it is right again.
+    ip("link set t0 address 02:00:00:00:0a:55");
+    until("it is let go of", || !port(&server, "tap").up);
+    ip(&format!("link set t0 address {another}"));
+    until("it is taken again", || port(&server, "tap").up);
 }
 
 /// Sends this many bytes there and gets as many back, and looks at each of them.

@@ -12,6 +12,7 @@ use nix::{
 };
 
 use super::AttachError;
+use crate::net::Mac;
 
 /// A request about the interface `name` (`netdevice(7)`); a name that is too long loses its end, and is then none.
 pub(super) fn request(name: &str) -> libc::ifreq {
@@ -54,6 +55,29 @@ pub(super) fn set_mtu(name: &str, mtu: u16) -> Result<(), AttachError> {
     request.ifr_ifru.ifru_mtu = i32::from(mtu);
     let failed = |errno| AttachError::new(format!("{name} could not be given an MTU of {mtu}"), errno);
     ask(libc::SIOCSIFMTU, &mut request).map_err(failed)
+}
+
+/// Its address; `None`: there is none of this name, or it is no Ethernet interface.
+pub fn address(name: &str) -> Option<Mac> {
+    let mut request = request(name);
+    ask(libc::SIOCGIFHWADDR, &mut request).ok()?;
+    // SAFETY: the kernel has written this member.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let octets = address.sa_data.first_chunk::<6>()?.map(|octet| octet as u8);
+    (address.sa_family == libc::ARPHRD_ETHER).then(|| Mac::new(octets))
+}
+
+/// Gives it this address.
+pub fn set_address(name: &str, mac: Mac) -> Result<(), AttachError> {
+    let mut request = request(name);
+    let [_, _, octets @ ..] = mac.bits().to_be_bytes();
+    let mut address = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data: [0; 14] };
+    for (to, from) in address.sa_data.iter_mut().zip(octets) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_hwaddr = address;
+    let failed = |errno| AttachError::new(format!("{name} could not be given the address {mac}"), errno);
+    ask(libc::SIOCSIFHWADDR, &mut request).map_err(failed)
 }
 
 /// Has it up.

@@ -21,7 +21,9 @@ use nix::{
 use super::{Event, link::Links, port::STACK};
 use crate::{
     config::{Cable, Place},
+    net::Mac,
     outside::{AttachError, Opened, cable, interface, interface::Ear, packet, tap},
+    settings::Settings,
     table::PortId,
     worker::Kick,
 };
@@ -57,13 +59,15 @@ struct Shared {
     /// Whether its administrator has not disabled its link.
     enabled: AtomicBool,
     connected: AtomicBool,
+    /// The port's own addresses, the first one first.
+    macs: Mutex<Vec<Mac>>,
     /// Why it was not connected when that was tried last.
     why: Mutex<Option<String>>,
 }
 
 impl Outside {
     /// Opens what can be opened at once.
-    pub fn open(place: &Place, id: PortId, mtu: u16, enabled: bool) -> io::Result<Outside> {
+    pub fn open(place: &Place, id: PortId, settings: &Settings, enabled: bool) -> io::Result<Outside> {
         let ready = match place {
             Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path)?),
             Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path)?),
@@ -71,7 +75,7 @@ impl Outside {
             Place::Tap(_) | Place::Packet(_) => {
                 // Before it is looked at, so that no change is missed.
                 let ear = Ear::new()?;
-                Ready::Interface(open_interface(place, mtu)?, ear)
+                Ready::Interface(open_interface(place, settings.mtu, &settings.macs)?, ear)
             }
         };
         let shared = Shared {
@@ -79,6 +83,7 @@ impl Outside {
             ends: AtomicBool::new(false),
             enabled: AtomicBool::new(enabled),
             connected: AtomicBool::new(false),
+            macs: Mutex::new(settings.macs.clone()),
             why: Mutex::default(),
         };
         Ok(Outside { id, place: place.clone(), ready: Some(ready), thread: None, shared: Arc::new(shared) })
@@ -106,6 +111,24 @@ impl Outside {
         if self.shared.enabled.swap(enabled, Ordering::AcqRel) != enabled {
             let _ = self.shared.bell.write(1);
         }
+    }
+
+    /// Says what the port's addresses are now. A tap that has the first one of those before gets the first of these; any other is let
+    /// go of until it has one of them.
+    pub fn set_macs(&self, macs: &[Mac]) {
+        let mut now = self.shared.macs.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now == macs {
+            return;
+        }
+        let before = std::mem::replace(&mut *now, macs.to_vec());
+        drop(now);
+        if let (Place::Tap(name), Some(mac)) = (&self.place, macs.first())
+            && interface::address(name).is_some_and(|address| before.first() == Some(&address))
+        {
+            // Where that cannot be, the interface has another address than its port, and the thread says so.
+            let _ = interface::set_address(name, *mac);
+        }
+        let _ = self.shared.bell.write(1);
     }
 
     /// Has it watched, and connected whenever that can be.
@@ -141,9 +164,9 @@ impl Outside {
     }
 }
 
-fn open_interface(place: &Place, mtu: u16) -> Result<Opened, AttachError> {
+fn open_interface(place: &Place, mtu: u16, macs: &[Mac]) -> Result<Opened, AttachError> {
     match place {
-        Place::Tap(name) => tap::open(name, mtu),
+        Place::Tap(name) => tap::open(name, mtu, macs),
         Place::Packet(name) => packet::open(name),
         Place::Guest(_) | Place::Cable(_) => {
             Err(AttachError::new("this is no network interface", Errno::EINVAL))
@@ -164,6 +187,16 @@ struct Keeper {
 impl Keeper {
     fn ends(&self) -> bool {
         self.shared.ends.load(Ordering::Acquire)
+    }
+
+    fn macs(&self) -> Vec<Mac> {
+        self.shared.macs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why the interface that is there is not at its port, if it is not.
+    fn misaddressed(&self) -> Option<String> {
+        let Place::Tap(name) = &self.place else { return None };
+        tap::other_address(name, &self.macs())
     }
 
     fn enabled(&self) -> bool {
@@ -218,9 +251,13 @@ impl Keeper {
         let (Place::Tap(name) | Place::Packet(name)) = &self.place else { return };
         let mut next = Some(opened);
         while !self.ends() {
+            // Before it is looked at: what changes from here on wakes the wait below.
+            ear.drain();
             let attempt = match next.take() {
                 Some(opened) => Ok(opened),
-                None if interface::index(name).is_some() => open_interface(&self.place, self.mtu),
+                None if interface::index(name).is_some() => {
+                    open_interface(&self.place, self.mtu, &self.macs())
+                }
                 None => Err(AttachError::new(format!("there is no network interface {name}"), Errno::ENODEV)),
             };
             let index = interface::index(name);
@@ -233,22 +270,23 @@ impl Keeper {
                     self.follow(name, index, carrier, ear);
                     self.detach(match self.ends() {
                         true => "the port is given up".to_owned(),
-                        false => format!("{} was taken away", self.place),
+                        false => {
+                            self.misaddressed().unwrap_or_else(|| format!("{} was taken away", self.place))
+                        }
                     });
                 }
                 Err(why) => {
                     self.set_why(Some(why));
-                    ear.drain();
                     self.wait(&[(ear.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
                 }
             }
         }
     }
 
-    /// Follows an interface's carrier, until it is gone.
+    /// Follows an interface's carrier, until it is gone or has an address that its port has not.
     fn follow(&self, name: &str, index: Option<u32>, mut carrier: bool, ear: &Ear) {
         loop {
-            if self.ends() || interface::index(name) != index {
+            if self.ends() || interface::index(name) != index || self.misaddressed().is_some() {
                 return;
             }
             let now = interface::carrier(name).unwrap_or(false);
