@@ -298,6 +298,9 @@ pub struct Plan {
     /// Plan for this inventory, as `scan --json` printed it, instead of this machine
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
+    /// Also show every step in order, with its reason and how it is taken back
+    #[arg(long, short_alias = 'v', alias = "verbose")]
+    pub steps: bool,
     /// Also show which files `apply --persist` changes, as a diff
     #[arg(long, conflicts_with = "inventory")]
     pub persist: bool,

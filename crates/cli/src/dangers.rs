@@ -1,8 +1,11 @@
 //! Refuses plans that take away what nobody may want to lose, unless each such danger is allowed by its name.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::collections::BTreeSet;
 
-use penstock_model::Inventory;
+use penstock_model::{
+    Inventory,
+    text::{Style, Styled, paragraph},
+};
 use penstock_plan::{Danger, Plan, StepId, dangers};
 
 use crate::{
@@ -42,11 +45,19 @@ pub fn refuse(dangers: &[Danger], allowed: &[String], printer: &mut Printer) -> 
     Err(Failure::new(Status::Refused, text).hints(hints))
 }
 
-/// Dangers as a part of a plan's text.
-pub fn in_words(dangers: &[Danger]) -> String {
-    let mut text = String::new();
+/// Dangers as a part of a plan's text, in lines of at most `width` columns.
+pub fn in_words(dangers: &[Danger], width: Option<usize>) -> Styled {
+    let mut text = Styled::new();
     for danger in dangers {
-        let _ = writeln!(text, "danger: {}\n  instead: {}", one(danger), danger.way_round);
+        paragraph(&mut text, Style::Warning, "danger: ", &one(danger), width);
+        paragraph(&mut text, Style::Plain, "  instead: ", &danger.way_round, width);
+        paragraph(
+            &mut text,
+            Style::Plain,
+            "  or all the same: ",
+            &format!("--allow {}", quoted(&danger.name)),
+            width,
+        );
     }
     text
 }

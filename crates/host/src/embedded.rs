@@ -124,7 +124,7 @@ impl<'a> Keeper<'a> {
         match &self.line {
             None => self.netlink.set_switch_mode(self.index, mode),
             Some(line) => {
-                let attempt = format!("set the embedded switch to {mode:?}");
+                let attempt = format!("set the embedded switch to {mode} mode");
                 let on = mode == SwitchMode::Veb;
                 if !on && mode != SwitchMode::Vepa {
                     let detail = Some("only VEB and VEPA are modes that it has".to_owned());

@@ -139,7 +139,8 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
     let said = || message(&raw.stderr);
     outcome.map_err(|error| match (raw.status, said()) {
         (Some(0), _) => error.to_string(),
-        (status, said) if said.is_empty() => format!("{error} (exit status {status:?})"),
+        (Some(status), said) if said.is_empty() => format!("{error} (exit status {status})"),
+        (None, said) if said.is_empty() => format!("{error} (ended by a signal)"),
         (_, said) => format!("{} failed: {said}", measurement.tool),
     })
 }

@@ -246,7 +246,13 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.kind)
+        match &self.kind {
+            Kind::UnknownKey { key, .. } => write!(f, "unknown key {}", shown(key)),
+            Kind::UnknownWord { word, .. } => write!(f, "unknown word {}", shown(word)),
+            Kind::Bool(text) => write!(f, "{} is neither on nor off", shown(text)),
+            Kind::Message(message) => f.write_str(message),
+            Kind::Spoiled => f.write_str("it was found wrong before"),
+        }
     }
 }
 

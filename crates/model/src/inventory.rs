@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, Scheduling,
-    SerialNumber, SlotName, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
+    SerialNumber, SlotName, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -278,6 +278,17 @@ pub enum SwitchMode {
     Unreported,
 }
 
+impl fmt::Display for SwitchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SwitchMode::Veb => "VEB",
+            SwitchMode::Vepa => "VEPA",
+            SwitchMode::Switchdev => "switchdev",
+            SwitchMode::Unreported => "unreported",
+        })
+    }
+}
+
 /// The SR-IOV capability of a PF (PCI Express Base Specification, 9.3.3) and its VFs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sriov {
@@ -352,6 +363,20 @@ pub struct VfState {
     pub max_tx_rate: TxRate,
     /// The link that it is shown; `None`: not reported.
     pub link_state: Option<LinkState>,
+}
+
+impl VfState {
+    /// All that is reported.
+    pub fn attributes(&self) -> Vec<VfAttribute> {
+        let vlan = VfAttribute::Vlan { id: self.vlan, qos: self.qos, protocol: self.vlan_proto };
+        let rate = VfAttribute::Rate { min: self.min_tx_rate, max: self.max_tx_rate };
+        [VfAttribute::Mac(self.mac), vlan, rate]
+            .into_iter()
+            .chain(self.spoofchk.map(VfAttribute::Spoofchk))
+            .chain(self.trust.map(VfAttribute::Trust))
+            .chain(self.link_state.map(VfAttribute::LinkState))
+            .collect()
+    }
 }
 
 /// A network interface.

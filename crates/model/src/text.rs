@@ -273,6 +273,22 @@ impl Styled {
     }
 }
 
+/// Adds a paragraph to `out`: `text` after `lead`, in lines of at most `width` columns (`None`: of any length), the further ones
+/// indented as deep. The style is that of what stands out: of the lead, or without one of the text.
+pub fn paragraph(out: &mut Styled, style: Style, lead: &str, text: &str, width: Option<usize>) {
+    let indent = columns(lead);
+    let room = width.map(|width| width.saturating_sub(indent));
+    let of_text = if lead.trim().is_empty() { style } else { Style::Plain };
+    for (number, line) in wrap(text, room).into_iter().enumerate() {
+        match number {
+            0 => out.push(style, lead),
+            _ => out.plain(" ".repeat(indent)),
+        }
+        out.push(of_text, line);
+        out.plain("\n");
+    }
+}
+
 /// The text without its styles.
 impl fmt::Display for Styled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

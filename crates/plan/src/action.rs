@@ -15,6 +15,8 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::names::Names;
+
 /// One write to a machine. Functions are named by the address that they have on *this* machine; their interfaces are
 /// found from it when the step is carried out, because a VF's interface has no name before it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,16 +343,6 @@ impl Action {
     }
 }
 
-/// Functions in few words: the first ones, and how many more.
-pub(crate) fn listed(functions: &BTreeSet<Bdf>) -> String {
-    const NAMED: usize = 3;
-    let named: Vec<String> = functions.iter().take(NAMED).map(Bdf::to_string).collect();
-    match functions.len() {
-        ..=NAMED => named.join(", "),
-        all => format!("{} and {} more", named.join(", "), all - NAMED),
-    }
-}
-
 /// `CPU 2`, `CPUs 2-3`.
 pub(crate) fn named(cpus: &CpuSet) -> String {
     match cpus.0.len() {
@@ -383,32 +375,56 @@ impl fmt::Display for Shares<'_> {
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &Names::default())
+    }
+}
+
+impl Action {
+    /// The same as its `Display`, with functions named as in `names`.
+    pub fn named(&self, names: &Names) -> String {
+        struct Named<'a>(&'a Action, &'a Names);
+        impl fmt::Display for Named<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write(f, self.1)
+            }
+        }
+        Named(self, names).to_string()
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
+        let of = |function: &Bdf| names.function(*function);
         let on = |set: &bool| if *set { "on" } else { "off" };
         match self {
             Action::LeaveAlone { manager, pf, functions } if functions.is_empty() => {
-                write!(f, "{manager}: leave nothing of {pf} alone any more")
+                write!(f, "{manager}: leave nothing of {} alone any more", of(pf))
             }
             Action::LeaveAlone { manager, functions, .. } => {
-                write!(f, "{manager}: leave {} alone", listed(functions))
+                write!(f, "{manager}: leave {} alone", names.listed(functions))
             }
-            Action::SetAutoprobe { pf, on: set } => write!(f, "{pf}: driver autoprobe {}", on(set)),
+            Action::SetAutoprobe { pf, on: set } => write!(f, "{}: driver autoprobe {}", of(pf), on(set)),
             Action::SetVfCount { pf, count } => {
-                write!(f, "{pf}: {count} VF{}", if *count == 1 { "" } else { "s" })
+                write!(f, "{}: {count} VF{}", of(pf), if *count == 1 { "" } else { "s" })
             }
-            Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{pf} vf {vf}: {attribute}"),
+            Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{}: {attribute}", names.vf(*pf, *vf)),
             Action::SetDriver { function, driver: Some(driver), .. } => {
-                write!(f, "{function}: bind {driver}")
+                write!(f, "{}: bind {driver}", of(function))
             }
-            Action::SetDriver { function, driver: None, .. } => write!(f, "{function}: unbind its driver"),
-            Action::SetMac { function, mac } => write!(f, "{function}: interface address {mac}"),
-            Action::Rename { function, to } => write!(f, "{function}: call its interface {to}"),
-            Action::SetMtu { function, mtu } => write!(f, "{function}: MTU {mtu}"),
-            Action::SetLink { function, direction: Direction::Up } => write!(f, "{function}: bring up"),
-            Action::SetLink { function, direction: Direction::Down } => write!(f, "{function}: bring down"),
-            Action::AddAddress { function, address } => write!(f, "{function}: add address {address}"),
-            Action::RemoveAddress { function, address } => write!(f, "{function}: remove address {address}"),
-            Action::SetSwitchMode { pf, mode } => write!(f, "{pf}: embedded switch mode {mode:?}"),
-            Action::ResetFunction { function } => write!(f, "{function}: reset"),
+            Action::SetDriver { function, driver: None, .. } => {
+                write!(f, "{}: unbind its driver", of(function))
+            }
+            Action::SetMac { function, mac } => write!(f, "{}: interface address {mac}", of(function)),
+            Action::Rename { function, to } => write!(f, "{}: call its interface {to}", of(function)),
+            Action::SetMtu { function, mtu } => write!(f, "{}: MTU {mtu}", of(function)),
+            Action::SetLink { function, direction: Direction::Up } => write!(f, "{}: bring up", of(function)),
+            Action::SetLink { function, direction: Direction::Down } => {
+                write!(f, "{}: bring down", of(function))
+            }
+            Action::AddAddress { function, address } => write!(f, "{}: add address {address}", of(function)),
+            Action::RemoveAddress { function, address } => {
+                write!(f, "{}: remove address {address}", of(function))
+            }
+            Action::SetSwitchMode { pf, mode } => write!(f, "{}: embedded switch in {mode} mode", of(pf)),
+            Action::ResetFunction { function } => write!(f, "{}: reset", of(function)),
             Action::DefineGuest(definition) => write!(f, "guest {}: define", definition.guest),
             Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
             Action::StartGuest { guest } => write!(f, "guest {guest}: start"),
@@ -416,7 +432,7 @@ impl fmt::Display for Action {
             Action::ResumeGuest { guest } => write!(f, "guest {guest}: let it run"),
             Action::SuspendGuest { guest } => write!(f, "guest {guest}: suspend"),
             Action::StopGuest { guest } => write!(f, "guest {guest}: stop"),
-            Action::AwaitLink { pf, within } => write!(f, "{pf}: wait for its link, up to {within} s"),
+            Action::AwaitLink { pf, within } => write!(f, "{}: wait for its link, up to {within} s", of(pf)),
             Action::AwaitGuest { guest, within } => {
                 write!(f, "guest {guest}: wait until it is ready, up to {within} s")
             }
@@ -447,7 +463,7 @@ impl fmt::Display for Action {
                 write!(f, "guest {guest}: schedule as {scheduling}")
             }
             Action::PlaceInterrupts { functions, cpus } => {
-                write!(f, "interrupts of {}: to {}", listed(functions), named(cpus))
+                write!(f, "interrupts of {}: to {}", names.listed(functions), named(cpus))
             }
             Action::MakeResctrlGroup { group, settings } => {
                 let ResctrlGroup { cpus, schemata } = settings;

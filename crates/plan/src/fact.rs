@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Direction,
-    action::{BootArguments, Schemata, Shares, listed, named, resctrl_group},
+    action::{BootArguments, Schemata, Shares, named, resctrl_group},
+    names::Names,
 };
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
@@ -151,48 +152,72 @@ impl Fact {
 
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &Names::default())
+    }
+}
+
+impl Fact {
+    /// The same as its `Display`, with functions named as in `names`.
+    pub fn named(&self, names: &Names) -> String {
+        struct Named<'a>(&'a Fact, &'a Names);
+        impl fmt::Display for Named<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write(f, self.1)
+            }
+        }
+        Named(self, names).to_string()
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
+        let of = |function: &Bdf| names.function(*function);
         let not = |set: &bool| if *set { "" } else { "not " };
         match self {
             Fact::LeftAlone { manager, pf, functions } if functions.is_empty() => {
-                write!(f, "{manager} is told nothing of {pf}")
+                write!(f, "{manager} is told nothing of {}", of(pf))
             }
             Fact::LeftAlone { manager, functions, .. } => {
-                write!(f, "{manager} is told to leave {} alone", listed(functions))
+                write!(f, "{manager} is told to leave {} alone", names.listed(functions))
             }
             Fact::Autoprobe { pf, on } => {
-                write!(f, "driver autoprobe of {pf} is {}", if *on { "on" } else { "off" })
+                write!(f, "driver autoprobe of {} is {}", of(pf), if *on { "on" } else { "off" })
             }
             Fact::VfCount { pf, count } => {
-                write!(f, "{pf} has {count} VF{}", if *count == 1 { "" } else { "s" })
+                write!(f, "{} has {count} VF{}", of(pf), if *count == 1 { "" } else { "s" })
             }
-            Fact::VfAttribute { pf, vf, attribute } => write!(f, "{pf} reports vf {vf} with {attribute}"),
+            Fact::VfAttribute { pf, vf, attribute } => {
+                write!(f, "the PF reports {} with {attribute}", names.vf(*pf, *vf))
+            }
             Fact::Driver { function, driver: Some(driver), mac: None } => {
-                write!(f, "{function} is bound to {driver}")
+                write!(f, "{} is bound to {driver}", of(function))
             }
             Fact::Driver { function, driver: Some(driver), mac: Some(mac) } => {
-                write!(f, "{function} is bound to {driver}, whose interface has {mac}")
+                write!(f, "{} is bound to {driver}, whose interface has {mac}", of(function))
             }
-            Fact::Driver { function, driver: None, .. } => write!(f, "{function} has no driver"),
-            Fact::Mac { function, mac } => write!(f, "the interface of {function} has the address {mac}"),
-            Fact::Name { function, name } => write!(f, "the interface of {function} is called {name}"),
-            Fact::MtuIs { function, mtu } => write!(f, "the interface of {function} has MTU {mtu}"),
+            Fact::Driver { function, driver: None, .. } => write!(f, "{} has no driver", of(function)),
+            Fact::Mac { function, mac } => {
+                write!(f, "the interface of {} has the address {mac}", of(function))
+            }
+            Fact::Name { function, name } => write!(f, "the interface of {} is called {name}", of(function)),
+            Fact::MtuIs { function, mtu } => write!(f, "the interface of {} has MTU {mtu}", of(function)),
             Fact::Link { function, direction: Direction::Up } => {
-                write!(f, "the interface of {function} is up")
+                write!(f, "the interface of {} is up", of(function))
             }
             Fact::Link { function, direction: Direction::Down } => {
-                write!(f, "the interface of {function} is down")
+                write!(f, "the interface of {} is down", of(function))
             }
-            Fact::HasAddress { function, address } => write!(f, "the interface of {function} has {address}"),
+            Fact::HasAddress { function, address } => {
+                write!(f, "the interface of {} has {address}", of(function))
+            }
             Fact::LacksAddress { function, address } => {
-                write!(f, "the interface of {function} lacks {address}")
+                write!(f, "the interface of {} lacks {address}", of(function))
             }
-            Fact::Switch { pf, mode } => write!(f, "the embedded switch of {pf} is in mode {mode:?}"),
-            Fact::Reset { function } => write!(f, "{function} was reset"),
+            Fact::Switch { pf, mode } => write!(f, "the embedded switch of {} is in {mode} mode", of(pf)),
+            Fact::Reset { function } => write!(f, "{} was reset", of(function)),
             Fact::GuestDefined { guest, defined } => write!(f, "guest {guest} is {}defined", not(defined)),
             Fact::GuestRunning { guest, running } => write!(f, "guest {guest} is {}running", not(running)),
             Fact::GuestSuspended { guest } => write!(f, "guest {guest} is there, suspended"),
             Fact::GuestReady { guest } => write!(f, "guest {guest} is ready"),
-            Fact::LinkUp { pf } => write!(f, "the interface of {pf} has its link"),
+            Fact::LinkUp { pf } => write!(f, "the interface of {} has its link", of(pf)),
             Fact::FileIs { path, text } => write!(f, "{path} has the {} bytes that were made", text.len()),
             Fact::NoFile { path } => write!(f, "there is no {path}"),
             Fact::UnitEnabled { unit, on } => write!(f, "{unit} is {}started at boot", not(on)),
@@ -215,7 +240,7 @@ impl fmt::Display for Fact {
                 write!(f, "guest {guest} is scheduled as {scheduling}")
             }
             Fact::InterruptsAt { functions, cpus } => {
-                write!(f, "the interrupts of {} go to {}", listed(functions), named(cpus))
+                write!(f, "the interrupts of {} go to {}", names.listed(functions), named(cpus))
             }
             Fact::ResctrlGroupIs { group, settings } => {
                 let ResctrlGroup { cpus, schemata } = settings;

@@ -1,51 +1,81 @@
-//! A plan as text for people.
+//! All steps of a plan in order, as text for people: what each does, why, after which others, and how it is taken back.
 
 use std::fmt;
 
-use crate::{Plan, Step};
+use penstock_model::{
+    Inventory,
+    text::{Style, Styled, paragraph},
+};
 
-/// Numbered steps, each with its reason, its undo and what holds afterwards, then the notes.
+use crate::{
+    Plan, Step, StepId,
+    names::Names,
+    way_back::{WayBack, way_back},
+};
+
+/// Numbered steps, functions named by their addresses, in lines of any length, then the notes.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nic, bdf) in &self.nics {
-            writeln!(f, "{nic} is {bdf}")?;
-        }
-        if self.steps.is_empty() {
-            writeln!(f, "nothing to do")?;
-        }
-        let width = self.steps.last().map_or(1, |step| step.id.to_string().len());
-        for step in &self.steps {
-            write_step(f, step, width)?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note: {note}")?;
-        }
-        Ok(())
+        let mut out = Styled::new();
+        write(&mut out, self, &Names::default(), None);
+        out.fmt(f)
     }
 }
 
 impl Plan {
-    /// The plan as text for people; the same as its `Display`.
-    pub fn render(&self) -> String {
-        self.to_string()
+    /// The steps in order, functions named as the model does, in lines of at most `width` columns (`None`: of any length).
+    pub fn steps_in_words(&self, inventory: &Inventory, width: Option<usize>) -> Styled {
+        let mut out = Styled::new();
+        write(&mut out, self, &Names::of(self, inventory), width);
+        out
     }
 }
 
-fn write_step(f: &mut fmt::Formatter<'_>, step: &Step, width: usize) -> fmt::Result {
-    writeln!(f, "{:>width$}. {}", step.id.0, step.action)?;
-    let indent = width + 2;
-    writeln!(f, "{:indent$}why:   {}", "", step.reason)?;
-    if !step.needs.is_empty() {
-        let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
-        writeln!(f, "{:indent$}needs: {}", "", needs.join(", "))?;
+fn write(out: &mut Styled, plan: &Plan, names: &Names, width: Option<usize>) {
+    for (nic, bdf) in &plan.nics {
+        out.plain(format!("{nic} is {bdf}\n"));
     }
-    match &step.inverse {
-        Some(inverse) => writeln!(f, "{:indent$}undo:  {inverse}", "")?,
-        None => writeln!(f, "{:indent$}undo:  none", "")?,
+    if plan.steps.is_empty() {
+        out.plain("nothing to do\n");
     }
-    writeln!(f, "{:indent$}then:  {}", "", step.postcondition)?;
-    if step.best_effort {
-        writeln!(f, "{:indent$}best effort: passed over where the driver cannot", "")?;
+    let digits = plan.steps.last().map_or(1, |step| step.id.to_string().len());
+    for step in &plan.steps {
+        let number = format!("{:>digits$}. ", step.id.0);
+        paragraph(out, Style::Bold, &number, &step.action.named(names), width);
+        let indent = " ".repeat(digits + 2);
+        let mut part = |what: &str, text: &str| {
+            paragraph(out, Style::Plain, &format!("{indent}{what:<7}"), text, width);
+        };
+        part("why:", &step.reason);
+        if !step.needs.is_empty() {
+            part("needs:", &steps(&step.needs));
+        }
+        part("undo:", &undo(plan, step, names));
+        part("then:", &step.postcondition.named(names));
+        if step.best_effort {
+            paragraph(
+                out,
+                Style::Plain,
+                &format!("{indent}best effort: "),
+                "passed over where the driver cannot",
+                width,
+            );
+        }
     }
-    Ok(())
+    for note in &plan.notes {
+        paragraph(out, Style::Plain, "note: ", note, width);
+    }
+}
+
+/// How a step is taken back, in words.
+fn undo(plan: &Plan, step: &Step, names: &Names) -> String {
+    match way_back(plan, step) {
+        WayBack::Inverse(action) => action.named(names),
+        WayBack::With(id, why) => format!("with step {id}: {why}"),
+        WayBack::None(why) => format!("none: {why}"),
+    }
+}
+
+fn steps(ids: &[StepId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

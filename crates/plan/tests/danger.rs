@@ -18,7 +18,8 @@ use penstock_model::{
     inventory::{Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
 use penstock_plan::{
-    Action, Danger, Direction, Effects, Fact, Plan, Step, StepId, dangers, effects, plan, start, stop, undo,
+    Action, Danger, Direction, Effects, Fact, Plan, Step, StepId, dangers, effects, overview, plan, start,
+    stop, undo,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -142,7 +143,10 @@ fn every_case_is_told_as_it_was() {
             serde_json::from_value(inventory).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let command = fs::read_to_string(golden.join("command.txt")).unwrap_or_default();
         let plan = case.plan(&model, &inventory, &command);
-        let text = told(&plan, &dangers(&plan, &inventory), &effects(&plan, &inventory));
+        let (found, effects) = (dangers(&plan, &inventory), effects(&plan, &inventory));
+        let view = overview(&plan, &inventory, &found, None, None).to_string();
+        let summary = view.lines().next().unwrap();
+        let text = format!("{summary}\n{}", told(&plan, &found, &effects));
         let file = path.join("dangers.txt");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&file, text).unwrap();

@@ -1,25 +1,27 @@
-//! Each folder of `tests/golden` is a model and an inventory, and the complete text of the plan and of its way back, or
-//! of the messages instead. `command.txt` says which guests are started or stopped; without it the model is planned as
+//! Each folder of `tests/golden` is a model and an inventory, and what a person reads of the plan (`overview.txt`, in 80
+//! columns), all of its steps (`plan.txt`) and those of its way back, or the messages instead. `command.txt` says which guests are started or stopped; without it the model is planned as
 //! a whole. `UPDATE_GOLDEN=1` writes the texts anew; read the difference before it is committed.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
 
 use std::{fs, path::Path};
 
-use penstock_model::{Inventory, Model, Source};
+use penstock_model::{Inventory, Model, Source, text::columns};
 use penstock_plan::{
-    Plan, PlanError,
+    Action, Plan, PlanError, WayBack, boot_needs,
     check::{check, check_steps, simulate},
-    plan, start, stop, undo,
+    dangers, overview, plan, start, stop, undo, way_back,
 };
 
+/// What is said of a plan.
+struct Told {
+    overview: String,
+    steps: String,
+    back: String,
+}
+
 /// Plans as `command` says, and has the plan and its way back judged.
-fn answer(
-    model: &Model,
-    inventory: &Inventory,
-    source: &Source,
-    command: &str,
-) -> Result<(String, String), String> {
+fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) -> Result<Told, String> {
     let mut words = command.split_whitespace();
     let verb = words.next();
     let guests: Vec<_> = words.map(|word| word.parse().unwrap()).collect();
@@ -43,7 +45,68 @@ fn answer(
     let back = undo(&planned);
     let findings = check_steps(model, &simulate(inventory, &planned), &back);
     assert_eq!(findings, [], "{back}");
-    Ok((planned.render(), back.render()))
+    can_be_taken_back(&planned);
+    let boot = verb.is_none().then(|| boot_needs(model, inventory));
+    let dangers = dangers(&planned, inventory);
+    for width in [Some(80), Some(200), None] {
+        let view = overview(&planned, inventory, &dangers, boot.as_ref(), width);
+        let plain = view.to_string();
+        assert!(
+            plain.lines().all(|line| columns(line) <= width.unwrap_or(usize::MAX)),
+            "{width:?}:\n{plain}"
+        );
+        assert!(plain.lines().all(|line| line == line.trim_end()), "{plain:?}");
+        assert_eq!(penstock_model::text::printable(&view.shown(true)), plain, "colours are only added");
+    }
+    Ok(Told {
+        overview: overview(&planned, inventory, &dangers, boot.as_ref(), Some(80)).to_string(),
+        steps: planned.steps_in_words(inventory, None).to_string(),
+        back: back.steps_in_words(inventory, None).to_string(),
+    })
+}
+
+/// A step without an inverse goes with one that has an inverse and comes before it, or changes nothing that anybody misses.
+fn can_be_taken_back(plan: &Plan) {
+    for step in &plan.steps {
+        match way_back(plan, step) {
+            WayBack::Inverse(_) => {}
+            WayBack::With(id, _) => {
+                let with = plan.steps.iter().find(|other| other.id == id).expect("it is a step of this plan");
+                assert!(with.inverse.is_some() && with.id < step.id, "step {} with {id}\n{plan}", step.id);
+            }
+            WayBack::None(why) => {
+                let harmless = matches!(
+                    step.action,
+                    Action::ResetFunction { .. }
+                        | Action::DefineGuest(_)
+                        | Action::AwaitLink { .. }
+                        | Action::AwaitGuest { .. }
+                );
+                assert!(harmless || why.contains("not"), "step {} has no way back: {why}\n{plan}", step.id);
+                assert_ne!(why, "nothing takes it back", "step {}\n{plan}", step.id);
+            }
+        }
+    }
+}
+
+/// Words that begin with a capital letter and are no abbreviation, within a sentence.
+const NAMES: [&str; 5] = ["Linux", "NetworkManager", "Mbit", "GiB", "MiB"];
+
+/// Names of Rust's variants (`Veb`) that have got into a text.
+fn names_of_rust(text: &str) -> Vec<&str> {
+    let words = text.lines().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()).skip(1));
+    let is_name = |word: &&str| {
+        let mut letters = word.chars();
+        let first = letters.next().is_some_and(|first| first.is_ascii_uppercase());
+        // `VFs`, `IPv6` and `PCIe` are abbreviations.
+        first && letters.next().is_some_and(|second| second.is_ascii_lowercase())
+    };
+    words.filter(is_name).filter(|word| !NAMES.contains(word)).collect()
+}
+
+#[test]
+fn names_of_rust_are_found() {
+    assert_eq!(names_of_rust("4. x: mode Veb for VFs of Linux with IPv6\n a SetLink"), ["Veb", "SetLink"]);
 }
 
 /// Compares `text` with the file, or writes it; `None` wants no such file.
@@ -73,12 +136,19 @@ fn every_folder_is_planned_as_it_was() {
         let inventory =
             serde_json::from_slice(&inventory).unwrap_or_else(|error| panic!("{}: {error}", case.display()));
         let command = fs::read_to_string(case.join("command.txt")).unwrap_or_default();
-        let (planned, back, messages) = match answer(&model, &inventory, &source, &command) {
-            Ok((planned, back)) => (Some(planned), Some(back), None),
-            Err(messages) => (None, None, Some(messages)),
+        let (told, messages) = match answer(&model, &inventory, &source, &command) {
+            Ok(told) => (Some(told), None),
+            Err(messages) => (None, Some(messages)),
         };
-        compare(&case.join("plan.txt"), planned.as_deref(), &mut wrong);
-        compare(&case.join("undo.txt"), back.as_deref(), &mut wrong);
+        let texts = [
+            ("overview.txt", told.as_ref().map(|told| told.overview.as_str())),
+            ("plan.txt", told.as_ref().map(|told| told.steps.as_str())),
+            ("undo.txt", told.as_ref().map(|told| told.back.as_str())),
+        ];
+        for (name, text) in texts {
+            compare(&case.join(name), text, &mut wrong);
+            assert_eq!(names_of_rust(text.unwrap_or_default()), [""; 0], "{}", case.join(name).display());
+        }
         compare(&case.join("messages.txt"), messages.as_deref(), &mut wrong);
         cases += 1;
     }

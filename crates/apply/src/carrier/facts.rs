@@ -57,7 +57,7 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
             let at = format!("could not read the embedded switch's mode of {pf}");
             let seen = carrier.kept(&found, |keeper| keeper.mode());
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
-            Ok(same(seen == *mode, || format!("it is {seen:?}")))
+            Ok(same(seen == *mode, || format!("it is in {seen} mode")))
         }
         Fact::LinkUp { pf } => attribute(carrier, *pf, "carrier", |seen| seen == "1"),
         Fact::FileIs { path, text } => Ok(match files::read_to_string(carrier.root.path(path)) {

@@ -100,7 +100,7 @@ fn partition(root: &Root, group: &str, cpus: &CpuSet) -> Result<Seen, CgroupErro
     Ok(match groups.isolated(&path)? {
         Some(seen) if seen == *cpus => Ok(()),
         Some(seen) => Err(format!("it has the CPUs {seen}")),
-        None => Err(format!("its state is {:?}", groups.state(&path)?)),
+        None => Err(format!("the kernel calls it `{}`", groups.state(&path)?)),
     })
 }
 

@@ -1,11 +1,15 @@
 //! `penstock plan MODEL`: what would change, why, and how it is undone.
 
-use penstock_model::Inventory;
+use penstock_model::{
+    Inventory,
+    text::{Style, Styled, paragraph},
+};
 use penstock_plan::{
     Danger, Effects, Plan, PlanError,
     boot::{BootNeeds, after_reboot},
     boot_needs, effects,
     generate::GenerateError,
+    overview,
 };
 use serde::Serialize;
 
@@ -71,7 +75,8 @@ pub fn run(
         boot: &needs,
         persist: persisted.as_ref().map(|persisted| persisted.shown.as_str()),
     };
-    printer.data(&told, || in_words(&told))?;
+    let view = View { inventory: &inventory, steps: arguments.steps, width: printer.width() };
+    printer.data(&told, || in_words(&told, view))?;
     dangers::refuse(&told.dangers, &arguments.allowed.names, printer)?;
     let changes = !told.plan.steps.is_empty() || told.persist.is_some_and(|shown| !shown.is_empty());
     let by_hand = persisted
@@ -123,26 +128,57 @@ fn waits_for_boot(needs: &BootNeeds) -> Failure {
     )
 }
 
-/// The plan, whom it concerns, and its dangers; which VFs vanish is in its notes.
-fn in_words(told: &Told<'_>) -> String {
-    let mut text = told.plan.to_string();
+/// How much of a plan is shown.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    inventory: &'a Inventory,
+    /// All steps, with their reasons and inverses.
+    steps: bool,
+    width: Option<usize>,
+}
+
+/// What the plan comes to and changes, or all of its steps; whom it concerns, and its dangers. Which VFs vanish is in its notes.
+fn in_words(told: &Told<'_>, view: View<'_>) -> Styled {
+    let View { inventory, steps, width } = view;
+    let plan = told.plan;
+    let mut out = overview(plan, inventory, &told.dangers, Some(told.boot), width);
+    let mut rest = Styled::new();
+    if !steps {
+        plan.notes.iter().for_each(|note| paragraph(&mut rest, Style::Plain, "note: ", note, width));
+    }
     for affected in &told.effects.guests {
-        text.push_str(&format!("guest {} is concerned: {}\n", affected.guest, affected.what.join("; ")));
+        let lead = format!("guest {} is concerned: ", affected.guest);
+        paragraph(&mut rest, Style::Warning, &lead, &affected.what.join("; "), width);
     }
-    text.push_str(&dangers::in_words(&told.dangers));
+    rest.append(dangers::in_words(&told.dangers, width));
     for need in told.boot.missing() {
-        let lines = need.lines.join(", ");
-        text.push_str(&format!("needs a reboot: {} for {lines}: {}\n", need.setting, need.reason));
+        let text = format!("{} for {}: {}", need.setting, need.lines.join(", "), need.reason);
+        paragraph(&mut rest, Style::Warning, "needs a reboot: ", &text, width);
     }
-    for note in &told.boot.notes {
-        text.push_str(&format!("note: {note}\n"));
-    }
+    told.boot.notes.iter().for_each(|note| paragraph(&mut rest, Style::Plain, "note: ", note, width));
     match told.persist {
         None => {}
-        Some("") => text.push_str("for the next boots: all is there\n"),
-        Some(shown) => text.push_str(&format!("for the next boots:\n{shown}")),
+        Some("") => rest.plain("for the next boots: all is there\n"),
+        Some(shown) => rest.plain(format!("for the next boots:\n{shown}")),
     }
-    text
+    if steps {
+        out.plain("\n");
+        out.append(plan.steps_in_words(inventory, width));
+    }
+    if !rest.is_empty() {
+        out.plain("\n");
+        out.append(rest);
+    }
+    if !steps && !plan.steps.is_empty() {
+        let count = plan.steps.len();
+        let text = format!(
+            "{count} step{}: --steps shows them in order, each with its reason and its way back.",
+            if count == 1 { "" } else { "s" }
+        );
+        out.plain("\n");
+        paragraph(&mut out, Style::Dim, "", &text, width);
+    }
+    out
 }
 
 /// Makes a plan, has it judged by the checker, and explains what stands in its way.

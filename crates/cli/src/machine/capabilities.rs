@@ -13,7 +13,7 @@ use penstock_host::{
 };
 use penstock_model::{
     Bdf, Inventory,
-    inventory::{Capabilities, Capability},
+    inventory::{Capabilities, Capability, VfState},
 };
 use penstock_plan::{
     Plan,
@@ -102,9 +102,11 @@ impl Machine {
         };
         if let Some((before, after)) = probed.changed {
             printer.warn(format!(
-                "VF {} of {name} is not as it was after driver {} was tried with the values that it had: {before:?} is now \
-                 {after:?}",
-                subject.vf, subject.of.driver
+                "VF {} of {name} is not as it was after driver {} was tried with the values that it had: it had {}, and has {}",
+                subject.vf,
+                subject.of.driver,
+                unlike(&before, &after),
+                unlike(&after, &before)
             ));
         }
         let known = Capabilities { of: subject.of.clone(), trials: probed.trials };
@@ -145,4 +147,12 @@ impl Machine {
             printer.warn(format!("what was seen of drivers is not remembered: {}", chain(&error)));
         }
     }
+}
+
+/// What of a VF's state another one has not.
+fn unlike(state: &VfState, other: &VfState) -> String {
+    let others = other.attributes();
+    let unlike = state.attributes().into_iter().filter(|attribute| !others.contains(attribute));
+    let unlike: Vec<String> = unlike.map(|attribute| attribute.to_string()).collect();
+    if unlike.is_empty() { "nothing of its kind".to_owned() } else { unlike.join(", ") }
 }

@@ -32,7 +32,7 @@ impl Netlink {
 
     /// Sets the mode of the embedded switch behind interface `index`. Only VEB and VEPA can be set here.
     pub fn set_switch_mode(&mut self, index: u32, mode: SwitchMode) -> Result<(), NetlinkError> {
-        let attempt = format!("set the embedded switch of interface {index} to {mode:?}");
+        let attempt = format!("set the embedded switch of interface {index} to {mode} mode");
         match switch_request(index, mode) {
             Some(body) => self.set_link(&attempt, &body),
             None => Err(NetlinkError::Unsupported {

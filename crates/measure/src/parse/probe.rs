@@ -1,6 +1,7 @@
 //! The latency probe's output ([`crate::probe::outcome`]).
 
 use penstock_model::measurement::{Load, Metric, Tool};
+use serde::Serialize;
 
 use super::{Json, ParseError, Reading, message, object, text};
 use crate::probe::outcome::{Outcome, VERSION};
@@ -40,11 +41,16 @@ pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, ParseError>
     Ok(reading(outcome))
 }
 
+/// A value as it stood in the output.
+fn written(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
+}
+
 /// What cannot be, or is not what was asked for.
 fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), ParseError> {
     let odd = |field: &str, value: String| ParseError::Odd { tool: TOOL, field: field.into(), value };
     if outcome.load != load {
-        return Err(odd("load", format!("{:?}", outcome.load)));
+        return Err(odd("load", written(&outcome.load)));
     }
     if outcome.size != size {
         return Err(odd("size", outcome.size.to_string()));
@@ -54,7 +60,7 @@ fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), ParseError> {
         Load::Closed => None,
     };
     if outcome.requested_rate != rate {
-        return Err(odd("requested_rate", format!("{:?}", outcome.requested_rate)));
+        return Err(odd("requested_rate", written(&outcome.requested_rate)));
     }
     let numbers = [
         ("seconds", outcome.seconds),
@@ -89,11 +95,11 @@ fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), ParseError> {
             if (low..=high).contains(&latency.min_ns)
                 && (last_low..=last_high).contains(&latency.max_ns)
                 && (latency.min_ns..=latency.max_ns).contains(&latency.mean_ns) => {}
-        (latency, ..) => return Err(odd("latency", format!("{latency:?}"))),
+        (latency, ..) => return Err(odd("latency", written(&latency))),
     }
     match &outcome.late {
         Some(late) if late.p50_ns > late.p99_ns || late.p99_ns > late.max_ns || late.sends > sent => {
-            Err(odd("late", format!("{late:?}")))
+            Err(odd("late", written(late)))
         }
         _ => Ok(()),
     }

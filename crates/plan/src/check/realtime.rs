@@ -337,9 +337,9 @@ pub fn judge(model: &Model, plan: &Plan, machine: &Machine) -> Vec<String> {
     }
     let mut alone = partitioned(machine, None);
     alone.extend(&machine.inventory.cpus.isolated.0);
-    let open: Vec<&u32> = isolated.difference(&alone).collect();
-    if !open.is_empty() {
-        wrong.push(format!("the CPUs {open:?} are to be isolated and are in no partition"));
+    let open = CpuSet(isolated.difference(&alone).copied().collect());
+    if !open.0.is_empty() {
+        wrong.push(format!("the CPUs {open} are to be isolated and are in no partition"));
     }
     let number = |knob| match value(tuning, knob) {
         Some(Value::Number(number)) => Some(*number),

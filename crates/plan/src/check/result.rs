@@ -124,7 +124,7 @@ impl Judge<'_> {
         if let Some(loopback) = nic.loopback {
             let otherwise = if loopback { SwitchMode::Vepa } else { SwitchMode::Veb };
             if pf.switch_mode == otherwise && !self.was_used(pf.bdf) {
-                wrong.push(format!("the embedded switch of {name} is in mode {otherwise:?}"));
+                wrong.push(format!("the embedded switch of {name} is in {otherwise} mode"));
             }
         }
         wrong
@@ -197,8 +197,8 @@ impl Judge<'_> {
                 };
                 if !bound {
                     wrong.push(format!(
-                        "{name}#{index} belongs to {guest} and is bound to {:?}",
-                        present.driver
+                        "{name}#{index} belongs to {guest} and is bound to {}",
+                        present.driver.as_deref().unwrap_or("no driver")
                     ));
                 }
                 let inside = self.machine.taken(vf.bdf).map(|interface| interface.mac);

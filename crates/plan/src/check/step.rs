@@ -18,11 +18,7 @@ pub fn shape(position: usize, step: &Step) -> Vec<String> {
         messages.push(format!("it needs step {need}, which does not come before it"));
     }
     if !implied(&step.action, &step.postcondition) {
-        messages.push(format!(
-            "{:?} does not make it so that {}",
-            step.action.to_string(),
-            step.postcondition
-        ));
+        messages.push(format!("`{}` does not make it so that {}", step.action, step.postcondition));
     }
     messages
 }

@@ -30,8 +30,12 @@ pub(super) fn irqs(reader: &mut Reader<'_>) -> Irqs {
     let table = match reader.lines("/proc/interrupts") {
         Reading::Is(text) => Table::parse(&text),
         Reading::Absent => Table::default(),
-        other => {
-            reader.note(format!("/proc/interrupts could not be read: {other:?}"));
+        Reading::Denied => {
+            reader.note("/proc/interrupts may not be read");
+            Table::default()
+        }
+        Reading::Unreadable(why) => {
+            reader.note(why);
             Table::default()
         }
     };

@@ -41,7 +41,8 @@ pub fn summary(output: &[u8]) -> Result<Found, OutputError> {
     let key = "Samples exceeding threshold:";
     let exceeding = need(key).and_then(|text| text.parse::<u64>().map_err(|_| odd(key, text)))?;
     if longest.is_some() != (exceeding > 0) {
-        let why = format!("{exceeding} are beyond the threshold, and the longest is {longest:?} us");
+        let longest = longest.map_or_else(|| "below it".to_owned(), |longest| format!("of {longest} us"));
+        let why = format!("{exceeding} are beyond the threshold, and the longest is {longest}");
         return Err(OutputError::Odd { tool: TOOL, why });
     }
     let key = "SMIs during run:";

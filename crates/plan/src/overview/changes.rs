@@ -1,0 +1,473 @@
+//! What a plan changes, gathered from its steps: each thing once, with its value before the first of them and after the last.
+
+use std::collections::{BTreeMap, HashMap};
+
+use indexmap::IndexMap;
+use penstock_model::{
+    Bdf, ByteSize, GuestName, Inventory, VfAttribute, VfIndex,
+    inventory::{PresentVf, SwitchMode},
+};
+
+use crate::{
+    Action, Direction, Plan, Step,
+    action::{GuestDefinition, Shares, named, resctrl_group},
+    names::Names,
+};
+
+/// What a reset is called among the values of a VF, which it is none of.
+pub const RESET: &str = "reset";
+
+/// What changes belong to. Their order is that in which they are shown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// A PF with its VFs.
+    Nic(Bdf),
+    /// A guest.
+    Guest(GuestName),
+    /// The machine as a whole: what is tuned for real time.
+    Machine,
+    /// Files that the model generates.
+    Files,
+    /// What only the next start of the machine brings.
+    Start,
+}
+
+/// One value, before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What was there: `None` is nothing, an empty text is something that is not worth telling.
+    pub before: Option<String>,
+    /// What is there then; `None`: nothing.
+    pub after: Option<String>,
+    /// How many steps change it.
+    pub steps: usize,
+}
+
+impl Change {
+    /// Whether it ends as it began, after one step only: nothing that anybody could notice.
+    fn is_none(&self) -> bool {
+        self.before == self.after && (self.steps < 2 || self.before.is_none())
+    }
+}
+
+/// What becomes of a VF.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VfChange {
+    /// Whether it is there before.
+    pub before: bool,
+    /// Whether it is there after.
+    pub after: bool,
+    /// What it was, for one that goes.
+    pub was: String,
+    /// Its values by the model's words for them.
+    pub values: IndexMap<String, Change>,
+}
+
+/// The changes of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Values of the group itself, by what they are called.
+    pub own: IndexMap<String, Change>,
+    /// The VFs of a NIC, by which time its VFs are made (0: those of the inventory) and their index.
+    pub vfs: BTreeMap<(u32, VfIndex), VfChange>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.vfs.is_empty()
+    }
+}
+
+/// All changes of `plan` by what they belong to: NICs as the model has them, then guests as they are started.
+pub fn changes(plan: &Plan, inventory: &Inventory, names: &Names) -> IndexMap<Group, Changes> {
+    let owned = inventory.guests.iter().map(|(guest, found)| (guest.clone(), found.functions.clone()));
+    let mut gathering = Gathering {
+        inventory,
+        names,
+        groups: IndexMap::new(),
+        made: HashMap::new(),
+        count: HashMap::new(),
+        owned: owned.collect(),
+    };
+    for pf in plan.nics.values() {
+        gathering.groups.entry(Group::Nic(*pf)).or_default();
+    }
+    for pf in &inventory.pfs {
+        gathering.count.insert(pf.bdf, pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs));
+    }
+    plan.steps.iter().for_each(|step| gathering.take(step));
+    let mut groups = gathering.groups;
+    for changes in groups.values_mut() {
+        changes.own.retain(|_, change| !change.is_none());
+        for vf in changes.vfs.values_mut() {
+            vf.values.retain(|_, change| !change.is_none());
+        }
+        changes.vfs.retain(|_, vf| vf.before != vf.after || !vf.values.is_empty());
+    }
+    groups.retain(|_, changes| !changes.is_empty());
+    groups.sort_by_cached_key(|group, _| match group {
+        Group::Nic(_) => 0,
+        Group::Guest(_) => 1,
+        Group::Machine => 2,
+        Group::Files => 3,
+        Group::Start => 4,
+    });
+    groups
+}
+
+struct Gathering<'a> {
+    inventory: &'a Inventory,
+    names: &'a Names,
+    groups: IndexMap<Group, Changes>,
+    /// How often the VFs of a PF have been made by now.
+    made: HashMap<Bdf, u32>,
+    /// How many VFs a PF has by now.
+    count: HashMap<Bdf, u16>,
+    /// The functions of guests, as they are defined by now.
+    owned: HashMap<GuestName, Vec<Bdf>>,
+}
+
+fn on(set: bool) -> String {
+    if set { "on" } else { "off" }.to_owned()
+}
+
+impl Gathering<'_> {
+    fn take(&mut self, step: &Step) {
+        let inverse = step.inverse.as_ref();
+        match &step.action {
+            Action::LeaveAlone { manager, pf, functions } => {
+                let before = match inverse {
+                    Some(Action::LeaveAlone { functions, .. }) => self.names.all(functions),
+                    _ => String::new(),
+                };
+                let what = format!("left alone by {manager}");
+                let after = self.names.all(functions);
+                self.own(Group::Nic(*pf), &what, Some(before), Some(after));
+            }
+            Action::SetAutoprobe { pf, on: set } => {
+                self.own(Group::Nic(*pf), "driver autoprobe", Some(on(!set)), Some(on(*set)));
+            }
+            Action::SetVfCount { pf, count } => self.vf_count(*pf, *count),
+            Action::SetVfAttribute { pf, vf, attribute } => {
+                let (what, after) = attribute_words(attribute);
+                let before = match inverse {
+                    Some(Action::SetVfAttribute { attribute, .. }) => attribute_words(attribute).1,
+                    _ => "not reported".to_owned(),
+                };
+                self.vf(*pf, *vf, what, Some(before), Some(after));
+            }
+            Action::SetDriver { function, driver, .. } => {
+                let before = match inverse {
+                    Some(Action::SetDriver { driver, .. }) => driver.clone(),
+                    _ => None,
+                };
+                self.function(*function, "driver", before, driver.clone());
+            }
+            Action::SetMac { function, mac } => {
+                let before = match inverse {
+                    Some(Action::SetMac { mac, .. }) => Some(mac.to_string()),
+                    _ => None,
+                };
+                self.function(*function, "interface MAC", before, Some(mac.to_string()));
+            }
+            Action::Rename { function, to } => {
+                let before = match inverse {
+                    Some(Action::Rename { to, .. }) => Some(to.to_string()),
+                    _ => None,
+                };
+                self.function(*function, "interface", before, Some(to.to_string()));
+            }
+            Action::SetMtu { function, mtu } => {
+                let before = match inverse {
+                    Some(Action::SetMtu { mtu, .. }) => Some(mtu.to_string()),
+                    _ => Some("no usual one".to_owned()),
+                };
+                self.function(*function, "mtu", before, Some(mtu.to_string()));
+            }
+            Action::SetLink { function, direction } => {
+                let word = |direction: &Direction| match direction {
+                    Direction::Up => "up".to_owned(),
+                    Direction::Down => "down".to_owned(),
+                };
+                let before = match inverse {
+                    Some(Action::SetLink { direction, .. }) => word(direction),
+                    _ => String::new(),
+                };
+                self.function(*function, "link", Some(before), Some(word(direction)));
+            }
+            Action::AddAddress { function, address } => {
+                self.function(*function, &format!("address {address}"), None, Some(String::new()));
+            }
+            Action::RemoveAddress { function, address } => {
+                self.function(*function, &format!("address {address}"), Some(String::new()), None);
+            }
+            Action::SetSwitchMode { pf, mode } => {
+                let before = match inverse {
+                    Some(Action::SetSwitchMode { mode, .. }) => loopback(*mode),
+                    _ => "not reported".to_owned(),
+                };
+                self.own(Group::Nic(*pf), "loopback", Some(before), Some(loopback(*mode)));
+            }
+            Action::ResetFunction { function } => {
+                self.function(*function, RESET, None, Some(String::new()));
+            }
+            Action::DefineGuest(definition) => {
+                let known = self.inventory.guests.contains_key(&definition.guest).then(String::new);
+                let after = self.definition(definition);
+                let owned = definition.functions.iter().map(|own| own.function).collect();
+                self.owned.insert(definition.guest.clone(), owned);
+                self.own(Group::Guest(definition.guest.clone()), "definition", known, Some(after));
+            }
+            Action::UndefineGuest { guest } => {
+                self.own(Group::Guest(guest.clone()), "definition", Some(String::new()), None);
+                if let Some(change) = self.groups[&Group::Guest(guest.clone())].own.get("state").cloned() {
+                    self.own(Group::Guest(guest.clone()), "state", change.before, None);
+                }
+            }
+            Action::StartGuest { guest } => {
+                self.state(guest, "running");
+                self.moves(guest, true);
+            }
+            Action::ResumeGuest { guest } => self.state(guest, "running"),
+            Action::CreateGuest { guest } | Action::SuspendGuest { guest } => self.state(guest, "suspended"),
+            Action::StopGuest { guest } => {
+                self.state(guest, "stopped");
+                self.moves(guest, false);
+            }
+            // They change nothing.
+            Action::AwaitLink { .. } | Action::AwaitGuest { .. } => {}
+            Action::WriteFile { path, text } => {
+                let after = lines(text);
+                match inverse {
+                    Some(Action::WriteFile { text: before, .. }) => {
+                        let before = lines(before);
+                        let other = if before == after { ", other text" } else { "" };
+                        self.own(Group::Files, path, Some(before), Some(after + other));
+                    }
+                    _ => self.own(Group::Files, path, None, Some(after)),
+                }
+            }
+            Action::RemoveFile { path } => self.own(Group::Files, path, Some(String::new()), None),
+            Action::EnableUnit { unit, on } => {
+                let started = |on: bool| on.then(|| "started at boot".to_owned());
+                self.own(Group::Start, unit, started(!on), started(*on));
+            }
+            Action::SetBootArguments(boot) => {
+                let words = |words: &[String]| (!words.is_empty()).then(|| words.join(" "));
+                self.own(Group::Start, "kernel command line", words(&boot.before), words(&boot.words));
+            }
+            Action::Tune { knob, to } => {
+                let before = match inverse {
+                    Some(Action::Tune { to, .. }) => to.to_string(),
+                    _ => String::new(),
+                };
+                self.own(Group::Machine, &knob.to_string(), Some(before), Some(to.to_string()));
+            }
+            Action::MakePartition { group, cpus } => {
+                let after = format!("isolated partition of {}", named(cpus));
+                self.own(Group::Machine, &format!("control group {group}"), None, Some(after));
+            }
+            Action::RemovePartition { group, cpus } => {
+                let before = format!("isolated partition of {}", named(cpus));
+                self.own(Group::Machine, &format!("control group {group}"), Some(before), None);
+            }
+            Action::IsolateGuest { guest, cpus, on } => {
+                let known = self.inventory.guests.get(guest).map(|found| &found.isolated);
+                let before = known.filter(|cpus| !cpus.0.is_empty()).map(named);
+                self.own(Group::Guest(guest.clone()), "isolated", before, on.then(|| named(cpus)));
+            }
+            Action::ScheduleGuest { guest, scheduling } => {
+                let before = match inverse {
+                    Some(Action::ScheduleGuest { scheduling, .. }) => scheduling.to_string(),
+                    _ => String::new(),
+                };
+                self.own(
+                    Group::Guest(guest.clone()),
+                    "scheduling",
+                    Some(before),
+                    Some(scheduling.to_string()),
+                );
+            }
+            Action::PlaceInterrupts { functions, cpus } => {
+                let group = step.guest.clone().map_or(Group::Machine, Group::Guest);
+                let after = format!("of {} to {}", self.names.all(functions), named(cpus));
+                self.own(group, "interrupts", Some(String::new()), Some(after));
+            }
+            Action::MakeResctrlGroup { group, settings } => {
+                let after = format!("{} with {}", named(&settings.cpus), Shares(&settings.schemata));
+                self.own(Group::Machine, &resctrl_group(group), None, Some(after));
+            }
+            Action::RemoveResctrlGroup { group, settings } => {
+                let before = format!("{} with {}", named(&settings.cpus), Shares(&settings.schemata));
+                self.own(Group::Machine, &resctrl_group(group), Some(before), None);
+            }
+            Action::SetSchemata { group, schemata } => {
+                let before = match inverse {
+                    Some(Action::SetSchemata { schemata, .. }) => Shares(schemata).to_string(),
+                    _ => String::new(),
+                };
+                self.own(
+                    Group::Machine,
+                    &resctrl_group(group),
+                    Some(before),
+                    Some(Shares(schemata).to_string()),
+                );
+            }
+        }
+    }
+
+    /// A value of a group itself.
+    fn own(&mut self, group: Group, what: &str, before: Option<String>, after: Option<String>) {
+        note(&mut self.groups.entry(group).or_default().own, what, before, after);
+    }
+
+    /// A value of a VF that is there by now. What is new has nothing before.
+    fn vf(&mut self, pf: Bdf, index: VfIndex, what: &str, before: Option<String>, after: Option<String>) {
+        let made = self.made.get(&pf).copied().unwrap_or(0);
+        let changes = self.groups.entry(Group::Nic(pf)).or_default();
+        let there = VfChange { before: made == 0, after: true, ..VfChange::default() };
+        let vf = changes.vfs.entry((made, index)).or_insert(there);
+        note(&mut vf.values, what, before.filter(|_| made == 0), after);
+    }
+
+    /// A value of a PF or a VF.
+    fn function(&mut self, function: Bdf, what: &str, before: Option<String>, after: Option<String>) {
+        match self.names.place(function) {
+            Some((pf, index)) => self.vf(pf, index, what, before, after),
+            None => self.own(Group::Nic(function), what, before, after),
+        }
+    }
+
+    fn vf_count(&mut self, pf: Bdf, count: u16) {
+        let before = self.count.insert(pf, count).unwrap_or(0);
+        self.own(Group::Nic(pf), "VFs", Some(before.to_string()), Some(count.to_string()));
+        let made = self.made.entry(pf).or_default();
+        let (old, new) = (*made, *made + u32::from(count > 0));
+        *made = new;
+        let vfs = &mut self.groups.entry(Group::Nic(pf)).or_default().vfs;
+        // Linux goes from one number to another only through none: all that are there go.
+        for index in (0..before).filter_map(VfIndex::new) {
+            let found = self.inventory.pfs.iter().find(|found| found.bdf == pf);
+            let found = found.and_then(|pf| pf.sriov.as_ref()?.vfs.iter().find(|vf| vf.index == index));
+            let was = found.and_then(|vf| vf.present.as_ref()).map(was).unwrap_or_default();
+            let gone = VfChange { before: old == 0, after: false, was, values: IndexMap::new() };
+            vfs.insert((old, index), gone);
+        }
+        for index in (0..count).filter_map(VfIndex::new) {
+            vfs.insert((new, index), VfChange { after: true, ..VfChange::default() });
+        }
+    }
+
+    /// The interfaces of a container's PFs go into it, or come back.
+    fn moves(&mut self, guest: &GuestName, into: bool) {
+        let pfs: Vec<Bdf> = self.owned.get(guest).into_iter().flatten().copied().collect();
+        for pf in pfs.into_iter().filter(|function| self.names.place(*function).is_none()) {
+            let (there, here) = (format!("in {guest}"), "on the host".to_owned());
+            let (before, after) = if into { (here, there) } else { (there, here) };
+            self.own(Group::Nic(pf), "interface is", Some(before), Some(after));
+            // It is taken down on the way there: its link is the guest's from then on.
+            if let Some(changes) = self.groups.get_mut(&Group::Nic(pf)).filter(|_| into) {
+                changes.own.shift_remove("link");
+            }
+        }
+    }
+
+    fn state(&mut self, guest: &GuestName, after: &str) {
+        let before = self.inventory.guests.get(guest).map(|found| match found {
+            found if found.running && found.suspended => "suspended",
+            found if found.running => "running",
+            _ => "stopped",
+        });
+        self.own(Group::Guest(guest.clone()), "state", before.map(str::to_owned), Some(after.to_owned()));
+    }
+
+    /// What a guest is defined as.
+    fn definition(&self, definition: &GuestDefinition) -> String {
+        let mut parts = vec![if definition.vm.is_some() { "VM" } else { "container" }.to_owned()];
+        parts.extend(definition.cpus.map(|cpus| format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })));
+        parts.extend(definition.pin.as_ref().map(|pin| format!("on {}", named(pin))));
+        parts.extend(definition.memory.map(|bytes| ByteSize(bytes).to_string()));
+        parts.extend(definition.scheduling.map(|scheduling| format!("scheduled as {scheduling}")));
+        let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
+        parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
+        parts.join(", ")
+    }
+}
+
+/// Notes that a value becomes `after`; what was before it is what the first note says.
+fn note(values: &mut IndexMap<String, Change>, what: &str, before: Option<String>, after: Option<String>) {
+    match values.get_mut(what) {
+        Some(change) => {
+            change.after = after;
+            change.steps += 1;
+        }
+        None => drop(values.insert(what.to_owned(), Change { before, after, steps: 1 })),
+    }
+}
+
+/// An attribute's word in the model, and its value.
+fn attribute_words(attribute: &VfAttribute) -> (&'static str, String) {
+    match attribute {
+        VfAttribute::Mac(mac) if mac.is_zero() => ("mac", "none".to_owned()),
+        VfAttribute::Mac(mac) => ("mac", mac.to_string()),
+        VfAttribute::Vlan { id, .. } if id.get() == 0 => ("vlan", "none".to_owned()),
+        VfAttribute::Vlan { id, qos, protocol } => {
+            let mut text = id.to_string();
+            if qos.get() != 0 {
+                text.push_str(&format!(" qos {qos}"));
+            }
+            if *protocol != Default::default() {
+                text.push_str(&format!(" {protocol}"));
+            }
+            ("vlan", text)
+        }
+        VfAttribute::Spoofchk(set) => ("spoofchk", on(*set)),
+        VfAttribute::Trust(set) => ("trust", on(*set)),
+        VfAttribute::Rate { min, max } => {
+            let text = match (min.0, max.0) {
+                (0, 0) => "unlimited".to_owned(),
+                (0, max) => format!("at most {max} Mbit/s"),
+                (min, 0) => format!("at least {min} Mbit/s"),
+                (min, max) => format!("{min} to {max} Mbit/s"),
+            };
+            ("rate", text)
+        }
+        VfAttribute::LinkState(state) => ("link_state", state.to_string()),
+    }
+}
+
+fn loopback(mode: SwitchMode) -> String {
+    match mode {
+        SwitchMode::Veb => "on (VEB)",
+        SwitchMode::Vepa => "off (VEPA)",
+        SwitchMode::Switchdev => "as the host's rules have it (switchdev)",
+        SwitchMode::Unreported => "not reported",
+    }
+    .to_owned()
+}
+
+fn lines(text: &str) -> String {
+    let count = text.lines().count();
+    format!("{count} line{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a VF is that goes, in few words.
+fn was(present: &PresentVf) -> String {
+    let driver = present.driver.as_deref();
+    let mut parts: Vec<String> = Vec::new();
+    match (&present.interface, driver) {
+        (Some(interface), Some(driver)) => parts.push(format!("was {} ({driver})", interface.name)),
+        (Some(interface), None) => parts.push(format!("was {}", interface.name)),
+        (None, Some(driver)) => parts.push(format!("had {driver}")),
+        (None, None) => {}
+    }
+    if let Some(state) = &present.attributes {
+        if !state.mac.is_zero() {
+            parts.push(format!("mac {}", state.mac));
+        }
+        if state.vlan.get() != 0 {
+            parts.push(format!("vlan {}", state.vlan));
+        }
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,86 @@
+//! Rust's `Debug` is for programmers. Text between quotation marks (`{name:?}` of a `str`) is the one use of it in messages; whatever
+//! else is formatted so shows names of variants and fields (`mode Veb`) to people.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Where `Debug` is used on text, paths and characters, and with what name; an empty name is `{:?}`. Whoever adds to it has
+/// looked at the type.
+const TEXTS: &str = include_str!("quoted_texts.txt");
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The names that are formatted with `Debug` in a source's messages: neither in comments, nor in tests, nor in panics.
+fn debugged(text: &str) -> Vec<&str> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let mut names = Vec::new();
+    let mut panics = false;
+    for line in code.lines().map(str::trim) {
+        if line.starts_with("//") {
+            continue;
+        }
+        let macros = ["panic!", "assert!", "assert_eq!", "assert_ne!", "unreachable!", "expect("];
+        panics |= macros.iter().any(|name| line.contains(name));
+        for end in line.match_indices(":?}").chain(line.match_indices(":#?}")).map(|(at, _)| at) {
+            let begin = line[..end].rfind('{').map_or(0, |at| at + 1);
+            names.extend((!panics).then_some(&line[begin..end]));
+        }
+        panics &= !line.ends_with(';') && !line.ends_with('}');
+    }
+    names
+}
+
+#[test]
+fn messages_hold_words_and_not_what_rust_calls_things() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let texts: BTreeSet<&str> = TEXTS.lines().collect();
+    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    for folder in fs::read_dir(&crates).unwrap() {
+        let folder = folder.unwrap().path();
+        if !folder.join("src").is_dir() || folder.ends_with("testkit") {
+            continue;
+        }
+        let mut files = Vec::new();
+        sources(&folder.join("src"), &mut files);
+        for file in files
+            .iter()
+            .filter(|file| !file.ends_with("tests.rs") && !file.iter().any(|part| part == "tests"))
+        {
+            let text = fs::read_to_string(file).unwrap();
+            for name in debugged(&text) {
+                let entry = format!("{} {name}", file.strip_prefix(&crates).unwrap().display());
+                match texts.get(entry.trim_end()) {
+                    Some(known) => drop(used.insert(*known)),
+                    None => wrong.push(entry),
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these would show a value as Rust has it: give its type a Display. Only a text may stand in quotation marks like this, \
+         and is then named in quoted_texts.txt:\n{}",
+        wrong.join("\n")
+    );
+    let gone: Vec<&&str> = texts.iter().filter(|text| !used.contains(*text)).collect();
+    assert!(gone.is_empty(), "no longer there, take them from quoted_texts.txt: {gone:?}");
+}
+
+#[test]
+fn a_value_in_a_message_is_found() {
+    let text = "    format!(\"mode {mode:?}\")\n    // {no:?}\n    panic!(\"{a:?}\");\n    f(\"{:?} {b:#?}\", c)\n#[cfg(test)]\nmod tests {\n{z:?}";
+    assert_eq!(debugged(text), ["mode", "", "b"]);
+}
