@@ -252,12 +252,16 @@ fn in_fact(machine: &Machine<'_>) -> Said {
 const STATES_COME_BACK: &str =
     "idle CPUs then enter idle states: limit these where it matters (in the model: wake_latency: 0)";
 
-/// What of the words that limit idle states of all CPUs limits anything: `intel_idle` has no more than nine, and ACPI takes 9 for
-/// more than there are (`drivers/acpi/processor_idle.c`, `ACPI_PROCESSOR_MAX_POWER`).
+/// What of the words that limit idle states of all CPUs limits anything. 0 of `intel_idle` switches that driver off, not idle states, and
+/// on AMD's CPUs the driver is not used; ACPI takes 0 for 1, and 9 for more than there are (`drivers/acpi/processor_idle.c`,
+/// `ACPI_PROCESSOR_MAX_POWER`).
 fn limiting<'a>(machine: &'a Machine<'_>) -> Vec<(&'static str, &'a str)> {
-    let words = ["intel_idle.max_cstate", "processor.max_cstate"];
-    let there = words.into_iter().filter_map(|key| Some((key, machine.line.value(key)?)));
-    there.filter(|(_, value)| value.parse::<u32>().is_ok_and(|most| most < 9)).collect()
+    let intel = if machine.inventory.cpus.model.contains("AMD") { 0 } else { 1 };
+    let words = [("intel_idle.max_cstate", intel..9 * intel), ("processor.max_cstate", 0..9)];
+    let there = words.into_iter().filter_map(|(key, limits)| Some((key, machine.line.value(key)?, limits)));
+    let limiting =
+        there.filter(|(_, value, limits)| value.parse().is_ok_and(|most: u32| limits.contains(&most)));
+    limiting.map(|(key, value, _)| (key, value)).collect()
 }
 
 fn idle_poll(machine: &Machine<'_>) -> Said {
