@@ -43,6 +43,7 @@ impl KeptRun {
         let evidence = Evidence::from_json(&text).map_err(|error| {
             let hint = match &error {
                 ReadError::Newer { .. } => None,
+                ReadError::Repeated { .. } => Some("evidence.json is written by Penstock; was it edited?"),
                 ReadError::Form(source) if source.is_eof() => {
                     Some("the file ends too early: was the disk full?")
                 }

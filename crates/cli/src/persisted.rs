@@ -201,7 +201,8 @@ pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Fai
     let Some(state) = state(machine)? else { return Ok(Vec::new()) };
     let verdict = |argument: &Argument| {
         let seen = (argument.seen(), argument.live);
-        Verdict::of_host(Subject::Machine, "kernel argument", argument.words.clone(), Ok(seen))
+        let words = argument.words.clone();
+        Verdict::of_host(Subject::Machine, "kernel argument", words.clone(), Ok(seen)).of_item(words)
     };
     Ok(state.arguments.iter().map(verdict).collect())
 }

@@ -58,6 +58,7 @@ fn verdict(outcome: Outcome) -> Verdict {
     Verdict {
         subject: verdict::Subject::Machine,
         attribute: "mac".into(),
+        item: None,
         vantage: Vantage::Host,
         wanted: "0c:c4:7a:9a:61:ea".into(),
         seen: "0c:c4:7a:9a:61:eb".into(),
@@ -80,7 +81,7 @@ fn evidence(id: &str, cells: Vec<Cell>) -> Evidence {
     evidence.hashes.inventory = Some("aa".repeat(32));
     evidence.hashes.model = Some("bb".repeat(32));
     evidence.model.text = "nics: {NET0: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 2}}\n".into();
-    evidence.verdicts = vec![verdict(Outcome::Pass)];
+    evidence.verdicts = [verdict(Outcome::Pass)].into_iter().collect();
     evidence.serial_log = Some("xeon-d login: root\neth0 10.20.30.4 up\n".into());
     let ruling = Ruling::new("vf-vf inside >= 0.8 x pf-pf".parse().unwrap(), Vec::new());
     let rulings = vec![Ruling { told: Told::Holds, ..ruling }];
@@ -145,6 +146,11 @@ fn what_is_no_run_is_answered_in_words() {
     let whole = evidence("x", vec![cell("one", 1e9)]).json();
     write("cut", &whole[..whole.len() / 2]);
     write("other", "{\"version\": 1, \"verdicts\": 7}");
+    let mut value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let first = value["verdicts"][0].clone();
+    value["verdicts"].as_array_mut().unwrap().push(first);
+    write("twice", &value.to_string());
+    write("twice-measured", &evidence("x", vec![cell("one", 1e9), cell("one", 1e9)]).json());
     write("newer", "{\"version\": 99}");
     write("newer-measurements", "{\"version\": 1, \"measurements\": {\"version\": 99}}");
     for (run, words) in [
@@ -153,6 +159,8 @@ fn what_is_no_run_is_answered_in_words() {
         ("cut", "was the disk full?"),
         ("other", "this is not the evidence of a run"),
         ("newer", "use a newer Penstock"),
+        ("twice", "verdicts 1 and 2 are both \"machine mac\""),
+        ("twice-measured", "two cells called \"one\""),
         ("newer-measurements", "measurements in newer-measurements/evidence.json have version 99"),
     ] {
         for arguments in [vec!["report", run], vec!["report", run, "--redact"], vec!["report", run, run]] {
@@ -181,8 +189,24 @@ fn two_runs_are_compared_and_the_exit_status_says_whether_something_got_worse() 
     leave(at, &better);
     let good = penstock(at, &["report", "a", "better"]);
     assert_eq!(good.status, 0, "{}{}", good.stdout, good.stderr);
-    assert!(good.stdout.contains("Nothing got worse: 1 ratio is better"), "{}", good.stdout);
+    let said = "Nothing that could be compared got worse: 1 ratio is better, 1 cell only in A";
+    assert!(good.stdout.contains(said), "{}", good.stdout);
     assert!(good.stdout.contains("cells that are only in A: 1"), "{}", good.stdout);
+    let itself = penstock(at, &["report", "a", "a"]);
+    assert_eq!(itself.status, 0, "{}{}", itself.stdout, itself.stderr);
+    assert!(itself.stdout.contains("Nothing got worse: all of it is as it was"), "{}", itself.stdout);
+
+    // A run that measured nothing says nothing of what another measured.
+    let mut nothing = evidence("nothing", Vec::new());
+    nothing.measurements = None;
+    leave(at, &nothing);
+    let nothing = penstock(at, &["report", "a", "nothing"]);
+    assert_eq!(nothing.status, 1, "an expectation held in A, and B does not tell: {}", nothing.stdout);
+    for words in
+        ["1 expectation holds no longer", "5 cells only in A", "holds -> not there", "B measured nothing"]
+    {
+        assert!(nothing.stdout.contains(words), "{words}: {}", nothing.stdout);
+    }
 
     leave(
         at,
@@ -198,14 +222,14 @@ fn two_runs_are_compared_and_the_exit_status_says_whether_something_got_worse() 
     let json: serde_json::Value = serde_json::from_str(&written[&at.join("out/comparison.json")]).unwrap();
     assert_eq!(json["cells"]["changes"][0]["cell"], "slow");
 
-    lost.status = Status::Missing { why: "the guest is gone".into() };
+    lost.status = Status::missing("the guest is gone");
     leave(at, &evidence("lost", vec![cell("slow", 2e9), cell("fast", 1e9), cell("same", 1e9), lost]));
     let missing = penstock(at, &["report", "a", "lost"]);
     assert_eq!(missing.status, 1);
     assert!(missing.stdout.contains("missing lost: the guest is gone"), "{}", missing.stdout);
 
     better.run.id = "failing".into();
-    better.verdicts = vec![verdict(Outcome::Fail)];
+    better.verdicts = [verdict(Outcome::Fail)].into_iter().collect();
     better.hashes.inventory = Some("cc".repeat(32));
     better.measurements.as_mut().unwrap().rulings[0].told = Told::DoesNotHold;
     leave(at, &better);

@@ -1,10 +1,8 @@
 //! Two runs compared, cell by cell. Pure.
 
-use std::collections::{HashMap, HashSet};
-
 use penstock_model::measurement::{
     Cell, Measurements, Metric, Ruling, Status, Subject, Told,
-    across::{CellsAcross, Change, Turn, Untold},
+    across::{CellsAcross, Change, Turn, Untold, pair},
 };
 
 mod latency;
@@ -13,41 +11,67 @@ pub use latency::{claims, latency};
 
 use crate::statistics::{self, Random, holm, median, p_of_ratio, samples_for_interval};
 
-/// The cells of B against those of A. The interval of each ratio takes the two runs as independent, and is drawn from A's
-/// seed. Confidence is the lower of the two runs'.
-pub fn cells(a: &Measurements, b: &Measurements) -> CellsAcross {
-    let confidence = a.rules.confidence.min(b.rules.confidence);
-    let of_b: HashMap<&str, &Cell> = arms(b).map(|cell| (cell.id.as_str(), cell)).collect();
-    let in_a: HashSet<&str> = arms(a).map(|cell| cell.id.as_str()).collect();
+/// The cells of B against those of A; `None` when neither run measured anything. The interval of each ratio takes the two
+/// runs as independent, and is drawn from A's seed. Confidence is the lower of the two runs'.
+pub fn cells(a: Option<&Measurements>, b: Option<&Measurements>) -> Option<CellsAcross> {
+    let confidence = a.into_iter().chain(b).map(|run| run.rules.confidence).reduce(f64::min)?;
     let mut across = CellsAcross { confidence, ..CellsAcross::default() };
-    for cell in arms(a) {
-        let Some(other) = of_b.get(cell.id.as_str()) else {
-            across.only_a.push(cell.id.clone());
-            continue;
-        };
-        let untold = |why: String| Untold { cell: cell.id.clone(), why };
-        match (&cell.status, &other.status) {
-            (Status::Measured(_), Status::Measured(_)) => {
-                for (number, metric) in metrics(cell).into_iter().enumerate() {
-                    match change(cell, other, metric, confidence, a.seed) {
-                        Ok(change) => across.changes.push(change),
-                        // Percentiles that one run has no samples for are no news.
-                        Err(why) if number == 0 => across.untold.push(untold(why)),
-                        Err(_) => {}
-                    }
-                }
-            }
-            (Status::Measured(_), Status::Missing { why }) => across.lost.push(untold(why.clone())),
-            (Status::Missing { why }, Status::Measured(_)) => across.found.push(untold(why.clone())),
-            (Status::Missing { .. }, Status::Missing { why }) => {
-                across.untold.push(untold(format!("missing in both runs: {why}")));
-            }
+    let seed = a.map_or(0, |run| run.seed);
+    let [of_a, of_b] = [a, b].map(|run| run.map(|run| run.cells.as_slice()).unwrap_or_default());
+    for both in pair(of_a, of_b, |cell| cell.id.as_str()) {
+        match both {
+            (Some(cell), Some(other)) => compare(cell, other, seed, &mut across),
+            (Some(cell), None) => across.only_a.push(cell.id.clone()),
+            (None, Some(cell)) => across.only_b.push(cell.id.clone()),
+            (None, None) => {}
         }
     }
-    across.only_b =
-        arms(b).filter(|cell| !in_a.contains(cell.id.as_str())).map(|cell| cell.id.clone()).collect();
     adjust(&mut across);
-    across
+    Some(across)
+}
+
+fn compare(cell: &Cell, other: &Cell, seed: u64, across: &mut CellsAcross) {
+    let untold = |why: String| Untold { cell: cell.id.clone(), why };
+    match (&cell.status, &other.status) {
+        // The second arm of an A/A comparison is of no interest by itself.
+        (Status::Measured(_), Status::Measured(_)) if cell.null && other.null => {}
+        (Status::Measured(a), Status::Measured(b)) => {
+            for metric in metrics(cell) {
+                let of_both = (a.values(metric).collect(), b.values(metric).collect());
+                tell(&cell.id, metric, of_both, "samples of", seed, across);
+            }
+        }
+        // That the time was not enough says nothing of the machine.
+        (Status::Measured(_), Status::Missing { why, cut_short: Some(_) }) => {
+            across.untold.push(untold(format!("not measured in B: {why}")));
+        }
+        (Status::Measured(_), Status::Missing { why, cut_short: None }) => {
+            across.lost.push(untold(why.clone()))
+        }
+        (Status::Missing { why, .. }, Status::Measured(_)) => across.found.push(untold(why.clone())),
+        (Status::Missing { .. }, Status::Missing { why, .. }) => across.missing.push(untold(why.clone())),
+    }
+}
+
+/// Takes in how B's values stand to A's, or why that cannot be told. What neither run has values enough for is no news, unless
+/// it is all that there is of a cell: its main metric, or the first that is told of a series.
+fn tell(
+    id: &str,
+    metric: Metric,
+    (of_a, of_b): (Vec<f64>, Vec<f64>),
+    what: &str,
+    seed: u64,
+    across: &mut CellsAcross,
+) {
+    let need = samples_for_interval(across.confidence);
+    let beside = matches!(metric, Metric::P99 | Metric::P999);
+    match changed(id, metric, (&of_a, &of_b), what, across.confidence, seed) {
+        Ok(change) => across.changes.push(change),
+        // The very same values are no change, however few they are.
+        Err(_) if of_a == of_b => {}
+        Err(_) if beside && of_a.len() < need && of_b.len() < need => {}
+        Err(why) => across.untold.push(Untold { cell: id.to_owned(), why }),
+    }
 }
 
 /// What two measurements of the same runs tell, as one: the chance of a false alarm is that of all of them together.
@@ -58,6 +82,7 @@ pub fn together(all: impl IntoIterator<Item = CellsAcross>) -> Option<CellsAcros
         one.lost.extend(other.lost);
         one.found.extend(other.found);
         one.untold.extend(other.untold);
+        one.missing.extend(other.missing);
         one.only_a.extend(other.only_a);
         one.only_b.extend(other.only_b);
         adjust(&mut one);
@@ -73,11 +98,6 @@ fn adjust(across: &mut CellsAcross) {
     }
 }
 
-/// The cells that are of interest by themselves.
-fn arms(measurements: &Measurements) -> impl Iterator<Item = &Cell> {
-    measurements.cells.iter().filter(|cell| !cell.null)
-}
-
 /// What of a cell is compared: its main metric, and of round trips the tail.
 fn metrics(cell: &Cell) -> Vec<Metric> {
     let main = cell.measurement.main_metric();
@@ -85,13 +105,6 @@ fn metrics(cell: &Cell) -> Vec<Metric> {
         Subject::Network(network) if !network.protocol.is_stream() => vec![main, Metric::P99],
         _ => vec![main],
     }
-}
-
-fn change(a: &Cell, b: &Cell, metric: Metric, confidence: f64, seed: u64) -> Result<Change, String> {
-    let values = |cell: &Cell| -> Vec<f64> {
-        cell.measured().map(|measured| measured.values(metric).collect()).unwrap_or_default()
-    };
-    changed(&a.id, metric, (&values(a), &values(b)), "samples of", confidence, seed)
 }
 
 /// How values of B stand to those of A; `what` they are, with the metric behind it.
@@ -120,34 +133,32 @@ fn changed(
     Ok(Change { cell: id.to_owned(), metric, a: median_a, b: median_b, n_a, n_b, ratio, p, adjusted: p })
 }
 
-/// The `expect:` lines that came out differently, and those that only one run has.
-pub fn rulings(a: &[Ruling], b: &[Ruling]) -> Vec<Turn> {
+/// The `expect:` lines that came out differently, and those that only one run has. `same_model`: whether the lines were asked of
+/// both runs; then one that B does not tell is one that cannot be told any more.
+pub fn rulings(a: &[Ruling], b: &[Ruling], same_model: bool) -> Vec<Turn> {
     let told = |ruling: &Ruling| (ruling.expectation.to_string(), ruling.told);
-    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>())
+    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>(), same_model)
 }
 
 /// What came out differently, and what only one run has.
-fn turns(a: &[(String, Told)], b: &[(String, Told)]) -> Vec<Turn> {
-    let find =
-        |all: &[(String, Told)], line: &str| all.iter().find(|(of, _)| of == line).map(|(_, told)| *told);
+fn turns(a: &[(String, Told)], b: &[(String, Told)], same_model: bool) -> Vec<Turn> {
     let mut turns = Vec::new();
-    for (line, was) in a {
-        let told = find(b, line);
-        if told != Some(*was) {
-            let worse = told.is_some_and(|told| told > *was);
-            turns.push(Turn { what: line.clone(), a: Some(word(*was)), b: told.map(word), worse });
+    for (of_a, of_b) in pair(a, b, |(line, _)| line.as_str()) {
+        let Some((what, _)) = of_a.or(of_b) else { continue };
+        let (was, is) = (of_a.map(|(_, told)| *told), of_b.map(|(_, told)| *told));
+        if was == is {
+            continue;
         }
-    }
-    for (line, told) in b {
-        if find(a, line).is_none() {
-            turns.push(Turn { what: line.clone(), a: None, b: Some(word(*told)), worse: false });
-        }
+        let worse = match (was, is) {
+            // Whoever did not ask for it this time has not made it worse.
+            (Some(_), Some(Told::NotAsked)) | (None, _) => false,
+            (Some(was), Some(is)) => is > was,
+            (Some(was), None) => same_model && was < Told::CannotBeTold,
+        };
+        let (a, b) = (was.map(|told| told.to_string()), is.map(|told| told.to_string()));
+        turns.push(Turn { what: what.clone(), a, b, worse });
     }
     turns
-}
-
-fn word(told: Told) -> String {
-    told.to_string()
 }
 
 #[cfg(test)]

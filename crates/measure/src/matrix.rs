@@ -3,7 +3,7 @@
 //! Both ends of a path must be in different places: a kernel that owns both ends hands the bytes over itself, and never
 //! lets them reach the NIC. Paths that a model has not, or that nobody could measure, are listed with the reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use penstock_model::{
     FunctionName, Inside, Model, NicName,
@@ -108,9 +108,36 @@ pub struct Matrix {
     pub cells: Vec<Planned>,
     /// The paths that are not measured.
     pub absent: Vec<Absent>,
+    /// What the model gives beside, and was not asked for.
+    pub left_out: Vec<Measurement>,
 }
 
 impl Matrix {
+    /// The same, of `all` that the model gives.
+    pub fn out_of(self, all: &Matrix) -> Matrix {
+        let known: HashSet<&Measurement> = self.cells.iter().map(|cell| &cell.measurement).collect();
+        let rest = all.cells.iter().map(|cell| &cell.measurement).filter(|one| !known.contains(one));
+        let left_out = rest.cloned().collect();
+        Matrix { left_out, ..self }
+    }
+
+    /// Whether a line means cells that the model gives and that were not asked for, and none that were.
+    pub fn leaves_out(&self, line: &Expectation) -> bool {
+        let asked = || self.cells.iter().map(|cell| &cell.measurement);
+        let left_out = || self.left_out.iter();
+        match line.bound() {
+            Bound::Value(_) => {
+                !asked().any(|one| line.left().matches(one)) && left_out().any(|one| line.left().matches(one))
+            }
+            Bound::Times { .. } => {
+                let pairs = |left: &Measurement, right: &Measurement| line.pairs(left, right);
+                !asked().any(|left| asked().any(|right| pairs(left, right)))
+                    && (left_out().any(|left| asked().chain(left_out()).any(|right| pairs(left, right)))
+                        || asked().any(|left| left_out().any(|right| pairs(left, right))))
+            }
+        }
+    }
+
     /// The blocks: positions in `cells`.
     pub fn blocks(&self) -> Vec<Vec<usize>> {
         let mut blocks: Vec<Vec<usize>> = Vec::new();
@@ -229,6 +256,7 @@ pub fn join(a: Matrix, b: Matrix) -> Matrix {
     Matrix {
         cells: a.cells.into_iter().chain(shifted).collect(),
         absent: a.absent.into_iter().chain(b.absent).collect(),
+        left_out: a.left_out.into_iter().chain(b.left_out).collect(),
     }
 }
 
@@ -292,7 +320,7 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
             _ => true,
         }
     };
-    let mut matrix = Matrix { cells: Vec::new(), absent };
+    let mut matrix = Matrix { absent, ..Matrix::default() };
     let mut block = 0;
     let mut nulls: Vec<(Tool, Protocol, Load)> = Vec::new();
     let mut arms = |tool: Tool, protocol: Protocol, size: u32, direction: Direction, load: Load| {

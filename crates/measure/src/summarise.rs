@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
-    Bound, Cell, Claim, Comparison, Estimate, Expectation, Histogram, Measured, Measurements, Metric, Ruling,
-    Sample, Status, StopReason, Summary, Taken, Told, Withheld,
+    Bound, Cell, Claim, Comparison, CutShort, Estimate, Expectation, Histogram, Measured, Measurements,
+    Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Told, Withheld,
 };
 
 use crate::statistics::{Confidence, median, samples_for_interval};
@@ -38,7 +38,7 @@ pub fn status(
         values.iter().filter_map(|(metric, values)| summary(*metric, values, confidence, seed)).collect();
     if summaries.is_empty() {
         let only_warm_up = || format!("no sample beside the warm-up was taken: {stop}");
-        return Status::Missing { why: why.unwrap_or_else(only_warm_up) };
+        return Status::missing(why.unwrap_or_else(only_warm_up));
     }
     let histogram = histogram.filter(|histogram| !histogram.is_empty());
     let withheld = pool(&mut summaries, withheld, histogram.as_ref(), counting);
@@ -130,7 +130,7 @@ fn paired(
 
 fn why_no_ratio(base: &Cell, other: &Cell, pairs: usize, confidence: Confidence) -> String {
     for cell in [base, other] {
-        if let Status::Missing { why } = &cell.status {
+        if let Status::Missing { why, .. } = &cell.status {
             return format!("{} is missing: {why}", cell.id);
         }
     }
@@ -181,7 +181,7 @@ pub fn rule(
 
 fn why_no_value(cell: &Cell, metric: Metric, confidence: Confidence) -> String {
     let measured = match &cell.status {
-        Status::Missing { why } => return why.clone(),
+        Status::Missing { why, .. } => return why.clone(),
         Status::Measured(measured) => measured,
     };
     if let Some(summary) = cell.summary(metric) {
@@ -201,13 +201,28 @@ fn why_no_value(cell: &Cell, metric: Metric, confidence: Confidence) -> String {
     }
 }
 
+/// Whether the run was over before the cell had anything, or samples enough for an interval.
+fn was_cut_short(cell: &Cell) -> bool {
+    match &cell.status {
+        Status::Missing { cut_short, .. } => cut_short.is_some(),
+        Status::Measured(measured) => {
+            let main = cell.summary(cell.measurement.main_metric());
+            CutShort::of(measured.stop).is_some() && main.is_none_or(|summary| summary.interval.is_none())
+        }
+    }
+}
+
 fn claim(
     expectation: &Expectation,
     cell: &Cell,
     against: Option<&Cell>,
     seen: Result<Estimate, String>,
 ) -> Claim {
-    let told = seen.as_ref().map_or(Told::CannotBeTold, |seen| expectation.judge(seen));
+    let told = match &seen {
+        Ok(seen) => expectation.judge(seen),
+        Err(_) if [Some(cell), against].into_iter().flatten().any(was_cut_short) => Told::NotMeasured,
+        Err(_) => Told::CannotBeTold,
+    };
     let why = match (&seen, told) {
         (Err(why), _) => Some(why.clone()),
         (Ok(_), Told::CannotBeTold) => Some("the interval has the bound inside".to_owned()),

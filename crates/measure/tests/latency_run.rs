@@ -17,7 +17,7 @@ use penstock_measure::{
     record::{RawOutput, Record, RecordOutcome},
 };
 use penstock_model::measurement::{
-    EndKind, Told,
+    CutShort, EndKind, Told,
     latency::{Arm, Claim, Latency, Power, Setting, Stopped, Tool},
 };
 use proptest::prelude::*;
@@ -156,6 +156,46 @@ fn every_series_has_as_many_blocks_and_the_machine_is_toggled_once_a_round() {
     assert!(toggles <= 6, "{toggles} in 4 rounds");
     let ids: BTreeSet<String> = wanted(true).iter().map(Setting::id).collect();
     assert_eq!(ids.len(), wanted(true).len(), "each series has a name of its own");
+}
+
+#[test]
+fn a_limit_that_is_short_is_no_fault_and_a_tool_that_fails_is_one() {
+    // Not even one round fits.
+    let short = RunOptions { budget: Some(2.5), rounds: None, ..options(false) };
+    let ran = perform(false, &short, &["latency max < 100us"], &[], EVER, &|_, _| Ok(json(&[3, 4, 5])));
+    let counts = ran.latency.counts();
+    assert!(counts.measured > 0 && counts.not_reached > 0 && counts.missing == 0, "{counts:?}");
+    assert_eq!(ran.latency.cut_short(), Some(CutShort::TimeUp));
+    let unclaimed = Latency { rulings: Vec::new(), ..ran.latency.clone() };
+    assert!(unclaimed.holds(), "what was measured is what was asked for");
+    assert!(!ran.latency.holds(), "a claim needs its proof");
+    for series in ran.latency.series.iter().filter(|series| !series.is_measured()) {
+        assert_eq!(series.missing.as_deref(), Some("no block of it was taken: time is up"));
+    }
+    let none = RunOptions { budget: Some(0.0), ..short.clone() };
+    let ran = perform(false, &none, &["latency max < 100us"], &[], EVER, &|_, _| Ok(json(&[3])));
+    assert_eq!((ran.latency.counts().measured, ran.latency.rulings[0].told), (0, Told::NotMeasured));
+    assert!(!ran.latency.holds());
+
+    let failing = perform(false, &short, &[], &[], EVER, &|_, _| Err(Failure::Block("no timer".into())));
+    assert!(
+        failing.latency.counts().missing > 0 && !failing.latency.holds(),
+        "{:?}",
+        failing.latency.counts()
+    );
+    let interrupted = perform(false, &options(false), &[], &[], 1, &|_, _| Ok(json(&[3])));
+    assert_eq!(interrupted.latency.cut_short(), Some(CutShort::Interrupted));
+}
+
+#[test]
+fn blocks_of_other_series_are_noted_and_passed_over() {
+    let ran = perform(false, &options(false), &[], &[], EVER, &|_, _| Ok(json(&[3, 4, 5])));
+    let mut records = ran.records;
+    records.iter_mut().take(3).for_each(|record| record.cell = "another".to_owned());
+    let again = perform(false, &options(false), &[], &records, EVER, &|_, _| Ok(json(&[3, 4, 5])));
+    let note = "3 blocks of series that this run has not, like \"another\", are passed over";
+    assert!(again.latency.notes.iter().any(|said| said == note), "{:?}", again.latency.notes);
+    assert!(ran.latency.notes.is_empty());
 }
 
 #[test]

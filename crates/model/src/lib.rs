@@ -51,7 +51,7 @@ pub use parse::{Parsed, parse};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
-pub use verdict::{Outcome, Verdict};
+pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfSettings, VlanId, VlanProtocol,
     VlanQos,

@@ -93,18 +93,79 @@ impl Measurements {
         self.cells.iter().find(|cell| cell.id == id)
     }
 
-    /// How many cells were measured, and how many are missing.
-    pub fn counts(&self) -> (usize, usize) {
-        let measured = self.cells.iter().filter(|cell| cell.measured().is_some()).count();
-        (measured, self.cells.len() - measured)
+    /// How many cells came out how.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for cell in &self.cells {
+            match &cell.status {
+                Status::Measured(_) => counts.measured += 1,
+                Status::Missing { cut_short: None, .. } => counts.missing += 1,
+                Status::Missing { cut_short: Some(_), .. } => counts.not_reached += 1,
+            }
+        }
+        counts
     }
 
-    /// Whether they are as was wanted: when the model expects something, whether all of that holds; else whether something was
-    /// measured and nothing is missing.
+    /// What ended the run before all cells were measured; `None` when it was not cut short. An interrupt outweighs the time.
+    pub fn cut_short(&self) -> Option<CutShort> {
+        let of_cell = |cell: &Cell| match cell.status {
+            Status::Missing { cut_short, .. } => cut_short,
+            Status::Measured(_) => None,
+        };
+        self.cells.iter().filter_map(of_cell).max()
+    }
+
+    /// Whether they are as was wanted: when the model expects something that was asked for, whether all of that holds; else
+    /// whether something was measured and nothing is missing. What the time limit or an interrupt left is not missing.
     pub fn holds(&self) -> bool {
-        match self.rulings.as_slice() {
-            [] => matches!(self.counts(), (1.., 0)),
-            rulings => rulings.iter().all(|ruling| ruling.told == Told::Holds),
+        let mut asked = self.rulings.iter().filter(|ruling| ruling.told != Told::NotAsked).peekable();
+        match asked.peek() {
+            None => self.counts().hold(),
+            Some(_) => asked.all(|ruling| ruling.told == Told::Holds),
+        }
+    }
+}
+
+/// How many of what was to be measured came out how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Measured.
+    pub measured: usize,
+    /// Missing, because something is wrong.
+    pub missing: usize,
+    /// Not measured because the run was over: the time was up, or somebody interrupted it.
+    pub not_reached: usize,
+}
+
+impl Counts {
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.measured + self.missing + self.not_reached
+    }
+
+    /// Whether something was measured and nothing is missing.
+    pub fn hold(self) -> bool {
+        self.measured > 0 && self.missing == 0
+    }
+}
+
+/// What ended a run before all was measured: whoever asked for it, and nothing that is wrong with the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutShort {
+    /// The time limit.
+    TimeUp,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl CutShort {
+    /// Whether measuring ended for one of these reasons.
+    pub const fn of(stop: StopReason) -> Option<CutShort> {
+        match stop {
+            StopReason::TimeUp => Some(CutShort::TimeUp),
+            StopReason::Interrupted => Some(CutShort::Interrupted),
+            StopReason::TightEnough | StopReason::SamplesUp | StopReason::GivenUp => None,
         }
     }
 }

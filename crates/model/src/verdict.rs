@@ -1,8 +1,13 @@
 //! What was found when the model was compared with a machine: one verdict per attribute.
 
-use std::fmt;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    ops::Deref,
+};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::{FunctionName, GuestName, NicName};
 
@@ -96,6 +101,10 @@ pub struct Verdict {
     pub subject: Subject,
     /// The attribute, in the model's spelling where it has one: `mac`, `vlan`, `link_state`, `reach`...
     pub attribute: String,
+    /// Which it is of several verdicts on this attribute of this subject: the address, the file, the kernel's argument; or
+    /// [`BY_PF`], [`BY_FRAMES`]. `None` where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
     /// From where it was looked at.
     pub vantage: Vantage,
     /// What the model asks for.
@@ -115,7 +124,139 @@ pub struct Verdict {
     pub emulated: bool,
 }
 
+/// [`Verdict::item`] of what the PF's driver keeps of a VF. The VF's own interface shows some of it again.
+pub const BY_PF: &str = "by the PF";
+/// [`Verdict::item`] of what frames show. The kernel tells some of it too.
+pub const BY_FRAMES: &str = "by frames";
+
+/// What tells a verdict from all others of its run, and what two runs are compared by. From where it was seen is no part of it:
+/// that can change from run to run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VerdictKey {
+    /// [`Verdict::subject`].
+    pub subject: Subject,
+    /// [`Verdict::attribute`].
+    pub attribute: String,
+    /// [`Verdict::item`].
+    pub item: Option<String>,
+}
+
+/// `NET0#3 mac by the PF`, `rt-2 running`.
+impl fmt::Display for VerdictKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.subject, self.attribute)?;
+        match &self.item {
+            Some(item) => write!(f, " {item}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Two verdicts of one run that have the same key: a comparison could not tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "verdicts {first} and {second} are both \"{key}\", and no two verdicts of a run may have the same key"
+)]
+pub struct DuplicateVerdict {
+    /// The key.
+    pub key: VerdictKey,
+    /// The position of the first, counted from 1.
+    pub first: usize,
+    /// The position of the second, counted from 1.
+    pub second: usize,
+}
+
+/// The verdicts of a run. No two have the same key: it is checked when they are read, and made so when they are collected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Verdict>")]
+pub struct Verdicts(Vec<Verdict>);
+
+impl Verdicts {
+    /// Changes each of them. The keys are made each its own again.
+    pub fn update(&mut self, change: impl FnMut(&mut Verdict)) {
+        let mut verdicts = std::mem::take(&mut self.0);
+        verdicts.iter_mut().for_each(change);
+        *self = verdicts.into_iter().collect();
+    }
+}
+
+/// Whoever gives two verdicts the same key has made a mistake, which must not cost a run its evidence: the later ones are
+/// numbered (`(2)`), so that they are compared one by one in their order.
+impl FromIterator<Verdict> for Verdicts {
+    fn from_iter<I: IntoIterator<Item = Verdict>>(all: I) -> Verdicts {
+        let mut taken: HashMap<VerdictKey, usize> = HashMap::new();
+        let mut verdicts = Vec::new();
+        for mut verdict in all {
+            let first = verdict.key();
+            while taken.contains_key(&verdict.key()) {
+                let count = taken.entry(first.clone()).or_default();
+                *count += 1;
+                let item = first.item.as_ref().map_or_else(String::new, |item| format!("{item} "));
+                verdict.item = Some(format!("{item}({})", *count + 1));
+            }
+            taken.insert(verdict.key(), 0);
+            verdicts.push(verdict);
+        }
+        Verdicts(verdicts)
+    }
+}
+
+impl TryFrom<Vec<Verdict>> for Verdicts {
+    type Error = DuplicateVerdict;
+
+    fn try_from(verdicts: Vec<Verdict>) -> Result<Verdicts, DuplicateVerdict> {
+        let mut known: HashMap<VerdictKey, usize> = HashMap::new();
+        for (at, verdict) in verdicts.iter().enumerate() {
+            match known.entry(verdict.key()) {
+                Entry::Vacant(free) => drop(free.insert(at + 1)),
+                Entry::Occupied(first) => {
+                    let (key, first) = (first.key().clone(), *first.get());
+                    return Err(DuplicateVerdict { key, first, second: at + 1 });
+                }
+            }
+        }
+        Ok(Verdicts(verdicts))
+    }
+}
+
+impl Deref for Verdicts {
+    type Target = [Verdict];
+
+    fn deref(&self) -> &[Verdict] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Verdicts {
+    type Item = Verdict;
+    type IntoIter = std::vec::IntoIter<Verdict>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Verdicts {
+    type Item = &'a Verdict;
+    type IntoIter = std::slice::Iter<'a, Verdict>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 impl Verdict {
+    /// What tells it from all others of its run.
+    pub fn key(&self) -> VerdictKey {
+        let Verdict { subject, attribute, item, .. } = self;
+        VerdictKey { subject: subject.clone(), attribute: attribute.clone(), item: item.clone() }
+    }
+
+    /// The same verdict as one of several on its attribute.
+    pub fn of_item(self, item: impl Into<String>) -> Verdict {
+        Verdict { item: Some(item.into()), ..self }
+    }
+
     /// What the host tells of `attribute`: what was seen and whether it is as wanted, or why it could not be seen.
     pub fn of_host(
         subject: Subject,
@@ -131,7 +272,18 @@ impl Verdict {
         let attribute = attribute.to_owned();
         let vantage = Vantage::Host;
         let (best_effort, out_of_sight, emulated) = (false, false, false);
-        Verdict { subject, attribute, vantage, wanted, seen, outcome, best_effort, out_of_sight, emulated }
+        Verdict {
+            subject,
+            attribute,
+            item: None,
+            vantage,
+            wanted,
+            seen,
+            outcome,
+            best_effort,
+            out_of_sight,
+            emulated,
+        }
     }
 
     /// Whether this verdict lets the whole hold: a pass; unsupported where the model says best effort, or by a NIC that is
@@ -148,7 +300,7 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, Subject, Vantage, Verdict};
+    use super::{Outcome, Subject, Vantage, Verdict, Verdicts};
 
     #[test]
     fn unknown_holds_only_where_nobody_can_look_and_unsupported_with_best_effort_or_emulated() {
@@ -158,6 +310,7 @@ mod tests {
             Verdict {
                 subject,
                 attribute,
+                item: None,
                 vantage,
                 wanted,
                 seen,
@@ -175,5 +328,49 @@ mod tests {
             assert_eq!(holds(Outcome::Unsupported, one, other, third), one || third);
             assert_eq!(holds(Outcome::Unknown, one, other, third), other);
         }
+    }
+
+    fn verdict(attribute: &str) -> Verdict {
+        Verdict::of_host(Subject::Machine, attribute, "a".to_owned(), Ok(("a".to_owned(), true)))
+    }
+
+    fn keys(verdicts: &Verdicts) -> Vec<String> {
+        verdicts.iter().map(|verdict| verdict.key().to_string()).collect()
+    }
+
+    #[test]
+    fn collected_verdicts_have_keys_of_their_own_whatever_was_collected() {
+        let all = [
+            verdict("x"),
+            verdict("x").of_item("1"),
+            verdict("x"),
+            verdict("x").of_item("(2)"),
+            verdict("x").of_item("1"),
+            verdict("x"),
+        ];
+        let verdicts: Verdicts = all.into_iter().collect();
+        let expected = [
+            "machine x",
+            "machine x 1",
+            "machine x (2)",
+            "machine x (2) (2)",
+            "machine x 1 (2)",
+            "machine x (3)",
+        ];
+        assert_eq!(keys(&verdicts), expected);
+        let again: Verdicts = serde_json::from_str(&serde_json::to_string(&verdicts).unwrap()).unwrap();
+        assert_eq!(again, verdicts);
+        assert_eq!(verdicts.iter().cloned().collect::<Verdicts>(), verdicts, "it is done once");
+    }
+
+    #[test]
+    fn two_verdicts_of_one_key_are_refused_with_their_places() {
+        let text = serde_json::to_string(&[verdict("x"), verdict("y"), verdict("x")]).unwrap();
+        let error = serde_json::from_str::<Verdicts>(&text).unwrap_err().to_string();
+        assert!(error.contains("verdicts 1 and 3 are both \"machine x\""), "{error}");
+        // From where something was seen does not make it another thing.
+        let inside = Verdict { vantage: Vantage::Guest("g".parse().unwrap()), ..verdict("x") };
+        assert!(Verdicts::try_from(vec![verdict("x"), inside]).is_err());
+        assert!(Verdicts::try_from(vec![verdict("x"), verdict("x").of_item("10.0.0.1/24")]).is_ok());
     }
 }

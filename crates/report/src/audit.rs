@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use penstock_model::audit::{Audit, Judgement, Row};
+use penstock_model::{
+    audit::{Audit, Judgement, Row},
+    measurement::across::pair,
+};
 use serde::Serialize;
 
 use crate::{Audits, Evidence, markdown::plain, measurements::shown, printable::one_line};
@@ -88,6 +91,9 @@ fn mark(judgement: Judgement) -> Mark {
     Mark { symbol, word, class }
 }
 
+/// Of a rule that one of two audits did not apply.
+const NOT_APPLIED: Mark = Mark { symbol: "–", word: "not applied", class: "unsupported" };
+
 /// The gravest first.
 fn rank(judgement: Judgement) -> u8 {
     match judgement {
@@ -148,18 +154,23 @@ fn score(when: &'static str, audit: &Audit) -> Score {
 /// What came out differently after the run: then it was not the same machine all the time.
 fn changed(audits: &Audits) -> Vec<Changed> {
     let (Some(before), Some(after)) = (&audits.before, &audits.after) else { return Vec::new() };
-    let pairs = before.rows.iter().filter_map(|was| {
-        let is = after.rows.iter().find(|is| is.rule == was.rule && is.subject == was.subject)?;
-        (is.verdict != was.verdict).then(|| Changed {
-            rule: one_line(&was.rule),
-            subject: one_line(&was.subject),
-            before: mark(was.verdict),
-            after: mark(is.verdict),
-            read_before: one_line(&was.read),
-            read_after: one_line(&is.read),
+    let pairs = pair(&before.rows, &after.rows, |row| (row.rule.as_str(), row.subject.as_str()));
+    let changed = pairs.into_iter().filter_map(|(was, is)| {
+        let row = was.or(is)?;
+        // A rule that was applied once only is about something that came or went.
+        let differs = was.map(|row| row.verdict) != is.map(|row| row.verdict);
+        let read =
+            |row: Option<&Row>| row.map_or_else(|| "not applied".to_owned(), |row| one_line(&row.read));
+        differs.then(|| Changed {
+            rule: one_line(&row.rule),
+            subject: one_line(&row.subject),
+            before: was.map_or(NOT_APPLIED, |row| mark(row.verdict)),
+            after: is.map_or(NOT_APPLIED, |row| mark(row.verdict)),
+            read_before: read(was),
+            read_after: read(is),
         })
     });
-    pairs.take(MOST_ROWS).collect()
+    changed.take(MOST_ROWS).collect()
 }
 
 fn row(row: &Row) -> RowView {

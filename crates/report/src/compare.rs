@@ -1,18 +1,15 @@
 //! Two runs compared, B with A: what they were made with, and what came out differently.
 
+mod outcomes;
 mod page;
+mod verdicts;
 mod view;
 mod words;
 
-use std::collections::HashMap;
-
-use penstock_model::{
-    Verdict,
-    measurement::{
-        Measurements,
-        across::{Across, CellsAcross, Fact, RunName, Turn},
-        latency::Latency,
-    },
+use penstock_model::measurement::{
+    Measurements,
+    across::{Across, CellsAcross, Fact, RunName, Turn, pair},
+    latency::Latency,
 };
 
 use crate::Evidence;
@@ -30,11 +27,22 @@ pub fn compare(a: &Evidence, b: &Evidence, cells: Option<CellsAcross>, rulings: 
         facts: facts(a, b),
         cells,
         rulings,
-        verdicts: verdicts(&a.verdicts, &b.verdicts),
+        verdicts: verdicts::turns(a, b),
+        outcomes: outcomes::turns(a, b),
+        unpaired: outcomes::unpaired(a, b),
         notes: Vec::new(),
     };
     across.notes = notes(a, b, &across);
     across
+}
+
+/// Whether the runs were of the same model file, or may have been. What the model asks of both and only one tells is then no
+/// wish that was dropped.
+pub fn same_model(a: &Evidence, b: &Evidence) -> bool {
+    match (&a.hashes.model, &b.hashes.model) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    }
 }
 
 /// What the runs were made with, in one order; what neither tells is left out.
@@ -114,56 +122,13 @@ fn tools(a: &Evidence, b: &Evidence) -> Vec<Fact> {
         told.chain(of_latencies).collect()
     };
     let (of_a, of_b) = (of(a), of(b));
-    let find = |all: &[(String, String)], what: &str| {
-        all.iter().find(|(name, _)| name == what).map(|(_, version)| version.clone())
-    };
-    let only_b = of_b.iter().filter(|(what, _)| find(&of_a, what).is_none());
-    let all = of_a.iter().chain(only_b);
-    all.map(|(what, _)| Fact {
-        what: what.clone(),
-        a: find(&of_a, what),
-        b: find(&of_b, what),
-        hardware: false,
-    })
-    .collect()
-}
-
-/// The verdicts that came out differently. One that only one run has is told, and no worse: the models differ then.
-fn verdicts(a: &[Verdict], b: &[Verdict]) -> Vec<Turn> {
-    let name = |verdict: &Verdict| {
-        format!("{} {}, seen from {}", verdict.subject, verdict.attribute, verdict.vantage)
-    };
-    let told = |verdict: &Verdict| match verdict.holds() {
-        true if verdict.outcome == penstock_model::Outcome::Pass => verdict.outcome.to_string(),
-        true => format!("{}, as the model allows", verdict.outcome),
-        false => format!("{}: wanted {}, seen {}", verdict.outcome, verdict.wanted, verdict.seen),
-    };
-    let in_a: HashMap<String, &Verdict> = a.iter().map(|verdict| (name(verdict), verdict)).collect();
-    let in_b: HashMap<String, &Verdict> = b.iter().map(|verdict| (name(verdict), verdict)).collect();
-    let mut turns = Vec::new();
-    // A run that verified nothing tells nothing of what another verified.
-    if a.is_empty() || b.is_empty() {
-        return turns;
-    }
-    for verdict in a {
-        let what = name(verdict);
-        match in_b.get(&what) {
-            Some(other) if other.outcome == verdict.outcome && other.holds() == verdict.holds() => {}
-            Some(other) => {
-                let worse = verdict.holds() && !other.holds();
-                turns.push(Turn { what, a: Some(told(verdict)), b: Some(told(other)), worse });
-            }
-            None => turns.push(Turn { what, a: Some(told(verdict)), b: None, worse: false }),
-        }
-    }
-    for verdict in b {
-        let what = name(verdict);
-        if !in_a.contains_key(&what) {
-            turns.push(Turn { what, a: None, b: Some(told(verdict)), worse: false });
-        }
-    }
-    turns.sort_by_key(|turn| !turn.worse);
-    turns
+    let pairs = pair(&of_a, &of_b, |(what, _)| what.as_str()).into_iter();
+    let fact = pairs.filter_map(|(a, b)| {
+        let (what, _) = a.or(b)?;
+        let version = |tool: Option<&(String, String)>| tool.map(|(_, version)| version.clone());
+        Some(Fact { what: what.clone(), a: version(a), b: version(b), hardware: false })
+    });
+    fact.collect()
 }
 
 fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
@@ -185,6 +150,20 @@ fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
         (false, true) => note("A measured nothing."),
         (true, false) => note("B measured nothing."),
         (true, true) => {}
+    }
+    let keyless: Vec<&str> =
+        [("A", a), ("B", b)].into_iter().filter(|(_, run)| !run.has_keys()).map(|(name, _)| name).collect();
+    if !keyless.is_empty() {
+        let text = format!(
+            "{} was written by an older Penstock, whose verdicts have no keys of their own. They are paired by what they are about, \
+             from where it was seen, and what was wanted; those that agree in all of that in their order. What finds no partner may \
+             be there by other words.",
+            keyless.join(" and ")
+        );
+        note(&text);
+    }
+    if !same_model(a, b) {
+        note("The model is another one: what only one run has is told, and counts for nothing.");
     }
     if a.latency.is_some() && b.latency.is_some() {
         note(

@@ -1,11 +1,14 @@
 //! The record of one run, and its JSON form.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use penstock_model::{
-    Verdict,
+    Verdict, Verdicts,
     audit::Audit,
-    measurement::{Measurements, Ruling, Told, latency::Latency},
+    measurement::{
+        CutShort, Measurements, Ruling, Told,
+        latency::{self, Latency},
+    },
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -18,7 +21,9 @@ use crate::{
 
 /// The version of the evidence's JSON form. It grows when a reader of the old form would misread the new one; a field
 /// that is only added leaves it alone, because readers pass over fields that they do not know.
-pub const EVIDENCE_VERSION: u32 = 1;
+///
+/// 2: no two verdicts have the same [key](Verdict::key).
+pub const EVIDENCE_VERSION: u32 = 2;
 
 /// The record of one run.
 ///
@@ -45,7 +50,7 @@ pub struct Evidence {
     /// Where the time went, in order: `boot`, `apply`, `verify`...
     pub phases: Vec<Phase>,
     /// What was looked at: one verdict per attribute.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Verdicts,
     /// What was measured; `None` for a run that measured nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measurements: Option<Measurements>,
@@ -75,7 +80,7 @@ impl Default for Evidence {
             machine: Machine::default(),
             steps: Vec::new(),
             phases: Vec::new(),
-            verdicts: Vec::new(),
+            verdicts: Verdicts::default(),
             measurements: None,
             latency: None,
             audits: None,
@@ -240,23 +245,39 @@ pub enum ReadError {
         /// The version that it says.
         found: u64,
     },
-    /// It is no JSON, or JSON of another form.
+    /// It is no JSON, or JSON of another form; or two verdicts have the same key.
     #[error("this is not the evidence of a run")]
     Form(#[source] serde_json::Error),
+    /// Two of what was measured have the same name: a comparison could not tell them apart.
+    #[error("this evidence has two {what} called {name:?}, and a run has one of each name")]
+    Repeated {
+        /// What they are.
+        what: &'static str,
+        /// Their name.
+        name: String,
+    },
 }
 
 impl Evidence {
     /// Whether all that was asked for is so: the machine is as the model says, and measures up to it.
     ///
     /// At least one verdict was given or something was measured; every verdict [holds](Verdict::holds), every step of the plan
-    /// went through, what was measured [holds](Measurements::holds), and the exit status is not known to be another than 0.
+    /// went through, what was measured [holds](Measurements::holds) and was not interrupted, and the exit status is not known to be
+    /// another than 0.
     pub fn holds(&self) -> bool {
         (!self.verdicts.is_empty() || self.measurements.is_some() || self.latency.is_some())
             && self.verdicts.iter().all(Verdict::holds)
             && self.steps.iter().all(|step| step.outcome.holds())
             && self.measurements.as_ref().is_none_or(Measurements::holds)
             && self.latency.as_ref().is_none_or(Latency::holds)
+            && self.cut_short() != Some(CutShort::Interrupted)
             && self.run.exit.is_none_or(|status| status == 0)
+    }
+
+    /// What ended the run before it had measured all.
+    pub(crate) fn cut_short(&self) -> Option<CutShort> {
+        let of_cells = self.measurements.as_ref().and_then(Measurements::cut_short);
+        of_cells.max(self.latency.as_ref().and_then(Latency::cut_short))
     }
 
     /// How many `expect:` lines came out so.
@@ -274,10 +295,19 @@ impl Evidence {
         self.measurements.is_some() || self.latency.is_some() || self.audits.is_some()
     }
 
+    /// Whether it measured anything, or was to.
+    pub(crate) fn measures(&self) -> bool {
+        self.measurements.is_some() || self.latency.is_some()
+    }
+
     /// How many claims about latencies came out so.
     pub(crate) fn claims_told(&self, told: Told) -> usize {
-        let rulings = self.latency.as_ref().map(|latency| latency.rulings.as_slice()).unwrap_or_default();
-        rulings.iter().filter(|ruling| ruling.told == told).count()
+        self.claims().iter().filter(|ruling| ruling.told == told).count()
+    }
+
+    /// What the claims about latencies came out as; none where none were measured.
+    pub fn claims(&self) -> &[latency::Ruling] {
+        self.latency.as_ref().map(|latency| latency.rulings.as_slice()).unwrap_or_default()
     }
 
     /// How many verdicts came out how.
@@ -299,10 +329,29 @@ impl Evidence {
         text
     }
 
+    /// Whether its verdicts have keys of their own; in version 1 several could have the same. They are numbered when they are
+    /// read, and two runs are compared by more than the keys ([`crate::compare`]).
+    pub fn has_keys(&self) -> bool {
+        self.version >= 2
+    }
+
+    /// What was measured has names of its own, as verdicts have keys.
+    fn checked(self) -> Result<Evidence, ReadError> {
+        let cells = self.measurements.iter().flat_map(|measured| &measured.cells).map(|cell| &cell.id);
+        let series = self.latency.iter().flat_map(|latency| &latency.series).map(|series| &series.id);
+        for (what, name) in [("cells", repeated(cells)), ("series of latencies", repeated(series))] {
+            if let Some(name) = name.cloned() {
+                return Err(ReadError::Repeated { what, name });
+            }
+        }
+        Ok(self)
+    }
+
     /// Reads evidence from JSON. Unknown fields are passed over.
     ///
     /// # Errors
-    /// When a newer Penstock wrote it, or it is no evidence at all.
+    /// When a newer Penstock wrote it, when two verdicts have the same key or two cells the same name, or when it is no evidence
+    /// at all.
     pub fn from_json(text: &str) -> Result<Evidence, ReadError> {
         /// What is read first: a newer form may differ in everything else.
         #[derive(Deserialize)]
@@ -313,6 +362,25 @@ impl Evidence {
         if found > u64::from(EVIDENCE_VERSION) {
             return Err(ReadError::Newer { found });
         }
-        serde_json::from_str(text).map_err(ReadError::Form)
+        if found >= 2 {
+            return serde_json::from_str::<Evidence>(text).map_err(ReadError::Form)?.checked();
+        }
+        /// What of version 1 is read apart.
+        #[derive(Deserialize)]
+        struct Keyless {
+            #[serde(default)]
+            verdicts: Vec<Verdict>,
+        }
+        let Keyless { verdicts } = serde_json::from_str(text).map_err(ReadError::Form)?;
+        let mut rest: serde_json::Value = serde_json::from_str(text).map_err(ReadError::Form)?;
+        rest.as_object_mut().map(|fields| fields.remove("verdicts"));
+        let rest: Evidence = serde_json::from_value(rest).map_err(ReadError::Form)?;
+        Ok(Evidence { verdicts: verdicts.into_iter().collect(), ..rest })
     }
+}
+
+/// The first name that was there before.
+fn repeated<'a>(mut names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut known = HashSet::new();
+    names.find(|name| !known.insert(*name))
 }

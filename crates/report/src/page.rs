@@ -34,7 +34,8 @@ pub fn html(evidence: &Evidence) -> String {
 struct Page {
     machine: String,
     emulated: bool,
-    holds: bool,
+    class: &'static str,
+    sign: &'static str,
     verdict: String,
     explanation: String,
     tallies: Vec<Tally>,
@@ -95,10 +96,17 @@ impl Page {
             .copied()
             .collect();
         let reach = reach_view(evidence);
+        let (class, sign) = match (evidence.holds(), head) {
+            (true, _) => ("pass", "✓"),
+            (false, "Does not hold") => ("fail", "✗"),
+            // What was not shown is no proof of the contrary.
+            (false, _) => ("unknown", "?"),
+        };
         Page {
             machine: one_line(&evidence.machine.name),
             emulated: evidence.machine.emulated,
-            holds: evidence.holds(),
+            class,
+            sign,
             verdict: head.to_owned(),
             explanation: explanation.to_owned(),
             tallies: tallies(evidence),
@@ -169,14 +177,18 @@ fn tallies(evidence: &Evidence) -> Vec<Tally> {
 
 /// The same for a run that verified nothing and measured.
 fn measured_tallies(evidence: &Evidence) -> Vec<Tally> {
-    let (measured, missing) =
-        evidence.measurements.as_ref().map(|measurements| measurements.counts()).unwrap_or_default();
+    let counts = evidence.measurements.as_ref().map(|measurements| measurements.counts()).unwrap_or_default();
+    let missing = match counts.not_reached {
+        0 => "cells that should have been measured".to_owned(),
+        some => format!("cells that should have been measured; {some} more were not reached"),
+    };
+    let asked = evidence.rulings().len() - evidence.told(Told::NotAsked);
     let mark = |symbol, word, class| Mark { symbol, word, class };
     let tally =
         |mark, count: usize, note: &str| Tally { mark, count, loud: count > 0, note: note.to_owned() };
     vec![
-        tally(mark("✓", "measured", "pass"), measured, "cells with samples that count"),
-        tally(mark("?", "missing", "unknown"), missing, "cells that should have been measured"),
+        tally(mark("✓", "measured", "pass"), counts.measured, "cells with samples that count"),
+        tally(mark("?", "missing", "unknown"), counts.missing, &missing),
         tally(
             mark("✓", "hold", "pass"),
             evidence.told(Told::Holds),
@@ -184,8 +196,8 @@ fn measured_tallies(evidence: &Evidence) -> Vec<Tally> {
         ),
         tally(
             mark("✗", "do not hold", "fail"),
-            evidence.rulings().len() - evidence.told(Told::Holds),
-            "expectations, or they cannot be told",
+            asked - evidence.told(Told::Holds),
+            "expectations, or they were not measured or cannot be told",
         ),
     ]
 }

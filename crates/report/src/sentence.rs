@@ -1,19 +1,78 @@
 //! What a run came to, in one sentence.
 
-use penstock_model::measurement::Told;
+use std::time::Duration;
 
-use crate::{Evidence, StepOutcome};
+use penstock_model::measurement::{Counts, CutShort, Told};
+
+use crate::{Evidence, StepOutcome, seconds};
 
 /// "Holds: 142 of 142 attributes seen as the model says." or what keeps it from that. What was measured follows: "3 of 3
-/// expectations hold, 340 cells measured."
+/// expectations hold, 340 cells measured." A run that was ended before it had measured all says that first: "Stopped as asked
+/// after 5 min: 12 of 116 cells measured."
 pub fn sentence(evidence: &Evidence) -> String {
-    let seen = seen(evidence);
-    if evidence.holds() {
-        return format!("Holds: {}.", seen.join("; "));
+    let (seen, why, open) = (seen(evidence), why(evidence), open(evidence));
+    let stopped = stopped(evidence);
+    let head = match (&stopped, why.is_empty()) {
+        (None, _) if evidence.holds() => "Holds".to_owned(),
+        (Some((CutShort::TimeUp, took)), _) if evidence.holds() => format!("Stopped as asked after {took}"),
+        (Some((CutShort::Interrupted, took)), true) => format!("Interrupted after {took}"),
+        (_, true) => "Not shown".to_owned(),
+        (_, false) => "Does not hold".to_owned(),
+    };
+    let stopped = stopped.and_then(|(cut_short, took)| match cut_short {
+        _ if head.ends_with(&took) => None,
+        CutShort::TimeUp => Some(format!("stopped as asked after {took}")),
+        CutShort::Interrupted => Some(format!("interrupted after {took}")),
+    });
+    let first = [[why, open].concat().join(", "), stopped.unwrap_or_default()];
+    let parts: Vec<String> = first.into_iter().chain(seen).filter(|part| !part.is_empty()).collect();
+    format!("{head}: {}.", parts.join("; "))
+}
+
+/// The exit status of a run that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What ended a run that measures before it had measured all, where that is no fault of the machine; and after how long.
+fn stopped(evidence: &Evidence) -> Option<(CutShort, String)> {
+    let measured = evidence.measurements.as_ref();
+    let latency = evidence.latency.as_ref();
+    if evidence.run.exit == Some(INTERRUPTED) {
+        let took = measured.map(|run| run.seconds).into_iter().chain(latency.map(|run| run.seconds)).sum();
+        return evidence.measures().then(|| (CutShort::Interrupted, text(took)));
     }
-    let why = why(evidence).join(", ");
-    let seen: Vec<String> = [why].into_iter().chain(seen).filter(|part| !part.is_empty()).collect();
-    format!("Does not hold: {}.", seen.join("; "))
+    // The time that was asked for, where it is known, and not what taking everything back took beside.
+    let of_cells = measured.filter(|run| run.cut_short().is_some());
+    let of_cells = of_cells.map(|run| run.rules.budget.unwrap_or(run.seconds));
+    let took = of_cells.or(latency.map(|run| run.seconds)).unwrap_or_default();
+    evidence.cut_short().map(|cut_short| (cut_short, text(took)))
+}
+
+fn text(seconds: f64) -> String {
+    let text = seconds::text(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    text.strip_suffix(" 00 s").unwrap_or(&text).to_owned()
+}
+
+/// What was not shown because the run was over; nothing that is wrong.
+fn open(evidence: &Evidence) -> Vec<String> {
+    let mut open = Vec::new();
+    match evidence.told(Told::NotMeasured) {
+        0 => {}
+        1 => open.push("1 expectation was not measured".to_owned()),
+        count => open.push(format!("{count} expectations were not measured")),
+    }
+    match evidence.claims_told(Told::NotMeasured) {
+        0 => {}
+        1 => open.push("1 claim about latencies was not measured".to_owned()),
+        count => open.push(format!("{count} claims about latencies were not measured")),
+    }
+    let none = |counts: Counts| counts.measured == 0 && counts.not_reached > 0;
+    if evidence.measurements.as_ref().is_some_and(|run| none(run.counts())) {
+        open.push("no cell was measured".to_owned());
+    }
+    if evidence.latency.as_ref().is_some_and(|run| none(run.counts())) {
+        open.push("no latencies were measured".to_owned());
+    }
+    open
 }
 
 /// What was seen and measured.
@@ -35,19 +94,25 @@ fn seen(evidence: &Evidence) -> Vec<String> {
         seen.push(attributes);
     }
     if let Some(measurements) = &evidence.measurements {
-        let (measured, missing) = measurements.counts();
-        let rulings = evidence.rulings().len();
+        let counts = measurements.counts();
+        let not_asked = evidence.told(Told::NotAsked);
+        let rulings = evidence.rulings().len() - not_asked;
         if rulings > 0 {
             let holding = evidence.told(Told::Holds);
             let (lines, hold) =
                 if rulings == 1 { ("expectation", "holds") } else { ("expectations", "hold") };
             seen.push(format!("{holding} of {rulings} {lines} {hold}"));
         }
-        match (measured, missing) {
+        match not_asked {
+            0 => {}
+            1 => seen.push("1 expectation was not asked for".to_owned()),
+            some => seen.push(format!("{some} expectations were not asked for")),
+        }
+        match (counts.measured, counts.total()) {
             (0, _) => {}
-            (1, 0) => seen.push("1 cell measured".to_owned()),
-            (all, 0) => seen.push(format!("{all} cells measured")),
-            (some, missing) => seen.push(format!("{some} of {} cells measured", some + missing)),
+            (1, 1) => seen.push("1 cell measured".to_owned()),
+            (all, total) if all == total => seen.push(format!("{all} cells measured")),
+            (some, total) => seen.push(format!("{some} of {total} cells measured")),
         }
     }
     if let Some(latency) = &evidence.latency {
@@ -57,12 +122,11 @@ fn seen(evidence: &Evidence) -> Vec<String> {
             1 => seen.push(format!("{holding} of 1 claim about latencies holds")),
             all => seen.push(format!("{holding} of {all} claims about latencies hold")),
         }
-        match latency.counts() {
+        let counts = latency.counts();
+        match (counts.measured, counts.total()) {
             (0, _) => {}
-            (all, 0) => seen.push(format!("latencies measured in {all} series")),
-            (some, missing) => {
-                seen.push(format!("latencies measured in {some} of {} series", some + missing));
-            }
+            (all, total) if all == total => seen.push(format!("latencies measured in {all} series")),
+            (some, total) => seen.push(format!("latencies measured in {some} of {total} series")),
         }
     }
     seen
@@ -106,28 +170,31 @@ fn why(evidence: &Evidence) -> Vec<String> {
     }
     if let Some(latency) = evidence.latency.as_ref().filter(|latency| latency.rulings.is_empty()) {
         match latency.counts() {
-            (0, _) => why.push("no latencies were measured".to_owned()),
-            (_, 0) => {}
-            (_, missing) => why.push(format!("latencies of {missing} series are missing")),
+            Counts { measured: 0, not_reached: 0, .. } => why.push("no latencies were measured".to_owned()),
+            Counts { missing: 0, .. } => {}
+            Counts { missing, .. } => why.push(format!("latencies of {missing} series are missing")),
         }
     }
     let measured = evidence.measurements.as_ref().map(|measurements| measurements.counts());
-    match measured {
-        Some((_, 1)) => why.push("1 cell is missing".to_owned()),
-        Some((_, missing)) if missing > 0 => why.push(format!("{missing} cells are missing")),
-        _ => {}
+    match measured.map(|counts| counts.missing) {
+        None | Some(0) => {}
+        Some(1) => why.push("1 cell is missing".to_owned()),
+        Some(missing) => why.push(format!("{missing} cells are missing")),
     }
+    let explained = !why.is_empty() || !open(evidence).is_empty();
     match evidence.run.exit {
-        Some(status) if status != 0 && why.is_empty() => {
-            why.push(format!("the run ended with exit status {status}"));
-        }
-        _ => {}
+        None | Some(0) => {}
+        Some(INTERRUPTED) if evidence.measures() => {}
+        Some(_) if explained => {}
+        Some(status) => why.push(format!("the run ended with exit status {status}")),
     }
     match measured {
         None if counts.total() == 0 && !evidence.has_more_than_verdicts() => {
             why.push("nothing was verified".to_owned())
         }
-        Some((0, _)) if counts.total() == 0 => why.push("nothing was measured".to_owned()),
+        Some(Counts { measured: 0, not_reached: 0, .. }) if counts.total() == 0 => {
+            why.push("nothing was measured".to_owned());
+        }
         _ => {}
     }
     why

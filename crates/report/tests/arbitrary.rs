@@ -7,10 +7,10 @@ use std::time::Duration;
 use penstock_model::{
     FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
     measurement::{
-        Cell, Claim, Comparison, Direction, End, EndKind, Estimate, Histogram, Load, Measured, Measurement,
-        Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample, Status,
-        StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Told, Tool, ToolVersion,
-        Withheld,
+        Cell, Claim, Comparison, CutShort, Direction, End, EndKind, Estimate, Histogram, Load, Measured,
+        Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample,
+        Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Told, Tool,
+        ToolVersion, Withheld,
         latency::{
             self, Arm, Bins, Block, Latency, Power, Quantile, Series, Setting, Statistic, Summary, TailBound,
         },
@@ -105,6 +105,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
             Verdict {
                 subject,
                 attribute,
+                item: None,
                 vantage: if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host },
                 wanted,
                 seen,
@@ -146,8 +147,15 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         took(),
     )
         .prop_map(|(machine, verdicts, steps, phases, notes, serial_log, exit, took)| {
-            let mut evidence =
-                Evidence { machine, verdicts, steps, phases, notes, serial_log, ..runs::small() };
+            let mut evidence = Evidence {
+                machine,
+                verdicts: verdicts.into_iter().collect(),
+                steps,
+                phases,
+                notes,
+                serial_log,
+                ..runs::small()
+            };
             evidence.run.exit = exit;
             evidence.run.took = took;
             evidence
@@ -230,8 +238,7 @@ fn cell() -> impl Strategy<Value = Cell> {
             let stop = StopReason::TimeUp;
             Status::Measured(Box::new(Measured { samples, summaries, withheld, histogram, stop }))
         });
-    let status =
-        prop_oneof![3 => measured.boxed(), 1 => text().prop_map(|why| Status::Missing { why }).boxed()];
+    let status = prop_oneof![3 => measured.boxed(), 1 => (text(), any::<Option<bool>>()).prop_map(|(why, up)| Status::Missing { why, cut_short: up.map(|up| if up { CutShort::TimeUp } else { CutShort::Interrupted }) }).boxed()];
     // Some names come twice, which the model forbids and a file may have.
     ("[a-f]|<b>", measurement(), any::<bool>(), status).prop_map(|(id, measurement, null, status)| Cell {
         id,
@@ -254,7 +261,15 @@ fn measurements() -> impl Strategy<Value = Measurements> {
             why,
         },
     );
-    let told = || prop::sample::select(vec![Told::Holds, Told::CannotBeTold, Told::DoesNotHold]);
+    let told = || {
+        prop::sample::select(vec![
+            Told::Holds,
+            Told::NotAsked,
+            Told::NotMeasured,
+            Told::CannotBeTold,
+            Told::DoesNotHold,
+        ])
+    };
     let claim = ("[a-g]", option::of("[a-g]"), metric(), estimate(), told(), option::of(text())).prop_map(
         |(cell, against, metric, seen, told, why)| Claim { cell, against, metric, seen, told, why },
     );
@@ -284,7 +299,7 @@ proptest! {
     fn whatever_was_measured_it_renders(measurements in measurements(), verified in any::<bool>()) {
         let mut evidence = Evidence { measurements: Some(measurements), ..runs::small() };
         if !verified {
-            evidence.verdicts.clear();
+            evidence.verdicts = Default::default();
         }
         let page = html(&evidence);
         prop_assert!(page.trim_end().ends_with("</html>"));
@@ -299,8 +314,13 @@ proptest! {
             let opened = page.matches(&format!("{open} ")).count() + page.matches(&format!("{open}>")).count();
             prop_assert_eq!(opened, page.matches(close).count(), "{} and {} do not match", open, close);
         }
-        prop_assert_eq!(evidence.holds(), page.contains("<strong>Holds</strong>"));
-        prop_assert_eq!(evidence.holds(), sentence(&evidence).starts_with("Holds: "));
+        let said = sentence(&evidence);
+        let heads = ["Holds: ", "Stopped as asked after ", "Does not hold: ", "Not shown: ", "Interrupted after "];
+        let head = heads.iter().position(|head| said.starts_with(head));
+        prop_assert!(head.is_some_and(|head| (head < 2) == evidence.holds()), "{}", said);
+        let class = if evidence.holds() { "pass" } else if head == Some(2) { "fail" } else { "unknown" };
+        let banner = format!("class=\"banner {class}\"");
+        prop_assert!(page.contains(&banner), "{} has no {}", said, banner);
         let text = summary(&evidence);
         prop_assert!(text.lines().count() <= 25, "{} lines", text.lines().count());
         prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
@@ -323,8 +343,13 @@ proptest! {
             let opened = page.matches(&format!("{open} ")).count() + page.matches(&format!("{open}>")).count();
             prop_assert_eq!(opened, page.matches(close).count(), "{} and {} do not match", open, close);
         }
-        prop_assert_eq!(evidence.holds(), page.contains("<strong>Holds</strong>"));
-        prop_assert_eq!(evidence.holds(), sentence(&evidence).starts_with("Holds: "));
+        let said = sentence(&evidence);
+        let heads = ["Holds: ", "Stopped as asked after ", "Does not hold: ", "Not shown: ", "Interrupted after "];
+        let head = heads.iter().position(|head| said.starts_with(head));
+        prop_assert!(head.is_some_and(|head| (head < 2) == evidence.holds()), "{}", said);
+        let class = if evidence.holds() { "pass" } else if head == Some(2) { "fail" } else { "unknown" };
+        let banner = format!("class=\"banner {class}\"");
+        prop_assert!(page.contains(&banner), "{} has no {}", said, banner);
 
         let text = summary(&evidence);
         prop_assert!(text.lines().count() <= 25, "{} lines", text.lines().count());
@@ -343,7 +368,15 @@ proptest! {
 
 /// Latencies of whatever kind: blocks with any numbers, series that are named twice, comparisons of what is not there.
 fn latency() -> impl Strategy<Value = Latency> {
-    let told = || prop::sample::select(vec![Told::Holds, Told::CannotBeTold, Told::DoesNotHold]);
+    let told = || {
+        prop::sample::select(vec![
+            Told::Holds,
+            Told::NotAsked,
+            Told::NotMeasured,
+            Told::CannotBeTold,
+            Told::DoesNotHold,
+        ])
+    };
     let bins = (prop::collection::btree_map(0u32..600, 0u64..1 << 40, 0..9), 600u32..700, 0u64..1 << 30);
     let bins = bins.prop_map(|(counts, limit, over)| {
         let total = counts.values().sum::<u64>() + over;
@@ -394,8 +427,12 @@ fn latency() -> impl Strategy<Value = Latency> {
             arm,
             power: Power::System,
         });
-    let series = (setting, vec(block, 0..5), option::of(summary), option::of(text()), "[a-f]")
-        .prop_map(|(setting, blocks, summary, missing, id)| Series { id, setting, blocks, summary, missing });
+    let series = (setting, vec(block, 0..5), option::of(summary), option::of(text()), "[a-f]").prop_map(
+        |(setting, blocks, summary, missing, id)| {
+            let cut_short = missing.as_ref().filter(|why| why.len() % 2 == 0).map(|_| CutShort::TimeUp);
+            Series { id, setting, blocks, summary, missing, cut_short }
+        },
+    );
     let comparison = ("[a-g]", "[a-g]", statistic(), estimate(), estimate(), option::of(text())).prop_map(
         |(base, other, statistic, ratio, null, why)| latency::Comparison {
             base,
@@ -444,7 +481,7 @@ proptest! {
     fn whatever_woke_late_it_renders(latency in latency(), verified in any::<bool>()) {
         let mut evidence = Evidence { latency: Some(latency), ..runs::small() };
         if !verified {
-            evidence.verdicts.clear();
+            evidence.verdicts = Default::default();
         }
         let page = html(&evidence);
         prop_assert!(page.trim_end().ends_with("</html>"));
@@ -459,8 +496,13 @@ proptest! {
             let opened = page.matches(&format!("{open} ")).count() + page.matches(&format!("{open}>")).count();
             prop_assert_eq!(opened, page.matches(close).count(), "{} and {} do not match", open, close);
         }
-        prop_assert_eq!(evidence.holds(), page.contains("<strong>Holds</strong>"));
-        prop_assert_eq!(evidence.holds(), sentence(&evidence).starts_with("Holds: "));
+        let said = sentence(&evidence);
+        let heads = ["Holds: ", "Stopped as asked after ", "Does not hold: ", "Not shown: ", "Interrupted after "];
+        let head = heads.iter().position(|head| said.starts_with(head));
+        prop_assert!(head.is_some_and(|head| (head < 2) == evidence.holds()), "{}", said);
+        let class = if evidence.holds() { "pass" } else if head == Some(2) { "fail" } else { "unknown" };
+        let banner = format!("class=\"banner {class}\"");
+        prop_assert!(page.contains(&banner), "{} has no {}", said, banner);
         let text = summary(&evidence);
         prop_assert!(text.lines().count() <= 25, "{} lines", text.lines().count());
         prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_model::Outcome;
+use penstock_model::{
+    Outcome,
+    measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Told},
+};
 use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence, summary};
 
 /// Renders the page and leaves it beside the build, to be opened in a browser.
@@ -79,9 +82,7 @@ fn two_hundred_vfs_and_ten_thousand_paths_stay_small_and_fast() {
     assert!(took < bound, "{took:?}");
     page("dense", &evidence);
 
-    for verdict in &mut evidence.verdicts {
-        verdict.outcome = Outcome::Fail;
-    }
+    evidence.verdicts.update(|verdict| verdict.outcome = Outcome::Fail);
     let bad = page("dense-failing", &evidence);
     assert!(bad.len() < 3_000_000, "{} bytes", bad.len());
     assert!(bad.contains("more; the JSON of this evidence has every one"));
@@ -141,11 +142,12 @@ fn what_others_wrote_stays_text() {
     evidence.steps[1].why = EVIL.to_owned();
     evidence.steps[5].detail = Some(EVIL.to_owned());
     evidence.phases[0].name = EVIL.to_owned();
-    for verdict in &mut evidence.verdicts {
+    evidence.verdicts.update(|verdict| {
         verdict.attribute = EVIL.to_owned();
+        verdict.item = Some(EVIL.to_owned());
         verdict.seen = EVIL.to_owned();
         verdict.wanted = EVIL.to_owned();
-    }
+    });
     let page = page("hostile", &evidence);
     for forbidden in ["<script", "<img", "<b>&", "\u{1b}", "\u{202e}", "</title></pre>"] {
         assert!(!page.contains(forbidden), "the page contains {forbidden:?}");
@@ -164,17 +166,123 @@ fn what_others_wrote_stays_text() {
 
 #[test]
 fn newer_evidence_is_refused_and_unknown_fields_are_passed_over() {
-    let newer = runs::small().json().replacen("\"version\": 1", "\"version\": 2", 1);
+    let newer = runs::small().json().replacen("\"version\": 2", "\"version\": 3", 1);
     let error = Evidence::from_json(&newer).unwrap_err();
-    assert!(matches!(error, ReadError::Newer { found: 2 }), "{error}");
+    assert!(matches!(error, ReadError::Newer { found: 3 }), "{error}");
     assert!(error.to_string().contains("newer Penstock"));
 
-    let more = runs::small().json().replacen("\"version\": 1", "\"version\": 1, \"later\": [1]", 1);
+    let more = runs::small().json().replacen("\"version\": 2", "\"version\": 2, \"later\": [1]", 1);
     assert_eq!(Evidence::from_json(&more).unwrap(), runs::small());
-    assert_eq!(Evidence::from_json("{\"version\": 1}").unwrap(), Evidence::default());
+    assert_eq!(Evidence::from_json("{\"version\": 2}").unwrap(), Evidence::default());
     assert!(matches!(Evidence::from_json("{}"), Err(ReadError::Form(_))));
     assert!(matches!(Evidence::from_json("no"), Err(ReadError::Form(_))));
     assert!(Evidence::from_json("{\"version\": 1, \"run\": {\"seconds\": -1}}").is_err());
+}
+
+/// As Penstock wrote it before verdicts had keys.
+const VERSION_1: &str = include_str!("golden/small-version-1.json");
+
+#[test]
+fn evidence_of_version_1_is_read_and_two_of_one_name_are_refused_from_version_2_on() {
+    let old = Evidence::from_json(VERSION_1).unwrap();
+    assert_eq!((old.version, old.has_keys(), old.verdicts.len()), (1, false, runs::small().verdicts.len()));
+    assert_eq!(old.steps, runs::small().steps);
+    assert!(html(&old).contains("<strong>Holds</strong>"));
+
+    // The last verdict a second time, and a third.
+    let twice = |text: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+        let verdicts = value["verdicts"].as_array_mut().unwrap();
+        let last = verdicts.last().unwrap().clone();
+        verdicts.extend([last.clone(), last]);
+        value.to_string()
+    };
+    let old = Evidence::from_json(&twice(VERSION_1)).unwrap();
+    let keys: Vec<String> = old.verdicts.iter().map(|verdict| verdict.key().to_string()).collect();
+    assert_eq!(keys[7..], ["NET0#0 address", "NET0#0 address (2)", "NET0#0 address (3)"]);
+    let error = Evidence::from_json(&twice(&runs::small().json())).unwrap_err();
+    let said = std::error::Error::source(&error).unwrap().to_string();
+    assert!(said.contains("verdicts 8 and 9 are both \"NET0#0 address 10.0.0.2/24\""), "{said}");
+
+    let mut measured = runs::measured::measured_small();
+    let cells = &mut measured.measurements.as_mut().unwrap().cells;
+    cells.push(cells[0].clone());
+    let error = Evidence::from_json(&measured.json()).unwrap_err().to_string();
+    assert!(error.contains("two cells called"), "{error}");
+    let mut latencies = runs::real_time::real_time(true);
+    let series = &mut latencies.latency.as_mut().unwrap().series;
+    series.push(series[0].clone());
+    let error = Evidence::from_json(&latencies.json()).unwrap_err().to_string();
+    assert!(error.contains("two series of latencies called"), "{error}");
+}
+
+#[test]
+fn a_limit_and_an_interrupt_are_said_for_what_they_are() {
+    let mut evidence = runs::measured::measured_small();
+    evidence.run.exit = Some(0);
+    let measured = evidence.measurements.as_mut().unwrap();
+    measured.rulings.clear();
+    measured.cells.iter_mut().for_each(|cell| {
+        if cell.measured().is_none() {
+            cell.status = Status::Missing { why: "left out".into(), cut_short: Some(CutShort::TimeUp) };
+        }
+    });
+    measured.cells.push(Cell {
+        id: "another".into(),
+        status: Status::Missing { why: "left out".into(), cut_short: Some(CutShort::TimeUp) },
+        ..measured.cells[0].clone()
+    });
+    measured.rules.budget = Some(300.0);
+    let Counts { measured: some, not_reached, missing } = measured.counts();
+    assert!(some > 0 && not_reached > 0 && missing == 0);
+    let counts = format!("{some} of {} cells measured", some + not_reached);
+    let attributes = |evidence: &Evidence| match evidence.verdicts.len() {
+        0 => String::new(),
+        all => format!("{all} of {all} attributes seen as the model says; "),
+    };
+    assert!(evidence.holds());
+    let said = sentence(&evidence);
+    assert_eq!(said, format!("Stopped as asked after 5 min: {}{counts}.", attributes(&evidence)));
+
+    // A line that was not reached is not shown, and one that was left out on purpose counts for nothing.
+    let line: Expectation = "p99 <= 5us".parse().unwrap();
+    let ruled = |told| {
+        let mut evidence = evidence.clone();
+        let ruling = Ruling { told, ..Ruling::new(line.clone(), Vec::new()) };
+        evidence.measurements.as_mut().unwrap().rulings = vec![ruling];
+        evidence
+    };
+    let open = ruled(Told::NotMeasured);
+    assert!(!open.holds());
+    let started = "Not shown: 1 expectation was not measured; stopped as asked after 5 min; ";
+    assert!(sentence(&open).starts_with(started), "{}", sentence(&open));
+    assert!(html(&open).contains("class=\"banner unknown\""));
+    let asked = ruled(Told::NotAsked);
+    assert!(asked.holds() && sentence(&asked).contains("1 expectation was not asked for"));
+    assert!(!ruled(Told::CannotBeTold).holds());
+
+    // A cell that is missing for another reason still fails.
+    let mut faulty = evidence.clone();
+    faulty.measurements.as_mut().unwrap().cells.last_mut().unwrap().status = Status::missing("no netperf");
+    assert!(!faulty.holds());
+    assert!(
+        sentence(&faulty).starts_with("Does not hold: 1 cell is missing; stopped as asked after 5 min; ")
+    );
+
+    let mut interrupted = evidence.clone();
+    interrupted.run.exit = Some(130);
+    let measured = interrupted.measurements.as_mut().unwrap();
+    measured.seconds = 42.0;
+    assert!(sentence(&interrupted).starts_with("Interrupted after 42.0 s: "), "{}", sentence(&interrupted));
+    assert!(!interrupted.holds());
+
+    let mut nothing = evidence.clone();
+    let cells = &mut nothing.measurements.as_mut().unwrap().cells;
+    cells.iter_mut().for_each(|cell| {
+        cell.status = Status::Missing { why: "left out".into(), cut_short: Some(CutShort::TimeUp) };
+    });
+    assert!(!nothing.holds());
+    assert!(sentence(&nothing).starts_with("Not shown: no cell was measured; stopped as asked after 5 min"));
 }
 
 #[test]
@@ -196,11 +304,20 @@ fn nothing_seen_is_not_a_success() {
     assert!(sentence(&evidence).contains("step 2 of the plan was undone"));
 
     evidence.steps.clear();
-    evidence.verdicts[0].outcome = Outcome::Unsupported;
+    let first = evidence.verdicts[0].key();
+    let of_first = |change: fn(&mut penstock_model::Verdict)| {
+        let first = first.clone();
+        move |verdict: &mut penstock_model::Verdict| {
+            if verdict.key() == first {
+                change(verdict);
+            }
+        }
+    };
+    evidence.verdicts.update(of_first(|verdict| verdict.outcome = Outcome::Unsupported));
     assert!(!evidence.holds());
-    evidence.verdicts[0].best_effort = true;
+    evidence.verdicts.update(of_first(|verdict| verdict.best_effort = true));
     assert!(evidence.holds());
-    evidence.verdicts.clear();
+    evidence.verdicts = Default::default();
     assert!(!evidence.holds());
     assert_eq!(sentence(&evidence), "Does not hold: nothing was verified.");
     html(&evidence);
@@ -209,15 +326,16 @@ fn nothing_seen_is_not_a_success() {
 #[test]
 fn what_the_model_hides_is_told_and_lets_the_run_hold() {
     let mut evidence = runs::small();
-    let last = evidence.verdicts.last_mut().unwrap();
-    last.outcome = penstock_model::Outcome::Unknown;
-    last.seen = "nobody looks inside".to_owned();
+    let last = evidence.verdicts.last().unwrap().key();
+    evidence.verdicts.update(|verdict| {
+        if verdict.key() == last {
+            (verdict.outcome, verdict.seen) = (Outcome::Unknown, "nobody looks inside".to_owned());
+        }
+    });
     assert!(!evidence.holds());
     assert!(sentence(&evidence).contains("1 could not be seen"));
 
-    for verdict in &mut evidence.verdicts {
-        verdict.out_of_sight = verdict.outcome == penstock_model::Outcome::Unknown;
-    }
+    evidence.verdicts.update(|verdict| verdict.out_of_sight = verdict.outcome == Outcome::Unknown);
     assert!(evidence.holds() && evidence.counts().hold());
     assert_eq!(
         sentence(&evidence),

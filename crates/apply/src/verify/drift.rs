@@ -2,26 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{
-    Outcome, Verdict,
-    verdict::{Subject, Vantage},
-};
+use penstock_model::{Outcome, Verdict, Verdicts, verdict::VerdictKey};
 
 use super::Part;
 
 /// What is known of a machine, part by part.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    parts: BTreeMap<Part, Vec<Verdict>>,
+    parts: BTreeMap<Part, Verdicts>,
     /// What was said last of each attribute, also of those that are not judged for now: those of a NIC that is away.
-    told: BTreeMap<Key, (Outcome, bool, String)>,
-}
-
-/// What makes two verdicts be about the same: an interface can have several addresses.
-type Key = (Subject, String, Vantage, String);
-
-fn key(verdict: &Verdict) -> Key {
-    (verdict.subject.clone(), verdict.attribute.clone(), verdict.vantage.clone(), verdict.wanted.clone())
+    told: BTreeMap<VerdictKey, (Outcome, bool, String)>,
 }
 
 /// How an attribute has changed.
@@ -50,9 +40,10 @@ impl Known {
     pub fn take(&mut self, fresh: Vec<(Part, Vec<Verdict>)>) -> Vec<Change> {
         let mut changes = Vec::new();
         for (part, verdicts) in fresh {
+            let verdicts: Verdicts = verdicts.into_iter().collect();
             for verdict in &verdicts {
                 let now = (verdict.outcome, verdict.holds(), verdict.seen.clone());
-                let before = self.told.insert(key(verdict), now);
+                let before = self.told.insert(verdict.key(), now);
                 let (before, held, seen) = before.unwrap_or((Outcome::Pass, true, String::new()));
                 let turn = match (held, verdict.holds()) {
                     (false, true) => Turn::HoldsAgain,
@@ -81,6 +72,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use penstock_model::verdict::Subject;
+
     use super::*;
 
     fn verdict(attribute: &str, seen: &str, outcome: Outcome) -> Verdict {

@@ -29,13 +29,13 @@ pub fn judge(
     let mut tried: Vec<(Way, bool)> = Vec::new();
     for (vf, on) in neighbours::owned(scene, "spoofchk", |wanted| wanted.spoofchk, |seen| seen.spoofchk) {
         match neighbours.way(&vf, |_, _| true) {
-            Some(Ok(way)) if leaves(scene, &vf.nic) => {
-                let mut page = neighbours::page(scene, &vf, &way.receiver, sheet);
-                let why =
-                    "not tried: the NIC sends every frame out (VEPA), and a forged one is not to get there";
-                page.put("spoofchk", wanted(on, &way.receiver), why, Outcome::Unknown);
-            }
-            Some(Ok(way)) => tried.push((way, on)),
+            Some(Ok(way)) => match leaves(scene, &vf.nic) {
+                None => tried.push((way, on)),
+                Some(why) => {
+                    let mut page = neighbours::page(scene, &vf, &way.receiver, sheet);
+                    page.put("spoofchk", wanted(on, &way.receiver), why, Outcome::Unknown);
+                }
+            },
             Some(Err(nowhere)) => {
                 let wanted = wanted(on, &nowhere.receiver);
                 nowhere.tell(scene, &vf, "spoofchk", wanted, sheet);
@@ -53,9 +53,16 @@ pub fn judge(
     }
 }
 
-/// Whether the driver says that frames between functions of the NIC go through the switch outside.
-fn leaves(scene: &Scene<'_>, nic: &NicName) -> bool {
-    scene.sight(nic).is_ok_and(|sight| sight.switch_mode == SwitchMode::Vepa)
+/// Why a forged frame could get out of the NIC: frames between its functions go through the switch outside, or nobody knows.
+fn leaves(scene: &Scene<'_>, nic: &NicName) -> Option<String> {
+    match &scene.sight(nic).ok()?.switch_mode {
+        Ok(SwitchMode::Vepa) => Some(
+            "not tried: the NIC sends every frame out (VEPA), and a forged one is not to get there"
+                .to_owned(),
+        ),
+        Ok(SwitchMode::Veb | SwitchMode::Switchdev | SwitchMode::Unreported) => None,
+        Err(why) => Some(format!("not tried: whether the NIC sends every frame out is not known ({why})")),
+    }
 }
 
 /// What became of the frame from the VF's own address, and of the one from another.

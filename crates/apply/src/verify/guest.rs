@@ -169,16 +169,15 @@ pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: 
         page.compare("carrier", "carrier".to_owned(), seen);
     }
     for address in needed.addresses {
-        match look() {
-            Ok(interface) if interface.addresses.contains(address) => {
-                page.put("addresses", address, address, Outcome::Pass);
-            }
+        let (seen, outcome) = match look() {
+            Ok(interface) if interface.addresses.contains(address) => (address.to_string(), Outcome::Pass),
             Ok(interface) => {
                 let seen: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
                 let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
-                page.put("addresses", address, seen, Outcome::Fail);
+                (seen, Outcome::Fail)
             }
-            Err(blind) => page.blind("addresses", address, blind),
-        }
+            Err(blind) => blind.outcome(),
+        };
+        page.put_item("addresses", Some(address.to_string()), address, seen, outcome);
     }
 }

@@ -52,8 +52,8 @@ impl Eyes for KernelEyes {
         .map_err(|error| chain(&error))?;
         let mut keeper = Keeper::of(&self.root, &mut netlink, index).map_err(|error| chain(&error))?;
         let vfs = keeper.vfs().map_err(|error| chain(&error))?;
-        // A kernel that cannot be asked for the mode reports none; what the VFs' attributes are was seen all the same.
-        let switch_mode = keeper.mode().unwrap_or_default();
+        // What the VFs' attributes are was seen, whatever became of the mode.
+        let switch_mode = keeper.mode().map_err(|error| chain(&error));
         Ok(PfSight { vfs, switch_mode })
     }
 

@@ -53,12 +53,12 @@ pub enum GuestPlace {
 }
 
 /// What a PF's driver tells over netlink.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PfSight {
     /// What it reports of its VFs; empty when it reports nothing of them.
     pub vfs: Vec<(VfIndex, VfState)>,
-    /// The mode of the embedded switch.
-    pub switch_mode: SwitchMode,
+    /// The mode of the embedded switch; why it could not be asked for, else. That a driver has none is a mode of its own.
+    pub switch_mode: Result<SwitchMode, String>,
 }
 
 /// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
@@ -176,7 +176,9 @@ pub fn attributes(
     let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
         let mut sheet = sheet::Sheet::default();
         nic::judge(&scene, name, &reached, &mut sheet);
-        reach::reported(&scene, name, &mut sheet);
+        if !reach::reported(&scene, name, &mut sheet) {
+            reach::unread(&scene, name, &mut sheet);
+        }
         (Part::Nic(name.clone()), sheet.verdicts)
     });
     let of_guests = model.guests.keys().filter(|name| scope.guests.contains(*name)).map(|name| {

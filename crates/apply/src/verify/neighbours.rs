@@ -5,7 +5,7 @@ use penstock_host::frames::Reach;
 use penstock_model::{
     FunctionName, Outcome, VfSettings,
     inventory::VfState,
-    verdict::{Subject, Vantage},
+    verdict::{BY_FRAMES, Subject, Vantage},
 };
 
 use super::{
@@ -127,7 +127,7 @@ pub fn page<'a>(
         Some((guest, _)) => Vantage::Guest(guest.clone()),
         None => Vantage::Host,
     };
-    let page = sheet.page(Subject::Function(sender.clone()), vantage, best_effort);
+    let page = sheet.page(Subject::Function(sender.clone()), vantage, best_effort).shown(BY_FRAMES);
     if scene.pf(nic).is_some_and(|pf| pf.identity.is_imitated()) { page.emulated() } else { page }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use penstock_model::{
     FunctionName, LinkState, NicName, Outcome, SlotName, TxRate, VfIndex, VfSettings, VlanProtocol,
     inventory::VfState,
-    verdict::{Subject, Vantage},
+    verdict::{BY_PF, Subject, Vantage},
 };
 
 use super::{
@@ -131,7 +131,8 @@ fn virtual_function(
         Err(_) => Vantage::Host,
     };
     let known = scene.pf(nic).and_then(|pf| scene.inventory.capabilities.get(&pf.bdf));
-    let mut page = sheet.page(Subject::Function(function.clone()), vantage, best_effort).knowing(known);
+    let page = sheet.page(Subject::Function(function.clone()), vantage, best_effort);
+    let mut page = page.shown(BY_PF).knowing(known);
     let state = state(scene, nic, index);
     mac(scene, &function, settings, owner.is_some(), &state, &mut page);
     attributes(settings, &state, &mut page);

@@ -400,8 +400,8 @@ fn lacking(scene: &Scene<'_>, path: &Path, barrier: Barrier) -> Option<String> {
         Barrier::NotCabled => None,
         Barrier::LoopbackOff => {
             let nic = &path.from.nic;
-            reported_loopback(scene, nic)
-                .is_none()
+            // What could not be read is no setting that is not there.
+            (reported_loopback(scene, nic) == Ok(None))
                 .then(|| format!("the driver ({}) has no loopback setting", driver(nic)))
         }
         Barrier::Vlan | Barrier::LinkDisabled => {
@@ -428,12 +428,22 @@ fn lacking(scene: &Scene<'_>, path: &Path, barrier: Barrier) -> Option<String> {
     }
 }
 
-/// What the driver says of loopback: on for VEB, off for VEPA.
-fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Option<bool> {
-    match scene.sight(nic).ok()?.switch_mode {
+/// What the driver says of loopback: on for VEB, off for VEPA; `None` for one that has no such setting. Why it could not be
+/// asked, else, which says nothing of what it has.
+fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Result<Option<bool>, String> {
+    Ok(match scene.sight(nic)?.switch_mode.clone()? {
         SwitchMode::Veb => Some(true),
         SwitchMode::Vepa => Some(false),
         SwitchMode::Switchdev | SwitchMode::Unreported => None,
+    })
+}
+
+/// Says that nobody knows what the driver says of loopback, where that could not be read and something is wanted.
+pub fn unread(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) {
+    let nic = &scene.model.nics[name];
+    if let (Some(wanted), Err(why)) = (nic.loopback, reported_loopback(scene, name)) {
+        let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
+        page.blind("loopback", on(wanted), Blind::Unknown(why));
     }
 }
 
@@ -441,7 +451,7 @@ fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Option<bool> {
 pub fn reported(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) -> bool {
     let nic = &scene.model.nics[name];
     let Some(wanted) = nic.loopback else { return true };
-    let Some(reported) = reported_loopback(scene, name) else { return false };
+    let Ok(Some(reported)) = reported_loopback(scene, name) else { return false };
     let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
     page.compare("loopback", on(wanted), Ok(on(reported)));
     true
@@ -479,17 +489,20 @@ fn loopback(scene: &Scene<'_>, name: &NicName, paths: &Paths, trials: &[Trial], 
         })
         .collect();
     let arrived = tried.iter().filter(|arrived| **arrived).count();
+    let reports = match reported_loopback(scene, name) {
+        Ok(_) => "the driver reports no mode".to_owned(),
+        Err(why) => format!("the driver's mode could not be read ({why})"),
+    };
     let seen = match tried.len() {
-        0 => "the driver reports no mode, and no path inside the NIC could be tried".to_owned(),
-        many => {
-            format!("the driver reports no mode; inside the NIC {arrived} of {many} paths tried pass frames")
-        }
+        0 => format!("{reports}, and no path inside the NIC could be tried"),
+        many => format!("{reports}; inside the NIC {arrived} of {many} paths tried pass frames"),
     };
     let outcome = match wanted {
         _ if tried.is_empty() => Outcome::Unknown,
         true if arrived == tried.len() => Outcome::Pass,
         true => Outcome::Fail,
         false if arrived == 0 => Outcome::Pass,
+        false if reported_loopback(scene, name).is_err() => Outcome::Fail,
         false => Outcome::Unsupported,
     };
     page.put("loopback", on(wanted), seen, outcome);

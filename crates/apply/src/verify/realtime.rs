@@ -51,7 +51,7 @@ pub fn realtime(
         partition(pin, inventory, tuning, sight, &mut page);
         threads(guest, pin, sight, &mut page);
         if let Some(wanted) = &realtime.interrupts {
-            interrupts(wanted, tuning, sight, &mut page);
+            interrupts(guest, wanted, tuning, sight, &mut page);
         }
         shares(guest, pin, tuning, &mut page);
         let latency = realtime.wake_latency.or(wanted.wake_latency);
@@ -119,7 +119,15 @@ fn isolated(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mu
         return;
     }
     let seen = all_isolated(inventory, tuning);
-    covers("isolated", &wanted.isolated, Ok(&seen), page);
+    // CPUs that nobody could read of may be among them.
+    let unread = match &tuning.cgroups.isolated {
+        Reading::Denied | Reading::Unreadable(_) => {
+            known(&tuning.cgroups.isolated, "cpuset.cpus.isolated").err()
+        }
+        Reading::Is(_) | Reading::Absent => None,
+    };
+    let missing = !wanted.isolated.0.is_subset(&seen.0);
+    covers("isolated", &wanted.isolated, unread.filter(|_| missing).map_or(Ok(&seen), Err), page);
 }
 
 /// Interrupts that the kernel alone places: those of queues that belong to a CPU, and the timer's.
@@ -348,7 +356,7 @@ fn judge_each(
 }
 
 /// Where the interrupts of a guest's functions are delivered in fact.
-fn interrupts(wanted: &CpuSet, tuning: &Tuning, sight: &GuestSight, page: &mut Page<'_>) {
+fn interrupts(guest: &Guest, wanted: &CpuSet, tuning: &Tuning, sight: &GuestSight, page: &mut Page<'_>) {
     let of = |irq: &&Irq| irq.function.is_some_and(|function| sight.functions.contains(&function));
     let mut seen = BTreeSet::new();
     for irq in tuning.irqs.values().filter(of).filter(|irq| !irq.users.is_empty()) {
@@ -358,7 +366,11 @@ fn interrupts(wanted: &CpuSet, tuning: &Tuning, sight: &GuestSight, page: &mut P
         }
     }
     match seen.is_empty() {
-        true if sight.functions.is_empty() => {}
+        true if guest.functions.is_empty() => {}
+        true if sight.functions.is_empty() => {
+            let why = sight.threads.as_ref().err().map_or("nobody knows its functions", |why| why);
+            page.blind("interrupts", wanted, Blind::Unknown(why.to_owned()));
+        }
         true => page.blind(
             "interrupts",
             wanted,

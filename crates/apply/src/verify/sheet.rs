@@ -20,6 +20,17 @@ pub enum Blind {
     Absent(String),
 }
 
+impl Blind {
+    /// What it comes to, with the reason.
+    pub fn outcome(self) -> (String, Outcome) {
+        match self {
+            Blind::Unknown(why) => (why, Outcome::Unknown),
+            Blind::Unsupported(why) => (why, Outcome::Unsupported),
+            Blind::Absent(why) => (why, Outcome::Fail),
+        }
+    }
+}
+
 /// The verdicts so far.
 #[derive(Default)]
 pub struct Sheet {
@@ -30,6 +41,8 @@ pub struct Sheet {
 pub struct Page<'a> {
     pub sheet: &'a mut Sheet,
     pub subject: Subject,
+    /// What tells these attributes from the same ones of another page ([`Verdict::item`]).
+    pub item: Option<&'static str>,
     pub vantage: Vantage,
     pub best_effort: &'a BTreeSet<String>,
     /// The attributes that nobody can see from here, as the model has it.
@@ -82,6 +95,7 @@ impl Sheet {
         Page {
             sheet: self,
             subject,
+            item: None,
             vantage,
             best_effort,
             hidden: Hidden::Nothing,
@@ -116,6 +130,11 @@ impl<'a> Page<'a> {
         Page { known, ..self }
     }
 
+    /// The same page of what only one of several witnesses shows.
+    pub fn shown(self, by: &'static str) -> Self {
+        Page { item: Some(by), ..self }
+    }
+
     /// The same page of a NIC that is emulated.
     pub fn emulated(self) -> Self {
         Page { emulated: true, ..self }
@@ -128,9 +147,22 @@ impl<'a> Page<'a> {
 
     /// A verdict with every part given.
     pub fn put(&mut self, attribute: &str, wanted: impl Display, seen: impl Display, outcome: Outcome) {
+        self.put_item(attribute, self.item.map(str::to_owned), wanted, seen, outcome);
+    }
+
+    /// One of several verdicts on an attribute: that of this `item`.
+    pub fn put_item(
+        &mut self,
+        attribute: &str,
+        item: Option<String>,
+        wanted: impl Display,
+        seen: impl Display,
+        outcome: Outcome,
+    ) {
         let verdict = Verdict {
             subject: self.subject.clone(),
             attribute: attribute.to_owned(),
+            item,
             vantage: self.vantage.clone(),
             wanted: wanted.to_string(),
             seen: seen.to_string(),
@@ -184,11 +216,8 @@ impl<'a> Page<'a> {
 
     /// What was wanted and not seen.
     pub fn blind(&mut self, attribute: &str, wanted: impl Display, blind: Blind) {
-        match blind {
-            Blind::Unknown(why) => self.put(attribute, wanted, why, Outcome::Unknown),
-            Blind::Unsupported(why) => self.put(attribute, wanted, why, Outcome::Unsupported),
-            Blind::Absent(why) => self.put(attribute, wanted, why, Outcome::Fail),
-        }
+        let (why, outcome) = blind.outcome();
+        self.put(attribute, wanted, why, outcome);
     }
 }
 

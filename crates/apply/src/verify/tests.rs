@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use penstock_model::{
     LinkState, Outcome, TxRate, VlanId, VlanQos,
-    verdict::{Subject, Vantage},
+    verdict::{Subject, Vantage, VerdictKey},
 };
 
 use super::*;
@@ -141,7 +141,7 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
         ),
         (
             "VEPA",
-            |w| w.sight.switch_mode = SwitchMode::Vepa,
+            |w| w.sight.switch_mode = Ok(SwitchMode::Vepa),
             &["NET0 loopback: fail", "NET0#3 spoofchk: unknown"],
         ),
         (
@@ -258,14 +258,7 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
 
 #[test]
 fn nothing_passes_that_was_not_seen_and_nothing_is_left_out() {
-    let keys = |verdicts: &[Verdict]| -> Vec<(Subject, String, String)> {
-        let mut keys: Vec<_> = verdicts
-            .iter()
-            .map(|v| (v.subject.clone(), v.attribute.clone(), v.vantage.to_string()))
-            .collect();
-        keys.sort();
-        keys
-    };
+    let keys = |verdicts: &[Verdict]| -> BTreeSet<VerdictKey> { verdicts.iter().map(Verdict::key).collect() };
     let whole = keys(&world().verify());
     for subset in 0..1u32 << SOURCES.len() {
         let mut world = world();
@@ -405,8 +398,23 @@ fn loopback_off_is_proven_by_silence_or_said_to_be_unsupported() {
 
     // With the knob reported as set, frames that pass are a failure.
     let mut world = world_of(&off);
-    world.sight.switch_mode = SwitchMode::Vepa;
+    world.sight.switch_mode = Ok(SwitchMode::Vepa);
     assert!(world.not_passed().contains(&"NET0#0 -> NET0#2 reach: fail".to_owned()));
+}
+
+#[test]
+fn a_mode_that_could_not_be_read_is_no_mode_that_the_driver_lacks() {
+    let lenient = MODEL
+        .replace("loopback: true", "loopback: false")
+        .replace("    vfs: 5\n", "    vfs: 5\n    best_effort: [loopback]\n");
+    let mut world = world_of(&lenient);
+    world.sight.switch_mode = Err("the dump was cut off".to_owned());
+    let seen = world.not_passed();
+    assert!(seen.contains(&"NET0 loopback: fail".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"NET0#0 -> NET0#2 reach: fail".to_owned()), "{seen:?}");
+    let verdicts = world.verify();
+    let loopback = verdicts.iter().find(|verdict| verdict.attribute == "loopback").unwrap();
+    assert!(loopback.seen.starts_with("the driver's mode could not be read (the dump was cut off)"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use indexmap::IndexMap;
 use penstock_measure::{event::Event, journal::Journal, matrix::Matrix, record::Record};
-use penstock_model::{Bdf, Inventory, NicName, Verdict, digest::sha256};
+use penstock_model::{Bdf, Inventory, NicName, Verdict, Verdicts, digest::sha256};
 use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
 
 use crate::{
@@ -72,11 +72,11 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     }
     let asked = earlier.unwrap_or_else(|| Asked::new(&file, choice, emulated, now));
     if arguments.events {
-        Line::Verdicts(verdicts).tell();
+        Line::Verdicts(verdicts.clone()).tell();
         let mut observe = |event: &Event| Line::Event(event.clone()).tell();
         let (measurements, interrupted) =
             perform(&file.model, &asked, &matrix, &scene, &[], &mut Outward, &mut observe);
-        let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
+        let status = ended(interrupted, outcome::status(&measurements), &verdicts);
         Line::Measured(Box::new(measurements)).tell();
         printer.done();
         return Ok(status);
@@ -100,17 +100,26 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let before =
         Before { inventory: &inventory, nics: &nics, verdicts, emulated: asked.emulated.is_some(), looked };
     let mut evidence = gathered(&file, &directory, now, began, before)?;
-    let status = if interrupted { Status::Interrupted } else { outcome::status(&measurements) };
+    let status = ended(interrupted, outcome::status(&measurements), &evidence.verdicts);
     let measured = outcome::text(&measurements, &matrix, printer.width());
     evidence.measurements = Some(measurements);
     conclude(&file, &directory, evidence, &measured, began, status, printer)
+}
+
+/// How a run ends: as what was `measured` does, and never well on a machine that is not as the model says.
+fn ended(interrupted: bool, measured: Status, verdicts: &Verdicts) -> Status {
+    match measured {
+        _ if interrupted => Status::Interrupted,
+        Status::Holds if !verdicts.iter().all(Verdict::holds) => Status::DoesNotHold,
+        measured => measured,
+    }
 }
 
 /// What was seen of the machine before anything was measured.
 struct Before<'a> {
     inventory: &'a Inventory,
     nics: &'a IndexMap<NicName, Bdf>,
-    verdicts: Vec<Verdict>,
+    verdicts: Verdicts,
     emulated: bool,
     /// How long that took.
     looked: Duration,

@@ -52,13 +52,14 @@ fn compared(
     output: Option<&Path>,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let measured = a.evidence().measurements.as_ref().zip(b.evidence().measurements.as_ref());
-    let latencies = a.evidence().latency.as_ref().zip(b.evidence().latency.as_ref());
-    let cells = measured.map(|(a, b)| across::cells(a, b));
-    let cells = across::together(cells.into_iter().chain(latencies.map(|(a, b)| across::latency(a, b))));
-    let mut rulings = measured.map(|(a, b)| across::rulings(&a.rulings, &b.rulings)).unwrap_or_default();
-    rulings.extend(latencies.map(|(a, b)| across::claims(&a.rulings, &b.rulings)).unwrap_or_default());
-    let comparison = compare::compare(a.evidence(), b.evidence(), cells, rulings);
+    let (a, b) = (a.evidence(), b.evidence());
+    let same_model = compare::same_model(a, b);
+    let cells = across::cells(a.measurements.as_ref(), b.measurements.as_ref());
+    let latencies = across::latency(a.latency.as_ref(), b.latency.as_ref());
+    let cells = across::together(cells.into_iter().chain(latencies));
+    let mut rulings = across::rulings(a.rulings(), b.rulings(), same_model);
+    rulings.extend(across::claims(a.claims(), b.claims(), same_model));
+    let comparison = compare::compare(a, b, cells, rulings);
     if let Some(directory) = output {
         let json = serde_json::to_string_pretty(&comparison)? + "\n";
         let (page, text) = (compare::html(&comparison), compare::markdown(&comparison));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
 use penstock_apply::{Effort, GuestPlace, KernelEyes, verify};
-use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict};
+use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
 use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Verified {
     /// Whether every verdict holds.
     pub holds: bool,
     /// All of them.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Verdicts,
 }
 
 /// Looks at everything that the model asks for, and says what was seen.
@@ -60,7 +60,7 @@ pub struct Seen {
     /// The guests.
     pub places: BTreeMap<GuestName, GuestPlace>,
     /// What is to be said of all of it.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Verdicts,
 }
 
 /// Looks at everything that the model asks for, on a machine that has all of its NICs.
@@ -90,7 +90,7 @@ fn compare(
     let places = machine.places(&file.model);
     let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), effort);
     verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
-    Ok(Seen { inventory, nics, places, verdicts })
+    Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
 }
 
 /// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files.

@@ -405,7 +405,7 @@ impl Fault for GenerateError {
 impl Fault for ReadError {
     fn status(&self) -> Status {
         match self {
-            ReadError::Newer { .. } | ReadError::Form(_) => Status::BadInput,
+            ReadError::Newer { .. } | ReadError::Form(_) | ReadError::Repeated { .. } => Status::BadInput,
         }
     }
 }

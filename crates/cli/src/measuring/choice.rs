@@ -122,8 +122,14 @@ impl Choice {
         words
     }
 
-    /// What there is to measure of a model.
+    /// What there is to measure of a model, and what of it was not asked for.
     pub fn matrix(&self, model: &Model) -> Matrix {
+        let full = Options::full();
+        let all = matrix::join(matrix::network(model, &full), storage::matrix(model, false, full.null));
+        self.asked(model).out_of(&all)
+    }
+
+    fn asked(&self, model: &Model) -> Matrix {
         let mut options = if self.quick { Options::quick() } else { Options::full() };
         if !self.paths.is_empty() {
             options.paths = self.paths.clone();

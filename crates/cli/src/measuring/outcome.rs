@@ -53,7 +53,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
 fn reasons(measurements: &Measurements) -> Vec<(&str, usize)> {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for cell in &measurements.cells {
-        let CellStatus::Missing { why } = &cell.status else { continue };
+        let CellStatus::Missing { why, .. } = &cell.status else { continue };
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, cells)) => *cells += 1,
             None => reasons.push((why, 1)),

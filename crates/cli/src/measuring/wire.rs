@@ -4,7 +4,7 @@ use std::io::Write;
 
 use penstock_measure::{event::Event, latency, record::Record};
 use penstock_model::{
-    Verdict,
+    Verdicts,
     measurement::{Measurements, latency::Latency},
 };
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub enum Line {
     /// A sample was taken.
     Record(Record),
     /// What was seen of the machine before anything was measured.
-    Verdicts(Vec<Verdict>),
+    Verdicts(Verdicts),
     /// The end: all that came of it.
     Measured(Box<Measurements>),
     /// While latencies are measured, something happened.

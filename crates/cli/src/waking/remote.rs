@@ -46,7 +46,14 @@ pub fn perform(
         .arg(format!("--seed={seed}"))
         .args(nics)
         .deadline(limit.unwrap_or_default() + PATIENCE);
-    let mut kept = samples::open_file(&directory.join(RAW)).map(|(_, blocks)| blocks).ok();
+    let mut kept = match samples::open_file(&directory.join(RAW)) {
+        Ok((_, blocks)) => Some(blocks),
+        Err(failure) => {
+            // What is measured is worth having without them.
+            printer.failure(&failure);
+            None
+        }
+    };
     let mut watch = Watch::new(&penstock_measure::latency::run::RunOptions { emulated: true, ..options });
     let mut latency = None;
     printer.done();

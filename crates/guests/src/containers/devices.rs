@@ -89,8 +89,9 @@ pub fn verdicts(
         } else {
             format!("{} as {}", wanted.path, wanted.inside)
         };
+        let item = wanted.inside.clone();
         let wanted = format!("{name}: {}", rights(true, wanted.write));
-        Verdict::of_host(Subject::Guest(guest.clone()), "devices", wanted, seen)
+        Verdict::of_host(Subject::Guest(guest.clone()), "devices", wanted, seen).of_item(item)
     };
     wanted.iter().map(judge).collect()
 }

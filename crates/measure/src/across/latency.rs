@@ -1,57 +1,67 @@
 //! Latencies of two runs compared, series by series.
 
-use std::collections::{HashMap, HashSet};
-
 use penstock_model::measurement::{
     Metric,
-    across::{CellsAcross, Change, Turn, Untold},
+    across::{CellsAcross, Turn, Untold, pair},
     latency::{Arm, Block, Latency, Ruling, Series},
 };
 
-use super::{adjust, changed, turns};
+use super::{adjust, tell, turns};
 use crate::statistics::samples_for;
 
 /// What is compared: the longest of each block, and the 99.9th percentile of each block that has wake-ups enough for one.
 const METRICS: [Metric; 2] = [Metric::Max, Metric::P999];
 
-/// The series of B against those of A, as cells: a block is a sample, so that "max" is the median of the blocks' longest. The
-/// interval takes the two runs as independent, and is drawn from A's seed. Confidence is the lower of the two runs'.
-pub fn latency(a: &Latency, b: &Latency) -> CellsAcross {
-    let confidence = a.confidence.min(b.confidence);
-    let of_b: HashMap<&str, &Series> = arms(b).map(|series| (series.id.as_str(), series)).collect();
-    let in_a: HashSet<&str> = arms(a).map(|series| series.id.as_str()).collect();
+/// The series of B against those of A, as cells: a block is a sample, so that "max" is the median of the blocks' longest; `None`
+/// when neither run measured any. The interval takes the two runs as independent, and is drawn from A's seed. Confidence is the
+/// lower of the two runs'.
+pub fn latency(a: Option<&Latency>, b: Option<&Latency>) -> Option<CellsAcross> {
+    let confidence = a.into_iter().chain(b).map(|run| run.confidence).reduce(f64::min)?;
     let mut across = CellsAcross { confidence, ..CellsAcross::default() };
-    for series in arms(a) {
-        let Some(other) = of_b.get(series.id.as_str()) else {
-            across.only_a.push(series.id.clone());
-            continue;
-        };
-        let untold = |why: String| Untold { cell: series.id.clone(), why };
-        match (series.is_measured(), other.is_measured()) {
-            (true, true) => {
-                for (number, metric) in METRICS.into_iter().enumerate() {
-                    match change(series, other, metric, confidence, a.seed) {
-                        Ok(change) => across.changes.push(change),
-                        // Percentiles that one run has no wake-ups for are no news.
-                        Err(why) if number == 0 => across.untold.push(untold(why)),
-                        Err(_) => {}
-                    }
-                }
-            }
-            (true, false) => across.lost.push(untold(why(other))),
-            (false, true) => across.found.push(untold(why(series))),
-            (false, false) => across.untold.push(untold(format!("missing in both runs: {}", why(other)))),
+    let seed = a.map_or(0, |run| run.seed);
+    let [of_a, of_b] = [a, b].map(|run| run.map(|run| run.series.as_slice()).unwrap_or_default());
+    for both in pair(of_a, of_b, |series| series.id.as_str()) {
+        match both {
+            (Some(series), Some(other)) => compare(series, other, seed, &mut across),
+            (Some(series), None) => across.only_a.push(series.id.clone()),
+            (None, Some(series)) => across.only_b.push(series.id.clone()),
+            (None, None) => {}
         }
     }
-    across.only_b =
-        arms(b).filter(|series| !in_a.contains(series.id.as_str())).map(|series| series.id.clone()).collect();
     adjust(&mut across);
-    across
+    Some(across)
 }
 
-/// The series that are of interest by themselves.
-fn arms(latency: &Latency) -> impl Iterator<Item = &Series> {
-    latency.series.iter().filter(|series| series.setting.arm != Arm::Null)
+fn compare(series: &Series, other: &Series, seed: u64, across: &mut CellsAcross) {
+    let untold = |why: String| Untold { cell: series.id.clone(), why };
+    match (series.is_measured(), other.is_measured()) {
+        // The second arm of an A/A comparison is of no interest by itself.
+        (true, true) if series.setting.arm == Arm::Null => {}
+        // The name does not say where the load ran.
+        (true, true) if series.setting != other.setting => {
+            let (a, b) = (&series.setting, &other.setting);
+            across.untold.push(untold(match a.load == b.load {
+                false => format!("the load was another one: {} in A, {} in B", a.load, b.load),
+                true => "it was another place of the same name".to_owned(),
+            }));
+        }
+        (true, true) => {
+            let values = |series: &Series, metric: Metric| -> Vec<f64> {
+                series.counted().filter_map(|block| value(block, metric)).collect()
+            };
+            for metric in METRICS {
+                let of_both = (values(series, metric), values(other, metric));
+                // A block is what a sample is of a cell.
+                tell(&series.id, metric, of_both, "blocks that tell", seed, across);
+            }
+        }
+        (true, false) if other.cut_short.is_some() => {
+            across.untold.push(untold(format!("not measured in B: {}", why(other))));
+        }
+        (true, false) => across.lost.push(untold(why(other))),
+        (false, true) => across.found.push(untold(why(series))),
+        (false, false) => across.missing.push(untold(why(other))),
+    }
 }
 
 fn why(series: &Series) -> String {
@@ -70,17 +80,10 @@ fn value(block: &Block, metric: Metric) -> Option<f64> {
     }
 }
 
-fn change(a: &Series, b: &Series, metric: Metric, confidence: f64, seed: u64) -> Result<Change, String> {
-    let values =
-        |series: &Series| -> Vec<f64> { series.counted().filter_map(|block| value(block, metric)).collect() };
-    // A block is what a sample is of a cell.
-    changed(&a.id, metric, (&values(a), &values(b)), "blocks that tell", confidence, seed)
-}
-
-/// The claims that came out differently, and those that only one run has.
-pub fn claims(a: &[Ruling], b: &[Ruling]) -> Vec<Turn> {
+/// The claims that came out differently, and those that only one run has; `same_model` as in [`super::rulings`].
+pub fn claims(a: &[Ruling], b: &[Ruling], same_model: bool) -> Vec<Turn> {
     let told = |ruling: &Ruling| (ruling.claim.to_string(), ruling.told);
-    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>())
+    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>(), same_model)
 }
 
 #[cfg(test)]
@@ -122,6 +125,7 @@ mod tests {
     #[test]
     fn later_wake_ups_are_worse_and_a_series_that_is_missing_too() {
         let (a, b) = (run(10, 12), run(60, 12));
+        let latency = |a: &Latency, b: &Latency| latency(Some(a), Some(b)).unwrap();
         let across = latency(&a, &b);
         assert_eq!(across.changes.len(), 2);
         assert_eq!(across.count(Direction::Worse), 2, "{across:?}");
@@ -130,7 +134,7 @@ mod tests {
         assert_eq!(latency(&a, &a).count(Direction::Same), 2);
         let none = run(10, 0);
         assert_eq!((latency(&a, &none).lost.len(), latency(&none, &a).found.len()), (1, 1));
-        assert_eq!(latency(&a, &run(10, 3)).untold.len(), 1);
+        assert_eq!(latency(&a, &run(10, 3)).untold.len(), 2, "both metrics of A have no partner");
         assert_eq!(latency(&a, &Latency::default()).only_a.len(), 1);
         let both = together([across.clone(), across]).unwrap();
         assert_eq!(both.changes.len(), 4);
@@ -144,9 +148,9 @@ mod tests {
     fn a_claim_that_holds_no_longer_is_worse() {
         let ruling =
             |told| Ruling { claim: "latency host max < 9us".parse().unwrap(), told, findings: Vec::new() };
-        let turns = claims(&[ruling(Told::Holds)], &[ruling(Told::CannotBeTold)]);
+        let turns = claims(&[ruling(Told::Holds)], &[ruling(Told::CannotBeTold)], true);
         assert!(turns.len() == 1 && turns[0].worse);
-        assert!(claims(&[ruling(Told::Holds)], &[ruling(Told::Holds)]).is_empty());
-        assert!(!claims(&[], &[ruling(Told::DoesNotHold)])[0].worse);
+        assert!(claims(&[ruling(Told::Holds)], &[ruling(Told::Holds)], true).is_empty());
+        assert!(!claims(&[], &[ruling(Told::DoesNotHold)], true)[0].worse);
     }
 }

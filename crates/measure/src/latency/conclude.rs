@@ -38,8 +38,14 @@ pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], end
         if one.is_measured() {
             one.missing = None;
         } else if one.missing.is_none() {
-            let why = one.blocks.iter().rev().find_map(|block| block.failed.clone());
-            one.missing = Some(why.unwrap_or_else(|| "no block of it was taken".to_owned()));
+            let failed = one.blocks.iter().rev().find_map(|block| block.failed.clone());
+            // What was tried and failed is a fault, whatever ended the run.
+            one.cut_short = ending.stopped.and_then(Stopped::cut_short).filter(|_| failed.is_none());
+            let why = match ending.stopped {
+                Some(stopped) => format!("no block of it was taken: {stopped}"),
+                None => "no block of it was taken".to_owned(),
+            };
+            one.missing = Some(failed.unwrap_or(why));
         }
     }
     let mut notes = ending.notes;

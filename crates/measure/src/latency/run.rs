@@ -150,6 +150,8 @@ pub fn told(
     ending: conclude::Ending,
 ) -> Latency {
     let mut series: Vec<Series> = settings.iter().cloned().map(Series::new).collect();
+    let mut ending = ending;
+    ending.notes.extend(unknown(records, &series));
     for record in records {
         if let Some(one) = series.iter_mut().find(|series| series.id == record.cell) {
             let block = block(&one.setting, record, options);
@@ -157,6 +159,15 @@ pub fn told(
         }
     }
     conclude::conclude(series, options, claims, ending)
+}
+
+/// What there is to say of records of series that a run has not.
+fn unknown(records: &[Record], series: &[Series]) -> Option<String> {
+    let mut unknown =
+        records.iter().filter(|record| series.iter().all(|series| series.id != record.cell)).peekable();
+    let first = unknown.peek()?.cell.clone();
+    let blocks = unknown.count();
+    Some(format!("{blocks} blocks of series that this run has not, like {first:?}, are passed over"))
 }
 
 /// A record as a block.
@@ -212,6 +223,7 @@ impl Run<'_> {
     }
 
     fn recall(&mut self, earlier: &[Record]) {
+        self.notes.extend(unknown(earlier, &self.series));
         for record in earlier {
             let Some(series) = self.series.iter_mut().find(|series| series.id == record.cell) else {
                 continue;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
-    Cell, Comparison, Expectation, Histogram, MEASUREMENT_VERSION, Measurements, Metric, Protocol, Rules,
-    Sample, Status, StopReason, Subject, Taken, ToolVersion, Withheld,
+    Cell, Comparison, CutShort, Expectation, Histogram, MEASUREMENT_VERSION, Measurements, Metric, Protocol,
+    Rules, Ruling, Sample, Status, StopReason, Subject, Taken, ToolVersion, Withheld,
 };
 
 use super::RunOptions;
@@ -64,8 +64,10 @@ pub fn conclude(
             .copied()
             .unwrap_or_else(|| told_by(planned, &read, &looks, options.seed));
         let missing = outcome.preparation.missing.get(&planned.id);
+        // Only what this run knows of itself: records alone do not tell whether somebody wanted it to end.
+        let cut_short = outcome.stops.get(&planned.id).copied().and_then(CutShort::of);
         let (id, measurement, null) = (planned.id.clone(), planned.measurement.clone(), planned.null);
-        let status = status(read, missing, stop, confidence, options.seed);
+        let status = status(read, missing, cut_short, stop, confidence, options.seed);
         cells.push(Cell { id, measurement, null, status });
     }
     let end = records.iter().map(|record| record.at + record.seconds).fold(0.0, f64::max);
@@ -84,7 +86,11 @@ pub fn conclude(
         rulings: Vec::new(),
         notes: notes(matrix, outcome, &by_cell),
     };
-    let rulings = expect.iter().map(|line| summarise::rule(line, &measurements, confidence)).collect();
+    let rule = |line: &Expectation| match matrix.leaves_out(line) {
+        true => Ruling::not_asked(line.clone()),
+        false => summarise::rule(line, &measurements, confidence),
+    };
+    let rulings = expect.iter().map(rule).collect();
     measurements.rulings = rulings;
     measurements
 }
@@ -114,6 +120,7 @@ impl<'a> Read<'a> {
 fn status(
     read: Vec<Read<'_>>,
     missing: Option<&String>,
+    cut_short: Option<CutShort>,
     stop: StopReason,
     confidence: Confidence,
     seed: u64,
@@ -128,6 +135,8 @@ fn status(
         }
     }
     let sampled = !read.is_empty();
+    // What was tried and failed is a fault, whatever ended the run.
+    let cut_short = cut_short.filter(|_| read.iter().all(|read| read.reading.is_ok()));
     let samples = read.into_iter().map(|Read { record, reading }| Sample {
         at: record.at,
         seconds: record.seconds,
@@ -141,11 +150,12 @@ fn status(
     });
     let status = summarise::status(samples.collect(), Some(histogram), withheld, stop, confidence, seed);
     match (status, missing) {
-        (Status::Missing { .. }, Some(why)) => Status::Missing { why: why.clone() },
+        (Status::Missing { .. }, Some(why)) => Status::Missing { why: why.clone(), cut_short },
         (Status::Missing { .. }, None) if !sampled => {
-            Status::Missing { why: format!("no sample was taken: {stop}") }
+            Status::Missing { why: format!("no sample was taken: {stop}"), cut_short }
         }
-        (status, _) => status,
+        (Status::Missing { why, .. }, None) => Status::Missing { why, cut_short },
+        (measured @ Status::Measured(_), _) => measured,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use penstock_model::{
     Source,
-    measurement::{Load, Metric, PathKind, Protocol, Status, Taken, Tool},
+    measurement::{Counts, CutShort, Load, Metric, PathKind, Protocol, Status, Taken, Tool},
 };
 use proptest::prelude::*;
 
@@ -310,7 +310,7 @@ fn an_interrupt_at_any_sample_keeps_what_was_taken() {
         for cell in &interrupted.cells {
             let samples = counting(&records).into_iter().filter(|record| record.cell == cell.id).count();
             match &cell.status {
-                Status::Missing { why } => assert!(samples == 0 && why.contains("interrupted"), "{why}"),
+                Status::Missing { why, .. } => assert!(samples == 0 && why.contains("interrupted"), "{why}"),
                 Status::Measured(measured) => {
                     assert_eq!(measured.values(Metric::Throughput).count(), samples);
                     assert!(measured.stop == StopReason::Interrupted || at == whole_run.taken.get());
@@ -325,7 +325,7 @@ fn an_interrupt_at_any_sample_keeps_what_was_taken() {
 fn missing<'a>(told: &'a Measurements, text: &str) -> Vec<&'a str> {
     let cells = told.cells.iter().filter(|cell| cell.id.contains(text));
     let why = cells.filter_map(|cell| match &cell.status {
-        Status::Missing { why } => Some(why.as_str()),
+        Status::Missing { why, .. } => Some(why.as_str()),
         Status::Measured(_) => None,
     });
     why.collect()
@@ -397,7 +397,7 @@ fn everything_lost_is_all_missing() {
     let matrix = pair(&Options::quick());
     let world = World::new(&|_| Err("nothing works".to_owned()));
     let told = world.go(&matrix, &exactly(6), &["pf-pf >= 1Gbit/s"], &[]);
-    assert_eq!(told.counts(), (0, matrix.cells.len()));
+    assert_eq!(told.counts(), Counts { missing: matrix.cells.len(), ..Counts::default() });
     assert!(missing(&told, "").iter().all(|why| why.contains("nothing works")));
     assert!(told.comparisons.iter().all(|compared| compared.ratio.is_none() && compared.why.is_some()));
     assert!(world.taken.get() < 2 * matrix.cells.len() as u32 + 9);
@@ -429,7 +429,7 @@ fn a_full_disk_is_noted_once_and_the_run_goes_on() {
         let world = World { full_from: Some(full_from), ..World::new(&steady) };
         let told = world.go(&matrix, &exactly(6), &[], &[]);
         assert_eq!(world.records.borrow().len(), full_from);
-        assert_eq!(told.counts(), (3, 0));
+        assert_eq!(told.counts(), Counts { measured: 3, ..Counts::default() });
         let notes = told.notes.iter().filter(|note| note.contains("No space left on device")).count();
         assert_eq!(notes, 1, "{:?}", told.notes);
     }
@@ -444,7 +444,7 @@ fn records_of_other_cells_are_noted_and_passed_over() {
     let resumed = World::new(&steady);
     let told = resumed.go(&matrix, &exactly(6), &[], &records);
     assert!(told.notes.iter().any(|note| note.contains("\"another\"") && note.contains("passed over")));
-    assert_eq!(told.counts(), (3, 0));
+    assert_eq!(told.counts(), Counts { measured: 3, ..Counts::default() });
     assert_eq!(told.cells.len(), 3);
 }
 
@@ -494,7 +494,7 @@ fn the_example_has_its_intervals_within_twelve_minutes_and_the_quick_one_within_
         let matrix = matrix::network(&model(CONTAINERS), &options);
         let world = World::new(&steady);
         let told = world.go(&matrix, &with_budget(budget), &[], &[]);
-        assert_eq!(told.counts(), (matrix.cells.len(), 0));
+        assert_eq!(told.counts(), Counts { measured: matrix.cells.len(), ..Counts::default() });
         assert!(told.seconds <= budget, "{}", told.seconds);
         for cell in &told.cells {
             let main = cell.summary(cell.measurement.main_metric()).unwrap();
@@ -512,8 +512,8 @@ fn what_the_time_is_not_enough_for_is_left_out_as_whole_blocks() {
         let world = World::new(&steady);
         let told = world.go(&matrix, &with_budget(budget), &[line], &[]);
         assert!(told.seconds <= budget + GRACE + 1.1, "{}", told.seconds);
-        let (measured, left_out) = told.counts();
-        assert!(measured > 0 && left_out > 0, "{measured} and {left_out}");
+        let Counts { measured, missing: faults, not_reached } = told.counts();
+        assert!(measured > 0 && not_reached > 0 && faults == 0, "{measured} and {not_reached}");
         for block in matrix.blocks() {
             let there = block.iter().filter(|cell| told.cells[**cell].measured().is_some()).count();
             assert!(there == 0 || there == block.len(), "a block is whole or not there");
@@ -557,12 +557,15 @@ fn a_time_limit_ends_everything_and_no_limit_is_too_short() {
         let world = World::new(&steady);
         let told = world.go(&matrix, &with_budget(budget), &[], &[]);
         assert!(told.seconds <= (budget + GRACE).max(1.0) + 1e-9, "{} of {budget}", told.seconds);
-        let (measured, missing) = told.counts();
-        assert_eq!(measured + missing, 3);
+        let Counts { measured, missing, not_reached } = told.counts();
+        assert_eq!((measured + not_reached, missing), (3, 0));
         assert!(budget < 20.0 || measured == 3);
+        assert_eq!(told.holds(), measured > 0, "the limit is no fault, and nothing is no proof");
         for cell in &told.cells {
             match &cell.status {
-                Status::Missing { why } => assert!(why.contains("time"), "{why}"),
+                Status::Missing { why, cut_short } => {
+                    assert!(why.contains("time") && *cut_short == Some(CutShort::TimeUp), "{why}");
+                }
                 Status::Measured(measured) if budget < 20.0 => assert_eq!(measured.stop, StopReason::TimeUp),
                 Status::Measured(_) => {}
             }

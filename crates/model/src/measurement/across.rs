@@ -4,6 +4,13 @@
 //! that takes the samples of the two runs as independent. With hundreds of cells some intervals leave 1 out by chance alone:
 //! one in twenty at a confidence of 95 %. So each ratio also has a p-value, corrected for the number of ratios (Holm), and
 //! only what stays after that counts as changed.
+//!
+//! Everything of either run is in one of the lists, or is the same in both: what has no partner in the other run is told.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +27,16 @@ pub struct Across {
     pub facts: Vec<Fact>,
     /// What was measured; `None` when neither run measured anything.
     pub cells: Option<CellsAcross>,
-    /// The model's `expect:` lines that came out differently.
+    /// The model's `expect:` lines that came out differently, or that only one run has.
     pub rulings: Vec<Turn>,
-    /// Verdicts that came out differently.
+    /// Verdicts that came out differently, or that only one run has.
     pub verdicts: Vec<Turn>,
+    /// What else came out differently: the run as a whole, steps of the plan, rules of the audits.
+    #[serde(default)]
+    pub outcomes: Vec<Turn>,
+    /// What else only one run has, in words.
+    #[serde(default)]
+    pub unpaired: Vec<String>,
     /// What the reader should know beside.
     pub notes: Vec<String>,
 }
@@ -58,7 +71,7 @@ impl Fact {
     }
 }
 
-/// A verdict or an `expect:` line that came out differently.
+/// A verdict, an `expect:` line or an outcome that came out differently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Which.
@@ -69,6 +82,37 @@ pub struct Turn {
     pub b: Option<String>,
     /// Whether B is worse.
     pub worse: bool,
+}
+
+impl Turn {
+    /// Whether both runs have it.
+    pub fn is_paired(&self) -> bool {
+        self.a.is_some() && self.b.is_some()
+    }
+}
+
+/// What two runs have, paired by `key`: everything of `a` in its order, then what only `b` has. Several of one key are paired
+/// in their order.
+pub fn pair<'a, T, K: Eq + Hash>(
+    a: &'a [T],
+    b: &'a [T],
+    key: impl Fn(&'a T) -> K,
+) -> Vec<(Option<&'a T>, Option<&'a T>)> {
+    let mut waiting: HashMap<K, VecDeque<usize>> = HashMap::new();
+    for (at, one) in b.iter().enumerate() {
+        waiting.entry(key(one)).or_default().push_back(at);
+    }
+    let mut taken = vec![false; b.len()];
+    let mut pairs: Vec<(Option<&T>, Option<&T>)> = Vec::with_capacity(a.len());
+    for one in a {
+        let other = waiting.get_mut(&key(one)).and_then(VecDeque::pop_front);
+        if let Some(at) = other {
+            taken[at] = true;
+        }
+        pairs.push((Some(one), other.map(|at| &b[at])));
+    }
+    pairs.extend(b.iter().zip(taken).filter(|(_, taken)| !taken).map(|(one, _)| (None, Some(one))));
+    pairs
 }
 
 /// The cells of two runs.
@@ -84,6 +128,9 @@ pub struct CellsAcross {
     pub found: Vec<Untold>,
     /// Cells of both that cannot be compared.
     pub untold: Vec<Untold>,
+    /// Cells that are missing in both.
+    #[serde(default)]
+    pub missing: Vec<Untold>,
     /// Cells that only A has.
     pub only_a: Vec<String>,
     /// Cells that only B has.
@@ -159,6 +206,13 @@ impl CellsAcross {
         self.changes.iter().filter(|change| change.direction() == direction).count()
     }
 
+    /// Whether everything in both runs found its partner and could be compared, or is missing in both.
+    pub fn is_paired(&self) -> bool {
+        let CellsAcross { confidence: _, changes: _, lost: _, found: _, missing: _, untold, only_a, only_b } =
+            self;
+        untold.is_empty() && only_a.is_empty() && only_b.is_empty()
+    }
+
     /// How many intervals would leave 1 out by chance alone if nothing had changed.
     pub fn by_chance(&self) -> f64 {
         self.changes.len() as f64 * (1.0 - self.confidence)
@@ -167,13 +221,25 @@ impl CellsAcross {
 
 impl Across {
     /// Whether something is worse in B: a ratio, also after the correction; a cell that is missing now; an `expect:` line; a
-    /// verdict.
+    /// verdict; the run as a whole, a step of its plan, a rule of its audits.
     pub fn got_worse(&self) -> bool {
         let cells = self
             .cells
             .as_ref()
             .is_some_and(|cells| cells.count(Direction::Worse) > 0 || !cells.lost.is_empty());
-        cells || self.rulings.iter().chain(&self.verdicts).any(|turn| turn.worse)
+        cells || self.turns().any(|turn| turn.worse)
+    }
+
+    /// Whether everything in both runs was compared. Only then does "nothing got worse" say all.
+    pub fn is_paired(&self) -> bool {
+        self.unpaired.is_empty()
+            && self.turns().all(Turn::is_paired)
+            && self.cells.as_ref().is_none_or(CellsAcross::is_paired)
+    }
+
+    /// All that came out differently beside what was measured.
+    pub fn turns(&self) -> impl Iterator<Item = &Turn> {
+        self.outcomes.iter().chain(&self.rulings).chain(&self.verdicts)
     }
 
     /// Whether both runs were on the same hardware, as far as is known; `None` when nothing is known.

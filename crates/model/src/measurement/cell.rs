@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Estimate, Histogram, Metric, StopReason};
+use super::{CutShort, Estimate, Histogram, Metric, StopReason};
 use crate::{FunctionName, GuestKind, GuestName, verdict::Vantage};
 
 /// One thing that is measured over and over.
@@ -46,7 +46,17 @@ pub enum Status {
     Missing {
         /// Why.
         why: String,
+        /// Whether it is so because the run was over: no fault of the machine. `None`: for any other reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_short: Option<CutShort>,
     },
+}
+
+impl Status {
+    /// Missing because of something that is wrong.
+    pub fn missing(why: impl Into<String>) -> Status {
+        Status::Missing { why: why.into(), cut_short: None }
+    }
 }
 
 /// What is measured.

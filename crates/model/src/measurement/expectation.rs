@@ -63,6 +63,11 @@ pub enum Bound {
 pub enum Told {
     /// The whole interval satisfies it.
     Holds,
+    /// What it is about was left out on purpose (`--only`, `--path`, `--protocol`, `--quick`). Holds nothing against the machine.
+    NotAsked,
+    /// What it is about, or some of it, was not measured, because the run was over: the time was up, or somebody interrupted it.
+    /// It may be so; it is not shown.
+    NotMeasured,
     /// It could not be told: something is missing, or the interval has the bound inside.
     CannotBeTold,
     /// The whole interval contradicts it.
@@ -73,6 +78,8 @@ impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Told::Holds => "holds",
+            Told::NotAsked => "not asked for",
+            Told::NotMeasured => "not measured",
             Told::CannotBeTold => "cannot be told",
             Told::DoesNotHold => "does not hold",
         })
@@ -108,6 +115,11 @@ pub struct Ruling {
 }
 
 impl Ruling {
+    /// A line of which nothing was asked for.
+    pub fn not_asked(expectation: Expectation) -> Ruling {
+        Ruling { expectation, told: Told::NotAsked, claims: Vec::new() }
+    }
+
     /// A line and its claims.
     pub fn new(expectation: Expectation, claims: Vec<Claim>) -> Ruling {
         let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Told::CannotBeTold);

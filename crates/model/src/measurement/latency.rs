@@ -18,6 +18,8 @@ mod summary;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Counts, CutShort};
+
 pub use bins::{Bins, BinsError};
 pub use block::Block;
 pub use claim::{Claim, Finding, Limit, Ruling, Side};
@@ -86,17 +88,29 @@ impl Latency {
         self.series.iter().find(|series| series.id == id)
     }
 
-    /// How many series have wake-ups, and how many have none.
-    pub fn counts(&self) -> (usize, usize) {
-        let measured = self.series.iter().filter(|series| series.is_measured()).count();
-        (measured, self.series.len() - measured)
+    /// How many series have wake-ups, and how many have none, and why.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for series in &self.series {
+            match series.cut_short {
+                _ if series.is_measured() => counts.measured += 1,
+                None => counts.missing += 1,
+                Some(_) => counts.not_reached += 1,
+            }
+        }
+        counts
+    }
+
+    /// What ended it before all series were measured; `None` when it was not cut short.
+    pub fn cut_short(&self) -> Option<CutShort> {
+        self.series.iter().filter(|series| !series.is_measured()).filter_map(|series| series.cut_short).max()
     }
 
     /// Whether it is as was wanted: when something was claimed, whether all of that holds; else whether something was
-    /// measured and nothing is missing.
+    /// measured and nothing is missing. What the time limit or an interrupt left is not missing.
     pub fn holds(&self) -> bool {
         match self.rulings.as_slice() {
-            [] => matches!(self.counts(), (1.., 0)),
+            [] => self.counts().hold(),
             rulings => rulings.iter().all(|ruling| ruling.told == super::Told::Holds),
         }
     }
@@ -127,6 +141,17 @@ pub enum Stopped {
     Interrupted,
     /// The tools failed one time after the other.
     GivenUp,
+}
+
+impl Stopped {
+    /// Whether it ended because whoever asked for it wanted it to.
+    pub const fn cut_short(self) -> Option<CutShort> {
+        match self {
+            Stopped::TimeUp => Some(CutShort::TimeUp),
+            Stopped::Interrupted => Some(CutShort::Interrupted),
+            Stopped::Proven | Stopped::Broken | Stopped::GivenUp => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Stopped {

@@ -70,7 +70,7 @@ fn everything_goes_through_json_and_back() {
         depth: 8,
         jobs: 2,
     };
-    let mut disk = cell("disk", Status::Missing { why: "no fio".into() });
+    let mut disk = cell("disk", Status::missing("no fio"));
     disk.measurement = Measurement { tool: Tool::Fio, subject: Subject::Storage(storage) };
     let lines = ["vf-vf inside >= 0.8 x pf-pf", "p99 <= 50us"];
     let measurements = Measurements {
@@ -91,7 +91,7 @@ fn everything_goes_through_json_and_back() {
     assert_eq!(serde_json::from_str::<Measurements>(&json).unwrap(), measurements);
     assert!(json.contains(r#""p99.9":50.25"#), "{json}");
     assert!(json.contains(r#""missing":"the peer is gone""#), "{json}");
-    assert_eq!(measurements.counts(), (1, 1));
+    assert_eq!(measurements.counts(), Counts { measured: 1, missing: 1, not_reached: 0 });
     assert!(!measurements.holds(), "its lines cannot be told");
     let all_that_was_measured = measurements.cells[..1].to_vec();
     let with = |cells: &[Cell], told: &[Told]| {

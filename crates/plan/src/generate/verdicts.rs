@@ -44,7 +44,7 @@ pub fn verdicts(
             Seen::Other(why) => (why, Outcome::Fail),
         };
         let wanted = place(&format!("sha256 {}", file.digest()));
-        verdict(&file.guest, wanted, place(&said), outcome)
+        verdict(&file.guest, file.path.clone(), wanted, place(&said), outcome)
     };
     Ok(files.into_iter().map(judge).collect())
 }
@@ -52,15 +52,18 @@ pub fn verdicts(
 fn unknown(model: &Model, why: &str) -> Vec<Verdict> {
     let of = |(name, guest): (&GuestName, &Guest)| {
         let paths = guest.generate.iter().flat_map(|wanted| paths_of(guest, wanted));
-        paths.map(|path| verdict(name, path, why.to_owned(), Outcome::Unknown)).collect::<Vec<_>>()
+        paths
+            .map(|path| verdict(name, path.clone(), path, why.to_owned(), Outcome::Unknown))
+            .collect::<Vec<_>>()
     };
     model.guests.iter().flat_map(of).collect()
 }
 
-fn verdict(guest: &GuestName, wanted: String, seen: String, outcome: Outcome) -> Verdict {
+fn verdict(guest: &GuestName, path: String, wanted: String, seen: String, outcome: Outcome) -> Verdict {
     Verdict {
         subject: Subject::Guest(guest.clone()),
         attribute: "generate".to_owned(),
+        item: Some(path),
         vantage: Vantage::Host,
         wanted,
         seen,

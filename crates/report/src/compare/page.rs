@@ -1,6 +1,6 @@
 //! A comparison as one self-contained HTML page.
 
-use penstock_model::measurement::across::{Across, Change, Direction, Turn};
+use penstock_model::measurement::across::{Across, CellsAcross, Change, Direction, Turn};
 use serde::Serialize;
 
 use super::view;
@@ -20,7 +20,8 @@ pub fn html(across: &Across) -> String {
 struct Page {
     a: Name,
     b: Name,
-    worse: bool,
+    class: &'static str,
+    sign: &'static str,
     head: &'static str,
     explanation: String,
     notes: Vec<String>,
@@ -118,15 +119,22 @@ impl Page {
             rows: list.iter().take(MOST_ROWS).map(turn).collect(),
             left_out: list.len().saturating_sub(MOST_ROWS),
         };
+        let (class, sign) = match (across.got_worse(), across.is_paired()) {
+            (true, _) => ("fail", "✗"),
+            (false, true) => ("pass", "✓"),
+            (false, false) => ("unknown", "?"),
+        };
         Page {
             a: name(&across.a),
             b: name(&across.b),
-            worse: across.got_worse(),
+            class,
+            sign,
             head,
             explanation,
             notes: across.notes.iter().map(|note| one_line(note)).collect(),
             tallies: tallies(across),
             turns: [
+                titled("Outcomes that differ", &across.outcomes),
                 titled("Expectations that came out differently", &across.rulings),
                 titled("Verdicts that came out differently", &across.verdicts),
             ]
@@ -206,15 +214,18 @@ fn row(change: &Change) -> Row {
 }
 
 fn lists(across: &Across) -> Vec<List> {
-    let Some(cells) = &across.cells else { return Vec::new() };
+    let nothing = CellsAcross::default();
+    let cells = across.cells.as_ref().unwrap_or(&nothing);
     let why = |list: &[penstock_model::measurement::across::Untold]| -> Vec<(String, String)> {
         list.iter().map(|untold| (one_line(&untold.cell), one_line(&untold.why))).collect()
     };
     let bare = |list: &[String]| list.iter().map(|cell| (one_line(cell), String::new())).collect();
-    let lists: [(&'static str, Vec<(String, String)>); 5] = [
+    let lists: [(&'static str, Vec<(String, String)>); 7] = [
+        ("In one run alone", bare(&across.unpaired)),
         ("Measured in A, missing in B", why(&cells.lost)),
         ("Missing in A, measured in B", why(&cells.found)),
         ("Cannot be compared", why(&cells.untold)),
+        ("Missing in both", why(&cells.missing)),
         ("Only in A", bare(&cells.only_a)),
         ("Only in B", bare(&cells.only_b)),
     ];

@@ -1,5 +1,6 @@
 use penstock_model::{
-    Outcome,
+    Outcome, Verdict, Verdicts,
+    audit::{Audit, Judgement, Layer, Row},
     measurement::{
         Estimate, Metric,
         across::{Change, Direction, Untold},
@@ -8,6 +9,7 @@ use penstock_model::{
 };
 
 use super::*;
+use crate::{StepOutcome, StepRecord, evidence::Audits};
 
 fn change(cell: &str, metric: Metric, ratio: f64, adjusted: f64) -> Change {
     let ratio = Estimate::new(ratio, ratio * 0.95, ratio * 1.05, 0.95).unwrap();
@@ -28,6 +30,7 @@ fn cells() -> CellsAcross {
         lost: vec![untold("lost|<script>")],
         found: vec![untold("found")],
         untold: vec![untold("untold")],
+        missing: vec![untold("never")],
         only_a: vec!["old".into()],
         only_b: vec!["new".into()],
     }
@@ -45,6 +48,7 @@ fn verdict(outcome: Outcome, attribute: &str) -> Verdict {
     Verdict {
         subject: Subject::Machine,
         attribute: attribute.into(),
+        item: None,
         vantage: Vantage::Host,
         wanted: "1".into(),
         seen: "2".into(),
@@ -67,7 +71,7 @@ fn every_rendering_shows_what_changed_and_what_is_missing() {
         }
     }
     for shown in [&page, &text] {
-        for word in ["maybe", "same", "found", "untold", "old", "new"] {
+        for word in ["maybe", "same", "found", "untold", "never", "old", "new"] {
             assert!(shown.contains(word), "{word} is not in {shown}");
         }
         assert!(!shown.contains("<script>") && !shown.contains("<b>stopped"), "{shown}");
@@ -78,8 +82,8 @@ fn every_rendering_shows_what_changed_and_what_is_missing() {
 
 #[test]
 fn a_ratio_that_may_be_chance_makes_nothing_worse() {
-    let mut only = CellsAcross { changes: vec![change("maybe", Metric::P99, 1.2, 0.4)], ..cells() };
-    only.lost.clear();
+    let changes = vec![change("maybe", Metric::P99, 1.2, 0.4)];
+    let only = CellsAcross { confidence: 0.95, changes, ..CellsAcross::default() };
     assert_eq!(only.changes[0].direction(), Direction::PerhapsWorse);
     let across = compare(&evidence("a"), &evidence("b"), Some(only), Vec::new());
     assert!(!across.got_worse());
@@ -89,31 +93,151 @@ fn a_ratio_that_may_be_chance_makes_nothing_worse() {
 #[test]
 fn verdicts_turn() {
     let (mut a, mut b) = (evidence("a"), evidence("b"));
-    a.verdicts = vec![
-        verdict(Outcome::Pass, "mac"),
-        verdict(Outcome::Fail, "vlan"),
-        verdict(Outcome::Pass, "trust"),
-        verdict(Outcome::Pass, "gone"),
-        verdict(Outcome::Pass, "same"),
-    ];
-    b.verdicts = vec![
-        verdict(Outcome::Fail, "mac"),
-        verdict(Outcome::Pass, "vlan"),
-        verdict(Outcome::Unsupported, "trust"),
-        verdict(Outcome::Fail, "came"),
-        verdict(Outcome::Pass, "same"),
-    ];
+    let of = |all: &[(Outcome, &str)]| -> Verdicts {
+        all.iter().map(|(outcome, attribute)| verdict(*outcome, attribute)).collect()
+    };
+    use Outcome::{Fail, Pass, Unknown, Unsupported};
+    a.verdicts = of(&[
+        (Pass, "mac"),
+        (Fail, "vlan"),
+        (Pass, "trust"),
+        (Pass, "gone"),
+        (Pass, "same"),
+        (Unknown, "dark"),
+        (Fail, "bad and gone"),
+    ]);
+    b.verdicts = of(&[
+        (Fail, "mac"),
+        (Pass, "vlan"),
+        (Unsupported, "trust"),
+        (Fail, "came bad"),
+        (Pass, "came good"),
+        (Pass, "same"),
+        (Fail, "dark"),
+    ]);
+    let told = |a: &Evidence, b: &Evidence| -> Vec<(String, bool)> {
+        let across = compare(a, b, None, Vec::new());
+        across.verdicts.iter().map(|turn| (turn.what.clone(), turn.worse)).collect()
+    };
+    let from = |all: &[(&str, bool)]| -> Vec<(String, bool)> {
+        all.iter().map(|(of, worse)| (format!("machine {of}, seen from host"), *worse)).collect()
+    };
+    // What was proven and is not any more is worse, also where the model allows that, and so is what nobody looked at.
+    let worse = [("mac", true), ("trust", true), ("gone", true), ("dark", true), ("came bad", true)];
+    let all = [&worse[..], &[("vlan", false), ("bad and gone", false), ("came good", false)]].concat();
+    assert_eq!(told(&a, &b), from(&all));
     let across = compare(&a, &b, None, Vec::new());
-    let told: Vec<(&str, bool)> =
-        across.verdicts.iter().map(|turn| (turn.what.as_str(), turn.worse)).collect();
-    let from = |attribute: &str| format!("machine {attribute}, seen from host");
-    let expected = [("mac", true), ("vlan", false), ("trust", false), ("gone", false), ("came", false)]
-        .map(|(a, w)| (from(a), w));
-    assert_eq!(told, expected.each_ref().map(|(a, w)| (a.as_str(), *w)));
     assert!(across.got_worse());
     assert!(markdown(&across).contains("unsupported, as the model allows"));
-    b.verdicts.clear();
-    assert!(compare(&a, &b, None, Vec::new()).verdicts.is_empty());
+
+    // Of another model what only one run has is told, and counts for nothing.
+    let other =
+        Evidence { hashes: crate::Hashes { model: Some("cc".into()), ..b.hashes.clone() }, ..b.clone() };
+    let alone = told(&a, &other).into_iter().filter(|(_, worse)| *worse).collect::<Vec<_>>();
+    assert_eq!(alone, from(&[("mac", true), ("trust", true), ("dark", true)]));
+    assert_eq!(told(&a, &other).len(), all.len());
+
+    b.verdicts = Verdicts::default();
+    let across = compare(&a, &b, None, Vec::new());
+    assert_eq!(
+        across.verdicts.len(),
+        a.verdicts.len(),
+        "a run that verified nothing is no run where all is well"
+    );
+    assert!(across.got_worse());
+}
+
+#[test]
+fn nothing_got_worse_is_said_only_where_everything_found_its_partner() {
+    let mut a = evidence("a");
+    a.verdicts = [verdict(Outcome::Pass, "mac")].into_iter().collect();
+    let says_all = |a: &Evidence, b: &Evidence, cells: Option<CellsAcross>| {
+        let across = compare(a, b, cells, Vec::new());
+        assert!(!across.got_worse());
+        let (page, text, short) = (html(&across), markdown(&across), summary(&across));
+        let said = ["Nothing got worse", "Nothing that could be compared got worse"];
+        let said = said.map(|said| [&page, &text, &short].map(|shown| shown.contains(said)));
+        assert!(said == [[true; 3], [false; 3]] || said == [[false; 3], [true; 3]], "{short}");
+        said[0][0]
+    };
+    assert!(says_all(&a, &a, None));
+    let empty = || CellsAcross { confidence: 0.95, ..CellsAcross::default() };
+    let untold = || vec![Untold { cell: "c".into(), why: "why".into() }];
+    assert!(says_all(&a, &a, Some(empty())));
+    assert!(
+        says_all(&a, &a, Some(CellsAcross { missing: untold(), ..empty() })),
+        "missing in both is the same"
+    );
+    assert!(says_all(&a, &a, Some(CellsAcross { found: untold(), ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsAcross { untold: untold(), ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsAcross { only_a: vec!["c".into()], ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsAcross { only_b: vec!["c".into()], ..empty() })));
+
+    let mut more = a.clone();
+    more.verdicts = [verdict(Outcome::Pass, "mac"), verdict(Outcome::Pass, "new")].into_iter().collect();
+    assert!(!says_all(&a, &more, None));
+    let mut steps = a.clone();
+    steps.steps = vec![step(StepOutcome::Done)];
+    assert!(!says_all(&a, &steps, None) && !says_all(&steps, &a, None));
+    assert!(says_all(&steps, &steps, None));
+    let mut audited = a.clone();
+    audited.audits = Some(Audits { before: Some(Audit::default()), after: None });
+    assert!(!says_all(&a, &audited, None) && !says_all(&audited, &a, None));
+    assert!(says_all(&audited, &audited, None));
+    let mut interrupted = a.clone();
+    interrupted.run.exit = Some(130);
+    assert!(!says_all(&a, &interrupted, None));
+}
+
+fn step(outcome: StepOutcome) -> StepRecord {
+    StepRecord { id: 1, what: "up".into(), why: "why".into(), took: None, outcome, detail: None }
+}
+
+#[test]
+fn a_step_that_failed_a_rule_that_fails_and_a_run_that_holds_no_longer_are_worse() {
+    let mut a = evidence("a");
+    a.verdicts = [verdict(Outcome::Fail, "mac")].into_iter().collect();
+    let worse = |a: &Evidence, b: &Evidence| -> Vec<String> {
+        let turns = compare(a, b, None, Vec::new()).outcomes.into_iter();
+        turns.filter(|turn| turn.worse).map(|turn| turn.what).collect()
+    };
+    let with = |outcome| Evidence { steps: vec![step(outcome)], ..a.clone() };
+    assert_eq!(worse(&with(StepOutcome::Done), &with(StepOutcome::Failed)), ["step: up"]);
+    assert_eq!(worse(&a, &with(StepOutcome::Undone)), ["step: up"], "also one that A did not have");
+    assert_eq!(worse(&with(StepOutcome::Failed), &with(StepOutcome::Already)), [""; 0]);
+
+    // Two rules of one subject, and one rule of two subjects.
+    let row = |rule: &str, subject: &str, verdict: Judgement| Row {
+        rule: rule.into(),
+        layer: Layer::Kernel,
+        subject: subject.into(),
+        verdict,
+        read: "x".into(),
+        wanted: "y".into(),
+        why: "z".into(),
+        price: None,
+        change: None,
+        ways: Vec::new(),
+        source: "s".into(),
+        needs_root: false,
+    };
+    let audited = |rows: Vec<Row>| {
+        let audit = Audit { rows, ..Audit::default() };
+        Evidence { audits: Some(Audits { before: Some(audit.clone()), after: Some(audit) }), ..a.clone() }
+    };
+    let good = || vec![row("r", "CPU 1", Judgement::Pass), row("r", "CPU 2", Judgement::Pass)];
+    for (at, name) in [(0, "r of CPU 1"), (1, "r of CPU 2")] {
+        for verdict in [Judgement::Fail, Judgement::Unknown, Judgement::Conflict] {
+            let mut rows = good();
+            rows[at].verdict = verdict;
+            let expected = ["before", "after"].map(|when| format!("audit {when}: {name}"));
+            assert_eq!(worse(&audited(good()), &audited(rows)), expected);
+        }
+    }
+    let holds = Evidence { verdicts: [verdict(Outcome::Pass, "mac")].into_iter().collect(), ..a.clone() };
+    let ended = Evidence { run: crate::Run { exit: Some(5), ..holds.run.clone() }, ..holds.clone() };
+    assert_eq!(worse(&holds, &ended), ["the run"]);
+    assert!(compare(&holds, &ended, None, Vec::new()).got_worse());
 }
 
 #[test]

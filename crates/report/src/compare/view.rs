@@ -2,8 +2,10 @@
 
 use penstock_model::measurement::{
     Quantity,
-    across::{Across, CellsAcross, Change, Direction},
+    across::{Across, CellsAcross, Change, Direction, Turn},
 };
+
+use crate::printable::one_line;
 
 /// A change in text.
 pub(super) struct Shown {
@@ -47,7 +49,12 @@ pub(super) fn changes(cells: &CellsAcross, direction: Direction) -> Vec<&Change>
 
 /// What the comparison comes to, in a few words and in a sentence.
 pub(super) fn sentence(across: &Across) -> (&'static str, String) {
-    let head = if across.got_worse() { "B is worse than A" } else { "Nothing got worse" };
+    let head = match (across.got_worse(), across.is_paired()) {
+        (true, _) => "B is worse than A",
+        (false, true) => "Nothing got worse",
+        // What has no partner may have.
+        (false, false) => "Nothing that could be compared got worse",
+    };
     let mut parts = Vec::new();
     let mut tell = |count: usize, one: &str, many: &str| {
         if count > 0 {
@@ -62,14 +69,41 @@ pub(super) fn sentence(across: &Across) -> (&'static str, String) {
     let worse = across.rulings.iter().filter(|turn| turn.worse).count();
     tell(worse, "expectation holds no longer", "expectations hold no longer");
     let worse = across.verdicts.iter().filter(|turn| turn.worse).count();
-    tell(worse, "verdict holds no longer", "verdicts hold no longer");
+    tell(worse, "verdict is worse", "verdicts are worse");
+    let worse = across.outcomes.iter().filter(|turn| turn.worse).count();
+    tell(worse, "outcome is worse", "outcomes are worse");
     if parts.is_empty() {
         parts.push(match &across.cells {
-            Some(cells) if cells.changes.is_empty() => "no cell could be compared".to_owned(),
+            Some(cells) if cells.changes.is_empty() && !cells.is_paired() => {
+                "no cell could be compared".to_owned()
+            }
+            _ if across.is_paired() => "all of it is as it was".to_owned(),
             _ => "what could be compared is as it was".to_owned(),
         });
     }
+    parts.extend(unpaired(across));
     (head, parts.join(", "))
+}
+
+/// How much has no partner in the other run, or could not be compared with it.
+fn unpaired(across: &Across) -> Vec<String> {
+    let verdicts = |only: fn(&Turn) -> bool| across.verdicts.iter().filter(|turn| only(turn)).count();
+    let lines = |only: fn(&Turn) -> bool| across.rulings.iter().filter(|turn| only(turn)).count();
+    let cells = |of: fn(&CellsAcross) -> usize| across.cells.as_ref().map_or(0, of);
+    let counts = [
+        (cells(|cells| cells.untold.len()), "cell", "cannot be compared"),
+        (cells(|cells| cells.only_a.len()), "cell", "only in A"),
+        (cells(|cells| cells.only_b.len()), "cell", "only in B"),
+        (lines(|turn| turn.b.is_none()), "expectation", "only in A"),
+        (lines(|turn| turn.a.is_none()), "expectation", "only in B"),
+        (verdicts(|turn| turn.b.is_none()), "verdict", "only in A"),
+        (verdicts(|turn| turn.a.is_none()), "verdict", "only in B"),
+    ];
+    let told = counts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, what, how)| {
+        let many = if count == 1 { "" } else { "s" };
+        format!("{count} {what}{many} {how}")
+    });
+    told.chain(across.unpaired.iter().map(|text| one_line(text))).collect()
 }
 
 /// How much of what is seen would be seen by chance.

@@ -28,6 +28,8 @@ fn write(to: &mut String, across: &Across) -> fmt::Result {
     for note in &across.notes {
         writeln!(to, "> {}\n", plain(note))?;
     }
+    turns(to, "Outcomes that differ", &across.outcomes)?;
+    list(to, "In one run alone", &across.unpaired)?;
     turns(to, "Expectations that came out differently", &across.rulings)?;
     turns(to, "Verdicts that came out differently", &across.verdicts)?;
     if let Some(cells) = &across.cells {
@@ -47,6 +49,7 @@ fn write(to: &mut String, across: &Across) -> fmt::Result {
         list(to, "Missing in B", &why(&cells.lost))?;
         list(to, "Missing in A", &why(&cells.found))?;
         list(to, "Not comparable", &why(&cells.untold))?;
+        list(to, "Missing in both", &why(&cells.missing))?;
         list(to, "Only in A", &cells.only_a)?;
         list(to, "Only in B", &cells.only_b)?;
     }
@@ -161,7 +164,10 @@ pub fn summary(across: &Across) -> String {
         let mark = if turn.worse { "worse " } else { "" };
         format!("  {mark}{}: {} -> {}", one_line(&turn.what), value(&turn.a), value(&turn.b))
     };
-    part(&mut lines, across.rulings.iter().chain(&across.verdicts).map(turned).collect());
+    // What got worse first: no more lines are shown than fit.
+    let mut turns: Vec<&Turn> = across.turns().collect();
+    turns.sort_by_key(|turn| !turn.worse);
+    part(&mut lines, turns.into_iter().map(turned).collect());
     if let Some(cells) = &across.cells {
         for (word, direction) in [("worse", Direction::Worse), ("better", Direction::Better)] {
             let rows = view::changes(cells, direction).into_iter().map(|change| {
@@ -186,6 +192,7 @@ pub fn summary(across: &Across) -> String {
         for (count, what) in [
             (cells.found.len(), "were missing in A and are measured in B"),
             (cells.untold.len(), "cannot be compared"),
+            (cells.missing.len(), "are missing in both"),
             (cells.only_a.len(), "are only in A"),
             (cells.only_b.len(), "are only in B"),
         ] {

@@ -148,7 +148,7 @@ fn row(
         drawn: None,
     };
     let measured = match &cell.status {
-        Status::Missing { why } => {
+        Status::Missing { why, .. } => {
             row.missing = clip(&one_line(why), 200);
             return row;
         }

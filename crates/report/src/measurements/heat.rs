@@ -59,7 +59,7 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
             };
             let cell = source.cell(place);
             let measured = match &cell.status {
-                Status::Missing { why } => return HeatCell::missing(one_line(why), anchor(place)),
+                Status::Missing { why, .. } => return HeatCell::missing(one_line(why), anchor(place)),
                 Status::Measured(_) => cell.summary(metric),
             };
             let Some(summary) = measured else {

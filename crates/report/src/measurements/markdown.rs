@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write};
 
+use penstock_model::measurement::Counts;
+
 use super::{Source, finding, heat, missing, penalties, rulings, shown};
 use crate::{Evidence, markdown::plain};
 
@@ -25,10 +27,14 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for finding in finding::findings(&source) {
         writeln!(to, "{}\n", plain(&finding))?;
     }
-    let (measured, missing) = measurements.counts();
+    let Counts { measured, missing, not_reached } = measurements.counts();
+    let not_reached = match not_reached {
+        0 => String::new(),
+        some => format!(", {} not reached before the run was over", shown::count(some as u64)),
+    };
     writeln!(
         to,
-        "{} measured, {} missing. Numbers are medians; what stands in brackets is the {} interval.\n",
+        "{} measured, {} missing{not_reached}. Numbers are medians; what stands in brackets is the {} interval.\n",
         shown::many(measured, "cell"),
         shown::count(missing as u64),
         super::confidence(measurements)

@@ -33,7 +33,7 @@ struct Named {
 pub(crate) fn cells(source: &Source<'_>) -> Vec<Reason> {
     let mut reasons: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (place, cell) in source.measurements.cells.iter().enumerate() {
-        if let Status::Missing { why } = &cell.status {
+        if let Status::Missing { why, .. } = &cell.status {
             reasons.entry(why).or_default().push((place, 1));
         }
     }

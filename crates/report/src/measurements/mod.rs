@@ -16,7 +16,7 @@ mod when;
 
 use std::collections::HashMap;
 
-use penstock_model::measurement::{Cell, Measurements, Metric};
+use penstock_model::measurement::{Cell, Counts, Measurements, Metric};
 use serde::Serialize;
 
 use self::{family::Family, shown::Shown};
@@ -33,6 +33,7 @@ pub(crate) struct View {
     quick: bool,
     measured: String,
     missing_count: usize,
+    not_reached: usize,
     rulings: Vec<rulings::RulingView>,
     findings: Vec<String>,
     notes: Vec<String>,
@@ -122,12 +123,13 @@ fn metric_word(metric: Metric) -> &'static str {
 pub(crate) fn view(evidence: &Evidence) -> Option<View> {
     let source = Source::of(evidence)?;
     let measurements = source.measurements;
-    let (measured, missing) = measurements.counts();
+    let Counts { measured, missing, not_reached } = measurements.counts();
     Some(View {
         emulated: measurements.emulated,
         quick: measurements.quick,
         measured: shown::many(measured, "cell"),
         missing_count: missing,
+        not_reached,
         rulings: rulings::rulings(&source),
         findings: finding::findings(&source),
         notes: measurements.notes.iter().map(|note| one_line(note)).collect(),

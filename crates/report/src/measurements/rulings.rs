@@ -45,7 +45,8 @@ pub(crate) struct ClaimRow {
 pub(crate) fn mark(told: Told) -> (&'static str, &'static str) {
     match told {
         Told::Holds => ("✓", "pass"),
-        Told::CannotBeTold => ("?", "unknown"),
+        Told::NotAsked => ("–", "unsupported"),
+        Told::NotMeasured | Told::CannotBeTold => ("?", "unknown"),
         Told::DoesNotHold => ("✗", "fail"),
     }
 }
@@ -114,6 +115,9 @@ pub(crate) fn wanted(expectation: &Expectation) -> String {
 pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     let expectation = &ruling.expectation;
     let Some(decisive) = decisive(ruling) else {
+        if ruling.told == Told::NotAsked {
+            return "What this line means was left out of this run on purpose.".to_owned();
+        }
         return "Nothing that was measured is meant by this line, so nobody can tell.".to_owned();
     };
     let metric = metric_word(expectation.metric());
@@ -141,6 +145,10 @@ pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
         }
         Told::DoesNotHold => {
             format!("Wanted: {wanted}. {seen}: the whole interval is on the wrong side.{of}")
+        }
+        Told::NotAsked | Told::NotMeasured => {
+            let why = decisive.why.as_deref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+            format!("Wanted: {wanted}. {seen} was not measured before the run was over{why}.{of}")
         }
         Told::CannotBeTold => match &decisive.why {
             None => format!(

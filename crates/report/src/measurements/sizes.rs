@@ -157,7 +157,7 @@ fn points(
     let point = |size: &u32| {
         let cell = source.cell(family.cell(line, *size)?);
         let name = format!("{}, {}", line.name(), bytes(*size));
-        if let Status::Missing { why } = &cell.status {
+        if let Status::Missing { why, .. } = &cell.status {
             let title = format!("{name} is missing: {}", clip(&one_line(why), 200));
             return Some(LinePoint { size: *size, value: None, interval: None, title });
         }

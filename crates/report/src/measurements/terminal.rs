@@ -1,6 +1,6 @@
 //! The measurements in a few lines for a terminal.
 
-use penstock_model::measurement::Told;
+use penstock_model::measurement::{Counts, Told};
 
 use super::{Source, finding, missing, rulings, shown};
 use crate::{
@@ -20,10 +20,14 @@ const MOST_WIDE: usize = 200;
 pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
     let Some(source) = Source::of(evidence) else { return Vec::new() };
     let measurements = source.measurements;
-    let (measured, missing) = measurements.counts();
+    let Counts { measured, missing, not_reached } = measurements.counts();
     let marked = if measurements.emulated { "; emulated: look at the ratios only" } else { "" };
+    let not_reached = match not_reached {
+        0 => String::new(),
+        some => format!(", {} not reached", shown::count(some as u64)),
+    };
     let mut lines = vec![format!(
-        "measured: {}, {} missing{marked}",
+        "measured: {}, {} missing{not_reached}{marked}",
         shown::many(measured, "cell"),
         shown::count(missing as u64)
     )];
@@ -44,9 +48,9 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
         ));
     }
     if let Some(rest) = told.get(MOST_RULINGS..).filter(|rest| !rest.is_empty()) {
-        let bad = rest.iter().filter(|ruling| ruling.told != Told::Holds).count();
+        let bad = rest.iter().filter(|ruling| ruling.told > Told::NotAsked).count();
         lines.push(format!(
-            "  and {} more expectations, of which {bad} do not hold or cannot be told",
+            "  and {} more expectations, of which {bad} do not hold, were not measured or cannot be told",
             rest.len()
         ));
     }

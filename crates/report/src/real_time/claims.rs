@@ -111,6 +111,8 @@ pub(super) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     let told = match ruling.told {
         Told::Holds => "that is proven",
         Told::DoesNotHold => "that breaks it",
+        Told::NotAsked => "that was not asked for",
+        Told::NotMeasured => "that was not measured before the run was over",
         Told::CannotBeTold => "that cannot be told yet",
     };
     let seen = seen(source, &ruling.claim, decisive);

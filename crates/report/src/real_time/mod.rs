@@ -9,7 +9,7 @@ pub(crate) mod terminal;
 
 use penstock_model::{
     measurement::{
-        Unit,
+        Counts, Unit,
         latency::{Arm, Latency, Power, Series, Setting},
     },
     verdict::Vantage,
@@ -111,7 +111,7 @@ fn why_missing(series: &Series) -> String {
 pub(crate) fn lead(latency: &Latency) -> String {
     let blocks: usize = latency.series.iter().map(|series| series.counted().count()).sum();
     let cycles: u64 = latency.series.iter().flat_map(Series::counted).map(|block| block.counts.total()).sum();
-    let (measured, missing) = latency.counts();
+    let Counts { measured, missing, not_reached } = latency.counts();
     let mut text = format!(
         "{} wake-ups in {} of {}",
         shown::count(cycles),
@@ -120,7 +120,11 @@ pub(crate) fn lead(latency: &Latency) -> String {
     );
     if missing > 0 {
         let have = if missing == 1 { "has" } else { "have" };
-        text += &format!("; {missing} of {} series {have} none", measured + missing);
+        text += &format!("; {missing} of {} series {have} none", measured + missing + not_reached);
+    }
+    if not_reached > 0 {
+        let were = if not_reached == 1 { "was" } else { "were" };
+        text += &format!("; {not_reached} of {} {were} not reached", measured + missing + not_reached);
     }
     let took =
         crate::seconds::text(std::time::Duration::try_from_secs_f64(latency.seconds).unwrap_or_default());

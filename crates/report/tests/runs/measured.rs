@@ -214,7 +214,7 @@ impl Maker {
     }
 
     fn missing(&mut self, at: usize, why: &str) {
-        self.cells[at].status = Status::Missing { why: why.to_owned() };
+        self.cells[at].status = Status::missing(why);
     }
 
     /// The ratio of two cells, as far as they were measured.
@@ -476,7 +476,7 @@ pub fn measured_small() -> Evidence {
         }
     }
     let mut evidence = super::small();
-    evidence.verdicts.clear();
+    evidence.verdicts = Default::default();
     evidence.run.command =
         ["penstock", "measure", "examples/smallest.yaml", "--quick"].map(str::to_owned).to_vec();
     evidence.run.exit = Some(1);

@@ -7,7 +7,7 @@ pub mod real_time;
 use std::time::Duration;
 
 use penstock_model::{
-    Bdf, FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
+    Bdf, FunctionName, GuestKind, Mac, Outcome, Verdict, Verdicts, VfIndex,
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
 use penstock_report::{
@@ -19,6 +19,7 @@ pub fn verdict(subject: Subject, attribute: &str, vantage: Vantage, value: &str)
     Verdict {
         subject,
         attribute: attribute.to_owned(),
+        item: None,
         vantage,
         wanted: value.to_owned(),
         seen: value.to_owned(),
@@ -66,7 +67,7 @@ pub fn guest(name: &str, kind: GuestKind, functions: &[(&str, &str)]) -> Machine
 }
 
 /// Every attribute of every function and guest as the machine has it, and every path.
-fn all_pass(machine: &Machine) -> Vec<Verdict> {
+fn all_pass(machine: &Machine) -> Verdicts {
     let mut verdicts = vec![verdict(Subject::Machine, "iommu", Vantage::Host, "on")];
     for nic in &machine.nics {
         let about = || Subject::Nic(nic.name.clone());
@@ -86,7 +87,8 @@ fn all_pass(machine: &Machine) -> Vec<Verdict> {
             let about = || Subject::Function(owned.function.clone());
             verdicts.push(verdict(about(), "interface", inside(), &owned.interface.to_string()));
             for address in &owned.addresses {
-                verdicts.push(verdict(about(), "address", inside(), &address.to_string()));
+                let address = address.to_string();
+                verdicts.push(verdict(about(), "address", inside(), &address).of_item(&address));
             }
         }
     }
@@ -106,7 +108,7 @@ fn all_pass(machine: &Machine) -> Vec<Verdict> {
             verdicts.push(verdict(path, "reach", Vantage::Guest((*guest).clone()), wanted));
         }
     }
-    verdicts
+    Verdicts::try_from(verdicts).expect("each has a key of its own")
 }
 
 fn step(id: u32, what: &str, why: &str, millis: u64) -> StepRecord {
@@ -226,14 +228,14 @@ pub fn xeon_d() -> Evidence {
     };
     let mut evidence = frame("examples/xeon-d.yaml", 48_730, 0);
     evidence.verdicts = all_pass(&machine);
-    for verdict in &mut evidence.verdicts {
+    evidence.verdicts.update(|verdict| {
         let on_virtio = matches!(&verdict.subject, Subject::Function(name) if name.nic.as_str() == "NET0");
         if verdict.attribute == "spoofchk" && on_virtio {
             verdict.outcome = Outcome::Unsupported;
             verdict.seen = "virtio reports no attributes of VFs".to_owned();
             verdict.best_effort = true;
         }
-    }
+    });
     evidence.machine = machine;
     evidence.model.text =
         "machine: xeon-d\n\nnics:\n  NET0: {match: {mac: \"0c:c4:7a:9a:61:ea\"}, vfs: 9}\n".to_owned();
@@ -272,13 +274,11 @@ pub fn xeon_d_failing() -> Evidence {
         (path("NET1#0", "NET1#5"), "reach", "rt-3 did not answer within 5 s", Outcome::Unknown),
     ];
     for (subject, attribute, seen, outcome) in wrong {
-        let verdict = evidence
-            .verdicts
-            .iter_mut()
-            .find(|verdict| verdict.subject == subject && verdict.attribute == attribute)
-            .unwrap();
-        verdict.seen = seen.to_owned();
-        verdict.outcome = outcome;
+        evidence.verdicts.update(|verdict| {
+            if verdict.subject == subject && verdict.attribute == attribute {
+                (verdict.seen, verdict.outcome) = (seen.to_owned(), outcome);
+            }
+        });
     }
     evidence.steps[5].outcome = StepOutcome::Failed;
     evidence.steps[5].detail = Some("bind igbvf to 0000:04:10.9: not so after 5 s".to_owned());

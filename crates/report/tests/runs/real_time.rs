@@ -304,7 +304,7 @@ fn frame(emulated: bool) -> Evidence {
     let mut evidence = super::small();
     evidence.machine.name = "rt-box".to_owned();
     evidence.machine.emulated = emulated;
-    evidence.verdicts.clear();
+    evidence.verdicts = Default::default();
     evidence.steps.clear();
     evidence.serial_log = None;
     evidence.run.command =

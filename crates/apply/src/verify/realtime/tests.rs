@@ -74,7 +74,9 @@ fn sight() -> GuestSight {
 
 fn judge(inventory: &Inventory, sight: GuestSight) -> Vec<Verdict> {
     let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap().model;
-    realtime(&model, inventory, &[("rt".parse().unwrap(), sight)].into())
+    let verdicts = realtime(&model, inventory, &[("rt".parse().unwrap(), sight)].into());
+    penstock_model::Verdicts::try_from(verdicts.clone()).expect("each has a key of its own");
+    verdicts
 }
 
 fn not_passed(verdicts: &[Verdict]) -> Vec<String> {
@@ -197,6 +199,26 @@ fn what_was_not_seen_is_unknown_and_not_left_out() {
     let verdicts = judge(&blind, GuestSight { threads: Err("it does not run".to_owned()), ..sight() });
     assert_eq!(verdicts.len(), whole);
     assert!(verdicts.iter().all(|verdict| verdict.outcome != Outcome::Pass), "{verdicts:#?}");
+    // Nor is it when nobody knows which functions it has.
+    for (threads, why) in [
+        (Err("it does not run".to_owned()), "it does not run"),
+        (sight().threads, "nobody knows its functions"),
+    ] {
+        let verdicts = judge(&machine(), GuestSight { threads, functions: BTreeSet::new() });
+        assert_eq!(verdicts.len(), whole);
+        let interrupts =
+            verdicts.iter().find(|v| v.attribute == "interrupts" && v.subject != Subject::Machine);
+        assert!(interrupts.is_some_and(|v| v.outcome == Outcome::Unknown && v.seen == why), "{interrupts:?}");
+    }
+    // CPUs that could not be read of are not CPUs that are not isolated.
+    let mut dark = machine();
+    let cgroups = &mut dark.tuning.as_mut().unwrap().cgroups;
+    cgroups.partitions.clear();
+    for (reading, outcome) in [(Reading::Denied, "unknown"), (Reading::Is(cpus("2-3")), "fail")] {
+        dark.tuning.as_mut().unwrap().cgroups.isolated = reading;
+        let told = not_passed(&judge(&dark, sight()));
+        assert!(told.contains(&format!("machine isolated: {outcome}")), "{told:?}");
+    }
     let model =
         penstock_model::parse(&penstock_model::Source::new("m.yaml", "nics: {A: {vfs: 1}}\n")).unwrap().model;
     assert_eq!(realtime(&model, &machine(), &BTreeMap::new()), []);

@@ -1,6 +1,6 @@
 //! What only frames show of spoof checks and rates.
 
-use penstock_model::{Outcome, TxRate, Verdict, pci::PciIds};
+use penstock_model::{Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds};
 
 use super::world::{Said, Source, World, world, world_of};
 
@@ -103,6 +103,20 @@ fn forged_frames_go_only_where_the_model_has_frames_pass_inside_the_nic() {
         world.forging.insert("NET0#3");
         assert_eq!(proofs(&world.verify_with(true), "spoofchk"), [""; 0]);
         assert_eq!(*world.loads.borrow(), 0);
+    }
+}
+
+#[test]
+fn nothing_is_forged_where_nobody_knows_whether_frames_leave_the_nic() {
+    let mut world = world();
+    world.forging.insert("NET0#3");
+    for (mode, why) in [
+        (Ok(SwitchMode::Vepa), "the NIC sends every frame out (VEPA), and a forged one is not to get there"),
+        (Err("cut off".to_owned()), "whether the NIC sends every frame out is not known (cut off)"),
+    ] {
+        world.sight.switch_mode = mode;
+        let expected = format!("NET0#3 (inside a): unknown, not tried: {why}, does not hold");
+        assert_eq!(proofs(&world.verify(), "spoofchk"), [expected]);
     }
 }
 

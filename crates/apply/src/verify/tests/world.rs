@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 
 use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{
-    InterfaceAddress, LinkState, Mac, Outcome, TxRate, VlanId, VlanProtocol, VlanQos,
+    InterfaceAddress, LinkState, Mac, Outcome, TxRate, Verdicts, VlanId, VlanProtocol, VlanQos,
     inventory::{Interface, PciIdentity, Pf, PresentVf, Sriov, Vf},
 };
 
@@ -213,7 +213,7 @@ pub fn world_of(model: &str) -> World {
         said: BTreeMap::new(),
         sight: PfSight {
             vfs: (0..5).map(|n| (index(n), state(n))).collect(),
-            switch_mode: SwitchMode::Unreported,
+            switch_mode: Ok(SwitchMode::Unreported),
         },
         lost: BTreeSet::new(),
         leaking: BTreeSet::new(),
@@ -393,8 +393,13 @@ impl World {
         self.verify_with(false)
     }
 
-    /// As [`World::verify`], with a load or not.
+    /// As [`World::verify`], with a load or not. Whatever a world is like, each verdict has a key of its own.
     pub fn verify_with(&self, load: bool) -> Vec<Verdict> {
+        let verdicts = Verdicts::try_from(self.verdicts(load));
+        verdicts.unwrap_or_else(|error| panic!("{error}")).into_iter().collect()
+    }
+
+    fn verdicts(&self, load: bool) -> Vec<Verdict> {
         let places = self.model.guests.keys().map(|name| {
             let place = if self.blind.contains(&Source::Guest) {
                 GuestPlace::Unseen("it is dark".to_owned())

@@ -7,10 +7,10 @@ use penstock_measure::latency::{
     machine::{AsItIs, Toggle},
     run::RAW,
 };
-use penstock_model::measurement::latency::Latency;
+use penstock_model::{Verdicts, measurement::latency::Latency};
 use penstock_report::evidence::Audits;
 
-use super::{Before, Outward, PATIENCE, conclude, gathered, warn};
+use super::{Before, Outward, PATIENCE, conclude, ended, gathered, warn};
 use crate::{
     arguments::Measure,
     commands::verify::{self, Seen},
@@ -93,7 +93,7 @@ pub fn run(
         None => &mut as_it_is,
     };
     if arguments.events {
-        Line::Verdicts(verdicts).tell();
+        Line::Verdicts(verdicts.clone()).tell();
         let mut observe = |event: &_| Line::Waking(Clone::clone(event)).tell();
         let (mut latency, interrupted) = perform(
             &file.model,
@@ -107,7 +107,7 @@ pub fn run(
             &mut observe,
         );
         note(&mut latency);
-        let status = if interrupted { Status::Interrupted } else { outcome::status(&latency) };
+        let status = ended(interrupted, outcome::status(&latency), &verdicts);
         Line::Woken(Box::new(latency)).tell();
         printer.done();
         return Ok(status);
@@ -141,7 +141,7 @@ pub fn run(
     let before_all =
         Before { inventory: &inventory, nics: &nics, verdicts, emulated: emulated.is_some(), looked };
     let mut evidence = gathered(file, &directory, now, began, before_all)?;
-    let status = if interrupted { Status::Interrupted } else { outcome::status(&latency) };
+    let status = ended(interrupted, outcome::status(&latency), &evidence.verdicts);
     let measured = outcome::text(&latency);
     evidence.latency = Some(latency);
     evidence.audits = Some(Audits { before, after });
@@ -159,5 +159,5 @@ fn look(file: &ModelFile, machine: &Machine, printer: &mut Printer) -> Result<Se
         "the model's NICs are not here: only its CPUs are measured, on the host and in guests that run",
     );
     let places = machine.places(&file.model);
-    Ok(Seen { inventory, nics: IndexMap::default(), places, verdicts: Vec::new() })
+    Ok(Seen { inventory, nics: IndexMap::default(), places, verdicts: Verdicts::default() })
 }

@@ -43,6 +43,9 @@ fn below(claim: &Claim, series: &Series, late: u32, except: f64, confidence: f64
         why: series.missing.clone(),
     };
     if finding.n == 0 {
+        if series.cut_short.is_some() {
+            finding.told = Told::NotMeasured;
+        }
         finding.why.get_or_insert_with(|| "nothing was measured".to_owned());
         return finding;
     }
@@ -100,7 +103,9 @@ fn ratios(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Vec<F
         for right in series.iter().filter(|right| claim.pairs(&left.setting, &right.setting)) {
             let null = series.iter().find(|null| is_null_of(null, right));
             let compared = compare(right, left, null, claim.statistic(), confidence, seed);
+            let not_reached = |series: &Series| !series.is_measured() && series.cut_short.is_some();
             let told = match (compared.ratio, relation) {
+                (None, _) if not_reached(left) || not_reached(right) => Told::NotMeasured,
                 (None, _) => Told::CannotBeTold,
                 (Some(seen), Relation::AtLeast) if seen.low() >= *factor => Told::Holds,
                 (Some(seen), Relation::AtLeast) if seen.high() < *factor => Told::DoesNotHold,

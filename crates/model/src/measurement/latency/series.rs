@@ -5,7 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Bins, BinsError, Block, Summary};
-use crate::{CpuSet, GuestName, measurement::EndKind, verdict::Vantage};
+use crate::{
+    CpuSet, GuestName,
+    measurement::{CutShort, EndKind},
+    verdict::Vantage,
+};
 
 /// One setting, with all its blocks and what they add up to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,12 +27,22 @@ pub struct Series {
     /// Why there is nothing.
     #[serde(default)]
     pub missing: Option<String>,
+    /// Whether there is nothing because the run was over: no fault of the machine. `None`: for any other reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<CutShort>,
 }
 
 impl Series {
     /// A series without blocks.
     pub fn new(setting: Setting) -> Series {
-        Series { id: setting.id(), setting, blocks: Vec::new(), summary: None, missing: None }
+        Series {
+            id: setting.id(),
+            setting,
+            blocks: Vec::new(),
+            summary: None,
+            missing: None,
+            cut_short: None,
+        }
     }
 
     /// The blocks whose latencies count.
