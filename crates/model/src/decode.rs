@@ -250,6 +250,7 @@ impl fmt::Display for Fault {
             Kind::UnknownKey { key, .. } => write!(f, "unknown key {}", shown(key)),
             Kind::UnknownWord { word, .. } => write!(f, "unknown word {}", shown(word)),
             Kind::Bool(text) => write!(f, "{} is neither on nor off", shown(text)),
+            Kind::LeadingZero(text) => write!(f, "{} begins with a 0", shown(text)),
             Kind::Message(message) => f.write_str(message),
             Kind::Spoiled => f.write_str("it was found wrong before"),
         }
