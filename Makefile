@@ -11,7 +11,7 @@ demo: build
 
 build:
 	@scripts/install-dependencies
-	PENSTOCK_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --release --locked --package penstock-cli
+	PENSTOCK_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --release --locked --package penstock-cli --package penstock-switch
 
 image: build
 	$(penstock) board image

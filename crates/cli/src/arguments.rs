@@ -282,7 +282,7 @@ pub struct Generate {
     #[arg(long)]
     pub here: bool,
     /// Put the files below this directory instead of where the model has them
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Write nothing; say whether each file is as it would be made
     #[arg(long)]
@@ -364,6 +364,9 @@ pub struct Verify {
     /// Watch until the first change
     #[arg(long, requires = "watch")]
     pub until_change: bool,
+    /// Show every verdict, also those that pass
+    #[arg(long, short, conflicts_with = "watch")]
+    pub verbose: bool,
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,

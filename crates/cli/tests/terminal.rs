@@ -205,3 +205,36 @@ fn quiet_says_nothing_where_all_is_well() {
     assert_eq!(status, Some(2));
     assert!(errors.starts_with("error:"), "{errors}");
 }
+
+#[test]
+fn the_short_options_that_people_try_are_there_or_lead_to_what_is() {
+    let directory = empty();
+    let at = directory.path();
+    // Where an option is not known, that is said before the model is looked for.
+    for line in [
+        "rehearse -o run missing.yaml",
+        "rehearse -v missing.yaml",
+        "measure -o run missing.yaml",
+        "generate -o files missing.yaml",
+        "report -o page missing",
+        "verify -v missing.yaml",
+        "plan -v missing.yaml",
+        "audit -v missing.yaml",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let said = errors(&piped(at, &[], &words));
+        assert!(said.contains("missing") && !said.contains("unexpected argument"), "{line}: {said}");
+    }
+    for line in [
+        "apply -n m.yaml",
+        "apply --dry-run m.yaml",
+        "start m.yaml -n",
+        "undo --dry-run",
+        "rehearse -n m.yaml",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = piped(at, &[], &words);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(errors(&output).contains("penstock plan MODEL"), "{line}: {}", errors(&output));
+    }
+}

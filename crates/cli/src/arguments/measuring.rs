@@ -31,7 +31,7 @@ pub struct Measure {
     #[command(flatten)]
     pub waking: Waking,
     /// The run directory [default: runs/MACHINE-TIME]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Go on with the interrupted run that is in this directory, measuring what it measured
     #[arg(long, value_name = "RUN-DIR", conflicts_with_all = ["output", "quick", "Tuning", "Waking"])]
@@ -229,11 +229,14 @@ pub struct Rehearse {
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
     /// The run directory [default: runs/MACHINE-TIME]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Boot the board afresh instead of resuming a saved one
     #[arg(long)]
     pub cold: bool,
+    /// Show every verdict, also those that pass
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 /// `report`
@@ -243,7 +246,7 @@ pub struct Report {
     #[arg(required = true, num_args = 1..=2, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Write there [default: RUN itself; RUN-redacted with --redact; nowhere for a comparison]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Write a copy of the run in which pseudonyms stand for addresses, hostnames and users
     #[arg(long)]

@@ -3,7 +3,10 @@
 use std::{env, ffi::OsString, process};
 
 use anstream::ColorChoice;
-use clap::{Parser, ValueEnum};
+use clap::{
+    Parser, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use penstock_model::text::one_line;
 
 use super::{Arguments, Color};
@@ -22,15 +25,32 @@ impl Arguments {
 fn complain(words: &[OsString], error: clap::Error) -> ! {
     let shown: Vec<String> = words.iter().map(|word| one_line(&word.to_string_lossy())).collect();
     if shown.iter().zip(words).all(|(shown, word)| shown.as_str() == word) {
-        error.exit();
+        said(&error);
     }
     match Arguments::try_parse_from(shown) {
-        Err(same) if same.kind() == error.kind() => same.exit(),
+        Err(same) if same.kind() == error.kind() => said(&same),
         _ => {
             anstream::eprintln!("{}", one_line(&error.to_string()));
             process::exit(error.exit_code());
         }
     }
+}
+
+/// Says what clap says, and what of ours an option of others stands for; then ends.
+fn said(error: &clap::Error) -> ! {
+    // A reader that went away is no reason to say more.
+    let _ = error.print();
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => option.as_str(),
+        _ => "",
+    };
+    if matches!(unknown, "-n" | "--dry-run") {
+        anstream::eprintln!(
+            "\nhelp: `penstock plan MODEL` shows what would change and changes nothing; `penstock rehearse MODEL` does all of it \
+             on an emulated board"
+        );
+    }
+    process::exit(error.exit_code());
 }
 
 /// What `--color` asks for, as far as it can be understood.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use crate::{
     arguments::{Extent, Rehearse},
     boards::Boards,
+    commands::verify::table,
     failure::{Failure, Status},
     measuring::{Choice, outcome, remote::Measuring},
     model_file,
@@ -54,7 +55,9 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
         let measured = evidence.measurements.as_ref().zip(matrix.as_ref());
         let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix, width));
         let woken = evidence.latency.as_ref().map(crate::waking::outcome::text).unwrap_or_default();
-        format!("{}{}{woken}", penstock_report::summary(&evidence), measured.unwrap_or_default())
+        let verdicts = if arguments.verbose { table(&evidence.verdicts, true) + "\n" } else { String::new() };
+        let summary = penstock_report::summary(&evidence);
+        format!("{verdicts}{summary}{}{woken}", measured.unwrap_or_default())
     })?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));
     Ok(status)

@@ -47,7 +47,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     printer.done();
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
-    printer.answer(holds, &verified, || table(&verified.verdicts))?;
+    printer.answer(holds, &verified, || table(&verified.verdicts, arguments.verbose))?;
     Ok(if holds { Status::Holds } else { Status::DoesNotHold })
 }
 
@@ -112,9 +112,9 @@ pub fn beside(
 }
 
 /// Every verdict that does not hold in full, then the count of each outcome.
-fn table(verdicts: &[Verdict]) -> String {
+pub fn table(verdicts: &[Verdict], verbose: bool) -> String {
     let mut text = String::new();
-    for verdict in verdicts.iter().filter(|verdict| verdict.outcome != Outcome::Pass) {
+    for verdict in verdicts.iter().filter(|verdict| verbose || verdict.outcome != Outcome::Pass) {
         text.push_str(&format!(
             "{:<12} {} {} ({}): wanted {}, seen {}{}\n",
             verdict.outcome,
