@@ -306,6 +306,22 @@ fn found_words(found: Unexpected<'_>) -> String {
     }
 }
 
+/// The words that read as `true`, in each case that YAML knows.
+pub(crate) const TRUE: [&str; 6] = ["on", "On", "ON", "true", "True", "TRUE"];
+/// The words that read as `false`.
+pub(crate) const FALSE: [&str; 6] = ["off", "Off", "OFF", "false", "False", "FALSE"];
+
+/// What a word says where a boolean is wanted.
+pub(crate) fn boolean(word: &str) -> Option<bool> {
+    if TRUE.contains(&word) {
+        Some(true)
+    } else if FALSE.contains(&word) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
 /// Reads a node.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a Node);
@@ -415,10 +431,10 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.text(&"on or off")? {
-            "on" | "On" | "ON" | "true" | "True" | "TRUE" => visitor.visit_bool(true),
-            "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => visitor.visit_bool(false),
-            other => Err(Fault::new(Kind::Bool(other.to_owned()))),
+        let text = self.text(&"on or off")?;
+        match boolean(text) {
+            Some(set) => visitor.visit_bool(set),
+            None => Err(Fault::new(Kind::Bool(text.to_owned()))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod measure;
 mod realtime;
+mod schema;
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -19,6 +20,8 @@ use crate::{
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
+pub use schema::{MODELINE, schema};
+
 pub(crate) use realtime::{GuestRealtimeDocument, GuestRealtimeEntry, RealtimeDocument};
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
@@ -497,9 +500,4 @@ where
 
         from.deserialize_any(Either(PhantomData))
     }
-}
-
-/// The JSON Schema of a model file, generated from the types that read it.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(ModelDocument).to_value()
 }

@@ -56,4 +56,10 @@ impl FromStr for FunctionName {
     }
 }
 
-crate::names::text_serde!(FunctionName, "A PF (`NET0`) or a VF (`NET0#3`).", "NET0#3");
+crate::names::text_serde!(
+    FunctionName,
+    "A PF (`NET0`) or a VF (`NET0#3`).",
+    "NET0#3",
+    "^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}(#0*([0-9]{1,4}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-3]))?$",
+    crate::names::SCALARS
+);

@@ -36,7 +36,7 @@ pub mod vf;
 
 pub use address::InterfaceAddress;
 pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, Source};
-pub use document::schema;
+pub use document::{MODELINE, schema};
 pub use function::FunctionName;
 pub use guest::{
     Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, READY_WITHIN, Root,

@@ -87,7 +87,12 @@ impl FromStr for Mac {
     }
 }
 
-crate::names::text_serde!(Mac, "An Ethernet MAC address.", "02:00:00:00:01:04");
+crate::names::text_serde!(
+    Mac,
+    "An Ethernet MAC address.",
+    "02:00:00:00:01:04",
+    "^[0-9A-Fa-f]{2}((:[0-9A-Fa-f]{2}){5}|(-[0-9A-Fa-f]{2}){5})$"
+);
 
 #[cfg(test)]
 mod tests {

@@ -4,9 +4,16 @@ use std::{borrow::Borrow, fmt, str::FromStr};
 
 use thiserror::Error;
 
-/// Serialises a type as the text that its `Display` writes and its `FromStr` reads, and describes it so in the schema.
+/// The kinds of scalars as which YAML may read text that nobody quoted: `7`, `1e3`, `true`.
+pub(crate) const SCALARS: [&str; 3] = ["string", "number", "boolean"];
+
+/// Serialises a type as the text that its `Display` writes and its `FromStr` reads, and describes it so in the schema: all that
+/// matches its pattern and is of these types. The pattern takes whatever `FromStr` takes.
 macro_rules! text_serde {
-    ($name:ident, $about:literal, $example:literal) => {
+    ($name:ident, $about:literal, $example:literal, $pattern:expr) => {
+        crate::names::text_serde!($name, $about, $example, $pattern, ["string"]);
+    };
+    ($name:ident, $about:literal, $example:literal, $pattern:expr, $types:expr) => {
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.collect_str(self)
@@ -26,7 +33,9 @@ macro_rules! text_serde {
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "description": $about, "examples": [$example] })
+                schemars::json_schema!({
+                    "type": $types, "pattern": $pattern, "description": $about, "examples": [$example]
+                })
             }
         }
     };
@@ -44,7 +53,7 @@ pub struct NameError {
 
 /// Declares a name: text that passes `$check`, which returns why it does not.
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $example:literal, $check:expr) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $example:literal, $pattern:expr, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
@@ -87,9 +96,12 @@ macro_rules! name {
             }
         }
 
-        text_serde!($name, $kind, $example);
+        text_serde!($name, $kind, $example, $pattern, SCALARS);
     };
 }
+
+/// What [`word`] takes.
+const WORD: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$";
 
 /// Why `text` cannot name a thing that becomes part of file names, command lines and container names.
 fn word(text: &str) -> Option<&'static str> {
@@ -108,20 +120,20 @@ fn word(text: &str) -> Option<&'static str> {
 
 name! {
     /// The name of a machine in a model.
-    MachineName, "machine", "xeon-d", word
+    MachineName, "machine", "xeon-d", WORD, word
 }
 name! {
     /// The name of a NIC in a model: `NET0`, `NET1`, or what the user calls it.
-    NicName, "NIC", "NET0", word
+    NicName, "NIC", "NET0", WORD, word
 }
 name! {
     /// The name of a guest in a model; the container or VM that runs it is called `penstock-NAME`.
-    GuestName, "guest", "linux-2", word
+    GuestName, "guest", "linux-2", WORD, word
 }
 name! {
     /// The name of a network interface, as the kernel allows it (`net/core/dev.c`, `dev_valid_name`): at most 15
     /// bytes, no `/`, `:` or white space, not `.` or `..`. Penstock also refuses non-ASCII and a leading `-`.
-    InterfaceName, "network interface", "eth0", |text| {
+    InterfaceName, "network interface", "eth0", "^(?![-]|\\.{1,2}$)[!-$&-.0-9;-~]{1,15}$", |text| {
         if text.is_empty() {
             Some("it is empty")
         } else if text.len() > 15 {
@@ -139,7 +151,7 @@ name! {
     /// What firmware calls the place of a device: a slot by its number or name, as `/sys/bus/pci/slots` has it
     /// (`drivers/pci/slot.c`), or an onboard device by its label (`drivers/pci/pci-label.c`). At most 64 bytes without control
     /// characters and without white space at its ends.
-    SlotName, "slot", "3", |text| {
+    SlotName, "slot", "3", "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,64}$", |text| {
         if text.is_empty() {
             Some("it is empty")
         } else if text.len() > 64 {

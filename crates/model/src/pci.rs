@@ -115,7 +115,8 @@ impl FromStr for Bdf {
 crate::names::text_serde!(
     Bdf,
     "A PCI address: domain, bus, device and function in hexadecimal.",
-    "0000:04:00.1"
+    "0000:04:00.1",
+    "^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{1,2}:[01]?[0-9A-Fa-f]\\.[0-7]$"
 );
 
 /// A device's serial number: the EUI-64 of the Device Serial Number extended capability (PCI Express Base Specification,
@@ -164,7 +165,10 @@ impl FromStr for SerialNumber {
 crate::names::text_serde!(
     SerialNumber,
     "A PCI device serial number: eight bytes in hexadecimal, the highest first.",
-    "00-1b-21-ff-ff-8a-3c-44"
+    "00-1b-21-ff-ff-8a-3c-44",
+    "^([0-9A-Fa-f]{16}|[0-9A-Fa-f]{2}((-[0-9A-Fa-f]{2}){7}|(:[0-9A-Fa-f]{2}){7}))$",
+    // Sixteen digits are a number to YAML.
+    ["string", "number"]
 );
 
 /// The four numbers by which the PCI configuration header names a device.

@@ -80,7 +80,13 @@ impl FromStr for ByteSize {
     }
 }
 
-crate::names::text_serde!(ByteSize, "A size in bytes with a binary unit.", "256MiB");
+crate::names::text_serde!(
+    ByteSize,
+    "A size in bytes with a binary unit.",
+    "256MiB",
+    "^(0|[1-9][0-9]{0,19})\\s*(B|KiB|MiB|GiB|TiB)?\\s*$",
+    ["string", "integer"]
+);
 
 /// A set of CPU numbers in the kernel's list format, `0-3,8` (`lib/bitmap-str.c`, `bitmap_parselist`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -224,11 +230,15 @@ impl schemars::JsonSchema for CpuSet {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let text = "^\\s*((0|[1-9][0-9]{0,4})(-(0|[1-9][0-9]{0,4}))?)?(,((0|[1-9][0-9]{0,4})(-(0|[1-9][0-9]{0,4}))?)?)*\\s*$";
         // One CPU may be written as the number that it is.
         schemars::json_schema!({
-            "type": ["string", "integer"],
+            "type": ["string", "integer", "array"],
             "minimum": 0,
-            "description": "A set of CPUs in the kernel's list format.",
+            "maximum": MAX_CPU,
+            "pattern": text,
+            "items": { "type": ["string", "integer"], "minimum": 0, "maximum": MAX_CPU, "pattern": text },
+            "description": "A set of CPUs in the kernel's list format, or a list of such.",
             "examples": ["0-3,8"]
         })
     }

@@ -166,7 +166,12 @@ impl fmt::Display for Frequency {
     }
 }
 
-crate::names::text_serde!(Frequency, "A governor of CPU frequencies, or a frequency.", "2.4GHz");
+crate::names::text_serde!(
+    Frequency,
+    "A governor of CPU frequencies, or a frequency.",
+    "2.4GHz",
+    "^([0-9]{1,9}(\\.[0-9]{1,9})?\\s*(kHz|MHz|GHz)|[a-z_]{1,15})$"
+);
 
 /// A share of something, 1 to 100 percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,7 +211,7 @@ impl fmt::Display for Percent {
     }
 }
 
-crate::names::text_serde!(Percent, "A share of something.", "40%");
+crate::names::text_serde!(Percent, "A share of something.", "40%", "^0*(100|[1-9][0-9]?)\\s*%$");
 
 #[cfg(test)]
 mod tests {

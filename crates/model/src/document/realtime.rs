@@ -8,7 +8,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use crate::{CpuSet, Frequency, SchedulingPolicy, quantity::CpuList, realtime::Percent};
+use crate::{CpuSet, Frequency, SchedulingPolicy, decode::boolean, quantity::CpuList, realtime::Percent};
 
 /// What of the machine decides how late its guests wake. What is left out is left as it is found.
 ///
@@ -66,10 +66,9 @@ impl<'de> Deserialize<'de> for GuestRealtimeEntry {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<GuestRealtimeEntry, E> {
-                match text.to_ascii_lowercase().as_str() {
-                    "on" | "true" => Ok(GuestRealtimeEntry::Set(true)),
-                    "off" | "false" => Ok(GuestRealtimeEntry::Set(false)),
-                    _ => Err(E::custom(
+                match boolean(text) {
+                    Some(set) => Ok(GuestRealtimeEntry::Set(set)),
+                    None => Err(E::custom(
                         "this says nothing of real time: write `on`, `off` or {policy: fifo, priority: 80}",
                     )),
                 }

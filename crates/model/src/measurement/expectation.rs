@@ -525,4 +525,9 @@ impl fmt::Display for Expectation {
     }
 }
 
-crate::names::text_serde!(Expectation, "What is to hold of the measurements.", "vf-vf inside >= 0.8 x pf-pf");
+crate::names::text_serde!(
+    Expectation,
+    "What is to hold of the measurements.",
+    "vf-vf inside >= 0.8 x pf-pf",
+    "."
+);

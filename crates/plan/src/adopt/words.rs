@@ -26,7 +26,7 @@ fn comment(out: &mut String, indent: &str, text: &str) {
 
 /// What stands above the model.
 pub fn head(sight: &Sight<'_>, said: &[String]) -> String {
-    let mut out = String::new();
+    let mut out = format!("{}\n", penstock_model::MODELINE);
     let host = sight.host.map(|host| format!(" {host}")).unwrap_or_default();
     let kernel = &sight.inventory.kernel.release;
     comment(

@@ -507,4 +507,9 @@ impl fmt::Display for Claim {
     }
 }
 
-crate::names::text_serde!(Claim, "What is to hold of the latencies of wake-ups.", "latency rt-2 max < 100us");
+crate::names::text_serde!(
+    Claim,
+    "What is to hold of the latencies of wake-ups.",
+    "latency rt-2 max < 100us",
+    "."
+);
