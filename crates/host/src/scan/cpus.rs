@@ -1,6 +1,9 @@
 //! Processors, who shares what with whom, and their caches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 
 use penstock_model::{
     ByteSize, CpuSet,
@@ -13,6 +16,21 @@ const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 /// Room for the first processor in `/proc/cpuinfo`, whose flags alone take 2 KB.
 const FIRST_PROCESSOR: usize = 64 << 10;
+
+/// A size as the kernel prints that of a cache: `16896K`, always in KiB (`drivers/base/cacheinfo.c`, `size_show`). What a person writes
+/// in a model has to say KiB.
+struct Kib(ByteSize);
+
+impl FromStr for Kib {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Kib, ()> {
+        let digits =
+            text.strip_suffix('K').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        let bytes = digits.and_then(|digits| digits.parse::<u64>().ok()?.checked_mul(1024));
+        bytes.map(|bytes| Kib(ByteSize(bytes))).ok_or(())
+    }
+}
 
 /// What is known of the processors.
 pub(super) fn cpus(reader: &mut Reader<'_>) -> Cpus {
@@ -101,6 +119,32 @@ fn cache(directory: &str, reader: &mut Reader<'_>) -> Option<Cache> {
         kind: reader.required(&format!("{directory}/type"))?,
         cpus: reader.required_value(&format!("{directory}/shared_cpu_list"), "CPU list")?,
         // A hypervisor may hide the size alone; a cache of unknown size is still shared by the same CPUs.
-        size: reader.required_value(&format!("{directory}/size"), "size").unwrap_or(ByteSize(0)),
+        size: reader
+            .required_value::<Kib>(&format!("{directory}/size"), "size of a cache")
+            .map_or(ByteSize(0), |Kib(size)| size),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_cache_is_read_as_the_kernel_prints_it() {
+        let size = |text: &str| text.parse().ok().map(|Kib(size)| size);
+        assert_eq!(size("16896K"), Some(ByteSize(16896 << 10)));
+        for odd in [
+            "",
+            "K",
+            "16896",
+            "16896k",
+            "1.5K",
+            "+1K",
+            "16 MiB",
+            "99999999999999999999K",
+            "18014398509481984K",
+        ] {
+            assert_eq!(size(odd), None, "{odd}");
+        }
+    }
 }
