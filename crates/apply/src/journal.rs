@@ -22,7 +22,7 @@ use thiserror::Error;
 pub const JOURNAL_VERSION: u32 = 3;
 
 /// One line of a journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant, reason = "entries are written at once, never kept in numbers")]
 pub enum Entry {
@@ -80,7 +80,7 @@ pub enum Entry {
 }
 
 /// How a step came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// Carried out, and its postcondition was read back.

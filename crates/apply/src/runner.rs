@@ -118,7 +118,7 @@ pub trait Observer {
 impl Observer for () {}
 
 /// What came of one step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepReport {
     /// Which step.
     pub step: StepId,
@@ -135,7 +135,7 @@ pub struct StepReport {
 }
 
 /// A plan that was carried out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Applied {
     /// Every step, in order.
     pub steps: Vec<StepReport>,

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const PROBED: &str = "penstock: probe ready";
 
 /// What executes a board's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
     /// The processor itself, through Linux's KVM.
@@ -56,7 +56,7 @@ impl Accelerator {
 }
 
 /// An accelerator, and why it and not another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Choice {
     /// The accelerator.
     pub accelerator: Accelerator,

@@ -17,7 +17,7 @@ const FILE: &str = "board.json";
 const LONGEST_NAME: usize = 20;
 
 /// A running board, as it is written in its directory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeptBoard {
     /// Its name.
     pub name: String,

@@ -16,7 +16,7 @@ pub use self::{
     board::{Board, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
 };
-use crate::{model_file::Brought, remote::hosts::Host, status::Status};
+use crate::{documents::Kind, model_file::Brought, remote::hosts::Host, status::Status};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
@@ -111,8 +111,8 @@ pub enum Verb {
     /// Keep, enter and drop a rehearsal's board
     #[command(subcommand)]
     Board(Board),
-    /// Print the model's JSON Schema
-    Schema,
+    /// Print the JSON Schema of the model, or of what `--json` prints
+    Schema(Schema),
     /// Work inside a VM for the Penstock on its host
     #[command(subcommand, hide = true)]
     Inside(Inside),
@@ -184,7 +184,7 @@ pub struct Machines {
 const OTHERS: &str = "Other machines";
 
 /// The model, and where on this machine its NICs are.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Subject {
     /// The model
     pub model: PathBuf,
@@ -258,6 +258,12 @@ pub struct Check {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
+    /// More models; the exit status is the worst of them
+    #[arg(value_name = "MODEL")]
+    pub more: Vec<PathBuf>,
+    /// How what was found is printed on standard output
+    #[arg(long, value_name = "FORMAT", default_value = "human", conflicts_with = "json")]
+    pub format: Format,
     /// Also check it against this inventory, as `scan --json` printed it
     #[arg(long, value_name = "FILE", conflicts_with = "here")]
     pub inventory: Option<PathBuf>,
@@ -267,6 +273,19 @@ pub struct Check {
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,
+}
+
+/// How `check` prints what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A line for each good model; messages with the lines of the file go to standard error
+    Human,
+    /// One document (docs/json.md); the same as --json
+    Json,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// Annotations of a GitHub workflow
+    Github,
 }
 
 /// `generate`
@@ -474,6 +493,14 @@ pub struct Console {
     /// Take the guest from SSH_ORIGINAL_COMMAND and nothing else from anywhere: for `ForceCommand` (docs/console.md)
     #[arg(long, hide = true, conflicts_with_all = ["guest", "read_only", "lines", "all"])]
     pub ssh: bool,
+}
+
+/// `schema`
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// Of this kind of document, as `--json` prints it, instead of the model (docs/json.md)
+    #[arg(long = "of", value_name = "KIND")]
+    pub kind: Option<Kind>,
 }
 
 /// `penstock embedded-switch`: what `penstock-switch run` is (docs/switch.md).

@@ -16,6 +16,7 @@ use penstock_host::{
 use crate::{
     arguments::Verb,
     commands,
+    documents::Kind,
     failure::{Failure, Status},
     model_file::Brought,
     printer::Printer,
@@ -30,11 +31,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub fn run(verb: Verb, settings: &Settings) -> Status {
     let (wire, writing) = Wire::to(io::stdout());
     let mut printer = Printer::over(wire.clone(), settings);
+    printer.expect(Kind::of(&verb));
     let outcome = interrupt::catch().map_err(Failure::from).and_then(|()| work(verb, settings, &mut printer));
     let status = outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status
     });
+    let status = printer.finish(status);
     wire.say(Said::Ended(status.code()));
     let since = Instant::now();
     // What cannot be written is not waited for longer than it takes to be sure that nobody reads.

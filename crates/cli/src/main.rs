@@ -9,6 +9,7 @@ mod audit_table;
 mod boards;
 mod commands;
 mod dangers;
+mod documents;
 mod evidence;
 mod failure;
 mod generated_files;
@@ -32,7 +33,13 @@ mod watching;
 
 use std::{panic, process::ExitCode};
 
-use crate::{arguments::Arguments, printer::Printer, settings::Settings, status::Status};
+use crate::{
+    arguments::{Arguments, Check, Format, Verb},
+    documents::Kind,
+    printer::Printer,
+    settings::Settings,
+    status::Status,
+};
 
 fn main() -> ExitCode {
     ExitCode::from(guarded(run).code())
@@ -50,18 +57,21 @@ fn guarded(act: fn() -> Status) -> Status {
 
 fn run() -> Status {
     let arguments = Arguments::of_the_command_line();
-    let settings = Settings::resolve(&arguments.common);
+    let mut settings = Settings::resolve(&arguments.common);
+    settings.json |= matches!(arguments.verb, Verb::Check(Check { format: Format::Json, .. }));
     if arguments.common.attended {
         return attended::run(arguments.verb, &settings);
     }
     let mut printer = Printer::new(&settings);
+    printer.expect(Kind::of(&arguments.verb));
     let outcome = penstock_host::interrupt::catch()
         .map_err(failure::Failure::from)
         .and_then(|()| commands::run(arguments.verb, &settings, &mut printer));
-    outcome.unwrap_or_else(|failure| {
+    let status = outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status
-    })
+    });
+    printer.finish(status)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Reading the user's model and inventory files.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use penstock_host::files;
 use penstock_model::{
-    Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source, Template,
-    inventory::INVENTORY_VERSION,
+    Against, Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
+    Template, inventory::INVENTORY_VERSION,
 };
 use penstock_plan::generate::{self, GenerateError};
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,9 @@ use crate::{
 
 /// The largest model file that is read. A machine with 510 VFs and 64 guests needs 60 KiB.
 const MODEL_LIMIT: usize = 1 << 20;
+
+/// What the model is called that comes on standard input, as `-`.
+pub const STANDARD_INPUT: &str = "<stdin>";
 
 /// The largest template that is read.
 const TEMPLATE_LIMIT: usize = 256 << 10;
@@ -64,6 +70,11 @@ pub struct Brought {
 }
 
 impl Brought {
+    /// What the user calls the model.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What goes along with a model. Refused when that would make files beside a model which is not there.
     pub fn of(file: &ModelFile, printer: &mut Printer) -> Result<Brought, Failure> {
         let written = parse(file.source.clone()).map_err(|rejected| rejected.explain(printer))?.model;
@@ -156,15 +167,17 @@ fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), F
         return Err(explained.hint("`--strict` takes warnings for errors; without it this is a good model"));
     }
     if !printer.warned() {
-        printer.explained(file.warnings.styled(&file.source));
+        printer.diagnose(&file.warnings, &file.source, Against::Model);
     }
     Ok(())
 }
 
 /// Reads and checks a model, and prints nothing: what it warns of is in [`ModelFile::warnings`].
 pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
-    let name = path.display().to_string();
-    let (bytes, more) = files::read_at_most(path, MODEL_LIMIT).or_bad_input()?;
+    let (name, (bytes, more)) = match path == Path::new("-") {
+        true => (STANDARD_INPUT.to_owned(), standard_input().or_bad_input()?),
+        false => (path.display().to_string(), files::read_at_most(path, MODEL_LIMIT).or_bad_input()?),
+    };
     if more {
         let text = format!("{name} is larger than {} KiB, the most that a model may have", MODEL_LIMIT >> 10);
         return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?").into());
@@ -178,6 +191,15 @@ pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
         settle(&mut file, &|path| template(&directory, path))?;
     }
     Ok(file)
+}
+
+/// At most as much of standard input as a model may have, and whether there is more.
+fn standard_input() -> io::Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    io::stdin().take(MODEL_LIMIT as u64 + 1).read_to_end(&mut bytes)?;
+    let more = bytes.len() > MODEL_LIMIT;
+    bytes.truncate(MODEL_LIMIT);
+    Ok((bytes, more))
 }
 
 /// What a model says, before anything that it refers to is read.
@@ -278,18 +300,25 @@ pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFil
 
 /// Prints diagnostics with their place in the file.
 pub fn explain(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
-    printer.explained(found.styled(source));
+    printer.diagnose(found, source, Against::Model);
     Failure::explained(Status::BadInput)
 }
 
 /// Prints why a good model is not for this machine, with the places in the file.
 pub fn does_not_fit(found: &Diagnostics, source: &Source, printer: &mut Printer) -> Failure {
-    Failure { status: Status::DoesNotFit, ..explain(found, source, printer) }
+    printer.diagnose(found, source, Against::Machine);
+    Failure::explained(Status::DoesNotFit)
 }
 
 /// Prints why files cannot be made, with the place in the model or in the template.
 pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Printer) -> Failure {
-    printer.explained(error.styled(source));
+    match error {
+        GenerateError::Model(found) => printer.diagnose(found, source, Against::Model),
+        GenerateError::Unknown(found) => printer.diagnose(found, source, Against::Machine),
+        GenerateError::Template(error) => {
+            printer.diagnose(&error.found, &Source::new(&error.path, &error.text), Against::Template);
+        }
+    }
     Failure::explained(error.status())
 }
 

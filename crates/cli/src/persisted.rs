@@ -132,7 +132,7 @@ pub fn tell_by_hand(by_hand: &[String], needs: &BootNeeds, printer: &mut Printer
 }
 
 /// What is done at each start of this machine, and whether it was.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct State {
     /// The copy of the model; `None` when there is none.
     pub model: Option<&'static str>,
@@ -143,7 +143,7 @@ pub struct State {
 }
 
 /// Words on the kernel's command line.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Argument {
     /// The words.
     pub words: String,

@@ -11,10 +11,14 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_host::terminal;
-use penstock_model::text::{Style, Styled, one_line, printable_json};
+use penstock_model::{
+    Against, Diagnostics, Located, Source,
+    text::{Style, Styled, one_line, printable_json},
+};
 use serde::Serialize;
 
 use crate::{
+    documents::{Document, Kind, Trouble},
     failure::{Failure, Status, sources},
     live::Canvas,
     remote::wire::{Said, Wire},
@@ -33,13 +37,25 @@ pub struct Printer {
     interactive: bool,
     bar: Option<ProgressBar>,
     wire: Option<Wire>,
+    document: Document,
 }
 
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
         let Settings { json, quiet, warned, color_data, color, width, interactive, .. } = *settings;
-        Printer { json, quiet, warned, color_data, color, width, interactive, bar: None, wire: None }
+        Printer {
+            json,
+            quiet,
+            warned,
+            color_data,
+            color,
+            width,
+            interactive,
+            bar: None,
+            wire: None,
+            document: Document::default(),
+        }
     }
 
     /// A printer that hands everything to the Penstock on another machine.
@@ -64,18 +80,13 @@ impl Printer {
         value: &impl Serialize,
         text: impl FnOnce() -> T,
     ) -> Result<(), Failure> {
-        let out = match self.json {
-            true => {
-                let json = serde_json::to_string_pretty(value)?;
-                format!("{}\n", printable_json(&json))
-            }
-            false => {
-                let text: Styled = text().into();
-                let end = if text.is_empty() || text.ends_a_line() { "" } else { "\n" };
-                format!("{}{end}", text.shown(self.color_data))
-            }
-        };
-        self.out(out).map(drop)
+        if self.json {
+            self.bar = None;
+            return Ok(self.document.tell(value)?);
+        }
+        let text: Styled = text().into();
+        let end = if text.is_empty() || text.ends_a_line() { "" } else { "\n" };
+        self.out(format!("{}{end}", text.shown(self.color_data))).map(drop)
     }
 
     /// What came of what was done or judged. As text it is left out where nobody wants to hear that all is `well`.
@@ -92,6 +103,72 @@ impl Printer {
         self.data(value, text)
     }
 
+    /// Data for programs, of which the conversation has told a person all.
+    pub fn document(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        if self.json { Ok(self.document.tell(value)?) } else { Ok(()) }
+    }
+
+    /// The kind of document that this run prints with `--json`.
+    pub fn expect(&mut self, kind: Option<Kind>) {
+        self.document = Document::of(kind);
+    }
+
+    /// The run's document is of another kind.
+    pub fn of_kind(&mut self, kind: Kind) {
+        self.document.become_kind(kind);
+    }
+
+    /// The data that comes next stands in the run's document under `key`.
+    pub fn under(&mut self, key: &'static str) {
+        self.document.under(key);
+    }
+
+    /// A document that a Penstock elsewhere has made: it is this run's.
+    pub fn pass_on(&mut self, text: String) {
+        self.document.pass_on(text);
+    }
+
+    /// Prints the document of a run that ends so. The exit status is another when that cannot be done.
+    pub fn finish(&mut self, status: Status) -> Status {
+        if !self.json {
+            return status;
+        }
+        let printed = match std::mem::take(&mut self.document).end(status) {
+            Ok(None) => Ok(()),
+            Ok(Some(text)) => self.out(format!("{}\n", printable_json(&text))).map(drop),
+            Err(error) => Err(error.into()),
+        };
+        match printed {
+            Ok(()) => status,
+            Err(failure) => {
+                self.failure(&failure);
+                if failure.status.badness() > status.badness() { failure.status } else { status }
+            }
+        }
+    }
+
+    /// Messages about a file, with their places: shown, and kept for the document.
+    pub fn diagnose(&mut self, found: &Diagnostics, source: &Source, against: Against) {
+        self.document.diagnose(found.located(source, against));
+        self.explained(found.styled(source));
+    }
+
+    /// The messages about files since the last time.
+    pub fn take_diagnostics(&mut self) -> Vec<Located> {
+        self.document.take_diagnostics()
+    }
+
+    /// What went wrong since the last time.
+    pub fn take_errors(&mut self) -> Vec<Trouble> {
+        self.document.take_errors()
+    }
+
+    /// A document that is none of ours: another tool's, or a schema.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value)?;
+        self.out(format!("{}\n", printable_json(&text))).map(drop)
+    }
+
     /// Data that is text already.
     pub fn text(&mut self, text: impl Into<Styled>) -> Result<(), Failure> {
         let text = text.into().shown(self.color_data);
@@ -102,7 +179,7 @@ impl Printer {
     pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
         let mut out = match self.json {
             true => {
-                let json = serde_json::to_string(value)?;
+                let json = Kind::Watch.line(value)?;
                 printable_json(&json).into_owned()
             }
             false => Styled::from(text()).shown(self.color_data),
@@ -246,6 +323,7 @@ impl Printer {
     /// Why something failed: its causes, outermost first, then what to do.
     pub fn complain(&mut self, causes: &[String], hints: &[String]) {
         self.done();
+        self.document.fail(causes, hints);
         if let Some(wire) = &self.wire {
             wire.say(Said::Failure { causes: causes.to_vec(), hints: hints.to_vec() });
             return;

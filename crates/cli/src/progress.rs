@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 const OFTEN: Duration = Duration::from_millis(100);
 
 /// How far a run is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Progress {
     /// Who is at it.
     pub process: Running,
@@ -35,7 +35,7 @@ pub struct Progress {
 }
 
 /// A step that a guest waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Wait {
     /// Its number.
     pub step: StepId,

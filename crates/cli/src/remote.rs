@@ -8,7 +8,8 @@ use std::env;
 use penstock_host::interrupt;
 
 use crate::{
-    arguments::{Apply, Audit, Check, Machines, Plan, Scan, Verb},
+    arguments::{Apply, Audit, Check, Format, Machines, Plan, Scan, Verb},
+    documents::Kind,
     failure::{Failure, OrBadInput, Status},
     model_file::{self, Brought},
     printer::Printer,
@@ -20,7 +21,7 @@ mod fleet;
 pub mod hosts;
 mod session;
 pub mod ssh;
-mod summary;
+pub mod summary;
 mod trouble;
 pub mod wire;
 mod words;
@@ -39,6 +40,16 @@ pub fn run(
     if let Some(option) = of_this_machine(&verb) {
         let text = format!("{option} is about a file here, and --host about another machine");
         return Err(Failure::new(Status::BadInput, text).hint("leave one of them out"));
+    }
+    if let Verb::Check(Check { more, format, .. }) = &verb {
+        if !more.is_empty() {
+            let text = "--host checks one model, and several were named";
+            return Err(Failure::new(Status::BadInput, text).hint("check them one after the other"));
+        }
+        if matches!(format, Format::Sarif | Format::Github) {
+            let text = "--host prints for people or as JSON, and another format was asked for";
+            return Err(Failure::new(Status::BadInput, text).hint("leave --format out, or use --json"));
+        }
     }
     // What is wrong in the model is said here, before anybody is logged in anywhere.
     let brought = match verb.subject() {
@@ -68,6 +79,9 @@ pub fn run(
         batch: hosts.len() > 1 || !settings.interactive,
         config: machines.ssh_config.clone(),
     };
+    if hosts.len() > 1 {
+        printer.of_kind(Kind::Hosts);
+    }
     let order = fleet::Order {
         at_most: machines.at_most.map_or(AT_MOST, usize::from),
         stop_on_failure: machines.stop_on_failure,
@@ -76,7 +90,7 @@ pub fn run(
     let outcomes = fleet::perform(&hosts, &job, order, printer);
     interrupt::acknowledge();
     if hosts.len() > 1 {
-        printer.data(&summary::json(&outcomes), || summary::table(&outcomes))?;
+        printer.data(&summary::document(&outcomes), || summary::table(&outcomes))?;
     }
     if let Verb::Apply(Apply { confirm_within: Some(_), .. }) = verb {
         tell_how_to_confirm(&outcomes, machines.sudo, printer);

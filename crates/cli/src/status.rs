@@ -65,7 +65,6 @@ impl Status {
     }
 
     /// Its name in JSON documents; it never changes.
-    #[cfg(test)]
     pub fn name(self) -> &'static str {
         match self {
             Status::Holds => "holds",

@@ -4,7 +4,7 @@
 //! below a thousandth of a core. Only what an event concerns is judged, by the same code that `verify` judges with.
 
 mod advice;
-mod lines;
+pub mod lines;
 mod pulse;
 mod sight;
 mod unwatched;

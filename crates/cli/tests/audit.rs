@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 use penstock_testkit::{
-    sysfs,
+    json, sysfs,
     trials::{Test, Trials},
 };
 use serde_json::Value;
@@ -57,7 +57,7 @@ fn audit(arguments: &[&str]) -> Output {
 fn found(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {said}", output.status);
-    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found: Value = json::read(&String::from_utf8_lossy(&output.stdout)).expect("a document");
     assert_eq!(found["holds"] == true, output.status.success(), "the exit status says what the data says");
     found
 }

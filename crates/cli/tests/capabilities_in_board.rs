@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use penstock_testkit::{
     binary::Run,
     board::{KeptBoard, own_name},
-    needs,
+    json, needs,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -46,7 +46,7 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
     let first = penstock(&["apply", "--json", "/root/strict.yaml"]);
     first.ended_with(1)?;
     said(&first, "does not support it");
-    let carried: Value = serde_json::from_str(&first.stdout)?;
+    let carried: Value = json::read(&first.stdout)?;
     let steps = carried["steps"].as_array().cloned().unwrap_or_default();
     let passed_over = |step: &&Value| step["outcome"] == "unsupported";
     let actions: Vec<&Value> = steps.iter().filter(passed_over).map(|step| &step["action"]).collect();
@@ -59,7 +59,7 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
     // From now on it is known.
     let verified = penstock(&["verify", "--json", "/root/strict.yaml"]);
     verified.ended_with(1)?;
-    let verdicts: Value = serde_json::from_str(&verified.stdout)?;
+    let verdicts: Value = json::read(&verified.stdout)?;
     let of = |attribute: &'static str| {
         let verdicts = verdicts["verdicts"].as_array().cloned().unwrap_or_default();
         let about = verdicts.into_iter().filter(move |verdict| verdict["attribute"] == attribute);
@@ -92,7 +92,7 @@ fn what_was_tried_is_known_beforehand() -> Outcome {
     let probed = penstock(&["scan", "--probe", "--json"]);
     probed.ended_with(0)?;
     assert_eq!(seen(&board), had);
-    let inventory: Value = serde_json::from_str(&probed.stdout)?;
+    let inventory: Value = json::read(&probed.stdout)?;
     let known = inventory["capabilities"].as_object().and_then(|all| all.values().next()).cloned();
     let known = known.ok_or("no driver was tried")?;
     assert_eq!((&known["driver"], &known["device"]), (&Value::from("igb"), &Value::from("8086:10c9")));

@@ -8,7 +8,7 @@ use std::{
 
 use penstock_testkit::{
     binary::{Run, run_built},
-    models, tuned,
+    json, models, tuned,
 };
 
 /// Runs the binary of this build.
@@ -108,7 +108,7 @@ fn data_is_json_where_that_is_asked_for() {
     let root = recorded.path().to_str().unwrap();
     let run = penstock(directory.path(), &["scan", "--json", "--root", root]);
     assert_eq!(run.status, 0, "{}", run.stderr);
-    let inventory: penstock_model::Inventory = serde_json::from_str(&run.stdout).unwrap();
+    let inventory: penstock_model::Inventory = json::read_as(&run.stdout).unwrap();
     let vf = &inventory.pfs[1].sriov.as_ref().unwrap().vfs[2];
     assert_eq!(vf.bdf.to_string(), "0000:04:10.5");
     let schema = penstock(directory.path(), &["schema"]);
@@ -258,7 +258,7 @@ fn what_cuts_the_machine_off_is_refused_until_each_of_it_is_allowed() {
     assert!(run.stderr.contains("allowed: ssh:ens0"), "{}", run.stderr);
     let run = plan(&["--json"]);
     assert_eq!(run.status, 3, "{}", run.stderr);
-    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let told: serde_json::Value = json::read(&run.stdout).unwrap();
     let names: Vec<_> = told["dangers"].as_array().unwrap().iter().map(|danger| &danger["name"]).collect();
     assert_eq!(names, ["default-route:ens0", "ssh:ens0"]);
     assert!(told["steps"].is_array() && told["effects"]["vfs"].is_array(), "{told}");
@@ -279,7 +279,7 @@ fn a_scan_tells_what_the_machine_hangs_on() {
     let directory = tempfile::tempdir().unwrap();
     let run = penstock(directory.path(), &["scan", "--json"]);
     assert_eq!(run.status, 0, "{}", run.stderr);
-    let inventory: penstock_model::Inventory = serde_json::from_str(&run.stdout).unwrap();
+    let inventory: penstock_model::Inventory = json::read_as(&run.stdout).unwrap();
     let lifelines = inventory.lifelines.expect("somebody looked");
     // Every machine has a root; where it is, is found or said to be unknown.
     let root = penstock_model::inventory::LifelineSort::Root;
@@ -301,7 +301,7 @@ fn every_recorded_machine_is_read_into_a_model_of_it() {
         let scanned = penstock(at, &["scan", "--root", root, "--json"]);
         write(at, "inventory.json", &scanned.stdout);
         let read = penstock(at, &["scan", "--root", root, "--as-model"]);
-        let inventory: serde_json::Value = serde_json::from_str(&scanned.stdout).unwrap();
+        let inventory: serde_json::Value = json::read(&scanned.stdout).unwrap();
         if inventory["pfs"].as_array().is_none_or(Vec::is_empty) {
             assert_eq!((read.status, read.stdout.as_str()), (6, ""), "{name}");
             assert!(read.stderr.contains("no NIC"), "{}", read.stderr);
@@ -314,8 +314,8 @@ fn every_recorded_machine_is_read_into_a_model_of_it() {
         let plan = penstock(at, &["plan", "m.yaml", "--inventory", "inventory.json"]);
         assert_eq!(plan.status, 0, "{name}: {}", plan.stderr);
         assert!(plan.stdout.contains("Nothing to do"), "{name}: {}", plan.stdout);
-        let json = penstock(at, &["scan", "--root", root, "--as-model", "--json"]);
-        let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        let printed = penstock(at, &["scan", "--root", root, "--as-model", "--json"]);
+        let value: serde_json::Value = json::read(&printed.stdout).unwrap();
         assert_eq!(value["model"].as_str(), Some(read.stdout.as_str()), "{name}");
     }
 }
@@ -329,7 +329,7 @@ fn an_audit_of_a_recorded_machine_finds_what_was_planted_and_nothing_else() {
         machine.with(faults, |tree| penstock(tree, &["audit", "--json", "--root", tree.to_str().unwrap()]))
     };
     let complaints = |run: &Run| -> BTreeSet<String> {
-        let found: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let found: serde_json::Value = json::read(&run.stdout).unwrap();
         let rows = found["rows"].as_array().unwrap().iter();
         let wrong = rows.filter(|row| row["verdict"] == "fail" || row["verdict"] == "conflict");
         wrong.map(|row| row["rule"].as_str().unwrap().to_owned()).collect()

@@ -28,7 +28,7 @@ use nix::{
     unistd::Pid,
 };
 use penstock_plan::action::GuestDefinition;
-use penstock_testkit::binary::Run;
+use penstock_testkit::{binary::Run, json};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -496,7 +496,7 @@ fn status_tells_of_the_dead_and_of_who_waits() {
         assert!(status.stdout.contains(said), "{}", status.stdout);
     }
     let status = machine.run(&["status", "--json"], b"");
-    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    let status: serde_json::Value = json::read(&status.stdout).unwrap();
     assert_eq!(status["guests"]["rt-2"]["condition"], "died");
     assert_eq!(status["died"]["steps"], 9);
     assert!(status["progress"].is_null());

@@ -11,7 +11,7 @@ use std::{
 use penstock_testkit::{
     binary::{self, Run},
     board::{KeptBoard, own_name},
-    crash, needs,
+    crash, json, needs,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn killed_or_reset() -> Outcome {
 
     // Killed when the VFs are there, when an attribute is set, and when the guest runs.
     let steps = board.shell(&format!("penstock plan --json {}", board.model())).stdout;
-    let steps = serde_json::from_str::<Value>(&steps)?["steps"].as_array().map_or(0, Vec::len);
+    let steps = json::read(&steps)?["steps"].as_array().map_or(0, Vec::len);
     let last = format!("told:{steps}");
     let mut told = 0;
     crash::kill(&board, &["done:2", "begun:5", &last], &mut |moment| {

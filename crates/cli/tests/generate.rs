@@ -46,7 +46,7 @@ fn files_are_written_beside_the_model_and_compared() {
     let model = here.join("m.yaml");
     let run = penstock(elsewhere.path(), &["generate", model.to_str().unwrap(), "--json"]);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{run:?}");
-    let said: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let said = penstock_testkit::json::read(&run.stdout).unwrap()["files"].clone();
     assert_eq!(fs::read_to_string(here.join("a.txt")).unwrap(), "a 02:c8:59:e0:4d:01\n");
     let path = |at: usize| PathBuf::from(said[at]["path"].as_str().unwrap());
     assert_eq!(path(0).canonicalize().unwrap(), here.join("made/a.json").canonicalize().unwrap());

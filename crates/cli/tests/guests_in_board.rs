@@ -7,6 +7,7 @@ use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::Run,
     board::{KeptBoard, own_name},
+    json,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -115,7 +116,7 @@ fn given_back(board: &KeptBoard, before: &str, what: &str) -> Outcome {
 fn status(board: &KeptBoard) -> Result<Value, Failed> {
     let status = board.inside(["penstock", "status", "--json"]);
     status.ended_with(0)?;
-    let all: Value = serde_json::from_str(&status.stdout)?;
+    let all: Value = json::read(&status.stdout)?;
     Ok(all.get("guests").cloned().unwrap_or(all))
 }
 

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
+    json,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -236,7 +237,7 @@ fn nics_that_go_away_are_told() -> Outcome {
     let lost = board.inside(["penstock", "verify", "/root/two.yaml", "--json"]);
     lost.ended_with(1)?;
     assert!(lost.stderr.contains("no PF of this machine has MAC 02:70:73:00:00:01"), "{}", lost.stderr);
-    let verified: Value = serde_json::from_str(&lost.stdout)?;
+    let verified: Value = json::read(&lost.stdout)?;
     let failed = |of: &str| {
         let verdicts = verified["verdicts"].as_array().into_iter().flatten();
         verdicts

@@ -15,7 +15,7 @@ use penstock_plan::{
 };
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    grub, needs,
+    grub, json, needs,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -109,7 +109,7 @@ fn after_a_reboot() -> Outcome {
     assert!(said.contains("/etc/penstock/model.yaml:3") && said.trim_end().ends_with("failed"), "{said}");
     assert_eq!(text(&board, LOOK)?, before, "what is there is left alone");
 
-    let state: Value = serde_json::from_str(&board.inside(["penstock", "status", "--json"]).stdout)
+    let state: Value = json::read(&board.inside(["penstock", "status", "--json"]).stdout)
         .map_err(|error| error.to_string())?;
     assert_eq!(
         state["at_boot"]["units"],
@@ -130,7 +130,7 @@ fn started_by_grub() -> Outcome {
         let live = board.shell("cat /proc/cmdline").stdout;
         assert!(live.trim().ends_with(line), "{live}");
         let plan = board.inside(["penstock", "plan", "--json", board.model()]);
-        let told = serde_json::from_str(&plan.stdout).map_err(|error| format!("{error}: {}", plan.stderr))?;
+        let told = json::read(&plan.stdout).map_err(|error| format!("{error}: {}", plan.stderr))?;
         Ok((plan.status, told))
     };
     let (status, told) = asked("quiet")?;

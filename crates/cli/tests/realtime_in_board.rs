@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use penstock_testkit::{
     binary::Run,
     board::{KeptBoard, own_name},
-    crash, needs,
+    crash, json, needs,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -115,7 +115,7 @@ fn comes_and_goes() -> Outcome {
 
     // Killed when the CPU that is nobody's has its partition, and when the guest has its own; all steps are a benchmark's.
     let plan = board.shell(&format!("penstock plan --json {}", board.model())).stdout;
-    let steps = serde_json::from_str::<Value>(&plan)?["steps"].as_array().cloned().unwrap_or_default();
+    let steps = json::read(&plan)?["steps"].as_array().cloned().unwrap_or_default();
     let of = |kind: &str| {
         let step = steps.iter().find(|step| !step["action"][kind].is_null());
         step.and_then(|step| step["id"].as_u64())

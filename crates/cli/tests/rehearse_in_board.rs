@@ -11,7 +11,7 @@ use std::{
 use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{self, Run, run},
-    programs,
+    json, programs,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -189,7 +189,7 @@ fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
 
     let again = inside(&["penstock", "plan", "/root/vlans.yaml", "--json"]);
     again.ended_with(0)?;
-    let plan: Value = serde_json::from_str(&again.stdout)?;
+    let plan: Value = json::read(&again.stdout)?;
     assert_eq!(
         plan["steps"].as_array().map(Vec::len),
         Some(0),
@@ -199,7 +199,7 @@ fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
     inside(&["ip", "link", "set", "uplink0", "vf", "1", "mac", "02:00:00:00:00:99"]).ended_with(0)?;
     let broken = inside(&["penstock", "verify", "/root/vlans.yaml", "--json"]);
     broken.ended_with(1)?;
-    let verified: Value = serde_json::from_str(&broken.stdout)?;
+    let verified: Value = json::read(&broken.stdout)?;
     assert!(outcomes(&verified, "mac").contains(&"fail"), "{verified}");
 
     inside(&["penstock", "stop", "/root/vlans.yaml"]).ended_with(0)?;
@@ -249,7 +249,7 @@ fn mended(at: &Path) -> Outcome {
     inside(&["sh", "-c", "echo by hand > /root/told.txt"]).ended_with(0)?;
     let broken = inside(&["penstock", "verify", "/root/told.yaml", "--json"]);
     broken.ended_with(1)?;
-    let verified: Value = serde_json::from_str(&broken.stdout)?;
+    let verified: Value = json::read(&broken.stdout)?;
     assert_eq!(outcomes(&verified, "generate").iter().filter(|outcome| **outcome == "fail").count(), 1);
     inside(&["penstock", "generate", "/root/told.yaml", "--check"]).ended_with(1)?;
     inside(&["penstock", "apply", "/root/told.yaml"]).ended_with(0)?;

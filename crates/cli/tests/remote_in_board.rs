@@ -19,6 +19,7 @@ use nix::{
 use penstock_testkit::{
     binary::{self, Run},
     board::{KeptBoard, own_name},
+    json,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -49,8 +50,8 @@ impl There {
         assert!(made.is_ok_and(|status| status.success()));
         let public = fs::read_to_string(at.join("key.pub"))?;
         board.shell(&format!("echo '{}' >> /run/penstock/authorized-keys", public.trim())).ended_with(0)?;
-        let boards: Value = serde_json::from_str(&binary::run(&at, ["board", "list", "--json"]).stdout)?;
-        let all = boards.as_array().map(Vec::as_slice).unwrap_or_default();
+        let boards: Value = json::read(&binary::run(&at, ["board", "list", "--json"]).stdout)?;
+        let all = boards["boards"].as_array().map(Vec::as_slice).unwrap_or_default();
         let port =
             all.iter().find(|board| board["name"] == name.as_str()).map(|board| board["port"].to_string());
         let port = port.ok_or_else(|| format!("the board is not listed: {boards}"))?;
@@ -142,10 +143,8 @@ fn a_board_is_another_machine() -> Outcome {
     // It answers as it does to those who are there.
     let scan = there.run(&["scan", "--json", "--host", "it"]);
     scan.ended_with(0)?;
-    let (seen, inside): (Value, Value) = (
-        serde_json::from_str(&scan.stdout)?,
-        serde_json::from_str(&board.inside(["penstock", "scan", "--json"]).stdout)?,
-    );
+    let (seen, inside): (Value, Value) =
+        (json::read_as(&scan.stdout)?, json::read_as(&board.inside(["penstock", "scan", "--json"]).stdout)?);
     assert_eq!((&seen["pfs"], &seen["kernel"]), (&inside["pfs"], &inside["kernel"]));
     let plan = there.run(&["plan", model, "--host", "it"]);
     plan.ended_with(0)?;
@@ -167,8 +166,9 @@ fn a_board_is_another_machine() -> Outcome {
     run.ended_with(7)?;
     assert!(run.stderr.contains("penstock status --host it"), "{}", run.stderr);
     there.comes_to(&before, "the connection was cut")?;
-    let runs: Value = serde_json::from_str(&there.run(&["undo", "--list", "--json", "--host", "it"]).stdout)?;
-    let phases: Vec<&Value> = runs.as_array().into_iter().flatten().map(|run| &run["phase"]).collect();
+    let runs: Value = json::read(&there.run(&["undo", "--list", "--json", "--host", "it"]).stdout)?;
+    let phases: Vec<&Value> =
+        runs["runs"].as_array().into_iter().flatten().map(|run| &run["phase"]).collect();
     assert_eq!(phases, ["nothing", "nothing"], "{runs}");
 
     // Side by side with one that is not there.
@@ -183,10 +183,10 @@ fn a_board_is_another_machine() -> Outcome {
     there.run(&["confirm", "--host", "it"]).ended_with(0)?;
     let verify = there.run(&["verify", model, "--json", "--host", "it"]);
     verify.ended_with(0)?;
-    assert_eq!(serde_json::from_str::<Value>(&verify.stdout)?["holds"], true);
+    assert_eq!(json::read(&verify.stdout)?["holds"], true);
     let status = there.run(&["status", "--json", "--host", "it"]);
     status.ended_with(0)?;
-    assert_eq!(serde_json::from_str::<Value>(&status.stdout)?["guests"]["one"]["condition"], "running");
+    assert_eq!(json::read(&status.stdout)?["guests"]["one"]["condition"], "running");
     there.run(&["undo", "--host", "it"]).ended_with(0)?;
     there.comes_to(&before, "the run was undone")
 }

@@ -19,6 +19,7 @@ use penstock_host::process;
 use penstock_model::Inventory;
 use penstock_testkit::{
     binary::{self, Run},
+    json,
     needs::{self, Lack},
     trials::{Outcome, Test, Trials},
 };
@@ -188,9 +189,9 @@ fn one_machine() -> Outcome {
     let server = Server::start()?;
     let first = server.run(&["scan", "--json", "--host", "greeting"]);
     first.ended_with(0)?;
-    let seen: Inventory = serde_json::from_str(&first.stdout).map_err(|error| error.to_string())?;
+    let seen: Inventory = json::read_as(&first.stdout)?;
     let here: Run = binary::command(server.path()).args(["scan", "--json"]).output().expect("it runs").into();
-    let here: Inventory = serde_json::from_str(&here.stdout).map_err(|error| error.to_string())?;
+    let here: Inventory = json::read_as(&here.stdout)?;
     assert_eq!((seen.kernel, seen.pfs), (here.kernel, here.pfs), "it is this very machine");
     assert!(first.stderr.contains("bringing penstock"), "{}", first.stderr);
     assert!(
@@ -210,7 +211,7 @@ fn several_machines() -> Outcome {
     fs::write(server.path().join("rack"), "# all of it\ngood\nother # spare\n\nrefusing\n").unwrap();
     let run = server.run(&["scan", "--json", "--hosts-from", "rack", "--host", "good"]);
     run.ended_with(8)?;
-    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    let told = json::read(&run.stdout)?["hosts"].clone();
     assert_eq!(told.as_object().map(|hosts| hosts.len()), Some(3), "{told}");
     for name in ["good", "other"] {
         assert_eq!((&told[name]["exit"], &told[name]["outcome"]), (&0.into(), &"holds".into()), "{told}");
@@ -228,7 +229,7 @@ fn several_machines() -> Outcome {
     let words = ["scan", "--json", "--at-most", "1", "--stop-on-failure", "--host", "good,refusing,other"];
     let run = server.run(&words);
     run.ended_with(8)?;
-    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    let told = json::read(&run.stdout)?["hosts"].clone();
     assert_eq!(
         (&told["good"]["exit"], &told["other"]["outcome"]),
         (&0.into(), &"not begun".into()),
@@ -319,7 +320,7 @@ fn hostile_machines() -> Outcome {
     // Nobody else suffers from them.
     let run = server.run(&["status", "--json", "--host", "garbage,good,painter"]);
     run.ended_with(8)?;
-    let told: Value = serde_json::from_str(&run.stdout).map_err(|error| error.to_string())?;
+    let told = json::read(&run.stdout)?["hosts"].clone();
     assert_eq!((&told["good"]["exit"], &told["painter"]["exit"]), (&0.into(), &8.into()), "{told}");
     assert_eq!(told["painter"]["data"], Value::Null, "what it printed is no JSON: {told}");
     Ok(())

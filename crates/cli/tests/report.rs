@@ -129,6 +129,8 @@ fn a_run_is_rendered_again_and_its_evidence_left_alone() {
     assert_eq!(read(run.join("evidence.json")), original.json());
     let json = penstock(&run, &["report", "evidence.json", "--json", "--output", "../else"]);
     assert_eq!(json.status, 0, "{}", json.stderr);
+    let document = penstock_testkit::json::read(&json.stdout).unwrap();
+    assert_eq!((&document["kind"], &document["exit"]), (&"report".into(), &0.into()));
     assert_eq!(Evidence::from_json(&json.stdout).unwrap(), original);
     let elsewhere: Vec<PathBuf> = all(&directory.path().join("else")).into_keys().collect();
     assert_eq!(elsewhere.len(), 2, "{elsewhere:?}");
@@ -242,7 +244,7 @@ fn two_runs_are_compared_and_the_exit_status_says_whether_something_got_worse() 
     let json = penstock(at, &["report", "a", "failing", "--json"]);
     assert_eq!(json.status, 1);
     assert!(
-        serde_json::from_str::<penstock_model::measurement::across::Across>(&json.stdout)
+        penstock_testkit::json::read_as::<penstock_model::measurement::across::Across>(&json.stdout)
             .unwrap()
             .got_worse()
     );

@@ -17,7 +17,7 @@ use nix::{
 use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
-    needs,
+    json, needs,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -177,7 +177,7 @@ fn what_a_model_asks_holds() -> Outcome {
     assert!(!applied.stderr.contains("cannot set"), "{}", applied.stderr);
     let verified = penstock(&["verify", "--json", "--load", board.model()]);
     verified.ended_with(0)?;
-    frames_show(&serde_json::from_str(&verified.stdout)?, true);
+    frames_show(&json::read(&verified.stdout)?, true);
     let again = penstock(&["apply", board.model()]);
     assert!(again.stderr.contains("Nothing to do"), "{}", again.stderr);
 
@@ -218,7 +218,7 @@ fn what_a_model_asks_holds() -> Outcome {
     // What was changed behind its back is found, put right, and in the end taken back.
     let verified = penstock(&["verify", "--json", "--load", board.model()]);
     verified.ended_with(1)?;
-    let verdicts: Value = serde_json::from_str(&verified.stdout)?;
+    let verdicts: Value = json::read(&verified.stdout)?;
     frames_show(&verdicts, false);
     let failed: Vec<&str> = (verdicts["verdicts"].as_array().into_iter().flatten())
         .filter(|verdict| verdict["outcome"] == "fail")

@@ -87,10 +87,20 @@ fn every_verb_that_reads_a_model_prints_its_warnings_once() {
         let said = run.stderr.matches("warning: q names p twice").count();
         assert_eq!(said, 1, "{verb:?}: {}", run.stderr);
         assert!(run.stderr.contains(PLACE) && run.stderr.contains(CARET), "{verb:?}: {}", run.stderr);
-        assert!(!run.stdout.contains("twice"), "{verb:?}: {}", run.stdout);
-
         let strict = penstock(here, &[verb, &["--strict"]].concat());
-        assert_eq!((strict.status, strict.stdout.as_str()), (2, ""), "{verb:?}: {}", strict.stderr);
+        assert_eq!(strict.status, 2, "{verb:?}: {}", strict.stderr);
+        // As data they are in the document, and nowhere else.
+        if verb.contains(&"--json") {
+            for (printed, severity) in [(&run.stdout, "warning"), (&strict.stdout, "error")] {
+                let document = penstock_testkit::json::read(printed).unwrap();
+                let found = &document["files"][0]["diagnostics"][0];
+                assert_eq!(found["severity"], severity, "{document}");
+                assert!(found["message"].as_str().unwrap().contains("q names p twice"), "{document}");
+            }
+        } else {
+            assert!(!run.stdout.contains("twice"), "{verb:?}: {}", run.stdout);
+            assert_eq!(strict.stdout, "", "{verb:?}");
+        }
         assert!(strict.stderr.contains("error: q names p twice"), "{verb:?}: {}", strict.stderr);
     }
 }

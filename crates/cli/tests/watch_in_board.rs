@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
+    json,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -102,7 +103,7 @@ fn drift_is_told() -> Outcome {
     }
     assert_eq!(figure("status")?, 1, "it ended while something had drifted");
     for line in seen.stderr.lines().filter(|line| line.starts_with('{')) {
-        let line: Value = serde_json::from_str(line)?;
+        let line: Value = json::read(line)?;
         assert!(line["time"].is_string() && line["event"].is_string(), "{line}");
     }
     eprintln!("told after ms:\n{}", seen.stdout);

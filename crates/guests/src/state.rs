@@ -35,7 +35,7 @@ use crate::error::GuestError;
 pub const PREFIX: &str = "penstock-";
 
 /// A guest that was started, and whose functions have not been given back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Started {
     /// The boot in which it was (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
@@ -48,7 +48,7 @@ pub struct Started {
 }
 
 /// A function that was given to a container, as it was on the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lent {
     /// The function.
     pub function: Bdf,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::state::Started;
 
 /// How a defined guest is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Status {
     /// VM or container.
     pub kind: GuestKind,
@@ -59,7 +59,7 @@ impl Status {
 }
 
 /// Whether a guest runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
     /// It was not started yet, or was stopped and its functions given back.

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Root, files};
 
 /// A process by its number and the time at which it started; numbers are used again, the pair is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct Running {
     /// The process id.
     #[serde(alias = "pid")]

@@ -11,7 +11,9 @@ pub use change::{Change, Way, text};
 use crate::CpuSet;
 
 /// How one rule came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Judgement {
     /// It was read, and it is as it should be.
@@ -40,7 +42,9 @@ impl fmt::Display for Judgement {
 }
 
 /// Which part of the machine a rule looks at, from the firmware up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// What firmware sets, as far as it shows from a running system.
@@ -95,7 +99,9 @@ impl fmt::Display for Layer {
 }
 
 /// What is paid with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Currency {
     /// A protection is lost.
@@ -120,7 +126,7 @@ impl fmt::Display for Currency {
 }
 
 /// What something costs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Price {
     /// What is paid with.
     pub currency: Currency,
@@ -129,7 +135,7 @@ pub struct Price {
 }
 
 /// One rule and what it was applied to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Row {
     /// The rule's name, which stays the same from version to version: `irqs-on-isolated`.
     pub rule: String,
@@ -159,7 +165,7 @@ pub struct Row {
 }
 
 /// A rule that was not applied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LeftOut {
     /// The rule's name.
     pub rule: String,
@@ -168,7 +174,7 @@ pub struct LeftOut {
 }
 
 /// Something that decides how late a thread wakes and that cannot be seen from a running system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Blind {
     /// What.
     pub what: String,
@@ -179,7 +185,7 @@ pub struct Blind {
 }
 
 /// How many rows came out how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Score {
     /// Rows that passed, in percent of all that were judged (`recorded` ones were not), rounded down; 0 when none was.
     pub percent: u32,
@@ -211,7 +217,7 @@ impl Score {
 }
 
 /// What an audit found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Audit {
     /// The kernel's release.
     pub kernel: String,

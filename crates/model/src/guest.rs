@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A VM or a container.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Guest {
     /// VM or container. Default: container.
     pub kind: GuestKind,
@@ -55,7 +55,7 @@ pub enum GuestKind {
 }
 
 /// A container's root file system.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Root {
     /// The host's own, read-only, under a layer in memory that is gone when the container stops.
@@ -66,7 +66,7 @@ pub enum Root {
 }
 
 /// A device of the host that a container may use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Device {
     /// Its path on the host, absolute, below `/dev`; a stable one (`/dev/disk/by-id/...`) survives renumbering.
     pub path: String,
@@ -77,7 +77,7 @@ pub struct Device {
 }
 
 /// What only a VM has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Vm {
     /// What it boots.
     pub boot: Boot,
@@ -101,7 +101,7 @@ pub struct Vm {
 pub const READY_WITHIN: u32 = 120;
 
 /// What a VM boots.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Boot {
     /// The small Linux that Penstock makes.
@@ -160,7 +160,7 @@ pub enum Inside {
 }
 
 /// A file that is made for a guest from the model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Generate {
     /// What makes it.
     pub template: Template,
@@ -170,7 +170,7 @@ pub struct Generate {
 }
 
 /// What makes a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Template {
     /// A C header with the guest's NIC table and MAC list.
@@ -189,7 +189,7 @@ pub enum Template {
 }
 
 /// A function as a guest owns it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Function {
     /// Which PF or VF.
     pub name: FunctionName,

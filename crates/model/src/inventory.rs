@@ -30,7 +30,7 @@ use crate::{
 pub const INVENTORY_VERSION: u32 = 1;
 
 /// Everything found on one machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Inventory {
     /// [`INVENTORY_VERSION`] of the writer.
     pub version: u32,
@@ -91,7 +91,9 @@ pub struct Inventory {
 }
 
 /// A program that configures network interfaces as they appear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manager {
     /// systemd-networkd.
@@ -115,7 +117,7 @@ impl fmt::Display for Manager {
 }
 
 /// A guest that is defined on the machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FoundGuest {
     /// Whether it runs, or is there and suspended: its functions are then with it.
     pub running: bool,
@@ -141,7 +143,7 @@ fn is_empty(cpus: &CpuSet) -> bool {
 }
 
 /// The running kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Kernel {
     /// As `uname -r` prints it.
     pub release: String,
@@ -152,7 +154,7 @@ pub struct Kernel {
 }
 
 /// Processors.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cpus {
     /// The model name of the first processor.
     pub model: String,
@@ -169,7 +171,7 @@ pub struct Cpus {
 }
 
 /// A cache and the CPUs that share it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cache {
     /// 1, 2, 3...
     pub level: u32,
@@ -182,7 +184,7 @@ pub struct Cache {
 }
 
 /// The pool of huge pages of one size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HugePages {
     /// The size of a page.
     pub size: ByteSize,
@@ -193,7 +195,7 @@ pub struct HugePages {
 }
 
 /// A function's PCI identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PciIdentity {
     /// Vendor, device and subsystem ids.
     pub ids: PciIds,
@@ -241,7 +243,7 @@ impl PciIdentity {
 }
 
 /// An Ethernet physical function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Pf {
     /// Its PCI address.
     pub bdf: Bdf,
@@ -264,7 +266,7 @@ pub struct Pf {
 }
 
 /// The mode of an embedded switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchMode {
     /// Frames between functions of the NIC are switched inside (`IFLA_BRIDGE_MODE` = VEB): loopback on.
@@ -290,7 +292,7 @@ impl fmt::Display for SwitchMode {
 }
 
 /// The SR-IOV capability of a PF (PCI Express Base Specification, 9.3.3) and its VFs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Sriov {
     /// VFs that the driver allows (`sriov_totalvfs`).
     pub total_vfs: u16,
@@ -309,7 +311,7 @@ pub struct Sriov {
 }
 
 /// A VF that exists or could.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Vf {
     /// Its index within its PF.
     pub index: VfIndex,
@@ -328,7 +330,7 @@ impl Vf {
 }
 
 /// What is known of a VF that exists.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PresentVf {
     /// The bound driver.
     pub driver: Option<String>,
@@ -343,7 +345,7 @@ pub struct PresentVf {
 }
 
 /// A VF's attributes as its PF's driver reports them (`IFLA_VFINFO_LIST`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VfState {
     /// The address that the PF gave it; zero when it gave none.
     pub mac: Mac,
@@ -380,7 +382,7 @@ impl VfState {
 }
 
 /// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Interface {
     /// Its name.
     pub name: InterfaceName,
@@ -399,7 +401,7 @@ pub struct Interface {
 }
 
 /// An NVMe controller that is a physical function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NvmeController {
     /// Its PCI address.
     pub bdf: Bdf,
@@ -422,7 +424,7 @@ pub struct NvmeController {
 }
 
 /// A PCI function that is there only because it shares an IOMMU group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct OtherFunction {
     /// Its class code: base class, subclass and programming interface in 24 bits (PCI Code and ID Assignment
     /// Specification, 1).

@@ -19,6 +19,7 @@ mod document;
 pub mod function;
 pub mod guest;
 pub mod inventory;
+mod located;
 pub mod mac;
 pub mod measure;
 pub mod measurement;
@@ -43,6 +44,7 @@ pub use guest::{
     Template, Vm,
 };
 pub use inventory::Inventory;
+pub use located::{Against, Elsewhere, Located};
 pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
 pub use model::{Board, BoardKernel, Emulation, Model, Nic, NicMatch};

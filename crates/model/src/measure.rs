@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use crate::{ByteSize, GuestName};
 
 /// What is measured beside the paths that the machine has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measure {
     /// Devices and directories that a guest is measured on, against the host. Default: none.
     pub storage: Vec<StorageTarget>,
 }
 
 /// A device or a directory, as a guest has it and as the host has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StorageTarget {
     /// The guest.
     pub guest: GuestName,

@@ -35,7 +35,7 @@ pub use selector::Selector;
 pub const MEASUREMENT_VERSION: u32 = 1;
 
 /// All measurements of one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Measurements {
     /// [`MEASUREMENT_VERSION`] of the writer.
@@ -150,7 +150,9 @@ impl Counts {
 }
 
 /// What ended a run before all was measured: whoever asked for it, and nothing that is wrong with the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CutShort {
     /// The time limit.
@@ -172,7 +174,7 @@ impl CutShort {
 
 /// When measuring a cell stops: when the interval of its main metric is tight enough after at least `minimum` samples, or
 /// after `maximum`, or when the time is up.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Rules {
     /// Confidence of every interval, for example 0.95.
     pub confidence: f64,
@@ -206,7 +208,7 @@ impl Default for Rules {
 }
 
 /// Why measuring a cell ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The interval was as tight as [`Rules::half_width`] asks.
@@ -234,7 +236,7 @@ impl std::fmt::Display for StopReason {
 }
 
 /// A tool as it was found in a place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ToolVersion {
     /// Which.
     pub tool: Tool,
@@ -245,7 +247,7 @@ pub struct ToolVersion {
 }
 
 /// A link's speed before anything was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Link {
     /// The end of it.
     pub end: End,
@@ -256,7 +258,7 @@ pub struct Link {
 }
 
 /// Two cells compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Comparison {
     /// The cell that counts as 1, for example the host's or PF-PF's.
     pub base: String,

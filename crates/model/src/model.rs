@@ -15,7 +15,7 @@ use crate::{
 
 /// A checked model. Names resolve, no function is given twice, `after` has no cycle: whatever can be known without a
 /// machine has been. Maps keep the file's order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Model {
     /// The machine's name; the file's stem when the file gives none.
     pub machine: String,
@@ -38,7 +38,7 @@ pub struct Model {
 }
 
 /// A NIC: one PF with its VFs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Nic {
     /// Which device it is.
     pub matching: NicMatch,
@@ -121,7 +121,7 @@ impl NicMatch {
 }
 
 /// What only a rehearsal needs; all of it has defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Board {
     /// Pairs of NICs whose uplinks are joined.
     pub cables: Vec<[NicName; 2]>,

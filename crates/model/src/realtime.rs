@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::CpuSet;
 
 /// What of the machine decides how late its guests wake. What is `None` is left as it is found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Realtime {
     /// CPUs that nothing else may use: those that the model names, and those of every guest with `realtime`.
     pub isolated: CpuSet,
@@ -29,7 +29,7 @@ pub struct Realtime {
 }
 
 /// How a guest runs in real time on the CPUs that it is pinned to, which are its alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct GuestRealtime {
     /// How a VM's virtual CPUs, or all threads of a container, are scheduled. Default: FIFO with priority 1 for a VM, ordinary for a
     /// container.
@@ -47,7 +47,20 @@ pub struct GuestRealtime {
 }
 
 /// How threads are scheduled (`sched(7)`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 pub struct Scheduling {
     /// The policy.
     pub policy: SchedulingPolicy,

@@ -52,10 +52,20 @@ fn line_starts(text: &str) -> Vec<usize> {
     std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
 }
 
-struct Page<'a> {
+/// A file whose places can be looked up.
+pub struct Page<'a> {
     source: &'a Source,
     root: Option<&'a Node>,
     lines: Vec<usize>,
+}
+
+/// One place in numbers, all counted from 1; columns are characters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    pub line: usize,
+    pub column: usize,
+    pub end_line: usize,
+    pub end_column: usize,
 }
 
 /// One place as it is shown.
@@ -70,6 +80,37 @@ struct Excerpt {
 }
 
 impl Page<'_> {
+    /// Looks places of `source` up.
+    pub fn with<T>(source: &Source, look: impl FnOnce(&Page<'_>) -> T) -> T {
+        let root = tree::read(&source.text).ok().map(|(root, _)| root);
+        let lines = line_starts(&source.text);
+        look(&Page { source, root: root.as_ref(), lines })
+    }
+
+    /// Where that is, in numbers; `None` for the file as a whole.
+    pub fn span(&self, path: &Path, place: &Place) -> Option<Span> {
+        let bytes = self.bytes(path, place)?;
+        let text = &self.source.text;
+        let at = |byte: usize| {
+            let byte = floor(text, byte);
+            let line = self.lines.partition_point(|first| *first <= byte).max(1);
+            let before = &text[self.lines[line - 1]..byte];
+            (line, before.chars().filter(|c| *c != '\u{feff}').count() + 1)
+        };
+        let ((line, column), (end_line, end_column)) = (at(bytes.start), at(bytes.end.max(bytes.start)));
+        Some(Span { line, column, end_line, end_column })
+    }
+
+    /// Which bytes of the text are meant.
+    fn bytes(&self, path: &Path, place: &Place) -> Option<Range<usize>> {
+        let bytes = match (self.root, place) {
+            (Some(root), _) => root.locate(&self.source.text, path, place),
+            (None, Place::Bytes(bytes)) => Some(bytes.clone()),
+            (None, _) => None,
+        };
+        bytes.filter(|_| !self.source.text.is_empty())
+    }
+
     fn message(&self, out: &mut Styled, diagnostic: &Diagnostic) {
         let (kind, style) = match diagnostic.severity {
             Severity::Error => ("error", Style::Error),
@@ -78,14 +119,7 @@ impl Page<'_> {
         out.push(style, kind);
         out.push(Style::Bold, format!(": {}", diagnostic.message));
         out.plain("\n");
-        let find = |path: &Path, place: &Place| {
-            let bytes = match (self.root, place) {
-                (Some(root), _) => root.locate(&self.source.text, path, place),
-                (None, Place::Bytes(bytes)) => Some(bytes.clone()),
-                (None, _) => None,
-            };
-            bytes.filter(|_| !self.source.text.is_empty())
-        };
+        let find = |path: &Path, place: &Place| self.bytes(path, place);
         let main = find(&diagnostic.path, &diagnostic.place).map(|bytes| self.excerpt(bytes));
         let related = diagnostic.related.as_ref().and_then(|related| {
             let bytes = find(&related.path, &related.place)?;

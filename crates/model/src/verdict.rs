@@ -12,7 +12,9 @@ use thiserror::Error;
 use crate::{FunctionName, GuestName, NicName};
 
 /// How one comparison came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It is as the model says; it was seen.
@@ -38,7 +40,9 @@ impl fmt::Display for Outcome {
 }
 
 /// What a verdict is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
     /// The machine as a whole.
@@ -76,7 +80,9 @@ pub const ARRIVES: &str = "arrives";
 pub const ISOLATED: &str = "isolated";
 
 /// From where an observation was made.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Vantage {
     /// The host's own namespaces.
@@ -95,7 +101,7 @@ impl fmt::Display for Vantage {
 }
 
 /// One attribute of one subject, wanted and seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// What it is about.
     pub subject: Subject,
@@ -167,7 +173,7 @@ pub struct DuplicateVerdict {
 }
 
 /// The verdicts of a run. No two have the same key: it is checked when they are read, and made so when they are collected.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Vec<Verdict>")]
 pub struct Verdicts(Vec<Verdict>);
 

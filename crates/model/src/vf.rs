@@ -199,7 +199,7 @@ pub struct VfSettings {
 
 /// One attribute of one VF, as one netlink request carries it: the VLAN triple and the rate pair each travel together
 /// (`IFLA_VF_VLAN_LIST`, `IFLA_VF_RATE`), so setting half of one would reset the other half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VfAttribute {
     /// `IFLA_VF_MAC`.

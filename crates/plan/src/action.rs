@@ -19,7 +19,7 @@ use crate::names::Names;
 
 /// One write to a machine. Functions are named by the address that they have on *this* machine; their interfaces are
 /// found from it when the step is carried out, because a VF's interface has no name before it exists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 #[allow(clippy::large_enum_variant, reason = "a plan has one definition a guest, and they are few")]
@@ -111,7 +111,7 @@ pub enum Action {
 pub type Schemata = BTreeMap<String, BTreeMap<u32, u64>>;
 
 /// Words of ours for the kernel's command line, and how they get there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootArguments {
     /// The tool that merges them.
     pub loader: BootLoader,
@@ -124,7 +124,7 @@ pub struct BootArguments {
 }
 
 /// A file that a tool of the distribution reads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootFile {
     /// Its absolute path.
     pub path: String,
@@ -164,7 +164,7 @@ impl BootArguments {
 }
 
 /// Up or down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum Direction {
@@ -173,7 +173,7 @@ pub enum Direction {
 }
 
 /// All that is needed to define a guest on a machine whose functions have been resolved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestDefinition {
     /// Its name.
     pub guest: GuestName,
@@ -221,7 +221,7 @@ impl GuestDefinition {
 }
 
 /// A function as a guest gets it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestFunction {
     /// Where it is on this machine.
     pub function: Bdf,

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{action::named, definition::memory, drivers::VFIO, realtime, resolve::resolve};
 
 /// What is set where a machine is started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BootSetting {
     /// Words on the kernel's command line that belong together: `hugepagesz=1G hugepages=4`.
@@ -42,7 +42,7 @@ impl fmt::Display for BootSetting {
 }
 
 /// Something that the model needs at the start of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BootNeed {
     /// What.
     pub setting: BootSetting,
@@ -57,7 +57,7 @@ pub struct BootNeed {
 }
 
 /// All that a model needs at the start of a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BootNeeds {
     /// What.
     pub needs: Vec<BootNeed>,

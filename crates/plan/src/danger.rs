@@ -24,7 +24,7 @@ use self::{
 use crate::{Action, Plan, Step, StepId, action::named};
 
 /// Something that is lost when a plan is carried out, and that nobody may want to lose.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Danger {
     /// Its name, by which it is allowed, alone: `default-route:eno1`, `running-guest:rt-2`. It is the same for the same
     /// model on the same machine.

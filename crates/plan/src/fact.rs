@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Fact {

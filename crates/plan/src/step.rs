@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Action, Fact};
 
 /// A step's number within its plan, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct StepId(pub u32);
 
@@ -20,7 +22,7 @@ impl fmt::Display for StepId {
 }
 
 /// One step: what, why, after what, how back, and what holds afterwards.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Step {
     /// Its number.
     pub id: StepId,
@@ -43,7 +45,7 @@ pub struct Step {
 }
 
 /// Ordered steps from what an inventory found to what a model wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Plan {
     /// Which PF each NIC of the model turned out to be.
     pub nics: IndexMap<NicName, Bdf>,

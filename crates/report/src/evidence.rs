@@ -30,7 +30,7 @@ pub const EVIDENCE_VERSION: u32 = 2;
 /// As JSON this is one object whose keys are the fields' names. Times are numbers of seconds, hashes lower-case
 /// hexadecimal SHA-256, functions `NET0` or `NET0#3`, MAC and PCI addresses the usual text. A field that is missing
 /// has the value of [`Evidence::default`]; one that is unknown is passed over.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Evidence {
     /// [`EVIDENCE_VERSION`] of the writer.
@@ -92,7 +92,7 @@ impl Default for Evidence {
 }
 
 /// Audits of the machine, before and after what a run measured: they tell whether it was the same machine all the time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Audits {
     /// Before.
@@ -102,7 +102,7 @@ pub struct Audits {
 }
 
 /// Which run this is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Run {
     /// The run's name, as its directory is called.
@@ -111,6 +111,7 @@ pub struct Run {
     pub started: String,
     /// How long it took, in seconds.
     #[serde(rename = "seconds", with = "seconds")]
+    #[schemars(with = "f64")]
     pub took: Duration,
     /// The command and its arguments.
     pub command: Vec<String>,
@@ -119,7 +120,7 @@ pub struct Run {
 }
 
 /// What a run was made with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Versions {
     /// Penstock's version.
@@ -135,7 +136,7 @@ pub struct Versions {
 }
 
 /// What ran an emulated machine's processors.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Accelerator {
     /// `kvm` or `tcg`.
@@ -145,7 +146,7 @@ pub struct Accelerator {
 }
 
 /// What went into a run: SHA-256, in lower-case hexadecimal. `None` where the run had no such thing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Hashes {
     /// Of the model file's bytes.
@@ -159,7 +160,7 @@ pub struct Hashes {
 }
 
 /// The user's file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct ModelFile {
     /// Its name, as given on the command line.
@@ -169,7 +170,7 @@ pub struct ModelFile {
 }
 
 /// A step of the plan, as it went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepRecord {
     /// Its number within the plan, from 1.
     pub id: u32,
@@ -179,6 +180,7 @@ pub struct StepRecord {
     pub why: String,
     /// How long it took, in seconds; `None` when it was not carried out.
     #[serde(rename = "seconds", with = "seconds::optional", default)]
+    #[schemars(with = "Option<f64>")]
     pub took: Option<Duration>,
     /// How it went.
     pub outcome: StepOutcome,
@@ -188,7 +190,9 @@ pub struct StepRecord {
 }
 
 /// How a step went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum StepOutcome {
     /// Carried out, and its postcondition was seen.
@@ -225,12 +229,13 @@ impl StepOutcome {
 }
 
 /// A part of a run and its time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Phase {
     /// Its name: `boot`, `apply`...
     pub name: String,
     /// How long it took, in seconds.
     #[serde(rename = "seconds", with = "seconds")]
+    #[schemars(with = "f64")]
     pub took: Duration,
 }
 

@@ -10,7 +10,7 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 
 /// A machine: its NICs, its guests and the cables between NICs. Who owns a function is said once, by the guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Machine {
     /// Its name.
@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 /// A NIC: one PF with its VFs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineNic {
     /// Its name.
     pub name: NicName,
@@ -51,7 +51,7 @@ pub struct MachineNic {
 }
 
 /// A VF.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineVf {
     /// Its index within its PF.
     pub index: VfIndex,
@@ -64,7 +64,7 @@ pub struct MachineVf {
 }
 
 /// A guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineGuest {
     /// Its name.
     pub name: GuestName,
@@ -76,7 +76,7 @@ pub struct MachineGuest {
 }
 
 /// A function as a guest owns it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineFunction {
     /// Which PF or VF.
     pub function: FunctionName,

@@ -9,6 +9,7 @@ pub mod board;
 pub mod crash;
 pub mod golden;
 pub mod grub;
+pub mod json;
 pub mod models;
 pub mod namespace;
 pub mod needs;

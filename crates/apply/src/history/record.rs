@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 pub const RUN_VERSION: u32 = 1;
 
 /// A run's number on its machine, from 1; the name of its directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct RunId(pub u32);
 
@@ -29,7 +31,7 @@ impl FromStr for RunId {
 }
 
 /// What a run was for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// To make the machine what a model says, or to start guests.
@@ -43,7 +45,7 @@ pub enum Purpose {
 }
 
 /// Who does something to a machine, and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Who {
     /// The process.
     pub process: Running,
@@ -75,7 +77,7 @@ impl fmt::Display for Who {
 }
 
 /// How long a run waits for being confirmed before it is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Confirm {
     /// From its end, in milliseconds.
     pub within: u64,
@@ -85,7 +87,7 @@ pub struct Confirm {
 }
 
 /// What is known of a run before it begins; never changed afterwards.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunRecord {
     /// [`RUN_VERSION`] of the writer.
     pub version: u32,
@@ -126,7 +128,7 @@ impl RunRecord {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Outcome {
     /// When, in milliseconds since 1970.
     pub ended: u64,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::journal::{Ending, Entry};
 
 /// What became of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It was not begun.
@@ -35,7 +35,7 @@ impl Fate {
 }
 
 /// How a run stands as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Nothing of it is there: it changed nothing, or all of it was taken back or is gone with a reset.

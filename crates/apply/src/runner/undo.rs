@@ -10,7 +10,7 @@ use super::Run;
 use crate::journal::Entry;
 
 /// A step that could not be taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotUndone {
     /// Which.
     pub step: StepId,

@@ -10,6 +10,7 @@ use clap::{
 use penstock_model::text::one_line;
 
 use super::{Arguments, Color};
+use crate::{documents::Document, status::Status};
 
 impl Arguments {
     /// What the user typed. Where that makes no sense, or help is asked for, it is said and the program ends.
@@ -23,6 +24,16 @@ impl Arguments {
 /// Says what is wrong with the words, or the help that was asked for, and ends. clap repeats what was typed, which may have come
 /// from anywhere, and among clap's own colours nobody can tell it: so that the same is said of words that are fit to be shown.
 fn complain(words: &[OsString], error: clap::Error) -> ! {
+    let json = |word: &OsString| word == "--json" || word == "--format=json";
+    if error.exit_code() != 0 && words.iter().take_while(|word| *word != "--").any(json) {
+        // Who asked for JSON gets a document all the same.
+        let text = one_line(error.render().to_string().trim());
+        let mut document = Document::of(None);
+        document.fail(&[text.strip_prefix("error: ").unwrap_or(&text).to_owned()], &[]);
+        if let Ok(Some(text)) = document.end(Status::BadInput) {
+            anstream::println!("{text}");
+        }
+    }
     let shown: Vec<String> = words.iter().map(|word| one_line(&word.to_string_lossy())).collect();
     if shown.iter().zip(words).all(|(shown, word)| shown.as_str() == word) {
         said(&error);

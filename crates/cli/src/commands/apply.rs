@@ -28,7 +28,7 @@ use crate::{
 mod persist;
 
 /// What carrying out a plan leaves. `--json` prints it, also when a step failed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Carried {
     /// What was planned.
     pub plan: Plan,
@@ -53,8 +53,19 @@ pub struct Carried {
     pub peak_memory: Option<u64>,
 }
 
+/// What `apply` leaves; with `--persist` also for the next boots.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Applied {
+    /// What was carried out now.
+    #[serde(flatten)]
+    pub now: Carried,
+    /// What was carried out for the next boots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persist: Option<Carried>,
+}
+
 /// A guest that failed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FailedGuest {
     /// Which.
     pub guest: GuestName,

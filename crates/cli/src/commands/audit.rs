@@ -31,8 +31,8 @@ const WATCHED: &str = ".watched.json";
 const WATCHED_LIMIT: usize = 64 << 20;
 
 /// What `--json` prints.
-#[derive(Serialize)]
-struct Audited<'a> {
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Audited<'a> {
     /// Whether nothing failed, contradicts or could not be seen.
     holds: bool,
     #[serde(flatten)]

@@ -1,11 +1,10 @@
 //! `penstock board`: keep, enter and drop a rehearsal's board.
 
-use serde_json::json;
-
 use crate::{
     arguments::Board as Verb,
     boards::{self, Boards},
     commands::exit_with,
+    documents::{BoardImage, Boards as ListOfBoards, OneBoard},
     failure::{Failure, Status},
     model_file,
     printer::Printer,
@@ -23,8 +22,9 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let image = boards.image(printer)?;
             boards.prepare(&image, printer)?;
             printer.done();
-            let value = json!({"digest": image.digest(), "directory": image.directory()});
-            printer.data(&value, || {
+            let made =
+                BoardImage { digest: image.digest().to_owned(), directory: image.directory().to_owned() };
+            printer.data(&made, || {
                 format!("board image {} in {}", image.digest(), image.directory().display())
             })?;
             Ok(Status::Holds)
@@ -50,6 +50,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let name = &file.model.machine;
             printer.say(format!("The board {name} is up. Enter it with `penstock board ssh {name}`; the model is {path} there."));
             printer.say(format!("Drop it with `penstock board down {name}`."));
+            printer.document(&OneBoard { board: name.to_string(), model: Some(path) })?;
             Ok(Status::Holds)
         }
         Verb::Reset { name, orderly } => {
@@ -58,6 +59,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             board.reset(orderly).map_err(boards::failed)?;
             printer.done();
             printer.say(format!("The board {name} is up again."));
+            printer.document(&OneBoard { board: name, model: None })?;
             Ok(Status::Holds)
         }
         Verb::Ssh { name, command } => {
@@ -74,13 +76,15 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Down { name } => {
             Board::drop_kept(boards.cache(), &name).map_err(boards::failed)?;
             printer.say(format!("The board {name} is gone."));
+            printer.document(&OneBoard { board: name, model: None })?;
             Ok(Status::Holds)
         }
         Verb::List => {
             let kept = Board::list(boards.cache()).map_err(boards::failed)?;
-            printer.data(&kept, || match kept.is_empty() {
+            let kept = ListOfBoards { boards: kept };
+            printer.data(&kept, || match kept.boards.is_empty() {
                 true => "No boards are kept.".to_owned(),
-                false => kept.iter().map(|board| format!("{board}\n")).collect(),
+                false => kept.boards.iter().map(|board| format!("{board}\n")).collect(),
             })?;
             Ok(Status::Holds)
         }

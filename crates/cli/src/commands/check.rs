@@ -1,11 +1,16 @@
-//! `penstock check MODEL`: the file by itself, and against a machine.
+//! `penstock check MODEL...`: the files by themselves, and against a machine.
 
+use std::path::Path;
+
+use penstock_model::Located;
 use penstock_plan::generate::{self, GenerateError};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    arguments::Check,
+    arguments::{Check, Format, Subject},
     commands::plan,
+    documents::Trouble,
     failure::{Failure, Status},
     machine::Machine,
     model_file,
@@ -13,9 +18,107 @@ use crate::{
     settings::Settings,
 };
 
-/// Says whether the model can be used; everything that is wrong with it is printed with its place.
+mod github;
+mod sarif;
+
+/// What was found, file by file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Checks {
+    /// In the order in which they were named.
+    pub files: Vec<Checked>,
+    /// Of a single good model the same once more, as it was told before documents had versions.
+    #[serde(flatten)]
+    pub only: Option<Summary>,
+}
+
+/// One file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Checked {
+    /// Its name as it was given; `<stdin>` for `-`.
+    pub file: String,
+    /// The exit status that it alone would have.
+    pub exit: u8,
+    /// The name of that.
+    pub status: &'static str,
+    /// Errors and warnings in it.
+    pub diagnostics: Vec<Located>,
+    /// What went wrong besides, such as a file that cannot be read.
+    pub errors: Vec<Trouble>,
+    /// What is in it, of a good one.
+    pub model: Option<Summary>,
+    #[serde(skip)]
+    ended: Status,
+}
+
+/// What is in a good model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Summary {
+    /// The machine's name.
+    pub machine: String,
+    /// How many NICs.
+    pub nics: usize,
+    /// How many VFs.
+    pub vfs: u32,
+    /// How many guests.
+    pub guests: usize,
+    /// How many steps the machine is away from it; `null` where it was not looked at.
+    pub steps: Option<usize>,
+}
+
+/// Says whether the models can be used; everything that is wrong with them is told with its place.
 pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let mut files = vec![one(&arguments.subject, arguments, settings, printer)];
+    for model in &arguments.more {
+        let subject = Subject { model: model.clone(), brought: None, ..arguments.subject.clone() };
+        files.push(one(&subject, arguments, settings, printer));
+    }
+    let status = files.iter().map(|file| file.ended).max_by_key(|status| status.badness());
+    let only = match &files[..] {
+        [file] => file.model.clone(),
+        _ => None,
+    };
+    let checks = Checks { files, only };
+    match arguments.format {
+        Format::Human | Format::Json => printer.answer(true, &checks, || in_words(&checks))?,
+        Format::Sarif => printer.json(&sarif::log(&checks))?,
+        Format::Github => printer.text(github::annotations(&checks))?,
+    }
+    Ok(status.unwrap_or(Status::Holds))
+}
+
+/// One file, whatever comes of it: one that is wrong keeps no other from being looked at.
+fn one(subject: &Subject, arguments: &Check, settings: &Settings, printer: &mut Printer) -> Checked {
+    let outcome = look(subject, arguments, settings, printer);
+    let (ended, model) = match outcome {
+        Ok(summary) => (Status::Holds, Some(summary)),
+        Err(failure) => {
+            printer.failure(&failure);
+            (failure.status, None)
+        }
+    };
+    let file = match &subject.brought {
+        Some(brought) => brought.name().to_owned(),
+        None if subject.model == Path::new("-") => model_file::STANDARD_INPUT.to_owned(),
+        None => subject.model.display().to_string(),
+    };
+    Checked {
+        file,
+        exit: ended.code(),
+        status: ended.name(),
+        diagnostics: printer.take_diagnostics(),
+        errors: printer.take_errors(),
+        model,
+        ended,
+    }
+}
+
+fn look(
+    subject: &Subject,
+    arguments: &Check,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Summary, Failure> {
+    let file = model_file::read_subject(subject, printer)?;
     let inventory = match (&arguments.inventory, arguments.here) {
         (Some(path), _) => Some(model_file::read_inventory(path)?),
         (None, true) => Some(Machine::here(settings).inventory_for(&file.model)?),
@@ -27,18 +130,23 @@ pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Res
         Err(error) => return Err(model_file::explain_generate(&error, &file.source, printer)),
     }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
-    let (nics, guests) = (file.model.nics.len(), file.model.guests.len());
-    let vfs: u32 = file.model.nics.values().map(|nic| u32::from(nic.vfs)).sum();
-    let steps = planned.as_ref().map(|plan| plan.steps.len());
-    let value =
-        json!({"machine": file.model.machine, "nics": nics, "vfs": vfs, "guests": guests, "steps": steps});
-    printer.answer(true, &value, || {
-        let mut text =
-            format!("{}: a good model of {nics} NICs, {vfs} VFs, {guests} guests", file.source.name);
+    Ok(Summary {
+        machine: file.model.machine.to_string(),
+        nics: file.model.nics.len(),
+        vfs: file.model.nics.values().map(|nic| u32::from(nic.vfs)).sum(),
+        guests: file.model.guests.len(),
+        steps: planned.as_ref().map(|plan| plan.steps.len()),
+    })
+}
+
+fn in_words(checks: &Checks) -> String {
+    let line = |checked: &Checked| {
+        let Summary { nics, vfs, guests, steps, .. } = checked.model.as_ref()?;
+        let mut text = format!("{}: a good model of {nics} NICs, {vfs} VFs, {guests} guests", checked.file);
         if let Some(steps) = steps {
             text.push_str(&format!("; it fits the machine, {steps} steps away"));
         }
-        text
-    })?;
-    Ok(Status::Holds)
+        Some(text + "\n")
+    };
+    checks.files.iter().filter_map(line).collect()
 }

@@ -122,10 +122,18 @@ fn asked_for(command: Option<OsString>, state: &State) -> Result<Option<GuestNam
     if known.contains(&guest) { Ok(Some(guest)) } else { Err(Refused) }
 }
 
-/// A guest with a console, for `--json`.
-#[derive(Serialize)]
+/// The guests that have a console.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Consoles {
+    guests: Vec<Listed>,
+}
+
+/// A guest with a console.
+#[derive(Serialize, schemars::JsonSchema)]
 struct Listed {
+    /// Its name.
     guest: GuestName,
+    /// A VM or a container.
     kind: GuestKind,
     /// How many bytes are in its log; `None` before its first start.
     bytes: Option<u64>,
@@ -138,8 +146,9 @@ fn list(state: &State, printer: &mut Printer) -> Result<Status, Failure> {
             all.push(Listed { kind: console.kind(), bytes: files::length(console.log()).ok(), guest });
         }
     }
+    let all = Consoles { guests: all };
     printer.data(&all, || {
-        if all.is_empty() {
+        if all.guests.is_empty() {
             return "No guests are defined on this machine.".to_owned();
         }
         let line = |listed: &Listed| {
@@ -152,7 +161,7 @@ fn list(state: &State, printer: &mut Printer) -> Result<Status, Failure> {
                 None => format!("{:<16} {kind:<9}  nothing yet\n", listed.guest),
             }
         };
-        all.iter().map(line).collect()
+        all.guests.iter().map(line).collect()
     })?;
     Ok(Status::Holds)
 }

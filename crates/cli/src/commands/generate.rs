@@ -20,19 +20,29 @@ use crate::{
 /// The most lines that are shown of how a file differs.
 const MOST_LINES: usize = 6;
 
-/// One file, as `--json` prints it.
-#[derive(Serialize)]
+/// The files that guests are given.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Generated {
+    files: Vec<Entry>,
+}
+
+/// One file.
+#[derive(Serialize, schemars::JsonSchema)]
 struct Entry {
+    /// Where it is.
     path: PathBuf,
+    /// Whose it is.
     guest: String,
+    /// The hash of what it says, or should say.
     sha256: String,
+    /// How it is with it.
     state: State,
     /// Why it is not fresh, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum State {
     /// It is written now.
@@ -81,8 +91,9 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
             (entry.state, entry.detail) = (State::Written, None);
         }
     }
-    let holds = entries.iter().all(|entry| matches!(entry.state, State::Written | State::Fresh));
-    printer.answer(holds, &entries, || entries.iter().map(line).collect::<String>())?;
+    let entries = Generated { files: entries };
+    let holds = entries.files.iter().all(|entry| matches!(entry.state, State::Written | State::Fresh));
+    printer.answer(holds, &entries, || entries.files.iter().map(line).collect::<String>())?;
     Ok(if holds { Status::Holds } else { Status::DoesNotHold })
 }
 

@@ -21,6 +21,7 @@ use penstock_host::{
     interrupt,
 };
 use penstock_plan::Plan;
+use serde::Serialize;
 
 use crate::{
     arguments,
@@ -224,6 +225,15 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
     Ok(alone)
 }
 
+/// A run that stays.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Confirmed {
+    /// The run.
+    run: RunId,
+    /// What a person is told.
+    said: String,
+}
+
 /// `penstock confirm [RUN]`: keeps what a run did.
 pub fn confirm(
     arguments: &arguments::Confirm,
@@ -253,6 +263,7 @@ pub fn confirm(
     let given = decision::decide(&run.directory, ours.clone())?;
     match told(run.id(), &given, given == ours) {
         Ok(said) => {
+            printer.document(&Confirmed { run: run.id(), said: said.clone() })?;
             printer.say(said);
             Ok(Status::Holds)
         }

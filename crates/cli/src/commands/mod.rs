@@ -2,23 +2,23 @@
 
 pub mod apply;
 mod at_boot;
-mod audit;
+pub mod audit;
 mod board;
-mod check;
-mod console;
+pub mod check;
+pub mod console;
 mod embedded_switch;
-mod generate;
-mod guard;
+pub mod generate;
+pub mod guard;
 mod guests;
 mod inside;
 mod measure;
-mod plan;
+pub mod plan;
 mod rehearse;
-mod report;
+pub mod report;
 mod scan;
 mod schema;
-mod status;
-mod undo;
+pub mod status;
+pub mod undo;
 pub mod verify;
 
 use crate::{
@@ -53,7 +53,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),
         Verb::Report(arguments) => report::run(&arguments, printer),
         Verb::Board(arguments) => board::run(arguments, settings, printer),
-        Verb::Schema => schema::run(printer),
+        Verb::Schema(arguments) => schema::run(&arguments, printer),
         Verb::Inside(arguments) => inside::run(&arguments),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),

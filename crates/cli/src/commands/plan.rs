@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// A plan with what it would take away. `--json` prints it.
-#[derive(Debug, Serialize)]
-struct Told<'a> {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Told<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     /// What is refused unless it is allowed.

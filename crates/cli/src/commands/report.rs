@@ -1,6 +1,6 @@
 //! `penstock report RUN...`: renders a run again, compares two, or makes a copy that can be shown to others.
 
-mod redacted;
+pub mod redacted;
 
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 
 use penstock_host::Root;
 use penstock_plan::adopt::{Sight, adopt};
-use serde_json::json;
 
 use crate::{
     arguments::Scan,
+    documents::ScannedModel,
     failure::{Failure, Status},
     inventory_table,
     machine::Machine,
@@ -42,6 +42,6 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
         let text = "this machine has no NIC that a model could name";
         return Err(Failure::new(Status::DoesNotFit, text).hint("`penstock scan` lists what there is"));
     };
-    printer.data(&json!({ "model": model }), || model.clone())?;
+    printer.data(&ScannedModel { model: model.clone() }, || model.clone())?;
     Ok(Status::Holds)
 }

@@ -1,13 +1,16 @@
-//! `penstock schema`: the model's JSON Schema, for editors and for other tools.
+//! `penstock schema`: the JSON Schema of the model, for editors and for other tools, and of what `--json` prints.
 
 use crate::{
+    arguments::Schema,
     failure::{Failure, Status},
     printer::Printer,
 };
 
 /// Prints the schema; it is JSON with or without `--json`.
-pub fn run(printer: &mut Printer) -> Result<Status, Failure> {
-    let schema = serde_json::to_string_pretty(&penstock_model::schema())?;
-    printer.text(format!("{schema}\n"))?;
+pub fn run(arguments: &Schema, printer: &mut Printer) -> Result<Status, Failure> {
+    match arguments.kind {
+        None => printer.json(&penstock_model::schema())?,
+        Some(kind) => printer.json(&kind.schema())?,
+    }
     Ok(Status::Holds)
 }

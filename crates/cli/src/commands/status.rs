@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// What there is to tell; `--json` prints it.
-#[derive(Debug, Serialize)]
-struct Told {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Told {
     /// The guests that are defined, and those that are about to be.
     guests: BTreeMap<GuestName, Guest>,
     /// What is being carried out.
@@ -35,7 +35,7 @@ struct Told {
     lapsed: Vec<RunId>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 struct Guest {
     /// How it is; nothing for one that is not defined yet.
     #[serde(flatten)]

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     arguments,
-    commands::apply,
+    commands::apply::{self, Carried},
     dangers,
     failure::{Failure, OrBadInput, Status},
     machine::{Machine, runs::who},
@@ -25,19 +25,33 @@ use crate::{
     settings::Settings,
 };
 
-/// A run in the list; `--json` prints it.
-#[derive(Serialize)]
+/// The runs that changed this machine.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct ListOfRuns {
+    /// Oldest first.
+    runs: Vec<Listed>,
+}
+
+/// A run in the list.
+#[derive(Serialize, schemars::JsonSchema)]
 struct Listed {
+    /// Its number.
     run: RunId,
+    /// What it was for.
     purpose: Purpose,
+    /// Who started it.
     user: String,
+    /// With which command.
     command: Vec<String>,
     /// In milliseconds since 1970.
     since: u64,
+    /// Whether whoever does it is still at it.
     running: bool,
+    /// What is left of it.
     phase: Phase,
     /// How many of its steps may still be there.
     standing: usize,
+    /// Whether somebody has to confirm it.
     waits_for_confirmation: bool,
 }
 
@@ -63,10 +77,12 @@ pub fn run(
     };
     if targets.is_empty() && arguments.persist {
         printer.say("Nothing to undo: nothing is done for this machine at boot.");
+        printer.document(&Carried::default())?;
         return Ok(Status::Holds);
     }
     if targets.is_empty() {
         printer.say("Nothing to undo: no run has left anything on this machine.");
+        printer.document(&Carried::default())?;
         return Ok(Status::Holds);
     }
     take_back(&machine, alone, &targets, Some(&arguments.allowed.names), printer)
@@ -224,7 +240,8 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
         })
     };
     let listed: Vec<Listed> = all.iter().map(listed).collect::<Result<_, Failure>>()?;
-    printer.data(&listed, || match &listed[..] {
+    let listed = ListOfRuns { runs: listed };
+    printer.data(&listed, || match &listed.runs[..] {
         [] => "No run has changed this machine.".to_owned(),
         listed => listed.iter().map(line).collect(),
     })?;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What `--json` prints.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verified {
     /// Whether every verdict holds.
     pub holds: bool,

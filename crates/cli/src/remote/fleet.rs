@@ -208,7 +208,11 @@ impl<'a> Fleet<'a> {
                 return;
             }
             (false, true) => self.printer.text(format!("== {}\n{text}\n", self.outcomes[at].host)),
-            (_, false) => self.printer.text(text),
+            (true, false) => {
+                self.printer.pass_on(text.trim_end().to_owned());
+                return;
+            }
+            (false, false) => self.printer.text(text),
         };
         // Standard output is full or gone: what goes on there comes to its end all the same.
         if let Err(failure) = printed {

@@ -1,7 +1,11 @@
 //! What came of each machine, and of all of them.
 
+use std::collections::BTreeMap;
+
 use penstock_model::text::printable;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{hosts::Host, session::Over};
 use crate::failure::Status;
@@ -58,23 +62,39 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// An object with one entry for each machine.
-pub fn json(outcomes: &[Outcome]) -> Value {
-    let entry = |outcome: &Outcome| {
-        let mut data: Vec<Value> =
-            outcome.data.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
-        let data = if data.len() > 1 { Value::Array(data) } else { data.pop().unwrap_or(Value::Null) };
-        let exit = outcome.status().map(Status::code);
-        let entry = json!({
-            "outcome": outcome.what(),
-            "exit": exit,
-            "seconds": outcome.seconds,
-            "error": outcome.error,
-            "data": data,
-        });
-        (outcome.host.to_string(), entry)
+/// What came of several machines, as a document.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Hosts {
+    /// Each machine under its name.
+    pub hosts: BTreeMap<String, OneHost>,
+}
+
+/// What came of one machine, as data.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OneHost {
+    /// In one or two words.
+    pub outcome: &'static str,
+    /// Its exit status; `null` when it was not begun.
+    pub exit: Option<u8>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Why it failed, outermost first.
+    pub error: Vec<String>,
+    /// The document that the Penstock there made; `null` when none came.
+    pub data: Option<Value>,
+}
+
+/// What came of all of them, as data.
+pub fn document(outcomes: &[Outcome]) -> Hosts {
+    let one = |outcome: &Outcome| OneHost {
+        outcome: outcome.what(),
+        exit: outcome.status().map(Status::code),
+        seconds: outcome.seconds,
+        error: outcome.error.clone(),
+        // A run has one document.
+        data: outcome.data.last().and_then(|text| serde_json::from_str(text).ok()),
     };
-    Value::Object(outcomes.iter().map(entry).collect::<Map<_, _>>())
+    Hosts { hosts: outcomes.iter().map(|outcome| (outcome.host.to_string(), one(outcome))).collect() }
 }
 
 /// Text from a machine, as it is printed here. JSON stays what it is: no control character can stand in it but as white
@@ -94,6 +114,8 @@ pub fn shown(text: &str, is_json: bool) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::remote::trouble::Trouble;
 
@@ -143,7 +165,8 @@ mod tests {
         let mut bad = outcome("b", Some(Status::Missing));
         bad.over.as_mut().unwrap().trouble = Some(Trouble::new("no"));
         bad.error = vec!["no".to_owned()];
-        let value = json(&[good, bad]);
+        let value = serde_json::to_value(document(&[good, bad])).unwrap();
+        let value = &value["hosts"];
         assert_eq!(
             value["a"],
             json!({"outcome": "holds", "exit": 0, "seconds": 1.25, "error": [], "data": {"n": 1}})

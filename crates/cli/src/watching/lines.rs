@@ -20,7 +20,7 @@ use super::{
 use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Printer};
 
 /// What happened, but for attributes that changed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Told {
     /// How all of it is.
@@ -73,15 +73,24 @@ impl Told {
 }
 
 /// A line as JSON has it.
-#[derive(Serialize)]
-struct Line<'a, T> {
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Line<'a> {
+    /// When, in UTC.
     time: String,
     #[serde(flatten)]
-    what: &'a T,
+    what: Event<'a>,
+}
+
+/// What happened.
+#[derive(Serialize, schemars::JsonSchema)]
+#[serde(untagged)]
+enum Event<'a> {
+    Told(&'a Told),
+    Turned(&'a Turned<'a>),
 }
 
 /// An attribute that changed, as JSON has it.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Turned<'a> {
     event: &'static str,
     #[serde(flatten)]
@@ -126,7 +135,7 @@ impl Lines {
 
     /// Says what happened. Whether anybody still listens.
     pub fn tell(&self, told: Told, printer: &mut Printer) -> Result<bool, Failure> {
-        let line = Line { time: time(), what: &told };
+        let line = Line { time: time(), what: Event::Told(&told) };
         printer.line(&line, || in_words(&line.time, &told))
     }
 
@@ -141,7 +150,7 @@ impl Lines {
         let unseen = changes.iter().filter(folded).count();
         for change in changes {
             let turned = self.turned(change, known);
-            let line = Line { time: time.clone(), what: &turned };
+            let line = Line { time: time.clone(), what: Event::Turned(&turned) };
             let words = || match folded(&change) {
                 true => String::new(),
                 false => self.words(&time, change, &turned, if stopped.is_empty() { 0 } else { unseen }),

@@ -5,7 +5,7 @@ use penstock_model::{GuestKind, Model};
 use serde::Serialize;
 
 /// Something of which a change is told late, or not at all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Unwatched {
     /// What.
     pub what: String,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Bdf;
 
 /// What this run of the kernel found when it was started, and what it cannot change any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootFacts {
     /// The IOMMU that the firmware describes, whether or not the kernel uses it. `None`: it describes none.
     pub iommu: Option<IommuKind>,
@@ -24,7 +24,7 @@ pub struct BootFacts {
 }
 
 /// Who made an IOMMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IommuKind {
     /// VT-d (the ACPI table `DMAR`).
@@ -36,7 +36,7 @@ pub enum IommuKind {
 }
 
 /// What must be known of a machine to have something done at its next start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootSetup {
     /// What puts words on the kernel's command line; `None` where no tool is found that Penstock knows.
     pub loader: Option<BootLoader>,
@@ -51,7 +51,7 @@ pub struct BootSetup {
 }
 
 /// A tool of the distribution that merges words into the kernel's command line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BootLoader {
     /// GRUB as Debian and Ubuntu have it: `/etc/default/grub.d/*.cfg` are read by `grub-mkconfig`.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::{LinkState, TxRate, VfAttribute, VlanProtocol};
 
 /// Something that the driver of a PF may be able to do, in the model's word where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
     /// `ndo_set_vf_mac`.
@@ -77,7 +79,9 @@ impl fmt::Display for Capability {
 }
 
 /// How a trial came out, from the least that it proves to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Ability {
     /// It could not be tried harmlessly, or the answer says nothing.
@@ -117,7 +121,7 @@ impl fmt::Display for Ability {
 }
 
 /// What came of a trial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Trial {
     /// How it came out.
     pub ability: Ability,
@@ -149,7 +153,9 @@ impl fmt::Display for Trial {
 }
 
 /// What decides how a driver behaves: another of any of these may do otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct DriverIdentity {
     /// The PF's driver.
     pub driver: String,
@@ -169,7 +175,7 @@ impl fmt::Display for DriverIdentity {
 }
 
 /// What is known of one driver as it is on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Capabilities {
     /// Which driver.
     #[serde(flatten)]

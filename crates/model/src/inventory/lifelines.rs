@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Bdf;
 
 /// What the machine's life hangs on, as far as it could be found out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lifelines {
     /// Each lifeline, with the ways that it takes.
     pub found: Vec<Lifeline>,
@@ -20,7 +20,7 @@ pub struct Lifelines {
 }
 
 /// One thing that the machine, or whoever works on it, cannot do without.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lifeline {
     /// What it is.
     pub kind: LifelineKind,
@@ -30,7 +30,7 @@ pub struct Lifeline {
 }
 
 /// What a lifeline is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LifelineKind {
     /// A route to everywhere else: of prefix length 0, or one of the two halves by which VPNs cover it.
@@ -62,7 +62,9 @@ pub enum LifelineKind {
 }
 
 /// An address family of IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[allow(missing_docs)]
 pub enum Family {
     #[serde(rename = "IPv4")]
@@ -72,7 +74,9 @@ pub enum Family {
 }
 
 /// One way from a lifeline to the hardware.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct LifelinePath {
     /// The names on the way, from the lifeline on: `bond0`, `eth1`, or `dm-0`, `nvme0n1p3`, `nvme0n1`.
     pub names: Vec<String>,
@@ -81,7 +85,7 @@ pub struct LifelinePath {
 }
 
 /// Something that could not be found out about a machine's lifelines.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UnknownLifeline {
     /// Lifelines of this sort may be there that were not found, or go where nobody saw.
     pub sort: LifelineSort,
@@ -90,7 +94,9 @@ pub struct UnknownLifeline {
 }
 
 /// The sorts of lifelines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum LifelineSort {

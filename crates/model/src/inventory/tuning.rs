@@ -15,7 +15,7 @@ use super::HugePages;
 use crate::{Bdf, CpuSet};
 
 /// What came of looking at something.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading<T> {
     /// It is so.
@@ -50,7 +50,7 @@ impl<T> Reading<T> {
 }
 
 /// All that was read of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Tuning {
     /// Files of one value. One that is left out was not looked at.
@@ -131,7 +131,7 @@ pub struct Tuning {
 }
 
 /// What was listed and could not be read, in words: what it is, and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Unread {
     /// Of the control groups that are partitions, or may be.
@@ -143,7 +143,7 @@ pub struct Unread {
 }
 
 /// A device interrupt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Irq {
     /// Who asked for it, as `/proc/interrupts` says; empty when nobody has.
@@ -160,7 +160,7 @@ pub struct Irq {
 }
 
 /// What irqbalance was told of the CPUs that it is to leave alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Irqbalance {
     /// Its variables as it runs with them (`/proc/PID/environ`): for root alone.
@@ -172,7 +172,7 @@ pub struct Irqbalance {
 }
 
 /// An idle state of a CPU (`Documentation/admin-guide/pm/cpuidle.rst`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct IdleState {
     /// `POLL`, `C1`, `C6`...
     pub name: String,
@@ -185,7 +185,7 @@ pub struct IdleState {
 }
 
 /// Control groups as this machine has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Cgroups {
     /// How they are mounted.
@@ -202,7 +202,7 @@ pub struct Cgroups {
 }
 
 /// How control groups are mounted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupVersion {
     /// Version 2 alone.
@@ -215,7 +215,7 @@ pub enum CgroupVersion {
 }
 
 /// A group that is, or wants to be, a partition of CPUs (`Documentation/admin-guide/cgroup-v2.rst`, cpuset).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Partition {
     /// `cpuset.cpus.partition` as it reads: `root`, `isolated`, `isolated invalid (reason)`.
@@ -229,7 +229,7 @@ pub struct Partition {
 }
 
 /// Cache and memory-bandwidth allocation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Resctrl {
     /// The capacity mask of a whole cache, by resource (`L3`, `L2`, `L3CODE`...): its bits are ways.
@@ -247,7 +247,7 @@ pub struct Resctrl {
 }
 
 /// A group of CPUs and tasks that share caches and memory bandwidth.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct ResctrlGroup {
     /// Its CPUs (`cpus_list`).
@@ -257,7 +257,7 @@ pub struct ResctrlGroup {
 }
 
 /// A process of QEMU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct VmProcess {
     /// The VM's name, from `-name guest=` of its command line; for a VM of ours with its prefix.
@@ -274,7 +274,7 @@ pub struct VmProcess {
 }
 
 /// A thread of QEMU, or one of the kernel's that works for it (`vhost-`, `kvm-pit`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct VmThread {
     /// Its name: `CPU 0/KVM`, `IO mon_iothread`, `vhost-1234`...
@@ -288,7 +288,7 @@ pub struct VmThread {
 }
 
 /// A PCI Express link as it is, and as it could be (`current_link_speed`, `max_link_width`...).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PciLink {
     /// `8.0 GT/s PCIe`
     pub speed: String,
@@ -301,7 +301,7 @@ pub struct PciLink {
 }
 
 /// What went on for a while.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Watched {
     /// How long, in milliseconds.

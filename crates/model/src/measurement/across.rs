@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{Better, Estimate, Metric};
 
 /// Two runs compared.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Across {
     /// The run that counts as 1.
     pub a: RunName,
@@ -42,7 +42,7 @@ pub struct Across {
 }
 
 /// Which run it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunName {
     /// Its name, as its directory is called.
     pub id: String,
@@ -51,7 +51,7 @@ pub struct RunName {
 }
 
 /// One thing that the runs were made with: a file by its hash, a version, a rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Fact {
     /// What: "model", "kernel".
     pub what: String,
@@ -72,7 +72,7 @@ impl Fact {
 }
 
 /// A verdict, an `expect:` line or an outcome that came out differently.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Turn {
     /// Which.
     pub what: String,
@@ -116,7 +116,7 @@ pub fn pair<'a, T, K: Eq + Hash>(
 }
 
 /// The cells of two runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CellsAcross {
     /// Confidence of every interval, and of all that is told together, for example 0.95.
     pub confidence: f64,
@@ -138,7 +138,7 @@ pub struct CellsAcross {
 }
 
 /// One metric of a cell in both runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Change {
     /// [`super::Cell::id`].
     pub cell: String,
@@ -192,7 +192,7 @@ impl Change {
 }
 
 /// A cell about which nothing can be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Untold {
     /// [`super::Cell::id`].
     pub cell: String,

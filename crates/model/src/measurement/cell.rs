@@ -8,7 +8,7 @@ use super::{CutShort, Estimate, Histogram, Metric, StopReason};
 use crate::{FunctionName, GuestKind, GuestName, verdict::Vantage};
 
 /// One thing that is measured over and over.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cell {
     /// Its name, unique in a run and the same in the next run of the same model: what two runs are compared by.
     pub id: String,
@@ -37,7 +37,7 @@ impl Cell {
 }
 
 /// How a cell came out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It was measured.
@@ -60,7 +60,7 @@ impl Status {
 }
 
 /// What is measured.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measurement {
     /// With what.
     pub tool: Tool,
@@ -85,7 +85,9 @@ impl Measurement {
 }
 
 /// A measuring program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
     /// netperf, with netserver at the other end.
@@ -110,7 +112,7 @@ impl fmt::Display for Tool {
 }
 
 /// Network or storage.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
     /// Between two ends.
@@ -120,7 +122,7 @@ pub enum Subject {
 }
 
 /// A measurement between two ends.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Network {
     /// What is sent.
     pub protocol: Protocol,
@@ -139,7 +141,9 @@ pub struct Network {
 }
 
 /// What is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// UDP datagrams one way.
@@ -180,7 +184,9 @@ impl fmt::Display for Protocol {
 }
 
 /// What the traffic between two ends crosses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathKind {
     /// From one NIC's PF over the cable to another NIC's PF.
@@ -244,7 +250,9 @@ impl fmt::Display for PathKind {
 }
 
 /// One end of a measurement.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct End {
     /// Where the program runs.
     pub place: Vantage,
@@ -269,7 +277,9 @@ impl fmt::Display for End {
 }
 
 /// What kind of place an end is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum EndKind {
     /// The host.
@@ -300,7 +310,20 @@ impl fmt::Display for EndKind {
 }
 
 /// Which end sends the bulk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// The client sends (and, for request and response, asks).
@@ -311,7 +334,20 @@ pub enum Direction {
 }
 
 /// What decides when the next message is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
     /// The one before it: it is sent when that was answered or taken, so that a slow answer hides those that would have
@@ -326,7 +362,7 @@ pub enum Load {
 }
 
 /// A measurement of a device or a file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Storage {
     /// Where fio runs.
     pub place: Vantage,
@@ -347,7 +383,9 @@ pub struct Storage {
 }
 
 /// The order of blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// One after the other.
@@ -357,7 +395,9 @@ pub enum Pattern {
 }
 
 /// Reading or writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Mix {
     /// Only reading.
@@ -388,7 +428,7 @@ impl fmt::Display for Mix {
 }
 
 /// What the samples of a cell told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measured {
     /// Every sample in the order taken, warm-up and failed ones too.
     pub samples: Vec<Sample>,
@@ -412,7 +452,7 @@ impl Measured {
 }
 
 /// One run of the tool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Sample {
     /// When it began, in seconds since the run's start.
     pub at: f64,
@@ -440,7 +480,7 @@ impl Sample {
 }
 
 /// What one sample told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Taken {
     /// Values, in the metrics' units. A metric that the tool did not tell is absent.
@@ -450,7 +490,7 @@ pub enum Taken {
 }
 
 /// One metric of a cell over its samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Summary {
     /// Which.
     pub metric: Metric,
@@ -467,7 +507,7 @@ pub struct Summary {
 }
 
 /// A percentile that is not told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Withheld {
     /// Which.
     pub metric: Metric,

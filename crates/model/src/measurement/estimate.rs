@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A value with its interval. All three are finite, and `low <= value <= high`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Raw")]
 pub struct Estimate {
     value: f64,
@@ -14,7 +14,7 @@ pub struct Estimate {
     confidence: f64,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 struct Raw {
     value: f64,
     low: f64,

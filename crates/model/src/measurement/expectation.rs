@@ -58,7 +58,9 @@ pub enum Bound {
 }
 
 /// What a claim came out as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
     /// The whole interval satisfies it.
@@ -87,7 +89,7 @@ impl fmt::Display for Told {
 }
 
 /// An `expect:` line for one cell, or for one pair of cells.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Claim {
     /// The cell of the left side.
     pub cell: String,
@@ -104,7 +106,7 @@ pub struct Claim {
 }
 
 /// What an `expect:` line came out as.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Ruling {
     /// The line.
     pub expectation: Expectation,

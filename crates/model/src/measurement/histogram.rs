@@ -13,7 +13,7 @@ const BUCKETS: u32 = (64 - BITS + 1) << BITS;
 
 /// Latencies in nanoseconds, counted in log-linear buckets. Only buckets with a count are kept; as JSON it is an object of
 /// bucket numbers and counts, and a bucket's ends are told by [`Histogram::ends`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "BTreeMap<u32, u64>", into = "BTreeMap<u32, u64>")]
 pub struct Histogram {
     counts: BTreeMap<u32, u64>,

@@ -30,7 +30,7 @@ pub use summary::{Comparison, Quantile, Statistic, Summary, TailBound};
 pub const LATENCY_VERSION: u32 = 1;
 
 /// All that one run found out about latencies of wake-ups.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Latency {
     /// [`LATENCY_VERSION`] of the writer.
@@ -117,7 +117,7 @@ impl Latency {
 }
 
 /// A measuring or loading program as it was found in a place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ToolVersion {
     /// Its name: "cyclictest", "hackbench".
     pub tool: String,
@@ -128,7 +128,7 @@ pub struct ToolVersion {
 }
 
 /// Why a measurement of latencies ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
     /// Every claim was proven.

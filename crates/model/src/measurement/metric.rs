@@ -5,7 +5,9 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// Something that a sample tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// What arrived at the receiver, in bit/s. Not what was sent.
@@ -56,7 +58,7 @@ pub enum Better {
 }
 
 /// In what a metric is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// bit/s
@@ -186,7 +188,7 @@ impl fmt::Display for Unit {
 }
 
 /// A value with a unit, as a person reads and writes it: `2Gbit/s`, `50us`, `3.5%`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Quantity {
     /// In the unit's own size: `2e9` for `2Gbit/s`.
     pub value: f64,

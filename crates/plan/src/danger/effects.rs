@@ -10,7 +10,7 @@ use super::{
 use crate::{Plan, StepId};
 
 /// What a plan destroys and whom it concerns.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Effects {
     /// VFs that vanish. Others may be made in their places: with nothing of what was set for these.
     pub vfs: Vec<LostVf>,
@@ -19,7 +19,7 @@ pub struct Effects {
 }
 
 /// A VF that vanishes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LostVf {
     /// As the model names it: `NET0#3`; else as the machine does.
     pub name: String,
@@ -38,7 +38,7 @@ pub struct LostVf {
 }
 
 /// A guest that runs, and what a plan does to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AffectedGuest {
     /// Which.
     pub guest: GuestName,

@@ -64,7 +64,7 @@ fn rows(when: &str, a: &Audit, b: &Audit) -> Vec<Turn> {
         let worse = of_a.zip(of_b).is_some_and(|(a, b)| good(a) && !good(b));
         let (a, b) = (of_a.map(told), of_b.map(told));
         let what = format!("audit {when}: {} of {}", row.rule, row.subject);
-        differs.then(|| Turn { what, a, b, worse })
+        differs.then_some(Turn { what, a, b, worse })
     };
     pair(&a.rows, &b.rows, |row| (row.rule.as_str(), row.subject.as_str()))
         .into_iter()

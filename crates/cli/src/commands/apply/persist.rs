@@ -5,7 +5,7 @@ use penstock_host::files::Lock;
 use penstock_model::Inventory;
 use penstock_plan::{boot::BootNeeds, boot_needs};
 
-use super::carry_out;
+use super::{Carried, carry_out};
 use crate::{
     arguments::Apply,
     commands::plan::{self, Ready},
@@ -36,6 +36,7 @@ pub fn run(
     let persisted = persisted::plan(machine, file, &arguments.subject, names, &inventory, &needs)?;
     let (alone, applied) = if waits {
         printer.say("The model cannot come true before the next boot; it is applied then.");
+        printer.document(&Carried { plan, ..Carried::default() })?;
         (alone, Status::DoesNotHold)
     } else {
         let status = carry_out(machine, alone, plan, Mode::Apply, file, printer)?;
@@ -49,6 +50,7 @@ pub fn run(
         printer.say("Nothing to do for the next boots: all is there.");
     } else {
         printer.say(format!("For the next boots:\n{}", persisted.shown.trim_end()));
+        printer.under("persist");
         let status = carry_out(machine, alone, persisted.plan, Mode::Apply, file, printer)?;
         if status != Status::Holds {
             return Ok(status);

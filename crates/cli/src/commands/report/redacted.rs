@@ -17,8 +17,8 @@ use crate::{
 const RENDERED: [&str; 5] = ["evidence.json", "report.html", "report.md", "model.yaml", "serial.log"];
 
 /// What `--json` prints.
-#[derive(Serialize)]
-struct Redacted {
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Redacted {
     directory: PathBuf,
     files: Vec<PathBuf>,
     /// Files that are no text, and may hold anything.

@@ -57,7 +57,7 @@ pub enum Knob {
 }
 
 /// What a knob holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
     /// A set of CPUs.
@@ -259,6 +259,17 @@ impl FromStr for Knob {
             .or_else(|| of_cpu(FAIR))
             .filter(|knob| knob.to_string() == path)
             .ok_or_else(|| ParseKnobError(path.to_owned()))
+    }
+}
+
+/// The path that it is written to, as text.
+impl schemars::JsonSchema for Knob {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Knob".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string"})
     }
 }
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Latencies counted in bins of one microsecond: the bin 7 has those of 7 up to but not 8 microseconds, as cyclictest, oslat
 /// and timerlat count. Only bins with a count are kept. What is longer than the last bin is the *overflow*, of which nothing
 /// but the number is known here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct Bins {
     counts: BTreeMap<u32, u64>,
@@ -17,7 +17,7 @@ pub struct Bins {
 }
 
 /// As it is written. The overflow stands beside the bins, because a reader who forgets it sees no spike.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 struct Raw {
     /// Counts by microsecond.
     bins: BTreeMap<u32, u64>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Bins;
 
 /// One run of a tool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Block {
     /// In which round of the whole measurement, from 0. Blocks of one round were taken one after the other.

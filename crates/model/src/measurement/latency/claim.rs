@@ -163,7 +163,7 @@ impl Claim {
 }
 
 /// A line for one series, or for one pair of series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
     /// The series of the left side.
     pub series: String,
@@ -191,7 +191,7 @@ pub struct Finding {
 }
 
 /// What a line came out as.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Ruling {
     /// The line.
     pub claim: Claim,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One setting, with all its blocks and what they add up to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Series {
     /// Its name, unique in a run and the same in the next run of the same model: [`Setting::id`].
     pub id: String,
@@ -73,7 +73,7 @@ impl Series {
 }
 
 /// What is measured: everything that two series can differ in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Setting {
     /// Where the tool runs.
     pub place: Vantage,
@@ -124,7 +124,9 @@ impl Setting {
 }
 
 /// What measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
     /// cyclictest of rt-tests: how late a thread wakes from a timer.
@@ -164,7 +166,7 @@ impl fmt::Display for Tool {
 }
 
 /// What else runs meanwhile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
     /// Nothing that Penstock started.
@@ -202,7 +204,9 @@ impl fmt::Display for Load {
 }
 
 /// How the machine is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// As the model's `realtime` has it.
@@ -225,7 +229,9 @@ impl fmt::Display for Arm {
 }
 
 /// Who decides how deep CPUs sleep while the tool runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
     /// The tool, which holds `/dev/cpu_dma_latency` at 0 (cyclictest's default). That flatters the machine: an application

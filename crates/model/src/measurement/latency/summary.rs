@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::measurement::Estimate;
 
 /// What the blocks of a series add up to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Summary {
     /// How many latencies.
     pub n: u64,
@@ -45,7 +45,7 @@ impl Summary {
 }
 
 /// A percentile, or why it is withheld.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Quantile {
     /// Which.
     pub statistic: Statistic,
@@ -60,7 +60,7 @@ pub struct Quantile {
 }
 
 /// What none of `n` latencies having been longer says of those that were not measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TailBound {
     /// All were shorter than this, in microseconds.
     pub below: f64,
@@ -74,7 +74,9 @@ pub struct TailBound {
 }
 
 /// What of a series is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub enum Statistic {
     /// The shortest.
     #[serde(rename = "min")]
@@ -169,7 +171,7 @@ impl FromStr for Statistic {
 }
 
 /// Two series compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Comparison {
     /// The series that counts as 1: the tuned one, or the host's.
     pub base: String,
