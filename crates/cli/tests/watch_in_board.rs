@@ -151,11 +151,11 @@ const KINDS: &[(&str, &str, &str)] = &[
 const KINDS_MODEL: &str = "
 machine: MACHINE
 nics:
-  NET0: {vfs: 3, loopback: on, mtu: 1500}
+  NET0: {vfs: 3, mtu: 1500}
   NET1: {vfs: 2}
 guests:
   box:
-    functions: [{vf: NET0#0, address: 192.0.2.10/24, vlan: 100, spoofchk: on, mtu: 1400}]
+    functions: [{vf: NET0#0, address: 192.0.2.10/24, vlan: 100, spoofchk: on, trust: on, mtu: 1400}]
   edge: {functions: [NET1]}
   leaf: {functions: [NET1#0], after: [edge]}
 ";
