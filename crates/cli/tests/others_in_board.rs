@@ -118,7 +118,7 @@ fn vfs_stay_his() -> Outcome {
     // What is there is read into a model that changes nothing.
     bench.say("penstock scan --as-model > /root/read.yaml")?;
     let read = bench.say("penstock plan /root/read.yaml; cat /root/read.yaml")?;
-    assert!(read.contains("nothing to do") && read.contains("externally_managed: true"), "{read}");
+    assert!(read.contains("Nothing to do") && read.contains("externally_managed: true"), "{read}");
 
     // A guest dies and its VF comes back by itself: it is let alone, as the one that is no guest's is not.
     bench
