@@ -219,12 +219,12 @@ impl Keeper {
         let fd = wire.fd().try_clone_to_owned().map_err(failed)?;
         let kick = Kick::new(self.links.handle(), fd).map_err(|errno| failed(errno.into()))?;
         let id = self.id;
+        self.set_why(None);
+        self.shared.connected.store(true, Ordering::Release);
         self.links.handle().ask(move |engine| {
             engine.set_wire(id, Some((wire, negotiated)));
             engine.set_carrier(id, carrier);
         });
-        self.shared.connected.store(true, Ordering::Release);
-        self.set_why(None);
         self.links.tell(&Event::Connected { port: self.name.clone() });
         self.links.refresh();
         Ok(kick)
@@ -232,12 +232,13 @@ impl Keeper {
 
     fn detach(&self, why: String) {
         let id = self.id;
+        // First the reason, then the link: whoever sees the link of a port go sees why.
+        self.set_why(Some(why.clone()));
+        self.shared.connected.store(false, Ordering::Release);
         self.links.handle().ask(move |engine| {
             engine.set_carrier(id, false);
             engine.set_wire(id, None);
         });
-        self.shared.connected.store(false, Ordering::Release);
-        self.set_why(Some(why.clone()));
         self.links.tell(&Event::Disconnected { port: self.name.clone(), why });
         self.links.refresh();
     }
