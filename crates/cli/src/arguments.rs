@@ -4,6 +4,8 @@ mod audit;
 mod board;
 mod measuring;
 mod parse;
+mod peers;
+mod time;
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
@@ -11,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_apply::history::RunId;
 use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
 
+use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
     board::{Board, Inside},
@@ -368,9 +371,9 @@ pub struct Verify {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// How long a link may take to come up, and a frame to arrive, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 10_000)]
-    pub patience: u64,
+    /// How long a link may take to come up, and a frame to arrive: 500ms, 10s, 2min
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub patience: Duration,
     /// Have each VF with a `max_tx_rate` send as fast as it can for a second, to see that it holds (docs/switch.md)
     #[arg(long, conflicts_with = "watch")]
     pub load: bool,
@@ -405,14 +408,6 @@ pub struct Guests {
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,
-}
-
-fn at_least_a_second(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if time >= Duration::from_secs(1) => Ok(time),
-        Ok(_) => Err("nobody can confirm within less than a second".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// `confirm`
@@ -517,8 +512,4 @@ pub struct EmbeddedSwitch {
     /// Run it in a process of its own, and start it again with what was set last when that dies
     #[arg(long)]
     pub again: bool,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}: write it like 500ms, 1s or 12m"))
 }

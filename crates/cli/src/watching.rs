@@ -64,7 +64,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
         stamp,
     };
     printer.doing("Looking at this machine");
-    let patience = Duration::from_millis(arguments.patience);
+    let patience = arguments.patience;
     watch.sight.look(if busy { patience.max(SETTLING) } else { patience }, printer)?;
     watch.pulse.looked(&watch.sight);
     let goes_on = lines.tell(Told::state(&watch.sight, &watch.pulse), printer)?;

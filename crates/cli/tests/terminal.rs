@@ -238,3 +238,47 @@ fn the_short_options_that_people_try_are_there_or_lead_to_what_is() {
         assert!(errors(&output).contains("penstock plan MODEL"), "{line}: {}", errors(&output));
     }
 }
+
+#[test]
+fn verbs_and_options_of_other_tools_get_a_line_on_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    for (line, said) in [
+        ("show", "penstock scan"),
+        ("show m.yaml", "penstock status"),
+        ("list", "penstock status"),
+        ("diff m.yaml", "penstock plan MODEL"),
+        ("rollback", "penstock undo"),
+        ("validate m.yaml", "penstock check MODEL"),
+        ("destroy m.yaml", "penstock stop MODEL"),
+        ("down", "penstock stop MODEL"),
+        ("up m.yaml", "penstock apply MODEL"),
+        ("init", "penstock scan --as-model"),
+        ("try m.yaml", "--confirm-within 60s"),
+        ("m.yaml", "penstock check m.yaml"),
+        ("board create m.yaml", "penstock board up MODEL"),
+        ("board destroy m", "penstock board down NAME"),
+        ("board ls", "penstock board list"),
+        ("--quiet board exec m", "penstock board ssh NAME"),
+        ("apply m.yaml --diff", "penstock plan MODEL"),
+        ("apply m.yaml --yes", "--allow NAME"),
+        ("apply -f m.yaml", "penstock plan model.yaml"),
+        ("scan -o json", "--json"),
+        ("verify m.yaml --timeout 10s", "--patience 10s"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = piped(directory.path(), &[], &words);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        let said_all = errors(&output);
+        let hints: Vec<&str> = said_all.lines().filter(|line| line.contains("help: ")).collect();
+        assert!(matches!(&hints[..], [hint] if hint.contains(said)), "{line}: {said_all}");
+        assert!(!said_all.contains("tip: "), "{line}: {said_all}");
+        // Who asked for JSON has it in the document.
+        let output = piped(directory.path(), &[], &[&["--json"], &words[..]].concat());
+        let document: serde_json::Value =
+            penstock_testkit::json::read(&String::from_utf8(output.stdout).unwrap()).unwrap();
+        let hint = document.pointer("/errors/0/hints/0").and_then(|hint| hint.as_str());
+        assert!(hint.is_some_and(|hint| hint.contains(said)), "{line}: {document}");
+    }
+    // What no tool has gets none.
+    assert!(!errors(&piped(directory.path(), &[], &["shwo"])).contains("help: "));
+}

@@ -3,13 +3,10 @@
 use std::{env, ffi::OsString, process};
 
 use anstream::ColorChoice;
-use clap::{
-    Parser, ValueEnum,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{Parser, ValueEnum, error::ContextKind};
 use penstock_model::text::one_line;
 
-use super::{Arguments, Color};
+use super::{Arguments, Color, peers};
 use crate::{documents::Document, status::Status};
 
 impl Arguments {
@@ -29,17 +26,18 @@ fn complain(words: &[OsString], error: clap::Error) -> ! {
         // Who asked for JSON gets a document all the same.
         let text = one_line(error.render().to_string().trim());
         let mut document = Document::of(None);
-        document.fail(&[text.strip_prefix("error: ").unwrap_or(&text).to_owned()], &[]);
+        let hints: Vec<String> = peers::hint(&error).into_iter().collect();
+        document.fail(&[text.strip_prefix("error: ").unwrap_or(&text).to_owned()], &hints);
         if let Ok(Some(text)) = document.end(Status::BadInput) {
             anstream::println!("{text}");
         }
     }
     let shown: Vec<String> = words.iter().map(|word| one_line(&word.to_string_lossy())).collect();
     if shown.iter().zip(words).all(|(shown, word)| shown.as_str() == word) {
-        said(&error);
+        said(error);
     }
     match Arguments::try_parse_from(shown) {
-        Err(same) if same.kind() == error.kind() => said(&same),
+        Err(same) if same.kind() == error.kind() => said(same),
         _ => {
             anstream::eprintln!("{}", one_line(&error.to_string()));
             process::exit(error.exit_code());
@@ -47,19 +45,19 @@ fn complain(words: &[OsString], error: clap::Error) -> ! {
     }
 }
 
-/// Says what clap says, and what of ours an option of others stands for; then ends.
-fn said(error: &clap::Error) -> ! {
+/// Says what clap says, and what of ours a verb or option of others stands for; then ends.
+fn said(mut error: clap::Error) -> ! {
+    let hint = peers::hint(&error);
+    if hint.is_some() {
+        // What is merely spelled alike.
+        for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::Suggested] {
+            error.remove(kind);
+        }
+    }
     // A reader that went away is no reason to say more.
     let _ = error.print();
-    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => option.as_str(),
-        _ => "",
-    };
-    if matches!(unknown, "-n" | "--dry-run") {
-        anstream::eprintln!(
-            "\nhelp: `penstock plan MODEL` shows what would change and changes nothing; `penstock rehearse MODEL` does all of it \
-             on an emulated board"
-        );
+    if let Some(hint) = hint {
+        anstream::eprintln!("\nhelp: {hint}");
     }
     process::exit(error.exit_code());
 }

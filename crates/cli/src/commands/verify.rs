@@ -35,7 +35,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let file = model_file::read_subject(&arguments.subject, printer)?;
     let machine = Machine::here(settings);
-    let effort = Effort { patience: Duration::from_millis(arguments.patience), load: arguments.load };
+    let effort = Effort { patience: arguments.patience, load: arguments.load };
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
