@@ -18,6 +18,7 @@ use crate::{
     commands,
     documents::Kind,
     failure::{Failure, Status},
+    guarded,
     model_file::Brought,
     printer::Printer,
     remote::wire::{Asked, LINE, PATIENCE, Said, Wire},
@@ -32,7 +33,10 @@ pub fn run(verb: Verb, settings: &Settings) -> Status {
     let (wire, writing) = Wire::to(io::stdout());
     let mut printer = Printer::over(wire.clone(), settings);
     printer.expect(Kind::of(&verb));
-    let outcome = interrupt::catch().map_err(Failure::from).and_then(|()| work(verb, settings, &mut printer));
+    let outcome = guarded(|| {
+        interrupt::catch()?;
+        work(verb, settings, &mut printer)
+    });
     let status = outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status

@@ -28,8 +28,10 @@ impl Failure {
         let ended = |error: &(dyn Error + 'static)| {
             matches!(error.downcast_ref(), Some(ProcessError::Interrupted { .. }))
         };
-        // What failed while an interrupt is pending failed because of it. That the machine is half-way matters more.
-        let interrupted = status != Status::HalfWay && (interrupt::pending() || sources(&*error).any(ended));
+        // What failed while an interrupt is pending failed because of it. That the machine is half-way matters more, and a
+        // defect is one whatever else there is.
+        let other = !matches!(status, Status::HalfWay | Status::Internal);
+        let interrupted = other && (interrupt::pending() || sources(&*error).any(ended));
         Failure {
             status: if interrupted { Status::Interrupted } else { status },
             error: Some(error),

@@ -31,27 +31,35 @@ mod status;
 mod waking;
 mod watching;
 
-use std::{panic, process::ExitCode};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+};
 
 use crate::{
     arguments::{Arguments, Check, Format, Verb},
     documents::Kind,
+    failure::Failure,
     printer::Printer,
     settings::Settings,
     status::Status,
 };
 
 fn main() -> ExitCode {
-    ExitCode::from(guarded(run).code())
+    // Where even saying so fails: no other exit status says what it was.
+    let status = panic::catch_unwind(run).unwrap_or(Status::Internal);
+    ExitCode::from(status.code())
 }
 
-/// What a panic has said on standard error by itself, it is a defect; and no other exit status says what it was.
-fn guarded(act: fn() -> Status) -> Status {
-    panic::catch_unwind(act).unwrap_or_else(|_| {
-        eprintln!(
-            "help: this is a defect of penstock: please report it with the command and what stands above"
-        );
-        Status::Internal
+/// What `act` comes to; a panic in it is a failure like any other, so that `--json` prints a document of it too. What it was
+/// has stood on standard error by then.
+fn guarded(act: impl FnOnce() -> Result<Status, Failure>) -> Result<Status, Failure> {
+    panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panicked| {
+        let said = panicked.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panicked.downcast_ref::<String>().cloned());
+        let text = format!("penstock has a defect: {}", said.as_deref().unwrap_or("it does not say which"));
+        Err(Failure::new(Status::Internal, text)
+            .hint("please report it with the command and what stands on standard error"))
     })
 }
 
@@ -64,9 +72,10 @@ fn run() -> Status {
     }
     let mut printer = Printer::new(&settings);
     printer.expect(Kind::of(&arguments.verb));
-    let outcome = penstock_host::interrupt::catch()
-        .map_err(failure::Failure::from)
-        .and_then(|()| commands::run(arguments.verb, &settings, &mut printer));
+    let outcome = guarded(|| {
+        penstock_host::interrupt::catch()?;
+        commands::run(arguments.verb, &settings, &mut printer)
+    });
     let status = outcome.unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.status
@@ -79,8 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_ends_with_a_status_of_its_own() {
-        assert_eq!(guarded(|| Status::Busy), Status::Busy);
-        assert_eq!(guarded(|| panic!("a defect")), Status::Internal);
+    fn a_panic_is_a_failure_with_a_status_of_its_own() {
+        assert!(matches!(guarded(|| Ok(Status::Busy)), Ok(Status::Busy)));
+        let failure = guarded(|| panic!("a defect {}", 1)).unwrap_err();
+        assert_eq!(failure.status, Status::Internal);
+        assert_eq!(failure.error.unwrap().to_string(), "penstock has a defect: a defect 1");
     }
 }

@@ -48,7 +48,11 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
             directory.path().display()
         ));
     }
-    outcome?;
+    if let Err(failure) = outcome {
+        // Programs get what was seen so far beside what went wrong.
+        printer.document(&evidence)?;
+        return Err(failure);
+    }
     kept?;
     let width = printer.width();
     printer.answer(status == Status::Holds, &evidence, || {
