@@ -219,7 +219,7 @@ fn github_and_sarif_say_the_same_as_the_document() {
 
     let run = here.run("check 100%,a:b.yaml good.yaml --format sarif");
     assert_eq!(run.status, 2);
-    let log: Value = serde_json::from_str(&run.stdout).unwrap();
+    let log = json::sarif(&run.stdout).unwrap();
     assert_eq!(log["version"], "2.1.0");
     let results = log["runs"][0]["results"].as_array().unwrap();
     assert_eq!(results.len(), 1, "{log}");

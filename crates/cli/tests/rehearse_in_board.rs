@@ -175,7 +175,8 @@ fn a_changed_mac_is_found() -> Outcome {
     outcome?;
     down.ended_with(0)?;
     let list = run(at, ["board", "list", "--json"]);
-    assert!(!list.stdout.contains("vlans"), "{}", list.stdout);
+    let list = json::read(&list.stdout)?.to_string();
+    assert!(!list.contains("vlans"), "{list}");
     Ok(())
 }
 

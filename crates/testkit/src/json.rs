@@ -18,17 +18,34 @@ pub fn read(text: &str) -> Result<Value, String> {
     if !document["version"].is_u64() {
         return Err(format!("it says no version: {text:.2000}"));
     }
-    let path = format!("{}/../../schema/{kind}.schema.json", env!("CARGO_MANIFEST_DIR"));
-    let schema = fs::read(Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    held(&document, &format!("{}/../../schema/{kind}.schema.json", env!("CARGO_MANIFEST_DIR")))?;
+    Ok(document)
+}
+
+/// The SARIF log that a run of the binary printed, held against the schema that OASIS publishes (fixtures/sarif).
+///
+/// # Errors
+///
+/// When it is no JSON, or the schema does not hold.
+pub fn sarif(text: &str) -> Result<Value, String> {
+    let log: Value = serde_json::from_str(text).map_err(|error| format!("{error}: {text:.2000}"))?;
+    held(&log, concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sarif/sarif-2.1.0.schema.json"))?;
+    Ok(log)
+}
+
+/// Holds a document against the schema in this file, formats of strings too.
+fn held(document: &Value, path: &str) -> Result<(), String> {
+    let schema = fs::read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
     let schema: Value = serde_json::from_slice(&schema).map_err(|error| format!("{path}: {error}"))?;
-    let validator = jsonschema::validator_for(&schema).map_err(|error| format!("{path}: {error}"))?;
+    let options = jsonschema::options().should_validate_formats(true);
+    let validator = options.build(&schema).map_err(|error| format!("{path}: {error}"))?;
     let wrong: Vec<String> = validator
-        .iter_errors(&document)
+        .iter_errors(document)
         .map(|error| format!("{} at {}", error, error.instance_path()))
         .collect();
     match wrong.is_empty() {
-        true => Ok(document),
-        false => Err(format!("{kind} is not of its schema:\n{:.3000}", wrong.join("\n"))),
+        true => Ok(()),
+        false => Err(format!("it does not hold against {path}:\n{:.3000}", wrong.join("\n"))),
     }
 }
 
