@@ -209,25 +209,41 @@ fn whole_lines(bytes: &[u8]) -> usize {
 }
 
 /// The entries of the journal at `path`. A last line that was cut off is left out: what it announced was not yet begun.
+///
+/// # Errors
+///
+/// See [`read_past_damage`], which gives what can be read all the same.
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
+    match read_past_damage(path) {
+        (entries, None) => Ok(entries),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+/// The entries of the journal at `path` that can be read, and the first thing that is wrong with it: it cannot be read at all, has
+/// lines that are no entries, or is of a newer Penstock (of which nothing is relied on).
+pub fn read_past_damage(path: impl AsRef<Path>) -> (Vec<Entry>, Option<JournalError>) {
     let path = path.as_ref();
-    let bytes = files::read(path)?;
-    let mut entries = Vec::new();
+    let bytes = match files::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return (Vec::new(), Some(error.into())),
+    };
+    let (mut entries, mut damage) = (Vec::new(), None);
     let whole = whole_lines(&bytes);
     for (number, line) in bytes[..whole].split_inclusive(|b| *b == b'\n').enumerate() {
-        let entry = serde_json::from_slice(line).map_err(|source| JournalError::Damaged {
-            path: path.to_owned(),
-            line: number + 1,
-            source,
-        })?;
-        if let Entry::Begin { version, .. } = entry
-            && version > JOURNAL_VERSION
-        {
-            return Err(JournalError::Newer { path: path.to_owned(), version });
+        match serde_json::from_slice(line) {
+            Ok(Entry::Begin { version, .. }) if version > JOURNAL_VERSION => {
+                return (Vec::new(), Some(JournalError::Newer { path: path.to_owned(), version }));
+            }
+            Ok(entry) => entries.push(entry),
+            Err(source) if damage.is_none() => {
+                damage = Some(JournalError::Damaged { path: path.to_owned(), line: number + 1, source });
+            }
+            // Told of by the first.
+            Err(_) => {}
         }
-        entries.push(entry);
     }
-    Ok(entries)
+    (entries, damage)
 }
 
 #[cfg(test)]

@@ -185,10 +185,10 @@ pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
 fn last_boot(machine: &Machine) -> Result<Option<String>, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
-    let last = all.iter().rev().find(|run| {
-        run.record.purpose == Purpose::Persist
-            && runs.state(run).is_ok_and(|state| state.phase != Phase::Nothing)
-    });
+    let last = all
+        .iter()
+        .rev()
+        .find(|run| run.record.purpose == Purpose::Persist && runs.state(run).phase != Phase::Nothing);
     Ok(last.and_then(|run| run.record.boot.clone()))
 }
 

@@ -35,7 +35,7 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("what_is_confirmed_in_time_stays_in_netns", confirmed_in_time),
         ("a_run_whose_session_is_killed_is_taken_back_in_netns", a_killed_session),
         ("a_run_whose_guard_was_killed_is_for_somebody_to_decide_in_netns", a_killed_guard),
+        ("a_damaged_run_is_told_and_the_others_go_on_in_netns", a_damaged_run),
         ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
@@ -361,6 +362,48 @@ fn who_comes_second(host: &Host) {
     drop(lock);
     host.says("undo", 0);
     assert_eq!(seen("mtu"), "1500");
+}
+
+fn a_damaged_run(host: &Host) {
+    let damaged = host.left(here(), &[(mtu(4000), mtu(1500))], true);
+    let file = host.path("made");
+    let path = file.display().to_string();
+    let write = Action::WriteFile { path: path.clone(), text: "text".to_owned() };
+    host.left(here(), &[(write, Action::RemoveFile { path })], true);
+    fs::write(&file, "text").unwrap();
+    ip("link set pf0 mtu 4000");
+    // A short write with the next entry glued to it, which takes away what came of the first step.
+    let journal = damaged.directory.join("journal");
+    let text = fs::read_to_string(&journal).unwrap().replacen(
+        "{\"entry\":\"begun\"",
+        "{\"ent{\"entry\":\"begun\"",
+        1,
+    );
+    fs::write(&journal, text).unwrap();
+    // Of another nobody can read a word, and of a third not what it was to do.
+    let unreadable = host.left(here(), &[(mtu(4000), mtu(1500))], true);
+    fs::write(unreadable.directory.join("run.json"), "{\"vers").unwrap();
+    let planless = host.left(here(), &[(mtu(4000), mtu(1500))], true);
+    fs::write(planless.directory.join("plan.json"), "{").unwrap();
+
+    let said = host.says("undo --list", 0);
+    assert!(said.contains("run 1 is damaged: line 3 of the journal"), "{said}");
+    assert!(said.contains("run 3 cannot be read") && said.contains("   3  cannot be read"), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("   1 ") && line.contains(" damaged ")), "{said}");
+    let said = host.says("undo --list --json", 0);
+    assert!(said.contains("\"damage\"") && said.contains("\"unreadable\""), "{said}");
+    assert!(host.says("status", 0).contains("run 1 is damaged"));
+
+    // Each that can be taken back is: also the damaged one, since its plan is there and the machine can be asked.
+    host.says("undo 4", 70);
+    host.says("undo 3", 70);
+    host.says("undo 2", 0);
+    assert!(!file.exists());
+    let said = host.says("undo 1", 0);
+    assert!(said.contains("run 1 is damaged, so that all that it was to do is looked at"), "{said}");
+    assert_eq!(seen("mtu"), "1500");
+    let said = host.says("undo", 0);
+    assert!(said.contains("Nothing to undo"), "{said}");
 }
 
 fn a_killed_holder(host: &Host) {

@@ -48,5 +48,13 @@ pub fn decide(directory: &Path, ours: Decision) -> Result<Decision, StoreError> 
     if files::create_durable(&path, super::store::json(&ours))? {
         return Ok(ours);
     }
-    Ok(read(directory)?.unwrap_or(ours))
+    match read(directory) {
+        Ok(given) => Ok(given.unwrap_or(ours)),
+        // Nobody can tell any more what was decided: without this nobody could ever decide again.
+        Err(StoreError::Damaged { .. }) => {
+            files::write_durable(&path, super::store::json(&ours))?;
+            Ok(ours)
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_plan::{Action, StepId};
+use penstock_plan::{Action, Plan, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Ending, Entry};
@@ -48,12 +48,14 @@ pub enum Phase {
     Interrupted,
     /// Taking it back was begun and did not get to its end.
     PartlyTakenBack,
+    /// What is kept of it is damaged: nobody knows how far it got, and something of it may be there.
+    Damaged,
 }
 
 impl Phase {
     /// Whether the machine is neither as it was nor as somebody wanted it.
     pub fn is_half_way(self) -> bool {
-        matches!(self, Phase::Interrupted | Phase::PartlyTakenBack)
+        matches!(self, Phase::Interrupted | Phase::PartlyTakenBack | Phase::Damaged)
     }
 }
 
@@ -66,12 +68,25 @@ pub struct RunState {
     pub phase: Phase,
     /// Whether its journal has an end: it, or an undo of it, got there.
     pub ended: bool,
+    /// What is wrong with what is kept of it, the error and its causes.
+    pub damage: Option<String>,
 }
 
 impl RunState {
     /// Reads `entries`, the journal of a run. `reset` says that the kernel has been started anew since: then only
     /// files are left, and the last entries may have been lost.
     pub fn read(entries: &[Entry], reset: bool) -> RunState {
+        RunState::judge(entries, reset, None)
+    }
+
+    /// The same of a run whose journal is damaged: `entries` are those that can still be read, and `plan` is what it was to do, if
+    /// that is known. Each step of the plan that was not surely taken back may be there: what says otherwise may be what is
+    /// lost. To take back one that was never begun does no harm, since it is looked at first.
+    pub fn read_damaged(entries: &[Entry], plan: Option<&Plan>, reset: bool, damage: String) -> RunState {
+        RunState::judge(entries, reset, Some((plan, damage)))
+    }
+
+    fn judge(entries: &[Entry], reset: bool, damage: Option<(Option<&Plan>, String)>) -> RunState {
         let mut fates: BTreeMap<StepId, Fate> = BTreeMap::new();
         let mut announced: BTreeMap<StepId, (&Action, bool)> = BTreeMap::new();
         let (mut ended, mut undo_since) = (None, false);
@@ -105,6 +120,16 @@ impl RunState {
                 Entry::End { applied } => ended = Some(*applied),
             }
         }
+        let plan_is_known = !matches!(damage, Some((None, _)));
+        if let Some((plan, _)) = &damage {
+            for step in plan.iter().flat_map(|plan| &plan.steps) {
+                fates.entry(step.id).or_insert(Fate::Unknown);
+                announced.entry(step.id).or_insert((&step.action, step.inverse.is_some()));
+            }
+            for fate in fates.values_mut().filter(|fate| **fate == Fate::NotBegun) {
+                *fate = Fate::Unknown;
+            }
+        }
         let steps: Vec<(StepId, Fate)> = fates
             .into_iter()
             .filter_map(|(step, fate)| {
@@ -116,6 +141,7 @@ impl RunState {
         let has_way_back = |step: &StepId| announced.get(step).is_some_and(|(_, way_back)| *way_back);
         let stands = steps.iter().any(|(step, fate)| fate.may_stand() && has_way_back(step));
         let phase = match ended {
+            _ if !plan_is_known || (damage.is_some() && stands) => Phase::Damaged,
             // What ended with all that was wanted is that also where nothing was to be done.
             Some(true) if stands && !undo_since => Phase::Applied,
             _ if !stands => Phase::Nothing,
@@ -123,7 +149,7 @@ impl RunState {
             Some(_) => Phase::AppliedInPart,
             None => Phase::Interrupted,
         };
-        RunState { steps, phase, ended: ended.is_some() }
+        RunState { steps, phase, ended: ended.is_some(), damage: damage.map(|(_, damage)| damage) }
     }
 
     /// The steps of which something may be there, with what became of them.

@@ -5,7 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use penstock_host::files::{self, FileError};
+use penstock_host::{
+    chain,
+    files::{self, FileError},
+};
 use penstock_plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -72,6 +75,17 @@ pub struct KnownRun {
     pub decision: Option<Decision>,
     /// Its directory.
     pub directory: PathBuf,
+    /// What is wrong with its small files, each the error and its causes. What they would tell counts as not known.
+    pub damage: Vec<String>,
+}
+
+/// A run of which not even that can be read who did it and what for.
+#[derive(Debug)]
+pub struct UnreadableRun {
+    /// Its number.
+    pub id: RunId,
+    /// Why.
+    pub error: StoreError,
 }
 
 /// What a run did.
@@ -160,16 +174,16 @@ impl Runs {
         let directory = self.directory.join(format!("{:04}", record.id.0));
         files::rename(&part, &directory)?;
         files::sync_directory(&self.directory)?;
-        Ok(KnownRun { record, outcome: None, decision: None, directory })
+        Ok(KnownRun { record, outcome: None, decision: None, directory, damage: Vec::new() })
     }
 
-    /// Every run, oldest first, and what cannot be read of them.
-    pub fn list(&self) -> Result<(Vec<KnownRun>, Vec<StoreError>), StoreError> {
+    /// Every run, oldest first, and those that cannot be read.
+    pub fn list(&self) -> Result<(Vec<KnownRun>, Vec<UnreadableRun>), StoreError> {
         let (mut runs, mut damaged) = (Vec::new(), Vec::new());
         for (id, directory) in self.names()? {
             match self.look(id, directory) {
                 Ok(run) => runs.push(run),
-                Err(error) => damaged.push(error),
+                Err(error) => damaged.push(UnreadableRun { id, error }),
             }
         }
         Ok((runs, damaged))
@@ -192,12 +206,17 @@ impl Runs {
         }
         let record: RunRecord =
             serde_json::from_value(head).map_err(|source| StoreError::Damaged { path, source })?;
-        Ok(KnownRun {
-            record: RunRecord { id, ..record },
-            outcome: read_json(&directory.join("outcome.json"))?,
-            decision: decision::read(&directory)?,
-            directory,
-        })
+        let mut damage = Vec::new();
+        let mut tell = |error: StoreError| damage.push(chain(&error));
+        let outcome = read_json(&directory.join("outcome.json")).unwrap_or_else(|error| {
+            tell(error);
+            None
+        });
+        let decision = decision::read(&directory).unwrap_or_else(|error| {
+            tell(error);
+            None
+        });
+        Ok(KnownRun { record: RunRecord { id, ..record }, outcome, decision, directory, damage })
     }
 
     fn names(&self) -> Result<Vec<(RunId, PathBuf)>, StoreError> {
@@ -212,15 +231,45 @@ impl Runs {
     }
 
     /// What a run did, and what of it may still stand.
+    ///
+    /// # Errors
+    ///
+    /// Its plan cannot be read. A damaged journal is none: see [`RunState::damage`].
     pub fn deeds(&self, run: &KnownRun) -> Result<Deeds, StoreError> {
-        Ok(Deeds { plan: need_json(&run.directory.join("plan.json"))?, state: self.state(run)? })
+        let plan = self.plan(run)?;
+        let state = self.state_by(run, || Ok(plan.clone()));
+        Ok(Deeds { plan, state })
     }
 
-    /// What of a run may still stand.
-    pub fn state(&self, run: &KnownRun) -> Result<RunState, StoreError> {
+    /// What a run was to do.
+    pub fn plan(&self, run: &KnownRun) -> Result<Plan, StoreError> {
+        need_json(&run.directory.join("plan.json"))
+    }
+
+    /// What of a run may still stand. Of one whose journal is damaged that is all that it was to do.
+    pub fn state(&self, run: &KnownRun) -> RunState {
+        self.state_by(run, || self.plan(run))
+    }
+
+    /// As [`state`](Runs::state), of a run whose plan somebody has.
+    pub fn state_by(&self, run: &KnownRun, plan: impl FnOnce() -> Result<Plan, StoreError>) -> RunState {
         let path = run.directory.join("journal");
-        let entries = if files::exists(&path) { journal::read(&path)? } else { Vec::new() };
-        Ok(RunState::read(&entries, self.was_reset_since(run)))
+        let reset = self.was_reset_since(run);
+        match journal::read_past_damage(&path) {
+            (entries, None) => RunState::read(&entries, reset),
+            // It has not begun.
+            (entries, Some(JournalError::File(error))) if error.is_missing() => {
+                RunState::read(&entries, reset)
+            }
+            (entries, Some(damage)) => {
+                let mut damage = chain(&damage);
+                let plan = plan();
+                if let Err(error) = &plan {
+                    damage = format!("{damage}; {}", chain(error));
+                }
+                RunState::read_damaged(&entries, plan.as_ref().ok(), reset, damage)
+            }
+        }
     }
 
     /// Whether the machine has been started anew since a run. Where the kernel does not tell it has not: then everything is
@@ -235,7 +284,7 @@ impl Runs {
     }
 
     /// The runs of `all` that left the machine half-way and that no later run has gone on from, oldest first.
-    pub fn half_way(&self, all: &[KnownRun]) -> Result<Vec<(KnownRun, Phase)>, StoreError> {
+    pub fn half_way(&self, all: &[KnownRun]) -> Vec<(KnownRun, Phase)> {
         let mut half_way = Vec::new();
         for run in all {
             let is_undo = matches!(run.record.purpose, Purpose::Undo(_));
@@ -251,7 +300,7 @@ impl Runs {
             if is_undo || run.is_running() || ended || gone_on() {
                 continue;
             }
-            match self.state(run)?.phase {
+            match self.state(run).phase {
                 Phase::Nothing => {}
                 phase if phase.is_half_way() => half_way.push((run.clone(), phase)),
                 // Whoever was to take it back did not come to it.
@@ -259,7 +308,7 @@ impl Runs {
                 _ => {}
             }
         }
-        Ok(half_way)
+        half_way
     }
 
     /// Forgets old runs. Gives those of `all` that could have been taken back still, or that nobody can tell it of.
@@ -270,8 +319,8 @@ impl Runs {
             if over == 0 {
                 break;
             }
-            let nothing_left = self.state(run).is_ok_and(|state| state.phase == Phase::Nothing)
-                || matches!(run.record.purpose, Purpose::Undo(_));
+            let nothing_left =
+                self.state(run).phase == Phase::Nothing || matches!(run.record.purpose, Purpose::Undo(_));
             let too_many = all.len() - at > KEPT_AT_MOST;
             if run.is_running() || run.is_open() || !(nothing_left || too_many) {
                 continue;

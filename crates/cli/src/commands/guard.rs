@@ -52,7 +52,7 @@ pub fn announce(
     within: Duration,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    if machine.runs().state(run)?.phase == Phase::Nothing {
+    if machine.runs().state(run).phase == Phase::Nothing {
         return Ok(());
     }
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + within);
@@ -149,7 +149,7 @@ pub fn run(
         }
         match seen.outcome {
             Some(outcome) => {
-                if runs.state(&watched)?.phase == Phase::Nothing {
+                if runs.state(&watched).phase == Phase::Nothing {
                     break Verdict::Failed;
                 }
                 if boot::elapsed() >= Duration::from_millis(outcome.boottime + confirm.within) {

@@ -8,6 +8,7 @@ use penstock_model::{GuestKind, GuestName};
 use serde::Serialize;
 
 use crate::{
+    commands::undo::Unreadable,
     failure::{Failure, Status},
     machine::Machine,
     persisted,
@@ -33,6 +34,9 @@ pub struct Told {
     at_boot: Option<persisted::State>,
     /// Runs that nobody had confirmed when the machine was reset, and that left something.
     lapsed: Vec<RunId>,
+    /// Runs of which something cannot be read any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<RunId>,
 }
 
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
@@ -67,16 +71,26 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         .map(|(name, status)| (name, Guest { status: Some(status), waits: Vec::new() }))
         .collect();
     let runs = machine.runs();
-    let (all, damaged) = runs.list()?;
-    for error in damaged {
-        printer.warn(penstock_host::chain(&error));
+    let (all, unreadable) = runs.list()?;
+    let mut damaged: Vec<RunId> = Vec::new();
+    for run in unreadable {
+        damaged.push(run.id);
+        Unreadable::tell(run, printer);
     }
-    let half_way = runs.half_way(&all)?;
+    for run in &all {
+        let damage: Vec<String> = run.damage.iter().cloned().chain(runs.state(run).damage).collect();
+        for damage in &damage {
+            printer.warn(format!("run {} is damaged: {damage}", run.id()));
+        }
+        damaged.extend((!damage.is_empty()).then_some(run.id()));
+    }
+    damaged.sort();
+    let half_way = runs.half_way(&all);
     let (mut open, mut lapsed) = (Vec::new(), Vec::new());
     for run in all.iter().filter(|run| run.is_open() && !run.is_running()) {
         if !runs.has_lapsed(run) {
             open.push(run.id());
-        } else if runs.state(run)?.phase != Phase::Nothing {
+        } else if runs.state(run).phase != Phase::Nothing {
             lapsed.push(run.id());
         }
     }
@@ -88,6 +102,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         at_boot: persisted::state(&machine)?,
         open,
         lapsed,
+        damaged,
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
@@ -232,7 +247,16 @@ mod tests {
     fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
         let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
         let (half_way, open, lapsed) = (Vec::new(), Vec::new(), Vec::new());
-        Told { guests, progress: None, died: None, half_way, open, lapsed, at_boot: None }
+        Told {
+            guests,
+            progress: None,
+            died: None,
+            half_way,
+            open,
+            lapsed,
+            at_boot: None,
+            damaged: Vec::new(),
+        }
     }
 
     fn link(since: Option<u64>, until: Option<u64>) -> Wait {

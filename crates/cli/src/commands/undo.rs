@@ -7,11 +7,11 @@ use penstock_apply::{
     history::{
         Decision, KnownRun, Phase, Purpose, RunId, Runs, Verdict, decision, recovery,
         recovery::{Kept, Taken},
-        store::Deeds,
+        store::{Deeds, StoreError, UnreadableRun},
         way_back,
     },
 };
-use penstock_host::files::Lock;
+use penstock_host::{chain, files::Lock};
 use serde::Serialize;
 
 use crate::{
@@ -30,6 +30,30 @@ use crate::{
 pub struct ListOfRuns {
     /// Oldest first.
     runs: Vec<Listed>,
+    /// Runs of which nothing can be read any more, oldest first: whether they left anything nobody knows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<Unreadable>,
+}
+
+/// A run of which not even that can be read who did it and what for.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Unreadable {
+    /// Its number.
+    run: RunId,
+    /// Why: the error and its causes.
+    damage: String,
+}
+
+impl Unreadable {
+    /// Says so to a person, with what it means for them.
+    pub fn tell(run: UnreadableRun, printer: &mut Printer) -> Unreadable {
+        let UnreadableRun { id, error } = run;
+        let damage = chain(&error);
+        printer.warn(format!(
+            "run {id} cannot be read, and cannot be undone: what it left, if anything, is not known: {damage}"
+        ));
+        Unreadable { run: id, damage }
+    }
 }
 
 /// A run in the list.
@@ -53,6 +77,9 @@ struct Listed {
     standing: usize,
     /// Whether somebody has to confirm it.
     waits_for_confirmation: bool,
+    /// What is wrong with what is kept of it, each the error and its causes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damage: Vec<String>,
 }
 
 /// Takes a run back, or lists them.
@@ -67,13 +94,18 @@ pub fn run(
     }
     let alone = machine.lock()?;
     let runs = machine.runs();
-    let (all, damaged) = runs.list()?;
-    for error in damaged {
-        printer.warn(penstock_host::chain(&error));
+    let (all, unreadable) = runs.list()?;
+    if let Some(run) = unreadable.iter().find(|run| arguments.run == Some(run.id)) {
+        let text = format!("run {} cannot be read: {}", run.id, chain(&run.error));
+        return Err(Failure::new(Status::Internal, text)
+            .hint("what it left is not known; `penstock plan` says what is not as a model wants it"));
+    }
+    for run in unreadable {
+        Unreadable::tell(run, printer);
     }
     let targets = match arguments.persist {
-        true => standing(&runs, &all, &Purpose::Persist)?,
-        false => choose(&runs, &all, arguments.run, arguments.with_later)?,
+        true => standing(&runs, &all, &Purpose::Persist, printer),
+        false => choose(&runs, &all, arguments.run, arguments.with_later, printer)?,
     };
     if targets.is_empty() && arguments.persist {
         printer.say("Nothing to undo: nothing is done for this machine at boot.");
@@ -100,6 +132,12 @@ pub fn take_back(
         printer.doing(format!("Undoing run {}: {}", run.id(), run.record.who));
         if deeds.state.phase == Phase::Interrupted {
             printer.say(format!("Run {} was cut off; steps of which nobody knows are looked at.", run.id()));
+        }
+        if let Some(damage) = &deeds.state.damage {
+            printer.warn(format!(
+                "run {} is damaged, so that all that it was to do is looked at and taken back where it is there: {damage}",
+                run.id()
+            ));
         }
     }
     let taken: Vec<Taken<'_>> = targets
@@ -128,7 +166,7 @@ pub fn take_back(
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();
     for (run, _) in targets {
-        if runs.state(run)?.phase != Phase::Nothing {
+        if runs.state(run).phase != Phase::Nothing {
             return Ok(Status::DoesNotHold);
         }
     }
@@ -136,15 +174,29 @@ pub fn take_back(
 }
 
 /// The runs of this purpose of which anything stands, oldest first.
-fn standing(runs: &Runs, all: &[KnownRun], purpose: &Purpose) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
+fn standing(
+    runs: &Runs,
+    all: &[KnownRun],
+    purpose: &Purpose,
+    printer: &mut Printer,
+) -> Vec<(KnownRun, Deeds)> {
     let mut standing = Vec::new();
     for run in all.iter().filter(|run| run.record.purpose == *purpose) {
-        let deeds = runs.deeds(run)?;
-        if deeds.state.phase != Phase::Nothing {
-            standing.push((run.clone(), deeds));
+        match runs.deeds(run) {
+            Ok(deeds) if deeds.state.phase == Phase::Nothing => {}
+            Ok(deeds) => standing.push((run.clone(), deeds)),
+            Err(error) => printer.warn(passed_over(run.id(), &error)),
         }
     }
-    Ok(standing)
+    standing
+}
+
+/// What a person is told of a run that cannot be taken back, while others are.
+fn passed_over(run: RunId, error: &StoreError) -> String {
+    format!(
+        "run {run} is damaged and cannot be undone; whether it changed the same as another run is not known: {}",
+        chain(error)
+    )
 }
 
 /// The runs to take back, oldest first: `wanted`, or the last of which anything stands, and those that it went on from.
@@ -153,15 +205,25 @@ fn choose(
     all: &[KnownRun],
     wanted: Option<RunId>,
     with_later: bool,
+    printer: &mut Printer,
 ) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
     let mut standing: Vec<(KnownRun, Deeds)> = Vec::new();
     for run in all.iter().filter(|run| !matches!(run.record.purpose, Purpose::Undo(_))) {
         if wanted.is_some_and(|wanted| run.id() < wanted) && !gone_on_from(all, wanted, run.id()) {
             continue;
         }
-        let deeds = runs.deeds(run)?;
-        if deeds.state.phase != Phase::Nothing {
-            standing.push((run.clone(), deeds));
+        match runs.deeds(run) {
+            Ok(deeds) if deeds.state.phase == Phase::Nothing => {}
+            Ok(deeds) => standing.push((run.clone(), deeds)),
+            Err(error) if wanted == Some(run.id()) => {
+                return Err(Failure::from(error).hint(format!(
+                    "run {} cannot be undone without its plan; `penstock plan` says what is not as a model wants it",
+                    run.id()
+                )));
+            }
+            // All of it is surely gone, of an undo's or a reset's doing.
+            Err(_) if runs.state(run).phase == Phase::Nothing => {}
+            Err(error) => printer.warn(passed_over(run.id(), &error)),
         }
     }
     let first = match wanted {
@@ -215,10 +277,9 @@ fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> 
 }
 
 fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
-    let (all, damaged) = runs.list()?;
-    for error in damaged {
-        printer.warn(penstock_host::chain(&error));
-    }
+    let (all, unreadable) = runs.list()?;
+    let unreadable: Vec<Unreadable> =
+        unreadable.into_iter().map(|run| Unreadable::tell(run, printer)).collect();
     if let Some(path) = runs.journal_of_old() {
         let path = path.display();
         printer.warn(format!(
@@ -226,8 +287,8 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
         ));
     }
     let listed = |run: &KnownRun| {
-        let state = runs.state(run)?;
-        Ok(Listed {
+        let state = runs.state(run);
+        Listed {
             run: run.id(),
             purpose: run.record.purpose.clone(),
             user: run.record.who.user.clone(),
@@ -237,13 +298,25 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
             phase: state.phase,
             standing: state.standing().count(),
             waits_for_confirmation: run.is_open() && !run.is_running() && !runs.has_lapsed(run),
-        })
+            damage: run.damage.iter().cloned().chain(state.damage).collect(),
+        }
     };
-    let listed: Vec<Listed> = all.iter().map(listed).collect::<Result<_, Failure>>()?;
-    let listed = ListOfRuns { runs: listed };
+    let listed: Vec<Listed> = all.iter().map(listed).collect();
+    for run in &listed {
+        for damage in &run.damage {
+            printer.warn(format!("run {} is damaged: {damage}", run.run));
+        }
+    }
+    let listed = ListOfRuns { runs: listed, unreadable };
     printer.data(&listed, || match &listed.runs[..] {
-        [] => "No run has changed this machine.".to_owned(),
-        listed => listed.iter().map(line).collect(),
+        [] if listed.unreadable.is_empty() => "No run has changed this machine.".to_owned(),
+        runs => {
+            let mut lines: Vec<(RunId, String)> = runs.iter().map(|run| (run.run, line(run))).collect();
+            let unreadable = |run: &Unreadable| (run.run, format!("{:>4}  cannot be read\n", run.run));
+            lines.extend(listed.unreadable.iter().map(unreadable));
+            lines.sort();
+            lines.into_iter().map(|(_, line)| line).collect()
+        }
     })?;
     Ok(Status::Holds)
 }
@@ -259,6 +332,7 @@ fn line(run: &Listed) -> String {
         (.., Phase::AppliedInPart) => "applied in part",
         (.., Phase::Interrupted) => "cut off",
         (.., Phase::PartlyTakenBack) => "taken back in part",
+        (.., Phase::Damaged) => "damaged",
     };
     format!("{:>4}  {when}  {:<22} {:<12} {}\n", run.run, state, run.user, run.command.join(" "))
 }

@@ -6,7 +6,7 @@ use penstock_apply::{
     Applied, ApplyError, HostCarrier, Journal, Mode, Observer, Options,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
-        UndoJournal, Verdict, Way, Who, decision,
+        UndoJournal, Verdict, Way, Who, decision, store::UnreadableRun,
     },
 };
 use penstock_host::{
@@ -109,15 +109,23 @@ impl Machine {
         confirm: Option<Confirm>,
     ) -> Result<Begun, Failure> {
         let runs = self.runs();
-        let (all, damaged) = runs.list()?;
-        let mut said: Vec<String> = damaged.iter().map(|error| chain(error)).collect();
+        let (all, unreadable) = runs.list()?;
+        let of_unreadable = |run: &UnreadableRun| {
+            let why = chain(&run.error);
+            format!(
+                "run {} cannot be read: what it left, if anything, stays where this run changes nothing: {why}",
+                run.id
+            )
+        };
+        let mut said: Vec<String> = unreadable.iter().map(of_unreadable).collect();
         for run in all.iter().filter(|run| run.is_open()) {
             self.settle(&runs, run)?;
         }
-        let half_way = runs.half_way(&all)?;
+        let half_way = runs.half_way(&all);
         for (run, phase) in &half_way {
             let what = match phase {
                 Phase::Interrupted => "was cut off",
+                Phase::Damaged => "is damaged, so that nobody knows how far it got",
                 _ => "was taken back in part",
             };
             said.push(format!(
@@ -189,7 +197,7 @@ impl Machine {
     /// Refuses to go on past a run that waits for confirmation.
     fn settle(&self, runs: &Runs, run: &KnownRun) -> Result<(), Failure> {
         if run.outcome.is_some() || !run.is_running() {
-            let nothing = runs.state(run)?.phase == Phase::Nothing;
+            let nothing = runs.state(run).phase == Phase::Nothing;
             if nothing {
                 let ours = Decision { verdict: Verdict::Failed, who: who(), at: progress::now() };
                 decision::decide(&run.directory, ours)?;
@@ -218,4 +226,54 @@ fn holder(path: &Path) -> Option<Who> {
 
 fn not_recorded(error: StoreError) -> Failure {
     Failure::from(error).hint("nothing was changed, because it could not be recorded")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_guests::Builtin;
+    use penstock_host::Root;
+    use penstock_plan::{Action, Fact, Step, StepId};
+
+    use super::*;
+
+    fn step() -> Step {
+        let pf = "0000:04:00.0".parse().unwrap();
+        let action = Action::SetVfCount { pf, count: 2 };
+        Step {
+            id: StepId(1),
+            postcondition: Fact::after(&action),
+            action,
+            reason: "a test".to_owned(),
+            needs: Vec::new(),
+            inverse: Some(Action::SetVfCount { pf, count: 0 }),
+            best_effort: false,
+            guest: None,
+        }
+    }
+
+    #[test]
+    fn a_run_begins_past_damaged_ones_and_says_what_is_not_known_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Machine {
+            root: Root::at(directory.path()),
+            state: directory.path().join("state"),
+            journal: directory.path().join("kept"),
+            builtin: Builtin { directories: Vec::new() },
+        };
+        let plan = Plan { steps: vec![step()], ..Plan::default() };
+        let gone = Who { process: Running { id: 1, started: u64::MAX }, ..who() };
+        let runs = machine.runs();
+        let make = || runs.create(RunRecord::new(Purpose::Apply, gone.clone()), &plan, None).unwrap();
+        let (damaged, unreadable) = (make(), make());
+        files::write_atomic(damaged.directory.join("journal"), "{\"ent{\"entry\":\"begun\"}\n").unwrap();
+        files::write_atomic(unreadable.directory.join("run.json"), "{").unwrap();
+        let path = directory.path().join("a.yaml");
+        files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
+        let model = crate::model_file::load(&path).unwrap();
+        let begun = machine.begin(machine.lock().unwrap(), &plan, Mode::Apply, &model, None).unwrap();
+        let said = begun.said.join("\n");
+        assert!(said.contains("run 2 cannot be read: what it left, if anything, stays"), "{said}");
+        assert!(said.contains("is damaged, so that nobody knows how far it got"), "{said}");
+        assert_eq!(begun.run.unwrap().record.supersedes, [damaged.id()]);
+    }
 }

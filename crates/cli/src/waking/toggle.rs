@@ -103,7 +103,7 @@ impl<'a> Steps<'a> {
         let way = way_back(&taken, &inventory);
         let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way)?;
         self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;
-        if self.machine.runs().state(&run)?.phase != Phase::Nothing {
+        if self.machine.runs().state(&run).phase != Phase::Nothing {
             let text = "some of its real-time steps could not be put on again".to_owned();
             return Err(Failure::new(Status::HalfWay, text));
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use penstock_host::{files, running::Running};
+use penstock_plan::{Fact, Step};
 
 use super::*;
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     history::{
         decision::{Decision, Verdict, decide},
         record::{Confirm, Outcome, Purpose, RunRecord, Who},
-        store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError},
+        store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError, UnreadableRun},
     },
     journal::{Ending, JOURNAL_VERSION},
 };
@@ -80,9 +81,16 @@ fn a_directory_that_was_not_finished_is_no_run_and_a_damaged_one_is_told() {
     assert_eq!(runs.list().unwrap().0.len(), 1);
     files::write_atomic(first.directory.join("run.json"), "{\"version\": 99}").unwrap();
     let (all, damaged) = runs.list().unwrap();
-    assert!(all.is_empty() && matches!(damaged[..], [StoreError::Newer { version: 99, .. }]), "{damaged:?}");
+    assert!(
+        all.is_empty()
+            && matches!(
+                &damaged[..],
+                [UnreadableRun { id: RunId(1), error: StoreError::Newer { version: 99, .. } }]
+            ),
+        "{damaged:?}"
+    );
     files::write_atomic(first.directory.join("run.json"), "{\"version\"").unwrap();
-    assert!(matches!(runs.list().unwrap().1[..], [StoreError::Damaged { .. }]));
+    assert!(matches!(runs.list().unwrap().1[..], [UnreadableRun { error: StoreError::Damaged { .. }, .. }]));
     // Its number is not given to another.
     assert_eq!(run(&runs, Purpose::Apply, &[], true).id(), RunId(2));
 }
@@ -92,7 +100,7 @@ fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
     let directory = tempfile::tempdir().unwrap();
     let runs = runs(&directory, "boot");
     let half_way = |runs: &Runs| {
-        let found = runs.half_way(&runs.list().unwrap().0).unwrap();
+        let found = runs.half_way(&runs.list().unwrap().0);
         found.into_iter().map(|(run, phase)| (run.id(), phase)).collect::<Vec<_>>()
     };
     run(&runs, Purpose::Apply, &[], true);
@@ -112,6 +120,64 @@ fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
     let undo = Entry::Undo { step: StepId(1), action: Action::SetVfCount { pf: pf(0), count: 0 } };
     undone.journal().unwrap().record(&[undo], true).unwrap();
     assert_eq!(half_way(&runs), [(RunId(4), Phase::PartlyTakenBack)]);
+}
+
+#[test]
+fn of_a_damaged_run_all_that_was_not_surely_taken_back_may_be_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let run = run(&runs, Purpose::Apply, &[], true);
+    let step = |id: u32| Step {
+        id: StepId(id),
+        action: Action::SetVfCount { pf: pf(id as usize), count: 8 },
+        reason: String::new(),
+        needs: Vec::new(),
+        inverse: Some(Action::SetVfCount { pf: pf(id as usize), count: 0 }),
+        postcondition: Fact::VfCount { pf: pf(id as usize), count: 8 },
+        best_effort: false,
+        guest: None,
+    };
+    let plan = Plan { steps: vec![step(1), step(2)], ..Plan::default() };
+    files::write_atomic(run.directory.join("plan.json"), serde_json::to_vec(&plan).unwrap()).unwrap();
+    let path = run.directory.join("journal");
+    let text = files::read_to_string(&path).unwrap();
+    // What each line says may be what is lost; the last one is cut off and not damaged.
+    let lines: Vec<&str> = text.lines().collect();
+    for damaged in 0..lines.len() {
+        let mut lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+        lines[damaged].insert_str(0, "{\"ent");
+        files::write_atomic(&path, lines.concat()).unwrap();
+        let state = runs.state(&run);
+        assert_eq!(state.phase, Phase::Damaged, "line {damaged}");
+        assert!(state.damage.as_ref().is_some_and(|why| why.contains(&format!("line {}", damaged + 1))));
+        assert_eq!(state.standing().map(|(step, _)| step).collect::<Vec<_>>(), [StepId(1), StepId(2)]);
+        // With the machine all of it is gone.
+        assert_eq!(Runs::new(directory.path(), Some("another".to_owned())).state(&run).phase, Phase::Nothing);
+    }
+    // Taken back, it is only a run with damage.
+    let back = (1..=2).map(|step| Entry::Undone { step: StepId(step), error: None });
+    run.journal().unwrap().record(&back.collect::<Vec<_>>(), true).unwrap();
+    let state = runs.state(&run);
+    assert_eq!((state.phase, state.damage.is_some()), (Phase::Nothing, true));
+    // Without its plan nobody can tell.
+    files::write_atomic(run.directory.join("plan.json"), "{").unwrap();
+    assert_eq!(runs.state(&run).phase, Phase::Damaged);
+    assert!(runs.deeds(&run).is_err());
+}
+
+#[test]
+fn what_is_damaged_beside_a_run_hides_no_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let run = run(&runs, Purpose::Apply, &[], true);
+    for name in ["outcome.json", "decision.json"] {
+        files::write_atomic(run.directory.join(name), "{").unwrap();
+    }
+    let (all, unreadable) = runs.list().unwrap();
+    assert_eq!((all.len(), unreadable.len(), all[0].damage.len()), (1, 0, 2));
+    let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: 1 };
+    assert_eq!(decide(&run.directory, ours.clone()).unwrap(), ours);
+    assert_eq!(runs.find(run.id()).unwrap().decision, Some(ours));
 }
 
 #[test]
