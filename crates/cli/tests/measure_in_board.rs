@@ -14,6 +14,7 @@ use libtest_mimic::Failed;
 use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
+    json,
     trials::{self, Outcome},
 };
 use serde_json::Value;
@@ -164,9 +165,13 @@ fn samples_outlive_the_board() -> Outcome {
         "--path=vf-vf-inside,bridge",
         "--output",
         "run",
+        "--json",
     ];
-    let child =
-        binary::command(directory.path()).args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let child = binary::command(directory.path())
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let samples = directory.path().join("run/samples.jsonl");
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -179,6 +184,8 @@ fn samples_outlive_the_board() -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("what was seen so far is in run"), "{said}");
+    let printed = json::read(&String::from_utf8(output.stdout)?)?;
+    assert_eq!((&printed["kind"], &printed["exit"]), (&"rehearse".into(), &130.into()), "{printed}");
     let evidence: Value =
         serde_json::from_str(&fs::read_to_string(directory.path().join("run/evidence.json"))?)?;
     let cells = evidence["measurements"]["cells"].as_array().cloned().unwrap_or_default();

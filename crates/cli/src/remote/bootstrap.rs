@@ -157,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_somebody_put_in_its_place_is_not_run() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program("true");
+        converse(home.path(), &program, &[]);
+        let place = home.path().join(".cache/penstock/bin").join(&program.hash).join("penstock");
+        let proof = home.path().join("it-ran");
+        std::fs::write(&place, format!("#!/bin/sh\n: >{}\n", proof.display())).unwrap();
+        let (lines, brought) = converse(home.path(), &program, &["scan"]);
+        assert_eq!((brought, proof.exists()), (1, false), "{lines:?}");
+        assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
+        assert_eq!(std::fs::read(&place).unwrap(), *program.bytes);
+    }
+
+    #[test]
     fn old_builds_and_what_was_cut_off_go() {
         let home = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c", "d", "e"] {

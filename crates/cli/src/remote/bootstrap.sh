@@ -11,10 +11,14 @@ else
     s=0
 fi
 
-# Where somebody has installed this very build it is taken from there.
+# What is there is this very build only if it hashes to it, each time: the name of a directory proves nothing. Where nothing can
+# hash, the program is brought each time.
+same() { [ -f "$1" ] && [ -x "$1" ] && [ "$(sha256sum <"$1" 2>/dev/null | cut -c 1-64)" = "$h" ]; }
+
+# Where somebody has installed this build it is taken from there.
 program=
 for d in /usr/local/bin /usr/bin; do
-    if [ -x "$d/penstock" ] && [ "$(sha256sum <"$d/penstock" 2>/dev/null | cut -c 1-64)" = "$h" ]; then
+    if same "$d/penstock"; then
         program=$d/penstock
         break
     fi
@@ -29,7 +33,7 @@ if [ -z "$program" ]; then
     umask 077
     place=
     for d in "$first" "$second"; do
-        if own "$d" && runs "$d/$h/penstock"; then place=$d; break; fi
+        if own "$d" && same "$d/$h/penstock" && runs "$d/$h/penstock"; then place=$d; break; fi
     done
     if [ -z "$place" ]; then
         why=
