@@ -18,7 +18,8 @@ image: build
 
 # The optimised binary is what runs inside the boards that the tests boot. Making the image waits for the network most of
 # the time. Test programs run side by side, as many as there are CPUs; `cargo test` runs the same tests, one program after
-# the other. `make test tests="--package penstock-cli --test watch_in_board"` runs some of them.
+# the other. `make test tests="--package penstock-cli --test watch_in_board"` runs some of them. PENSTOCK_PATH: root takes no program
+# from a directory below somebody's home unless it is told to.
 tests ?=
 test: build
 	@scripts/install-dependencies test
@@ -26,7 +27,7 @@ test: build
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_INSTALLED=test \
-	PATH="$(CURDIR)/target/netperf:$$PATH" \
+	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH" \
 	sh -c 'cargo test --workspace --locked --no-run && exec target/$(target)/debug/side-by-side $(tests)'
 
 # What a user of a fresh Debian 12 or 13 meets: the install step of each target, every program that it calls, and a rehearsal from

@@ -27,10 +27,12 @@ use nix::{
 use thiserror::Error;
 
 mod pump;
+pub mod search_path;
 mod stream;
 mod talk;
 
 use pump::{Ended, Stream};
+use search_path::SearchPath;
 pub use stream::{LINE_LIMIT, each_line};
 pub use talk::{Talk, Terminal};
 
@@ -49,7 +51,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// `program`, found on `PATH` unless it has a slash.
+    /// `program`, found as [`find`] finds it unless it has a slash.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command {
             program: program.as_ref().to_owned(),
@@ -213,6 +215,8 @@ impl Command {
     pub fn start_session(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let mut command = process::Command::new(&self.program);
+        // The program is looked for there too, and so is what it runs itself.
+        command.env("PATH", SearchPath::own().joined());
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         command.current_dir(self.directory.as_deref().unwrap_or(Path::new("/")));
@@ -224,6 +228,8 @@ impl Command {
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
         let mut command = process::Command::new(&self.program);
+        // The program is looked for there too, and so is what it runs itself.
+        command.env("PATH", SearchPath::own().joined());
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -247,6 +253,8 @@ impl Command {
 
     fn compose_in_our_group(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
         let mut command = process::Command::new(&self.program);
+        // The program is looked for there too, and so is what it runs itself.
+        command.env("PATH", SearchPath::own().joined());
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         if let Some(directory) = &self.directory {
@@ -375,7 +383,7 @@ impl Output {
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// There is no such program.
-    #[error("the program {program:?} is not installed")]
+    #[error("the program {program:?} is not installed{}", SearchPath::own().why_not(program))]
     NotInstalled {
         /// Its name.
         program: String,
@@ -479,19 +487,10 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Where `program` is on `PATH`, if it is there and executable.
+/// Where `program` is, if it is there and executable: on `PATH` and in the usual directories for daemons. Root looks only where
+/// nobody else can put a program ([`search_path`]).
 pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    // Daemons and QEMU live in sbin, which an ordinary user's PATH leaves out on Debian.
-    let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(usual)
-        .map(|directory| directory.join(program))
-        .find(|file| executable(file))
-}
-
-fn executable(file: &Path) -> bool {
-    nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
+    SearchPath::own().find(program)
 }
 
 /// The processor time that this process has used, all of its threads together.

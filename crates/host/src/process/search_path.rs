@@ -1,0 +1,156 @@
+//! Where programs are looked for.
+//!
+//! Root runs what it finds. So root takes programs only from directories in which nobody but root can put something, whatever `PATH`
+//! says; what is passed over for that is said where a program is missed. [`VARIABLE`] names other directories, which are taken
+//! as they are: sudo does not hand it on (sudoers(5), `env_reset`).
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+/// Directories in the form of `PATH`, which root takes programs from instead of `PATH`, unchecked.
+pub const VARIABLE: &str = "PENSTOCK_PATH";
+
+/// Daemons and QEMU live in sbin, which an ordinary user's PATH leaves out on Debian.
+const USUAL: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Debian's group for who may install below /usr/local: such a member becomes root at will (base-passwd, users-and-groups).
+const STAFF: u32 = 50;
+
+/// The directories that programs are looked for in, and those that are passed over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SearchPath {
+    directories: Vec<PathBuf>,
+    passed_over: Vec<PathBuf>,
+}
+
+impl SearchPath {
+    /// That of this process, as its environment and its user were at the first call.
+    pub fn own() -> &'static SearchPath {
+        static OWN: OnceLock<SearchPath> = OnceLock::new();
+        OWN.get_or_init(|| {
+            let named = env::var_os(VARIABLE).filter(|named| !named.is_empty());
+            let checked = named.is_none() && rules_the_machine();
+            let path = named.or_else(|| env::var_os("PATH")).unwrap_or_else(|| "/usr/bin:/bin".into());
+            SearchPath::of(&path, |directory| !checked || is_theirs_alone(directory, &[0]))
+        })
+    }
+
+    fn of(path: &OsStr, trusted: impl Fn(&Path) -> bool) -> SearchPath {
+        let mut found = SearchPath { directories: Vec::new(), passed_over: Vec::new() };
+        for directory in env::split_paths(path).chain(USUAL.map(PathBuf::from)) {
+            let list = match directory.is_absolute() && trusted(&directory) {
+                true => &mut found.directories,
+                false => &mut found.passed_over,
+            };
+            if !list.contains(&directory) {
+                list.push(directory);
+            }
+        }
+        found
+    }
+
+    /// In the form of `PATH`, for a program that looks for others.
+    pub fn joined(&self) -> OsString {
+        // Each comes from such a list, so that none has a colon in it.
+        env::join_paths(&self.directories).unwrap_or_default()
+    }
+
+    /// Where `program` is, if it is there and executable.
+    pub fn find(&self, program: &str) -> Option<PathBuf> {
+        self.directories.iter().map(|directory| directory.join(program)).find(|file| executable(file))
+    }
+
+    /// What to say of a program that is not found although it is in a directory which is passed over; else nothing.
+    pub fn why_not(&self, program: &str) -> String {
+        let there = self.passed_over.iter().map(|directory| directory.join(program));
+        let Some(file) = there.filter(|file| !program.contains('/') && executable(file)).next() else {
+            return String::new();
+        };
+        format!(
+            " where root may take it from: {} is passed over, since others than root can write there, or it is no absolute path \
+             ({VARIABLE} names directories that are taken as they are)",
+            file.display()
+        )
+    }
+}
+
+/// Whether this is root of the machine, and not of a user namespace, to which all files of the real root belong to nobody.
+fn rules_the_machine() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    super::is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// Whether nobody but these users can put something into a directory, nor put another directory in its place.
+fn is_theirs_alone(directory: &Path, users: &[u32]) -> bool {
+    let kept = |directory: &Path| is_kept(directory, users);
+    // A directory that is not there holds no program, and who makes it later is one of them.
+    let Ok(real) = directory.canonicalize() else { return directory.ancestors().skip(1).all(kept) };
+    let Ok(own) = fs::metadata(&real) else { return false };
+    let mode = own.permissions().mode();
+    let shared = mode & 0o1000 != 0 && mode & 0o022 != 0;
+    !shared && real.ancestors().all(kept)
+}
+
+/// Whether only these users can exchange what is in a directory. In one with the sticky bit, what is theirs stays.
+fn is_kept(directory: &Path, users: &[u32]) -> bool {
+    let Ok(data) = fs::metadata(directory) else { return true };
+    let mode = data.permissions().mode();
+    let by_group = mode & 0o020 != 0 && ![0, STAFF].contains(&data.gid());
+    users.contains(&data.uid()) && (mode & 0o1000 != 0 || (mode & 0o002 == 0 && !by_group))
+}
+
+fn executable(file: &Path) -> bool {
+    nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(directory: &Path, mode: u32) -> PathBuf {
+        fs::create_dir_all(directory).unwrap();
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+        let file = directory.join("planted");
+        fs::write(&file, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_passed_over_and_that_is_said() {
+        let base = tempfile::tempdir().unwrap();
+        // Who runs the test stands for root, to whom what is above the test's directory belongs.
+        let us = fs::metadata(base.path()).unwrap().uid();
+        let is_ours = |directory: &Path| is_theirs_alone(directory, &[0, us]);
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let [open, below, good] = ["open", "open/below", "good"].map(|name| base.path().join(name));
+        program(&open, 0o777);
+        program(&below, 0o755);
+        let path = env::join_paths([&open, &below, &PathBuf::from("."), &PathBuf::from("")]).unwrap();
+        let found = SearchPath::of(&path, is_ours);
+        assert_eq!(found.find("planted"), None);
+        assert!(found.why_not("planted").contains("is passed over"), "{}", found.why_not("planted"));
+        assert_eq!(found.why_not("nothing"), "");
+
+        let planted = program(&good, 0o755);
+        let found = SearchPath::of(&env::join_paths([&open, &good]).unwrap(), is_ours);
+        assert_eq!(found.find("planted"), Some(planted));
+        assert!(!found.joined().to_string_lossy().contains("open"));
+        assert!(!is_theirs_alone(&good, &[us.wrapping_add(1)]), "it is another user's");
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(!is_ours(&link), "where a link leads is what counts");
+    }
+
+    #[test]
+    fn a_directory_is_looked_in_once() {
+        let twice = SearchPath::of("/usr/sbin:/usr/sbin".as_ref(), |_| true);
+        assert_eq!(twice.directories.iter().filter(|one| one.ends_with("usr/sbin")).count(), 1);
+    }
+}
