@@ -68,8 +68,8 @@ impl SearchPath {
 
     /// What to say of a program that is not found although it is in a directory which is passed over; else nothing.
     pub fn why_not(&self, program: &str) -> String {
-        let there = self.passed_over.iter().map(|directory| directory.join(program));
-        let Some(file) = there.filter(|file| !program.contains('/') && executable(file)).next() else {
+        let mut there = self.passed_over.iter().map(|directory| directory.join(program));
+        let Some(file) = there.find(|file| !program.contains('/') && executable(file)) else {
             return String::new();
         };
         format!(
