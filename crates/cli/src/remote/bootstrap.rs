@@ -163,11 +163,14 @@ mod tests {
         converse(home.path(), &program, &[]);
         let place = home.path().join(".cache/penstock/bin").join(&program.hash).join("penstock");
         let proof = home.path().join("it-ran");
-        std::fs::write(&place, format!("#!/bin/sh\n: >{}\n", proof.display())).unwrap();
+        let planted = format!("#!/bin/sh\n: >{}\n", proof.display());
+        files::remove_file(&place).unwrap();
+        files::append(&place).unwrap().write_all(planted.as_bytes()).unwrap();
+        files::set_mode(&place, 0o700).unwrap();
         let (lines, brought) = converse(home.path(), &program, &["scan"]);
         assert_eq!((brought, proof.exists()), (1, false), "{lines:?}");
         assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
-        assert_eq!(std::fs::read(&place).unwrap(), *program.bytes);
+        assert_eq!(files::read(&place).unwrap(), *program.bytes);
     }
 
     #[test]
