@@ -78,7 +78,7 @@ fn program() -> Result<String, Failure> {
         let text = format!("{shown} is to be started at each boot, and is in no place where programs stay");
         return Err(Failure::new(Status::Refused, text).hint(install));
     }
-    if let Some(place) = files::writable_by_others(&path)? {
+    if let Some(place) = files::writable_by_others(&path, &[0])? {
         let text = format!(
             "{shown} is to be started as root at each boot, and others than root can write to {}",
             place.display()

@@ -231,14 +231,18 @@ pub fn link(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Who besides root can change what is at `path`: the first of it and the directories above that another user owns or may
-/// write to. `path` is absolute and without symbolic links.
-pub fn writable_by_others(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
+/// Debian's group for who may install below /usr/local: its members can become root at will (base-passwd, users-and-groups).
+const STAFF: u32 = 50;
+
+/// What somebody else than these `users` can change of what is at `path`: the first of it and the directories above that another
+/// user owns or may write to. `path` is absolute and without symbolic links.
+pub fn writable_by_others(path: impl AsRef<Path>, users: &[u32]) -> Result<Option<PathBuf>> {
     for place in path.as_ref().ancestors() {
         let data = on("look at", place, fs::metadata(place))?;
+        let by_group = data.mode() & 0o020 != 0 && ![0, STAFF].contains(&data.gid());
         // A directory with the sticky bit lets nobody replace what is somebody else's.
-        let open = data.mode() & 0o022 != 0 && !(data.is_dir() && data.mode() & 0o1000 != 0);
-        if data.uid() != 0 || open {
+        let open = (data.mode() & 0o002 != 0 || by_group) && !(data.is_dir() && data.mode() & 0o1000 != 0);
+        if !users.contains(&data.uid()) || open {
             return Ok(Some(place.to_owned()));
         }
     }

@@ -8,19 +8,18 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
+
+use crate::files;
 
 /// Directories in the form of `PATH`, which root takes programs from instead of `PATH`, unchecked.
 pub const VARIABLE: &str = "PENSTOCK_PATH";
 
 /// Daemons and QEMU live in sbin, which an ordinary user's PATH leaves out on Debian.
 const USUAL: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-
-/// Debian's group for who may install below /usr/local: such a member becomes root at will (base-passwd, users-and-groups).
-const STAFF: u32 = 50;
 
 /// The directories that programs are looked for in, and those that are passed over.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,21 +87,11 @@ fn rules_the_machine() -> bool {
 
 /// Whether nobody but these users can put something into a directory, nor put another directory in its place.
 fn is_theirs_alone(directory: &Path, users: &[u32]) -> bool {
-    let kept = |directory: &Path| is_kept(directory, users);
-    // A directory that is not there holds no program, and who makes it later is one of them.
-    let Ok(real) = directory.canonicalize() else { return directory.ancestors().skip(1).all(kept) };
-    let Ok(own) = fs::metadata(&real) else { return false };
-    let mode = own.permissions().mode();
-    let shared = mode & 0o1000 != 0 && mode & 0o022 != 0;
-    !shared && real.ancestors().all(kept)
-}
-
-/// Whether only these users can exchange what is in a directory. In one with the sticky bit, what is theirs stays.
-fn is_kept(directory: &Path, users: &[u32]) -> bool {
-    let Ok(data) = fs::metadata(directory) else { return true };
-    let mode = data.permissions().mode();
-    let by_group = mode & 0o020 != 0 && ![0, STAFF].contains(&data.gid());
-    users.contains(&data.uid()) && (mode & 0o1000 != 0 || (mode & 0o002 == 0 && !by_group))
+    // A directory that is not there has no program.
+    let Ok(real) = files::canonical(directory) else { return false };
+    let shared = fs::metadata(&real).is_ok_and(|data| data.permissions().mode() & 0o022 != 0);
+    let sticky = fs::metadata(&real).is_ok_and(|data| data.permissions().mode() & 0o1000 != 0);
+    !(shared && sticky) && files::writable_by_others(&real, users).is_ok_and(|other| other.is_none())
 }
 
 fn executable(file: &Path) -> bool {
@@ -111,6 +100,8 @@ fn executable(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn program(directory: &Path, mode: u32) -> PathBuf {
