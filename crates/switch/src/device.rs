@@ -3,14 +3,20 @@
 //! Protocol: QEMU, `docs/interop/vhost-user.rst`. The messages themselves are the `vhost` crate's, but for those of an IOMMU.
 
 mod described;
+mod descriptors;
 mod iommu;
 mod message;
 mod migration;
 
 use std::{
     convert::Infallible,
+    fmt,
     fs::File,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    net::Shutdown,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -32,6 +38,7 @@ use crate::{
     channel::Channel,
     dirty::Log,
     engine::{Pair, Receiving, Sending},
+    eventfd::Eventfd,
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
     iotlb::{Questions, Table, Told},
@@ -76,6 +83,8 @@ pub struct Device {
     inflight: Option<Inflight>,
     /// Where it wants to find what was written to its guest's memory.
     log: Option<Log>,
+    /// Why it is sent away.
+    refusal: Option<String>,
 }
 
 impl Device {
@@ -94,6 +103,7 @@ impl Device {
             protocol: VhostUserProtocolFeatures::empty(),
             inflight: None,
             log: None,
+            refusal: None,
         }
     }
 
@@ -138,8 +148,7 @@ impl Device {
         if let Some(note) = inflight.and_then(|inflight| inflight.note(index, layout.entries, packed)) {
             ring.keep(note).map_err(|_| Error::InvalidParam)?;
         }
-        let call = found.call.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
-        let err = found.err.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::SocketError)?;
+        let (call, err) = (found.call.clone(), found.err.clone());
         found.runs = true;
         let pair = (index / 2) as usize;
         let to_guest = index.is_multiple_of(2);
@@ -239,6 +248,18 @@ impl Device {
         }
     }
 
+    /// What somebody waits on for a word from the switch.
+    fn eventfd(&self, fd: Option<File>) -> Result<Option<Arc<Eventfd>>> {
+        let taken = fd.map(|fd| Eventfd::new(self.handle.signals(), fd.into())).transpose();
+        taken.map(|eventfd| eventfd.map(Arc::new)).map_err(|_| Error::IncorrectFds)
+    }
+
+    /// Says why the front end is sent away, where an error of the protocol's says too little.
+    fn refuse(&mut self, why: &dyn std::error::Error) -> Error {
+        self.refusal = Some(chain(why));
+        Error::InvalidParam
+    }
+
     /// Ends what is noted of ring `index`: where it stands, the front end is told or does not want to know.
     fn end_note(&self, index: u32) {
         let packed = self.features & PACKED != 0;
@@ -275,7 +296,7 @@ impl Device {
     }
 
     /// Has the data path send the front end away when it cannot go on.
-    fn plug(&self, connection: Option<UnixStream>) {
+    fn plug(&self, connection: Option<Arc<UnixStream>>) {
         let port = self.port;
         self.handle.ask(move |engine| {
             if let Some(port) = engine.port_mut(port) {
@@ -350,7 +371,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let parts: Vec<(Description, File)> = regions.iter().map(description).zip(files).collect();
-        let memory = Memory::map(&parts).map_err(|_| Error::InvalidParam)?;
+        let memory = Memory::map(&parts).map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())
@@ -404,6 +425,10 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
         let handle = self.handle.clone();
+        // The worker asks it whether there is something, and must not wait for the answer.
+        if fd.as_ref().is_some_and(|fd| !handle.signals().is_event(fd.as_fd())) {
+            return Err(Error::IncorrectFds);
+        }
         let kick = fd.map(|fd| Kick::new(&handle, fd.into())).transpose();
         let kick = kick.map_err(|errno| Error::SocketError(errno.into()))?;
         self.ring(index)?.kick = Some(kick);
@@ -412,7 +437,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
-        let call = fd.map(described::bell).transpose().map_err(|errno| Error::SocketError(errno.into()))?;
+        let call = self.eventfd(fd)?;
         self.stop(index)?;
         self.ring(index)?.call = call;
         self.start(index)
@@ -420,7 +445,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
-        let err = fd.map(described::bell).transpose().map_err(|errno| Error::SocketError(errno.into()))?;
+        let err = self.eventfd(fd)?;
         self.stop(index)?;
         self.ring(index)?.err = err;
         self.start(index)
@@ -492,7 +517,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *given;
         let inflight = Inflight::map(file, mmap_offset, mmap_size, num_queues, queue_size);
-        let inflight = inflight.map_err(|_| Error::InvalidParam)?;
+        let inflight = inflight.map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.inflight = Some(inflight);
             Ok(())
@@ -509,7 +534,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let memory = self.memory.with(&description(region), &file).map_err(|_| Error::InvalidParam)?;
+        let memory = self.memory.with(&description(region), &file).map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())
@@ -548,45 +573,102 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 }
 
+/// How it ended with a front end.
+#[derive(Debug)]
+pub struct Ended {
+    error: Error,
+    refusal: Option<String>,
+    /// Descriptors that it has brought and that can never be closed.
+    pub left: usize,
+}
+
+impl Ended {
+    /// Why the front end was sent away, where that is not just a message that makes no sense.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.refusal {
+            Some(refusal) => f.write_str(refusal),
+            None => self.error.fmt(f),
+        }
+    }
+}
+
 /// Serves one front end until it is gone, or says what cannot be.
-pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Error {
+pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Ended {
     let device = Arc::new(Mutex::new(Device::new(handle, port)));
-    let error = match converse(stream, &device) {
+    // The last to let go of the connection, and of descriptors that were sent and never taken: whoever does may have to wait, and that
+    // must not be the worker.
+    let connection = Arc::new(stream);
+    let mut files = Vec::new();
+    let error = match converse(&connection, &device, &mut files) {
         Ok(never) => match never {},
         Err(error) => error,
     };
     let mut device = locked(&device);
     device.unplug();
     device.plug(None);
-    error
+    // One that is gone needs no sending away.
+    let _ = connection.shutdown(Shutdown::Both);
+    Ended { error, refusal: device.refusal.take(), left: descriptors::leave(files) }
+}
+
+/// An error and what lies behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let behind = std::iter::successors(error.source(), |error| error.source());
+    behind.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn locked(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn converse(stream: UnixStream, device: &Arc<Mutex<Device>>) -> Result<Infallible> {
+/// Converses until that ends. Descriptors that were refused are left in `refused`.
+fn converse(
+    stream: &Arc<UnixStream>,
+    device: &Arc<Mutex<Device>>,
+    refused: &mut Vec<OwnedFd>,
+) -> Result<Infallible> {
     // Who begins with a message and does not go on, or does not read the answer, is sent away.
     stream.set_read_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
     stream.set_write_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
-    let own = stream.try_clone().map_err(Error::SocketError)?;
-    locked(device).plug(Some(stream.try_clone().map_err(Error::SocketError)?));
-    let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(device));
+    let own = stream;
+    locked(device).plug(Some(Arc::clone(stream)));
+    let signals = Arc::clone(locked(device).handle.signals());
+    // The crate gets messages by a socket of our own: it takes descriptors without looking at them, and closes those that it does not
+    // want, which may wait for ever.
+    let (passed, theirs) = UnixStream::pair().map_err(Error::SocketError)?;
+    passed.set_nonblocking(true).map_err(Error::SocketError)?;
+    let mut requests = BackendReqHandler::from_stream(theirs, Arc::clone(device));
     loop {
-        let request = message::peek(&own).map_err(Error::SocketError)?.request;
+        message::await_one(own).map_err(Error::SocketError)?;
+        let mut message = message::take(own).map_err(Error::SocketError)?;
+        let request = message.request();
+        if let Err(why) = descriptors::look(&message, &signals) {
+            locked(device).refusal = Some(why);
+            *refused = message.files;
+            return Err(Error::IncorrectFds);
+        }
         if !matches!(
             request,
             SET_LOG_FD | SET_VRING_ENABLE | SEND_RARP | NET_SET_MTU | SET_BACKEND_REQ_FD | IOTLB
         ) {
-            requests.handle_request()?;
+            message::pass(&message, &passed).map_err(Error::SocketError)?;
+            drop(message);
+            let outcome = requests.handle_request();
+            message::pass_answer(&passed, own).map_err(Error::SocketError)?;
+            outcome?;
             continue;
         }
-        let mut message = message::take(&own).map_err(Error::SocketError)?;
         let mut device = locked(device);
         let outcome = device.handle(request, &mut message);
         // The front end waits for the answer to what it says of translations in any case.
         if device.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
-            message::answer(&own, &message, outcome.is_ok()).map_err(Error::SocketError)?;
+            message::answer(own, &message, outcome.is_ok()).map_err(Error::SocketError)?;
         }
         // One that is too long for the port is the administrator's mistake, not the front end's.
         if request != NET_SET_MTU {

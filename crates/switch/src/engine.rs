@@ -33,6 +33,7 @@ pub use self::{
 use crate::{
     copy::{self, Reader},
     counters::{Counters, Dropped},
+    eventfd::Eventfd,
     net::{Ethernet, LONGEST, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
@@ -377,7 +378,9 @@ impl Engine {
         }
         self.batch = batch;
         if let Err(why) = outcome {
-            receive::ring_bell(sending.err.as_ref());
+            if let Some(err) = &sending.err {
+                err.signal();
+            }
             self.broke(id, why);
         } else if let Some(pair) = self.port_mut(id).and_then(|port| port.pairs.get_mut(pair)) {
             pair.from_guest = Some(sending);
@@ -541,17 +544,16 @@ pub struct Sending {
     /// The ring.
     pub ring: Ring,
     /// What the driver waits on; `None`: it polls.
-    pub call: Option<std::os::fd::OwnedFd>,
+    pub call: Option<Arc<Eventfd>>,
     /// Where it is said that the ring is broken.
-    pub err: Option<std::os::fd::OwnedFd>,
+    pub err: Option<Arc<Eventfd>>,
 }
 
 impl Sending {
     /// Wakes the driver.
     fn wake(&self) {
         if let Some(call) = &self.call {
-            // A counter that is full has woken it already.
-            let _ = nix::unistd::write(call, &1_u64.to_ne_bytes());
+            call.signal();
         }
     }
 }

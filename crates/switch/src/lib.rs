@@ -36,6 +36,7 @@ pub mod dirty;
 #[cfg_attr(fuzzing, allow(dead_code, reason = "tests use the rest"))]
 mod driver;
 pub mod engine;
+pub mod eventfd;
 pub mod features;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;

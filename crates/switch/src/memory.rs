@@ -6,12 +6,18 @@
 use std::{
     fs::File,
     num::NonZeroUsize,
-    os::{fd::AsFd, unix::fs::MetadataExt},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     ptr::NonNull,
     sync::Arc,
 };
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    sys::mman::{MapFlags, ProtFlags, mmap, munmap},
+};
 use thiserror::Error;
 
 use crate::{
@@ -112,6 +118,15 @@ pub enum MemoryError {
         /// The file's length.
         len: u64,
     },
+    /// A fault in it would wait for whoever serves the file: a disk, or another program.
+    #[error(
+        "region at {guest:#x} is no shared memory: its file must be a memfd, or be on tmpfs or hugetlbfs \
+         (QEMU: -object memory-backend-memfd)"
+    )]
+    NotMemory {
+        /// Its address.
+        guest: u64,
+    },
     /// The kernel would not map it.
     #[error("region at {guest:#x} could not be mapped")]
     NotMapped {
@@ -140,6 +155,10 @@ impl Region {
         let end = offset.checked_add(size).filter(|end| *end > offset).ok_or_else(wraps)?;
         if guest.checked_add(size).is_none() || user.checked_add(size).is_none() {
             return Err(wraps());
+        }
+        // Before anything else is asked of it.
+        if !is_memory(file.as_fd()) {
+            return Err(MemoryError::NotMemory { guest });
         }
         let failed = |source| MemoryError::NotMapped { guest, source };
         let metadata = file.metadata().map_err(failed)?;
@@ -383,6 +402,12 @@ impl Memory {
         }
         (have == len && first.start.addr().get().is_multiple_of(alignment)).then_some(first.start)
     }
+}
+
+/// Whether it is shared memory (memfd, tmpfs) or huge pages: those alone have seals (`mm/memfd.c`), which the kernel says without asking
+/// whoever serves the file. A fault in them waits for nobody.
+pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
 fn is_lost(regions: &[Region]) -> bool {

@@ -15,6 +15,7 @@ use std::{
         mpsc,
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ use crate::{
     worker::{self, Handle},
 };
 
+/// How long ports that are given up may take to let go of their front ends, all together.
+const LEAVE: Duration = Duration::from_secs(2);
 /// Events that a listener may be behind before it misses some.
 const BEHIND: usize = 1024;
 
@@ -145,7 +148,7 @@ pub struct PortState {
     pub settings: PortConfig,
     /// Whether a front end is connected; at a port that is no guest's: whether there is another side.
     pub connected: bool,
-    /// Why there is none.
+    /// Why there is none: why the last was sent away, at a guest's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconnected: Option<String>,
     /// Whether its link is up.
@@ -291,10 +294,19 @@ impl Attached {
         }
     }
 
-    fn close(self) {
+    /// Has it let go of its other side.
+    fn end(&self) {
         match self {
-            Attached::Guest(listening) => listening.close(),
-            Attached::Outside(outside) => outside.close(),
+            Attached::Guest(listening) => listening.end(),
+            Attached::Outside(outside) => outside.end(),
+        }
+    }
+
+    /// Waits until it has, but not longer than `until`.
+    fn close(self, until: Instant) {
+        match self {
+            Attached::Guest(listening) => listening.close(until),
+            Attached::Outside(outside) => outside.close(until),
         }
     }
 }
@@ -413,11 +425,13 @@ impl Server {
             .filter(|(name, port)| !stays(name, port))
             .map(|(name, _)| name.clone())
             .collect();
+        gone.iter().filter_map(|name| state.ports.get(name)).for_each(Attached::end);
+        let until = Instant::now() + LEAVE;
         for name in gone {
             if let Some(attached) = state.ports.remove(&name) {
                 let id = attached.id();
                 self.links.remove(id);
-                attached.close();
+                attached.close(until);
                 self.handle.ask(move |engine| drop(engine.set_port(id, None))).ok_or(ServerError::Ended)?;
                 self.listeners.tell(&Event::Removed { port: name });
             }
@@ -547,7 +561,7 @@ impl Server {
             });
             let (counters, pairs, broken, up) = seen.ok_or(ServerError::Ended)?.unwrap_or_default();
             let (connected, unconnected) = match attached {
-                Attached::Guest(listening) => (listening.is_connected(), None),
+                Attached::Guest(listening) => (listening.is_connected(), listening.refusal()),
                 Attached::Outside(outside) => (outside.is_connected(), outside.why()),
             };
             let found = PortState {
@@ -584,7 +598,9 @@ impl Server {
     /// Sends all guests away and takes the sockets away.
     pub fn close(&self) {
         let ports = std::mem::take(&mut self.state().ports);
-        ports.into_values().for_each(Attached::close);
+        ports.values().for_each(Attached::end);
+        let until = Instant::now() + LEAVE;
+        ports.into_values().for_each(|attached| attached.close(until));
     }
 }
 

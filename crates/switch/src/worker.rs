@@ -20,7 +20,7 @@ use nix::{
     },
 };
 
-use crate::{engine::Engine, lost, patience::Patience};
+use crate::{engine::Engine, eventfd::Signals, lost, patience::Patience};
 
 /// What the thread is called.
 pub const NAME: &str = "switch";
@@ -38,6 +38,7 @@ struct Shared {
     ends: AtomicBool,
     bell: EventFd,
     kicks: Epoll,
+    signals: Arc<Signals>,
 }
 
 #[derive(Default)]
@@ -72,7 +73,13 @@ impl Handle {
         answered.recv().ok()
     }
 
-    /// Has the worker woken by this: a guest's kicks.
+    /// How guests are woken.
+    pub fn signals(&self) -> &Arc<Signals> {
+        &self.0.signals
+    }
+
+    /// Has the worker woken by this, a guest's kicks or a wire. The worker asks its readiness of whoever serves it, who must be the
+    /// kernel itself: an eventfd, or a descriptor that this process has opened.
     pub fn listen(&self, kick: BorrowedFd<'_>) -> Result<(), Errno> {
         // At its edge, so that nobody has to read it: what it says is found in the ring.
         self.0.kicks.add(kick, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
@@ -94,7 +101,7 @@ impl Handle {
 /// Starts the worker.
 ///
 /// # Errors
-/// When the kernel gives no descriptor or no thread.
+/// When the kernel gives no descriptor, no asynchronous I/O or no thread.
 pub fn start(engine: Engine) -> std::io::Result<(Handle, JoinHandle<Engine>)> {
     let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let kicks = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -105,6 +112,7 @@ pub fn start(engine: Engine) -> std::io::Result<(Handle, JoinHandle<Engine>)> {
         ends: AtomicBool::new(false),
         bell,
         kicks,
+        signals: Signals::new()?,
     });
     let handle = Handle(Arc::clone(&shared));
     let thread = thread::Builder::new().name(NAME.to_owned()).spawn(move || run(engine, &shared))?;

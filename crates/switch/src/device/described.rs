@@ -1,13 +1,8 @@
 //! A ring as a front end describes it, message by message.
 
-use std::{fs::File, os::fd::OwnedFd};
+use std::sync::Arc;
 
-use nix::{
-    errno::Errno,
-    fcntl::{FcntlArg, OFlag, fcntl},
-};
-
-use crate::{ring::Layout, worker::Kick};
+use crate::{eventfd::Eventfd, ring::Layout, worker::Kick};
 
 /// A ring as the front end describes it.
 #[derive(Debug, Default)]
@@ -25,9 +20,9 @@ pub struct Described {
     /// Where it stands.
     pub base: u32,
     /// What its driver waits on.
-    pub call: Option<OwnedFd>,
+    pub call: Option<Arc<Eventfd>>,
     /// Where it is said that it is broken.
-    pub err: Option<OwnedFd>,
+    pub err: Option<Arc<Eventfd>>,
     /// What wakes the worker; `Some(None)`: the driver says that it never kicks.
     pub kick: Option<Option<Kick>>,
     /// Whether it is to be served.
@@ -53,12 +48,4 @@ impl Described {
         let meets = |(at, len): (u64, usize)| at <= last && at.saturating_add(len as u64) > first;
         self.addressed && self.layout(false).parts(packed).into_iter().any(meets)
     }
-}
-
-/// What somebody waits on for a word from the switch, as the front end gave it. Who has let it fill up is not waited for: the switch
-/// serves others, too.
-pub fn bell(file: File) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
-    fcntl(&file, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    Ok(file.into())
 }

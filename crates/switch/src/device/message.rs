@@ -1,18 +1,21 @@
-//! Messages that the `vhost` crate has no handler for, taken before it sees them.
+//! Messages as they come from a front end. They are taken here, before the `vhost` crate sees them: their descriptors are looked at
+//! first, and it has no handler for some.
 
 use std::{
-    io::{Error, ErrorKind, IoSliceMut, Read, Result, Write},
+    io::{Error, ErrorKind, IoSlice, Read, Result, Write},
+    mem,
     os::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
+    ptr,
     time::{Duration, Instant},
 };
 
 use nix::{
-    cmsg_space,
+    libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg},
+    sys::socket::{ControlMessage, MsgFlags, recv, sendmsg},
 };
 
 /// Bytes of a header: request, flags, size.
@@ -23,8 +26,10 @@ const NEED_REPLY: u32 = 1 << 3;
 const REPLY: u32 = 1 | 1 << 2;
 /// The longest body; the crate has the same limit.
 const LONGEST: usize = 4096;
-/// Descriptors that one message may bring.
-const MOST_FILES: usize = 32;
+/// Descriptors that one message may bring; the crate has the same limit.
+pub const MOST_FILES: usize = 32;
+/// Descriptors that the kernel passes at a time (`SCM_MAX_FD`).
+const MOST_PASSED: usize = 253;
 /// How long the rest of a message is awaited.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,11 +58,25 @@ pub struct Message {
     pub body: Vec<u8>,
     /// Descriptors that came with it.
     pub files: Vec<OwnedFd>,
+    /// Whether there were more than could be had, as where this process has as many as it may.
+    pub cut: bool,
 }
 
-/// Waits for a message and looks at its header, which stays where it is. A front end may be silent for as long as it likes, but
-/// not in the middle of a message.
-pub fn peek(stream: &UnixStream) -> Result<Header> {
+impl Message {
+    /// What is wanted.
+    pub fn request(&self) -> u32 {
+        self.header.request
+    }
+
+    #[cfg(test)]
+    pub fn of(request: u32, files: Vec<OwnedFd>, cut: bool) -> Message {
+        Message { header: Header { request, flags: 1, size: 0 }, body: Vec::new(), files, cut }
+    }
+}
+
+/// Waits for a message's header, which stays where it is. A front end may be silent for as long as it likes, but not in the middle of
+/// a message.
+pub fn await_one(stream: &UnixStream) -> Result<()> {
     let mut awaited = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     while let Err(errno) = poll(&mut awaited, PollTimeout::NONE) {
         if errno != nix::errno::Errno::EINTR {
@@ -69,7 +88,7 @@ pub fn peek(stream: &UnixStream) -> Result<Header> {
     loop {
         let mut bytes = [0; HEADER];
         match recv(stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_PEEK)? {
-            HEADER => return Ok(Header::read(bytes)),
+            HEADER => return Ok(()),
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             _ if ended => return Err(ErrorKind::UnexpectedEof.into()),
             _ if began.elapsed() > PATIENCE => return Err(ErrorKind::TimedOut.into()),
@@ -82,23 +101,54 @@ pub fn peek(stream: &UnixStream) -> Result<Header> {
     }
 }
 
-/// Takes the next message, which [`peek`] has seen.
-pub fn take(mut stream: &UnixStream) -> Result<Message> {
-    let mut bytes = [0; HEADER];
+/// What was received.
+struct Received {
+    bytes: usize,
+    files: Vec<OwnedFd>,
+    cut: bool,
+}
+
+/// Receives bytes and descriptors. Of the latter none is lost, also where not all could be had: whoever drops what the kernel has made
+/// leaves this process with one less each time.
+fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<Received> {
+    const ROOM: usize = MOST_PASSED * size_of::<RawFd>() + 32;
+    // Aligned as what the kernel writes into it is.
+    let mut room = [0_u64; ROOM.div_ceil(8)];
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: it is plain data, and all zeros are one.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = room.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&room) as _;
+    // SAFETY: the bytes and the room are ours and as long as they say.
+    let len = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let len = usize::try_from(len).map_err(|_| Error::last_os_error())?;
     let mut files = Vec::new();
-    let read = {
-        let mut room = cmsg_space!([RawFd; MOST_FILES]);
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        let received = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
-        for control in received.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(numbers) = control {
-                // SAFETY: the kernel has just made these descriptors for us, and nobody else knows them.
-                files.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+    // SAFETY: the kernel has written the headers that the message counts, in room of ours.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: it is null, or such a header.
+    while let Some(header) = unsafe { next.as_ref() } {
+        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: behind the header are as many descriptors as it says, which the kernel has made for us alone.
+            unsafe {
+                let first = libc::CMSG_DATA(header);
+                let bytes = header.cmsg_len - first.offset_from_unsigned(ptr::from_ref(header).cast());
+                let numbers = first.cast::<RawFd>();
+                let all = (0..bytes / size_of::<RawFd>()).map(|at| numbers.add(at).read_unaligned());
+                files.extend(all.map(|number| OwnedFd::from_raw_fd(number)));
             }
         }
-        received.bytes
-    };
+        // SAFETY: `header` is one of the message's.
+        next = unsafe { libc::CMSG_NXTHDR(&raw const message, next) };
+    }
+    Ok(Received { bytes: len, files, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
+}
+
+/// Takes the next message, which [`await_one`] has seen.
+pub fn take(mut stream: &UnixStream) -> Result<Message> {
+    let mut bytes = [0; HEADER];
+    let Received { bytes: read, files, cut } = receive(stream, &mut bytes)?;
     stream.read_exact(bytes.get_mut(read..).unwrap_or_default())?;
     let header = Header::read(bytes);
     if header.size as usize > LONGEST || header.flags & 3 != 1 {
@@ -109,7 +159,43 @@ pub fn take(mut stream: &UnixStream) -> Result<Message> {
     }
     let mut body = vec![0; header.size as usize];
     stream.read_exact(&mut body)?;
-    Ok(Message { header, body, files })
+    Ok(Message { header, body, files, cut })
+}
+
+/// Passes a message on, whole, with its descriptors.
+pub fn pass(message: &Message, to: &UnixStream) -> Result<()> {
+    let Header { request, flags, size } = message.header;
+    let header = [request, flags, size].map(u32::to_ne_bytes).concat();
+    send(to, &[IoSlice::new(&header), IoSlice::new(&message.body)], &message.files)
+}
+
+/// Passes what has been answered on, with its descriptors. `from` does not block.
+pub fn pass_answer(from: &UnixStream, to: &UnixStream) -> Result<()> {
+    let mut bytes = [0; HEADER + LONGEST];
+    loop {
+        match receive(from, &mut bytes) {
+            Ok(Received { bytes: 0, .. }) => return Ok(()),
+            Ok(Received { bytes: len, files, .. }) => {
+                send(to, &[IoSlice::new(bytes.get(..len).unwrap_or_default())], &files)?;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn send(mut to: &UnixStream, parts: &[IoSlice<'_>], files: &[OwnedFd]) -> Result<()> {
+    let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    let with = if numbers.is_empty() { &[][..] } else { &rights };
+    let mut sent = sendmsg::<()>(to.as_raw_fd(), parts, with, MsgFlags::MSG_NOSIGNAL, None)?;
+    // What did not go at once, where it went slowly.
+    for part in parts {
+        let left = part.get(sent.min(part.len())..).unwrap_or_default();
+        to.write_all(left)?;
+        sent = sent.saturating_sub(part.len());
+    }
+    Ok(())
 }
 
 /// Answers a message whether it was done, when it wants to be answered.

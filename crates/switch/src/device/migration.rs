@@ -26,14 +26,17 @@ impl Device {
 
     /// Takes other bits than before. When it returns, nothing is marked in those any more.
     pub(super) fn take_log(&mut self, file: File, offset: u64, size: u64) -> Result<()> {
-        let log = Log::map(file, offset, size).map_err(|_| Error::InvalidParam)?;
+        let log = Log::map(file, offset, size).map_err(|error| self.refuse(&error))?;
         // What has no bit would be lost. Memory that comes later is the front end's business: it may have them ready before, or
         // mean to send others.
         if !log.covers(&self.memory) {
             return Err(Error::InvalidParam);
         }
-        self.log = Some(log);
-        self.marks_changed()
+        let before = self.log.replace(log);
+        let changed = self.marks_changed();
+        // Its memory is given back here, and not by the worker.
+        drop(before);
+        changed
     }
 
     /// Has all rings that run make the marks that are wanted now. They go on meanwhile.

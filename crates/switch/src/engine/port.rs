@@ -2,13 +2,7 @@
 
 use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc};
 
-use super::{
-    Frame, Receiving, Sending, Wire,
-    mirror::Watched,
-    rate::Rate,
-    receive::{Shape, ring_bell},
-    share::Part,
-};
+use super::{Frame, Receiving, Sending, Wire, mirror::Watched, rate::Rate, receive::Shape, share::Part};
 use crate::{
     channel::Channel,
     counters::{Counters, Dropped},
@@ -98,7 +92,7 @@ pub struct Port {
     /// The way back to a front end that has the device's configuration from us.
     pub channel: Option<Channel>,
     /// Its front end's connection, to be shut when it cannot go on.
-    pub connection: Option<UnixStream>,
+    pub connection: Option<Arc<UnixStream>>,
     pub(super) rate: Rate,
     /// What it has of the uplink.
     pub(super) part: Part,
@@ -147,9 +141,8 @@ impl Port {
     pub(super) fn fail(&mut self, why: RingError) {
         self.broken = Some(why);
         for pair in self.pairs.drain(..) {
-            for err in [pair.to_guest.and_then(|ring| ring.err), pair.from_guest.and_then(|ring| ring.err)] {
-                ring_bell(err.as_ref());
-            }
+            let both = [pair.to_guest.and_then(|ring| ring.err), pair.from_guest.and_then(|ring| ring.err)];
+            both.into_iter().flatten().for_each(|err| err.signal());
         }
         if let Some(connection) = self.connection.take() {
             // One that is gone needs no sending away.

@@ -1,12 +1,13 @@
 //! A ring of empty buffers for frames to a guest.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::sync::Arc;
 
 use super::Frame;
 use crate::{
     copy::{self, Writer},
     counters::Dropped,
     dirty::Marking,
+    eventfd::Eventfd,
     iotlb::Table,
     memory::Span,
     net::{ETHERNET_HEADER, TAGGED_HEADER, Tag, VIRTIO_HEADER, Virtio},
@@ -20,9 +21,9 @@ const STOCK: usize = 64;
 #[derive(Debug)]
 pub struct Receiving {
     ring: Ring,
-    call: Option<OwnedFd>,
+    call: Option<Arc<Eventfd>>,
     /// Where it is said that the ring is broken.
-    pub err: Option<OwnedFd>,
+    pub err: Option<Arc<Eventfd>>,
     stock: Batch,
     /// How many of the stock were used.
     spent: usize,
@@ -69,7 +70,7 @@ pub(super) struct Shape {
 
 impl Receiving {
     /// The ring, and what its driver waits on.
-    pub fn new(ring: Ring, call: Option<OwnedFd>) -> Receiving {
+    pub fn new(ring: Ring, call: Option<Arc<Eventfd>>) -> Receiving {
         Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
     }
 
@@ -94,7 +95,9 @@ impl Receiving {
         self.give_back();
         if let Err(error) = self.ring.take(Direction::ToGuest, STOCK, &mut self.stock) {
             self.broken = Some(error);
-            ring_bell(self.err.as_ref());
+            if let Some(err) = &self.err {
+                err.signal();
+            }
         }
     }
 
@@ -268,23 +271,14 @@ impl Receiving {
         if self.ring.publish()
             && let Some(call) = &self.call
         {
-            // A counter that is full has woken it already.
-            let _ = nix::unistd::write(call, &1_u64.to_ne_bytes());
+            call.signal();
         }
         self.prepare();
     }
 
     /// Replaces what the driver waits on.
-    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+    pub fn set_call(&mut self, call: Option<Arc<Eventfd>>) {
         self.call = call;
-    }
-}
-
-/// Wakes who waits for an event, if there is such.
-pub(super) fn ring_bell(event: Option<&OwnedFd>) {
-    if let Some(event) = event {
-        // A counter that is full has woken it already.
-        let _ = nix::unistd::write(event, &1_u64.to_ne_bytes());
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 };
 
 use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         eventfd::{EfdFlags, EventFd},
@@ -346,6 +347,24 @@ impl Guest {
         front.send(&bytes, &fds)
     }
 
+    /// Changes what it has handed over: flags, counters, sizes. The first event is its own to write to, and stays as it is.
+    fn change(&self, input: &mut Input<'_>) {
+        let event = &self.events[1 + usize::from(input.byte()) % 2];
+        match input.byte() % 3 {
+            0 => {
+                let _ = fcntl(event.as_fd(), FcntlArg::F_SETFL(OFlag::empty()));
+            }
+            1 => {
+                let _ = fcntl(event.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+                let _ = event.write(u64::MAX - 1);
+                let _ = fcntl(event.as_fd(), FcntlArg::F_SETFL(OFlag::empty()));
+            }
+            _ => {
+                let _ = self.other.set_len(u64::from(input.word()));
+            }
+        }
+    }
+
     /// Writes into memory what a driver would not, or sends a frame, or offers a buffer.
     fn act(&mut self, input: &mut Input<'_>) {
         let at = u64::from(input.word()) % (ALL as u64 - 0x100);
@@ -354,6 +373,7 @@ impl Guest {
             1 => {
                 let _ = self.drivers[0].offer(&self.memory, &[(at, 0x100, true)], Form::Chained);
             }
+            2 => self.change(input),
             _ => {
                 let mut frame = vec![0; 12];
                 frame.extend([2, 0, 0, 0, 0, input.byte() % 4, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]);

@@ -18,7 +18,11 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 
-use super::{Event, link::Links, port::STACK};
+use super::{
+    Event,
+    link::Links,
+    port::{STACK, join},
+};
 use crate::{
     config::{Cable, Place},
     net::Mac,
@@ -151,12 +155,16 @@ impl Outside {
         Ok(())
     }
 
-    /// Lets go of it.
-    pub fn close(mut self) {
+    /// Has its thread let go of it.
+    pub fn end(&self) {
         self.shared.ends.store(true, Ordering::Release);
         let _ = self.shared.bell.write(1);
+    }
+
+    /// Takes its socket away, when its thread has ended or `until` has come. [`Outside::end`] comes before.
+    pub fn close(mut self, until: Instant) {
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            join(thread, until, &self.place.to_string());
         }
         if let Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.place {
             let _ = std::fs::remove_file(path);

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -26,6 +26,9 @@ use crate::{device, table::PortId};
 
 /// A thread's stack: messages are short, and nothing recurses.
 pub(super) const STACK: usize = 128 << 10;
+
+/// Descriptors of a port's front ends that may stay open for good.
+const MOST_LEFT: usize = 64;
 
 /// A port that awaits its front end, or has one.
 #[derive(Debug)]
@@ -43,11 +46,18 @@ struct Shared {
     ends: EventFd,
     /// The connection that is served.
     stream: Mutex<Option<UnixStream>>,
+    /// Why the last one was refused.
+    refusal: Mutex<Option<String>>,
 }
 
 impl Shared {
-    fn set(&self, stream: Option<UnixStream>) {
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    /// Replaces the connection; says which was there.
+    fn set(&self, stream: Option<UnixStream>) -> Option<UnixStream> {
+        std::mem::replace(&mut *self.stream.lock().unwrap_or_else(PoisonError::into_inner), stream)
+    }
+
+    fn set_refusal(&self, refusal: Option<&str>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal.map(str::to_owned);
     }
 }
 
@@ -62,7 +72,7 @@ impl Listening {
             outcome => outcome?,
         };
         let ends = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let shared = Arc::new(Shared { ends, stream: Mutex::default() });
+        let shared = Arc::new(Shared { ends, stream: Mutex::default(), refusal: Mutex::default() });
         Ok(Listening { path: path.to_owned(), id, listener: Some(listener), thread: None, shared })
     }
 
@@ -78,35 +88,77 @@ impl Listening {
         self.shared.stream.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Why the last front end was sent away, while there is no other.
+    pub fn refusal(&self) -> Option<String> {
+        self.shared.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Has front ends served, one after the other.
     pub fn serve(&mut self, name: &str, links: Links) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let (name, id, shared) = (name.to_owned(), self.id, Arc::clone(&self.shared));
         let work = move || {
+            let mut left = 0;
             while let Some(stream) = next(&listener, &shared.ends) {
                 shared.set(stream.try_clone().ok());
+                shared.set_refusal(None);
                 links.tell(&Event::Connected { port: name.clone() });
                 links.front_end_came(id);
-                let why = device::serve(stream, links.handle().clone(), id).to_string();
-                shared.set(None);
+                let ended = device::serve(stream, links.handle().clone(), id);
+                left += ended.left;
+                let why = match left {
+                    0..=MOST_LEFT => ended.to_string(),
+                    _ => format!(
+                        "{ended}; no more front ends are served here until the switch is started anew: {left} descriptors that \
+                         they brought could not be closed safely, and stay open"
+                    ),
+                };
+                let refused = ended.refusal().is_some() || left > MOST_LEFT;
+                shared.set_refusal(refused.then_some(&*why));
+                let connection = shared.set(None);
                 links.tell(&Event::Disconnected { port: name.clone(), why });
+                // Descriptors that were sent and never taken end with it. Where that waits for somebody it harms its own port alone.
+                drop(connection);
+                if left > MOST_LEFT {
+                    return;
+                }
             }
         };
         self.thread = Some(thread::Builder::new().name("port".to_owned()).stack_size(STACK).spawn(work)?);
         Ok(())
     }
 
-    /// Sends the front end away and takes the socket away.
-    pub fn close(mut self) {
+    /// Sends the front end away, and has the port's thread end.
+    pub fn end(&self) {
         let _ = self.shared.ends.write(1);
         if let Some(stream) = &*self.shared.stream.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Takes the socket away, when the port's thread has ended or `until` has come. [`Listening::end`] comes before.
+    pub fn close(mut self, until: Instant) {
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            join(thread, until, &self.path.display().to_string());
         }
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Waits until a port's thread has ended, but not longer than `until`: what its front end has handed over may hold it for ever.
+pub(super) fn join(thread: JoinHandle<()>, until: Instant, port: &str) {
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            eprintln!(
+                "penstock-switch: {port}: left behind, since what its front end handed over cannot be closed: \
+                 whoever serves it does not answer"
+            );
+            return;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    // One that panicked has said so already.
+    let _ = thread.join();
 }
 
 /// Whether it is a socket on which nobody listens.

@@ -1,6 +1,7 @@
 //! A switch that runs, and front ends of the `vhost` crate in front of guests of ours.
 
 mod cables;
+mod descriptors;
 mod iommu;
 mod killed;
 mod listeners;
@@ -35,7 +36,7 @@ const RINGS: [u64; 2] = [0x10_0000, 0x11_0000];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A guest behind a front end that nobody of ours wrote.
-struct Guest {
+pub struct Guest {
     memory: GuestMemory,
     front: Frontend,
     to_guest: Box<dyn Driver>,

@@ -11,16 +11,16 @@ use super::{
 };
 
 /// Two guests between whom frames go, and a third that is misused.
-struct Rig {
+pub struct Rig {
+    pub server: Server,
+    pub socket: std::path::PathBuf,
+    pub guests: [Guest; 2],
+    pub sent: usize,
     _directory: TempDir,
-    server: Server,
-    socket: std::path::PathBuf,
-    guests: [Guest; 2],
-    sent: usize,
 }
 
 impl Rig {
-    fn new() -> Rig {
+    pub fn new() -> Rig {
         let (directory, server, config) = rig(3);
         let socket = |number: u8| config.ports[&format!("NET0#{number}")].socket.clone();
         let guests = [0, 1].map(|number| Guest::connect(&socket(number), number == 1));
@@ -28,7 +28,7 @@ impl Rig {
     }
 
     /// Frames still cross between the others, all of them.
-    fn goes_on(&mut self) {
+    pub fn goes_on(&mut self) {
         for _ in 0..10 {
             self.sent += 1;
             let frame = frame(1, 0, 60 + self.sent % 1000);
@@ -41,7 +41,7 @@ impl Rig {
     }
 
     /// A front end at the third port.
-    fn third(&self) -> Raw {
+    pub fn third(&self) -> Raw {
         let raw = Raw::connect(&self.socket);
         raw.begin(VERSION_1 | MERGEABLE | PROTOCOL, PROTOCOL_FEATURES);
         raw
@@ -56,7 +56,7 @@ impl Rig {
 }
 
 /// A third guest's memory, with its rings told of.
-fn set_up(raw: &Raw) -> (GuestMemory, [SplitDriver; 2], [Events; 2]) {
+pub fn set_up(raw: &Raw) -> (GuestMemory, [SplitDriver; 2], [Events; 2]) {
     let memory = GuestMemory::new(0x12_0000);
     let drivers = RINGS.map(|at| SplitDriver::new(at, ENTRIES));
     let events = [Events::new(), Events::new()];
