@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::{NicAt, Strict, Subject},
     failure::{Failure, Fault, OrBadInput, Status},
+    machine::Machine,
     printer::Printer,
+    settings::Settings,
 };
 
 /// The largest model file that is read. A machine with 510 VFs and 64 guests needs 60 KiB.
@@ -116,6 +118,45 @@ impl Brought {
     }
 }
 
+/// Whose model it is that is read: what is wrong with it can then be told with what is there.
+#[derive(Clone, Copy)]
+pub enum For<'a> {
+    /// Of a machine that is not known.
+    Any,
+    /// Of the machine that Penstock runs on.
+    Here(&'a Settings),
+    /// Of the machine whose inventory is in this file.
+    Inventory(&'a Path),
+}
+
+impl<'a> For<'a> {
+    /// The machine of an inventory where one is given, else the one that Penstock runs on where `here`.
+    pub fn of(inventory: Option<&'a Path>, here: bool, settings: &'a Settings) -> For<'a> {
+        match (inventory, here) {
+            (Some(path), _) => For::Inventory(path),
+            (None, true) => For::Here(settings),
+            (None, false) => For::Any,
+        }
+    }
+
+    /// Adds what this machine has to say to what is wrong with a model.
+    fn explain(self, rejected: Rejected) -> Rejected {
+        let Rejected::Wrong { mut found, source } = rejected else { return rejected };
+        if found.select_by_name() {
+            let inventory = match self {
+                For::Any => None,
+                For::Here(settings) => Machine::here(settings).functions().ok(),
+                For::Inventory(path) => read_inventory(path).ok(),
+            };
+            // Without one the message says how it can be found out.
+            if let Some(inventory) = inventory {
+                found.tell_who_has_the_names(&source, &inventory);
+            }
+        }
+        Rejected::Wrong { found, source }
+    }
+}
+
 /// Why a model cannot be used.
 #[derive(Debug)]
 pub enum Rejected {
@@ -151,8 +192,13 @@ impl Rejected {
 }
 
 /// Reads and checks a model; prints what is wrong with it, and its warnings. With `strict` these are errors.
-pub fn read(path: &Path, strict: Strict, printer: &mut Printer) -> Result<ModelFile, Failure> {
-    let file = load(path).map_err(|rejected| rejected.explain(printer))?;
+pub fn read(
+    path: &Path,
+    strict: Strict,
+    machine: For<'_>,
+    printer: &mut Printer,
+) -> Result<ModelFile, Failure> {
+    let file = load(path).map_err(|rejected| machine.explain(rejected).explain(printer))?;
     warn(&file, strict, printer)?;
     Ok(file)
 }
@@ -280,10 +326,14 @@ fn absolute(directory: &Path, path: &str) -> String {
 }
 
 /// Reads and checks the model that a verb is about, with its NICs where the command line has them.
-pub fn read_subject(subject: &Subject, printer: &mut Printer) -> Result<ModelFile, Failure> {
+pub fn read_subject(
+    subject: &Subject,
+    machine: For<'_>,
+    printer: &mut Printer,
+) -> Result<ModelFile, Failure> {
     let mut file = match &subject.brought {
         Some(brought) => brought.unpack().map_err(|rejected| rejected.explain(printer))?,
-        None => read(&subject.model, subject.strict, printer)?,
+        None => read(&subject.model, subject.strict, machine, printer)?,
     };
     for NicAt { name, mac } in &subject.nics {
         let Some(nic) = file.model.nics.get_mut(name) else {
@@ -359,7 +409,7 @@ mod tests {
         );
         files::write_atomic(directory.path().join("m.yaml"), model).unwrap();
         files::write_atomic(directory.path().join("t.txt"), "for {{ guest }}").unwrap();
-        let file = read(&directory.path().join("m.yaml"), Strict::default(), &mut printer).unwrap();
+        let file = read(&directory.path().join("m.yaml"), Strict::default(), For::Any, &mut printer).unwrap();
         (directory, file, printer)
     }
 

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use penstock_host::terminal;
 use penstock_model::{
     Against, Diagnostics, Located, Source,
-    text::{Style, Styled, one_line, printable_json},
+    text::{Style, Styled, columns, one_line, printable_json, wrap_prose},
 };
 use serde::Serialize;
 
@@ -34,6 +34,7 @@ pub struct Printer {
     color_data: bool,
     color: bool,
     width: Option<usize>,
+    conversation_width: Option<usize>,
     interactive: bool,
     bar: Option<ProgressBar>,
     wire: Option<Wire>,
@@ -43,7 +44,9 @@ pub struct Printer {
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
-        let Settings { json, quiet, warned, color_data, color, width, interactive, .. } = *settings;
+        let Settings {
+            json, quiet, warned, color_data, color, width, conversation_width, interactive, ..
+        } = *settings;
         Printer {
             json,
             quiet,
@@ -51,6 +54,7 @@ impl Printer {
             color_data,
             color,
             width,
+            conversation_width,
             interactive,
             bar: None,
             wire: None,
@@ -213,7 +217,7 @@ impl Printer {
         }
         match &self.wire {
             Some(wire) => wire.say(Said::Say(line.as_ref().to_owned())),
-            None => self.tell(hanging(line.as_ref()).into()),
+            None => self.tell(hanging(line.as_ref(), None, 0).into()),
         }
     }
 
@@ -221,7 +225,7 @@ impl Printer {
     pub fn warn(&mut self, line: impl AsRef<str>) {
         match &self.wire {
             Some(wire) => wire.say(Said::Warn(line.as_ref().to_owned())),
-            None => self.tell(labelled(Style::Warning, "warning:", line.as_ref())),
+            None => self.tell(self.labelled(Style::Warning, "warning:", line.as_ref())),
         }
     }
 
@@ -320,6 +324,14 @@ impl Printer {
         self.complain(&causes.collect::<Vec<_>>(), &failure.hints);
     }
 
+    /// A message after the word that tells what it is.
+    fn labelled(&self, style: Style, label: &str, message: &str) -> Styled {
+        let mut text = Styled::of(style, label);
+        let before = columns(label) + 1;
+        text.plain(format!(" {}", hanging(message, self.conversation_width, before)));
+        text
+    }
+
     /// Why something failed: its causes, outermost first, then what to do.
     pub fn complain(&mut self, causes: &[String], hints: &[String]) {
         self.done();
@@ -330,34 +342,43 @@ impl Printer {
         }
         let mut causes = causes.iter();
         if let Some(first) = causes.next() {
-            self.tell(labelled(Style::Error, "error:", first));
+            self.tell(self.labelled(Style::Error, "error:", first));
         }
         for cause in causes {
-            self.tell(hanging(&format!("  because {cause}")).into());
+            self.tell(hanging(&format!("  because {cause}"), self.conversation_width, 0).into());
         }
         for hint in hints {
-            self.tell(labelled(Style::Help, "help:", hint));
+            self.tell(self.labelled(Style::Help, "help:", hint));
         }
     }
 }
 
-/// A message after the word that tells what it is.
-fn labelled(style: Style, label: &str, message: &str) -> Styled {
-    let mut text = Styled::of(style, label);
-    text.plain(format!(" {}", hanging(message)));
-    text
-}
-
 /// A message whose further lines stand in from the margin: a newline in a name from outside must not begin what looks like a
-/// message of its own.
-fn hanging(message: &str) -> String {
-    let further = |line: &str| if line.starts_with(' ') { line.to_owned() } else { format!("  {line}") };
-    let mut lines = message.split('\n');
-    let mut text = lines.next().unwrap_or_default().to_owned();
-    lines.for_each(|line| {
-        text.push('\n');
-        text.push_str(further(line).trim_end());
-    });
+/// message of its own. No line is longer than `width` where that can be, with `before` columns in front of the first.
+fn hanging(message: &str, width: Option<usize>, before: usize) -> String {
+    /// How far further lines stand in.
+    const IN: usize = 2;
+    let mut text = String::new();
+    for (number, line) in message.split('\n').enumerate() {
+        let own = line.len() - line.trim_start_matches(' ').len();
+        let margin = if number == 0 { own } else { own.max(IN) };
+        let room =
+            width.map(|width| width.saturating_sub(margin.max(IN) + if number == 0 { before } else { 0 }));
+        let pieces = match room {
+            Some(room) if columns(line) > room => wrap_prose(line, room),
+            _ => vec![line.trim_start_matches(' ').to_owned()],
+        };
+        for (position, piece) in pieces.iter().enumerate() {
+            if !text.is_empty() || number > 0 {
+                text.push('\n');
+            }
+            let margin = if position == 0 { margin } else { margin.max(IN) };
+            if !piece.is_empty() {
+                text.push_str(&" ".repeat(margin));
+                text.push_str(piece.trim_end());
+            }
+        }
+    }
     text
 }
 

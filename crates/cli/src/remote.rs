@@ -11,7 +11,7 @@ use crate::{
     arguments::{Apply, Audit, Check, Format, Machines, Plan, Scan, Verb},
     documents::Kind,
     failure::{Failure, OrBadInput, Status},
-    model_file::{self, Brought},
+    model_file::{self, Brought, For},
     printer::Printer,
     settings::Settings,
 };
@@ -54,7 +54,7 @@ pub fn run(
     // What is wrong in the model is said here, before anybody is logged in anywhere.
     let brought = match verb.subject() {
         Some(subject) => {
-            let file = model_file::read_subject(subject, printer)?;
+            let file = model_file::read_subject(subject, For::Any, printer)?;
             Some(Box::new(Brought::of(&file, printer)?))
         }
         None => None,

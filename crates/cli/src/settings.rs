@@ -30,6 +30,8 @@ pub struct Settings {
     /// Columns that data may take; `None`: as many as it likes. `COLUMNS` says it, else the terminal that standard output is;
     /// what goes into a pipe or a file is not wrapped.
     pub width: Option<usize>,
+    /// Columns that conversation may take; `None`: as many as it likes. `COLUMNS` says it, else the terminal that standard error is.
+    pub conversation_width: Option<usize>,
     /// Whether a person watches standard error, on a terminal that can move its cursor: progress may be redrawn.
     pub interactive: bool,
     /// Where images and snapshots are kept: `$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`.
@@ -52,7 +54,8 @@ impl Settings {
             warned: common.warned,
             color_data: colored(&stdout()),
             color: colored(&stderr()),
-            width: columns().map(|columns| columns.max(NARROWEST)),
+            width: columns(terminal::output_columns).map(|columns| columns.max(NARROWEST)),
+            conversation_width: columns(terminal::error_columns).map(|columns| columns.max(NARROWEST)),
             interactive,
             cache: directory("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("penstock"),
             state: directory("PENSTOCK_STATE").unwrap_or_else(|| PathBuf::from("/run/penstock")),
@@ -72,8 +75,8 @@ fn can_redraw() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// How wide data may be, as far as somebody says it.
-fn columns() -> Option<usize> {
+/// How wide text may be, as far as somebody says it: the environment, or else the terminal that it goes to.
+fn columns(of_terminal: fn() -> Option<usize>) -> Option<usize> {
     let said = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-    said.filter(|columns| *columns > 0).or_else(terminal::output_columns)
+    said.filter(|columns| *columns > 0).or_else(of_terminal)
 }

@@ -23,7 +23,7 @@ use crate::{
     arguments::Verify,
     failure::{Failure, Status},
     machine::Machine,
-    model_file,
+    model_file::{self, For},
     printer::Printer,
     settings::Settings,
 };
@@ -42,7 +42,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 
 /// Watches until it is interrupted, the time is over, or the first change has come.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let mut lines = Lines::new(&arguments.subject, &file.model);

@@ -93,6 +93,56 @@ fn a_model_that_does_not_fit_points_at_the_line() {
 }
 
 #[test]
+fn a_nic_selected_by_name_is_answered_with_who_has_that_name_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let machine = models::machine(2, 8);
+    write(at, "machine.json", serde_json::to_vec(&machine).unwrap());
+    let pf = &machine.pfs[1];
+    let name = pf.interface.as_ref().unwrap().name.to_string();
+    let (bdf, mac) = (pf.bdf.to_string(), pf.permanent_mac.unwrap().to_string());
+    for key in ["interface", "ifname", "name", "dev", "pfNames"] {
+        let value = if key == "pfNames" { format!("[\"{name}#0-3\"]") } else { name.clone() };
+        write(at, "m.yaml", format!("nics: {{NET0: {{match: {{{key}: {value}}}}}}}\n"));
+        let run = penstock(at, &["check", "m.yaml"]);
+        assert_eq!(run.status, 2, "{key}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("kernel names move") && run.stderr.contains("check --here"),
+            "{}",
+            run.stderr
+        );
+        for verb in ["check", "plan"] {
+            let run = penstock(at, &[verb, "m.yaml", "--inventory", "machine.json"]);
+            assert_eq!(run.status, 2, "{verb} {key}: {}", run.stderr);
+            let said = format!("{name} is now the PF {bdf}: write {{mac: \"{mac}\"}}");
+            assert!(run.stderr.contains(&said), "{verb} {key}: {}", run.stderr);
+        }
+    }
+    // Where no NIC has it, the names that there are; of this machine wherever that is meant.
+    write(at, "m.yaml", "nics: {NET0: {match: {interface: none77}}}\n");
+    let run = penstock(at, &["plan", "m.yaml", "--inventory", "machine.json"]);
+    assert!(
+        run.stderr.contains("no NIC of this machine has the name none77 now") && run.stderr.contains(&name),
+        "{}",
+        run.stderr
+    );
+    for line in [
+        "check m.yaml --here",
+        "plan m.yaml",
+        "apply m.yaml",
+        "verify m.yaml",
+        "start m.yaml",
+        "stop m.yaml",
+        "measure m.yaml",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let run = penstock(at, &words);
+        assert_eq!(run.status, 2, "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("no NIC of this machine has the name none77"), "{line}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn evidence_is_not_written_over() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "m.yaml", "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
@@ -130,10 +180,10 @@ fn how_to_measure_is_checked_before_anything_is_looked_at() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "m.yaml", SMALLEST);
     for (words, said) in [
-        (["--dwell", "1"], "500ms"),
+        (["--dwell", "1"], "did you mean 1ms or 1s?"),
         (["--dwell", "1ms"], "a sample lasts 100ms to 1h"),
         (["--time-limit", "0s"], "`none` is no limit"),
-        (["--time-limit", "soon"], "12m"),
+        (["--time-limit", "soon"], "12min"),
         (["--half-width", "5"], "5% or 0.05"),
         (["--half-width", "0%"], "more than nothing"),
         (["--path", "vf-vf"], "vf-vf-inside"),

@@ -282,3 +282,34 @@ fn verbs_and_options_of_other_tools_get_a_line_on_ours() {
     // What no tool has gets none.
     assert!(!errors(&piped(directory.path(), &[], &["shwo"])).contains("help: "));
 }
+
+#[test]
+fn errors_are_as_wide_as_the_terminal_and_whole_in_a_pipe() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    // A machine without an IOMMU, and two VMs that want one.
+    let machine = penstock_testkit::models::machine(1, 8);
+    let mut machine = serde_json::to_value(machine).unwrap();
+    machine["iommu_groups"] = serde_json::json!({});
+    machine["cpus"]["model"] = "Intel(R) Xeon(R) D-1541".into();
+    std::fs::write(at.join("machine.json"), machine.to_string()).unwrap();
+    let model = "nics: {NET0: {vfs: 2}}\nguests: {one: {kind: vm, functions: [NET0#0]}, two: {kind: vm, functions: [NET0#1]}}\n";
+    std::fs::write(at.join("m.yaml"), model).unwrap();
+    let line = "check m.yaml --inventory machine.json";
+    let piped = errors(&piped(at, &[], &line.split(' ').collect::<Vec<_>>()));
+    let whole: Vec<&str> = piped.lines().collect();
+    let [error, help] = &whole[..] else { panic!("{piped}") };
+    // What and why, then what to do, and neither is a page.
+    assert!(error.starts_with("error: not possible here: VMs one and two get"), "{piped}");
+    assert!(error.contains("VFIO, which needs an IOMMU, and none is on"), "{piped}");
+    assert!(help.contains("turn VT-d on in the firmware") && help.contains("then reboot"), "{piped}");
+    assert!(whole.iter().all(|line| columns(line) < 200), "{piped}");
+    for width in [40, 60, 80, 120] {
+        let shown = on_a_terminal(at, &[("TERM", "xterm"), ("NO_COLOR", "1")], width, line);
+        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {shown}");
+        assert!(shown.contains("`penstock apply --persist`"), "a command is not broken: {width}: {shown}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&shown), words(&piped), "{width}");
+    }
+}

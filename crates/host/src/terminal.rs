@@ -109,6 +109,11 @@ pub fn output_columns() -> Option<usize> {
     size_of(io::stdout().as_fd()).map(|(columns, _)| columns)
 }
 
+/// Columns of the terminal that standard error is; `None` when it is none, or does not tell.
+pub fn error_columns() -> Option<usize> {
+    size().map(|(columns, _)| columns)
+}
+
 #[allow(unsafe_code)]
 fn size_of(terminal: BorrowedFd<'_>) -> Option<(usize, usize)> {
     nix::ioctl_read_bad!(window_size, libc::TIOCGWINSZ, libc::winsize);

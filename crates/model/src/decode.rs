@@ -9,6 +9,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexp
 
 use crate::{
     diagnostic::{Diagnostic, Path, Place},
+    selectors,
     tree::{Entry, Node, Value, shown},
 };
 
@@ -123,9 +124,10 @@ enum Kind {
 impl Kind {
     fn diagnostic(self, path: Path, place: Place) -> Diagnostic {
         let (message, hint) = match self {
-            Kind::UnknownKey { key, known } => {
-                (format!("unknown key {}", shown(&key)), Some(suggest(&key, known)))
-            }
+            Kind::UnknownKey { key, known } => match selectors::explain(&path) {
+                Some((message, hint)) => (message, Some(hint)),
+                None => (format!("unknown key {}", shown(&key)), Some(suggest(&key, known))),
+            },
             Kind::UnknownWord { word, known } => (
                 format!("{} is none of {}", shown(&word), quoted(spelled(known))),
                 nearest(&word, spelled(known)).map(|near| format!("did you mean `{near}`?")),

@@ -30,6 +30,7 @@ pub mod pci;
 pub mod quantity;
 pub mod realtime;
 mod render;
+mod selectors;
 pub mod text;
 mod tree;
 pub mod verdict;

@@ -114,16 +114,39 @@ pub fn clip(text: &str, most: usize) -> String {
 /// Words of `text` in lines of at most `width` columns; a word that is longer is cut into several. `None` is a line of any
 /// length. There is at least one line.
 pub fn wrap(text: &str, width: Option<usize>) -> Vec<String> {
-    let width = width.unwrap_or(usize::MAX).max(1);
+    fill(text.split_whitespace(), width.unwrap_or(usize::MAX).max(1), true)
+}
+
+/// The same of a message to a person, of which paths and commands are copied: no word is cut, however long it is, and what stands
+/// between backquotes is broken only where it is longer than a line.
+pub fn wrap_prose(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        // A command that this word begins, with what stands right behind it.
+        let begins = rest[..end].matches('`').count() % 2 == 1;
+        let closing = rest[end..].find('`').filter(|_| begins).map(|at| end + at + 1);
+        let whole = closing.map(|at| at + rest[at..].find(char::is_whitespace).unwrap_or(rest.len() - at));
+        let end = whole.filter(|whole| columns(&rest[..*whole]) <= width).unwrap_or(end);
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    fill(words.into_iter(), width, false)
+}
+
+/// Words in lines of at most `width` columns; one that is longer is cut, or has a line of its own.
+fn fill<'a>(words: impl Iterator<Item = &'a str>, width: usize, cut: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in text.split_whitespace() {
+    for word in words {
         let mut rest = word;
         while !rest.is_empty() {
             let long = columns(rest);
             let blank = usize::from(used > 0);
             let line = lines.len() - 1;
-            if used + blank + long <= width {
+            if used + blank + long <= width || (used == 0 && !cut) {
                 lines[line].extend((blank > 0).then_some(' '));
                 lines[line].push_str(rest);
                 used += blank + long;
@@ -362,5 +385,16 @@ mod tests {
         assert_eq!(wrap("a abcdefgh b", Some(3)), ["a", "abc", "def", "gh", "b"].map(str::to_owned).to_vec());
         assert_eq!(wrap("日本語", Some(4)), ["日本", "語"]);
         assert_eq!(wrap("", Some(4)), [""]);
+    }
+
+    #[test]
+    fn what_is_to_be_copied_stays_whole_in_prose() {
+        assert_eq!(wrap_prose("try `penstock undo` now", 17), ["try", "`penstock undo`", "now"]);
+        assert_eq!(wrap_prose("(`a b`, `c d`) e", 9), ["(`a b`,", "`c d`) e"]);
+        assert_eq!(wrap_prose("see /a/very/long/path there", 8), ["see", "/a/very/long/path", "there"]);
+        // A backquote without its other half, and a command that is longer than a line.
+        assert_eq!(wrap_prose("one ` two three", 8), ["one `", "two", "three"]);
+        assert_eq!(wrap_prose("`one two three` four", 8), ["`one two", "three`", "four"]);
+        assert_eq!(wrap_prose("", 8), [""]);
     }
 }

@@ -20,10 +20,10 @@ pub enum PlanError {
     #[error("the drivers here cannot do what the model requires")]
     Lacking(Diagnostics),
     /// The model is good, and this machine or this version cannot do what it asks for.
-    #[error("not possible here: {}", list(.0))]
+    #[error("not possible here: {}", reasons(.0))]
     Unsupported(Vec<Refusal>),
     /// What the model asks for would break what runs.
-    #[error("refused as unsafe: {}", list(.0))]
+    #[error("refused as unsafe: {}", reasons(.0))]
     Refused(Vec<Refusal>),
     /// A template of the user's is wrong.
     #[error(transparent)]
@@ -57,10 +57,35 @@ pub struct Refusal {
     pub way_round: String,
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.what, self.way_round)
+impl PlanError {
+    /// What to do instead, one for each reason and numbered like it; none where the messages of a file say it.
+    pub fn ways_round(&self) -> Vec<String> {
+        match self {
+            PlanError::Unsupported(refusals) | PlanError::Refused(refusals) => {
+                numbered(refusals.iter().map(|refusal| refusal.way_round.as_str()))
+            }
+            PlanError::Model(_)
+            | PlanError::Files(_)
+            | PlanError::Lacking(_)
+            | PlanError::Template(_)
+            | PlanError::NoSuchGuest { .. } => Vec::new(),
+        }
     }
+}
+
+/// One reason as it is; several a line each.
+fn reasons(refusals: &[Refusal]) -> String {
+    match numbered(refusals.iter().map(|refusal| refusal.what.as_str())) {
+        mut one if one.len() == 1 => one.remove(0),
+        several => format!("{} reasons\n{}", several.len(), several.join("\n")),
+    }
+}
+
+/// Several texts with their numbers, so that an answer can be told for each.
+fn numbered<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
+    let several = texts.len() > 1;
+    let number = |position: usize| if several { format!("{}. ", position + 1) } else { String::new() };
+    texts.enumerate().map(|(position, text)| format!("{}{text}", number(position))).collect()
 }
 
 fn list<T: fmt::Display>(items: &[T]) -> String {

@@ -34,13 +34,13 @@ fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     let names: Vec<String> = starting.iter().filter(needs).map(|guest| guest.name.to_string()).collect();
     let who = match names.as_slice() {
         [] => return,
-        [name] => format!("{name} is a VM with functions of its own"),
-        [names @ .., last] => format!("{} and {last} are VMs with functions of their own", names.join(", ")),
+        [name] => format!("VM {name} gets its functions"),
+        [names @ .., last] => format!("VMs {} and {last} get their functions", names.join(", ")),
     };
     let turn_on = turn_on_iommu(&planner.inventory.cpus.model);
     planner.lack(
-        format!("{who}, and this machine has no IOMMU that is on"),
-        format!("{turn_on}, and reboot (`penstock apply --persist` sets what the kernel needs); a container needs none"),
+        format!("{who} through VFIO, which needs an IOMMU, and none is on in this machine"),
+        format!("{turn_on}, then reboot; or make it a container, which needs none"),
     );
 }
 
@@ -149,11 +149,11 @@ fn class_name(class: u32) -> &'static str {
 
 fn turn_on_iommu(cpu: &str) -> &'static str {
     if cpu.contains("Intel") {
-        "turn VT-d on in the firmware and put intel_iommu=on iommu=pt on the kernel's command line"
+        "turn VT-d on in the firmware, have `penstock apply --persist` put intel_iommu=on on the kernel's command line"
     } else if cpu.contains("AMD") {
-        "turn the IOMMU (AMD-Vi) on in the firmware; the kernel then uses it unless its command line has amd_iommu=off"
+        "turn the IOMMU (AMD-Vi) on in the firmware, take amd_iommu=off off the kernel's command line if it is there"
     } else {
-        "turn it on in the firmware (Intel: VT-d, and intel_iommu=on on the kernel's command line; AMD: IOMMU)"
+        "turn the IOMMU on in the firmware"
     }
 }
 

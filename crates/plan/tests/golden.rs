@@ -35,7 +35,12 @@ fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) 
         PlanError::Model(messages) | PlanError::Files(messages) | PlanError::Lacking(messages) => {
             messages.render(source, false)
         }
-        other => format!("{other}\n"),
+        other => {
+            let ways = other.ways_round();
+            assert!(ways.iter().all(|way| !way.is_empty()), "{other}");
+            let line = |way: &String| format!("help: {way}\n");
+            format!("{other}\n{}", ways.iter().map(line).collect::<String>())
+        }
     })?;
     let findings = match verb {
         None => check(model, inventory, &planned),

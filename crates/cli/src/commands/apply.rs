@@ -19,7 +19,7 @@ use crate::{
     dangers,
     failure::{Failure, Status, sources},
     machine::{Machine, runs::Begun},
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     printer::Printer,
     progress::Kept,
     settings::Settings,
@@ -91,7 +91,7 @@ impl From<&GuestFailure> for FailedGuest {
 
 /// Plans against what is, and carries it out.
 pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     // Before anything is looked at: what another run changes meanwhile would not be in the plan.
     let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;

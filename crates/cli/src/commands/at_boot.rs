@@ -20,7 +20,7 @@ use crate::{
     dangers,
     failure::{Failure, Status},
     machine::Machine,
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     printer::Printer,
     settings::Settings,
 };
@@ -32,7 +32,7 @@ const UDEV: Duration = Duration::from_secs(10);
 
 /// Applies one phase.
 pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     let alone = machine.lock()?;
     if arguments.phase == BootPhase::Nics {

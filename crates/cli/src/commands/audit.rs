@@ -20,7 +20,7 @@ use crate::{
     audit_table,
     failure::{Failure, OrBadInput, Status},
     machine::Machine,
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     printer::Printer,
     settings::Settings,
 };
@@ -41,8 +41,9 @@ pub struct Audited<'a> {
 
 /// Judges this machine, or a recorded one.
 pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let is_here = arguments.root.is_none();
     let file = match arguments.subject_mut() {
-        Some(subject) => Some(model_file::read_subject(subject, printer)?),
+        Some(subject) => Some(model_file::read_subject(subject, For::of(None, is_here, settings), printer)?),
         None => None,
     };
     let recorder = arguments.record.as_ref().map(|_| Arc::new(Recorder::default()));

@@ -6,7 +6,7 @@ use crate::{
     commands::exit_with,
     documents::{BoardImage, Boards as ListOfBoards, OneBoard},
     failure::{Failure, Status},
-    model_file,
+    model_file::{self, For},
     printer::Printer,
     remote::ssh,
     settings::Settings,
@@ -31,7 +31,8 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         }
         Verb::Up { model, strict, inventory, cold, keep_disk, systemd, kernel_arguments } => {
             let lasting = Lasting { disk: keep_disk, systemd };
-            let file = model_file::read(&model, strict, printer)?;
+            let file =
+                model_file::read(&model, strict, For::of(inventory.as_deref(), false, settings), printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
             let mut design = boards.design(&file, inventory.as_ref())?;
             design.kernel_arguments = kernel_arguments;

@@ -13,7 +13,7 @@ use crate::{
     documents::Trouble,
     failure::{Failure, Status},
     machine::Machine,
-    model_file,
+    model_file::{self, For},
     printer::Printer,
     settings::Settings,
 };
@@ -118,7 +118,11 @@ fn look(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Summary, Failure> {
-    let file = model_file::read_subject(subject, printer)?;
+    let file = model_file::read_subject(
+        subject,
+        For::of(arguments.inventory.as_deref(), arguments.here, settings),
+        printer,
+    )?;
     let inventory = match (&arguments.inventory, arguments.here) {
         (Some(path), _) => Some(model_file::read_inventory(path)?),
         (None, true) => Some(Machine::here(settings).inventory_for(&file.model)?),

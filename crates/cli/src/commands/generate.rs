@@ -12,7 +12,7 @@ use crate::{
     failure::{Failure, OrBadInput, Status},
     generated_files,
     machine::Machine,
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     printer::Printer,
     settings::Settings,
 };
@@ -57,7 +57,11 @@ enum State {
 
 /// Renders all, then writes or compares. Nothing is written unless everything could be rendered and read.
 pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(
+        &arguments.subject,
+        For::of(arguments.inventory.as_deref(), arguments.here, settings),
+        printer,
+    )?;
     let inventory = match (&arguments.inventory, arguments.here) {
         (Some(path), _) => Some(model_file::read_inventory(path)?),
         (None, true) => Some(Machine::here(settings).inventory()?),

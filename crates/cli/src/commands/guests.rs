@@ -10,7 +10,7 @@ use crate::{
     dangers,
     failure::{Failure, Status},
     machine::Machine,
-    model_file,
+    model_file::{self, For},
     printer::Printer,
     settings::Settings,
 };
@@ -35,7 +35,7 @@ fn run(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     let inventory = machine.inventory_with_tuning(&file.model)?;

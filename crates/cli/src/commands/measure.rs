@@ -16,7 +16,7 @@ use crate::{
     measuring::{
         Asked, Choice, ON_A_BOARD, outcome, perform::perform, samples, scene, watch::Watch, wire::Line,
     },
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     printer::Printer,
     run_directory::RunDirectory,
     settings::Settings,
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks at the machine, measures it, and leaves a run directory.
 pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let began = Instant::now();
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     if let Some(earlier) = latency::is_meant(arguments, &file)? {
         return latency::run(arguments, &file, earlier, settings, printer);
     }

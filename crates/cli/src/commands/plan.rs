@@ -17,7 +17,7 @@ use crate::{
     arguments, dangers,
     failure::{Failure, Status},
     machine::Machine,
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     persisted,
     printer::Printer,
     settings::Settings,
@@ -47,7 +47,11 @@ pub fn run(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(
+        &arguments.subject,
+        For::of(arguments.inventory.as_deref(), true, settings),
+        printer,
+    )?;
     let machine = Machine::here(settings);
     let inventory = match &arguments.inventory {
         Some(path) => model_file::read_inventory(path)?,

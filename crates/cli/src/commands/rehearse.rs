@@ -8,7 +8,7 @@ use crate::{
     commands::verify::table,
     failure::{Failure, Status},
     measuring::{Choice, outcome, remote::Measuring},
-    model_file,
+    model_file::{self, For},
     printer::Printer,
     rehearsal::Rehearsal,
     run_directory::RunDirectory,
@@ -21,7 +21,12 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
         let text = "it was said how to measure, and not that anything is to be measured";
         return Err(Failure::new(Status::BadInput, text).hint("add --measure, or --measure=full"));
     }
-    let file = model_file::read(&arguments.model, arguments.strict, printer)?;
+    let file = model_file::read(
+        &arguments.model,
+        arguments.strict,
+        For::of(arguments.inventory.as_deref(), false, settings),
+        printer,
+    )?;
     let inventory = arguments.inventory.as_deref().map(model_file::read_inventory).transpose()?;
     let boards = Boards::new(settings);
     let design = boards.design(&file, inventory.as_ref())?;

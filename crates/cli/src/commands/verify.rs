@@ -12,7 +12,7 @@ use crate::{
     arguments::Verify,
     failure::{Failure, Status},
     machine::Machine,
-    model_file::{self, ModelFile},
+    model_file::{self, For, ModelFile},
     persisted,
     printer::Printer,
     settings::Settings,
@@ -33,7 +33,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     if arguments.watch {
         return watching::run(arguments, settings, printer);
     }
-    let file = model_file::read_subject(&arguments.subject, printer)?;
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     let effort = Effort { patience: arguments.patience, load: arguments.load };
     printer.doing("Looking at this machine");

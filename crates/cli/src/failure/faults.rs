@@ -389,6 +389,10 @@ impl Fault for PlanError {
             PlanError::Files(_) | PlanError::Template(_) | PlanError::NoSuchGuest { .. } => Status::BadInput,
         }
     }
+
+    fn hints(&self) -> Vec<String> {
+        self.ways_round()
+    }
 }
 
 impl Fault for GenerateError {
