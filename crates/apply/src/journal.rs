@@ -18,6 +18,10 @@ use penstock_plan::{Action, StepId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+mod catch_up;
+
+pub use catch_up::CatchUpJournal;
+
 /// The version of the journal's form; a reader refuses a newer one.
 pub const JOURNAL_VERSION: u32 = 3;
 

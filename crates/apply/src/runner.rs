@@ -172,7 +172,10 @@ pub fn run(
     let began = Instant::now();
     let carried_by = assign(plan, carriers)?;
     let begin = Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() };
-    journal.record(&[begin], true).map_err(ApplyError::Journal)?;
+    // Giving back needs no way back, so a full disk does not hold it.
+    if let (Err(error), Mode::Apply) = (journal.record(&[begin], true), options.mode) {
+        return Err(ApplyError::Journal(error));
+    }
 
     let mut run = Run { carriers, journal, observer, options };
     let mut applied = Applied::default();

@@ -4,9 +4,14 @@
 
 use std::{
     fs,
+    io::Write,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -35,7 +40,7 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 13] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
@@ -46,8 +51,14 @@ fn main() -> ExitCode {
         ("a_run_whose_session_is_killed_is_taken_back_in_netns", a_killed_session),
         ("a_run_whose_guard_was_killed_is_for_somebody_to_decide_in_netns", a_killed_guard),
         ("a_damaged_run_is_told_and_the_others_go_on_in_netns", a_damaged_run),
+        ("a_full_disk_keeps_no_run_that_nobody_confirms_in_netns", a_full_disk),
+        ("a_disk_that_filled_up_and_is_free_again_has_it_all_recorded_in_netns", room_that_was_reserved),
         ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
     ];
+    let missing_for_faults = trials.lacking("strace", || needs::programs(&["strace"]));
+    let lacking = missing.clone().or(missing_for_faults);
+    let faults = || alone(every_system_call_of_a_guard_fails);
+    trials.add(&lacking, [("whatever_system_call_of_a_guard_fails_the_run_is_taken_back_in_netns", faults)]);
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
     trials.run()
 }
@@ -226,6 +237,165 @@ fn nobody_confirms(host: &Host) {
     assert!(host.says("confirm", 1).contains("too late"));
     assert!(!host.says("status", 0).contains("Run 1"));
     assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
+
+/// Has what Penstock keeps lie on a disk of its own, of 2 MiB.
+fn on_a_small_disk(host: &Host) {
+    fs::create_dir_all(host.path("kept")).unwrap();
+    mount(Some("tmpfs"), &host.path("kept"), Some("tmpfs"), MsFlags::empty(), Some("size=2m,nr_inodes=200"))
+        .unwrap();
+}
+
+/// Fills the disk of `host`, also what anybody frees on it, until what it gives is dropped.
+fn fill_up(host: &Host) -> impl Drop + use<> {
+    struct Filler(Arc<AtomicBool>, Option<thread::JoinHandle<()>>, PathBuf);
+    impl Drop for Filler {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+            let _ = self.1.take().map(thread::JoinHandle::join);
+            fs::remove_dir_all(&self.2).unwrap();
+        }
+    }
+    let (stop, full) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let directory = host.path("kept/log");
+    fs::create_dir(&directory).unwrap();
+    let (stopped, filled, into) = (stop.clone(), full.clone(), directory.clone());
+    let thread = thread::spawn(move || {
+        let mut log = fs::File::create(into.join("log")).unwrap();
+        let mut inodes = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            if log.write_all(&[0; 4096]).is_err() {
+                // Its inodes too.
+                while fs::File::create(into.join(inodes.to_string())).is_ok() {
+                    inodes += 1;
+                }
+                filled.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    until("the disk is full", || full.load(Ordering::Relaxed));
+    Filler(stop, Some(thread), directory)
+}
+
+fn a_full_disk(host: &Host) {
+    on_a_small_disk(host);
+    host.open(who().process, 1000, true);
+    let guard = host.guard();
+    // Somebody else was faster at the room that is freed for the way back: there is none at all.
+    fs::remove_dir_all(host.path("kept/runs/0001/reserve")).unwrap();
+    let filler = fill_up(host);
+    assert!(fs::write(host.path("kept/more"), "more").is_err());
+    until("it is taken back", || seen("mtu") == "1500");
+    // Nothing of it could be written down, and yet nobody can confirm any more, or is told so.
+    let said = host.says("confirm", 1);
+    assert!(said.contains("too late: run 1 is being taken back"), "{said}");
+    assert!(!host.path("kept/runs/0001/decision.json").exists() && guard.is_alive());
+    let told = fs::read_to_string(host.path("guard.log")).unwrap();
+    assert!(told.contains("cannot be recorded now") && told.contains("No space left on device"), "{told}");
+    // As soon as there is room the records catch up.
+    drop(filler);
+    until("the guard ends", || !guard.is_alive());
+    assert_eq!(seen("mtu"), "1500");
+    let said = host.says("confirm", 1);
+    assert!(said.contains("too late: nobody confirmed run 1 in time"), "{said}");
+    let said = host.says("undo --list", 0);
+    assert!(said.contains("nothing of it is left"), "{said}");
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
+
+fn room_that_was_reserved(host: &Host) {
+    on_a_small_disk(host);
+    host.open(who().process, 1500, true);
+    let guard = host.guard();
+    // Full, but nobody waits for what is freed.
+    let mut log = fs::File::create(host.path("kept/log")).unwrap();
+    while log.write_all(&[0; 4096]).is_ok() {}
+    assert!(fs::write(host.path("kept/more"), "more").is_err());
+    until("it is taken back", || seen("mtu") == "1500");
+    until("the guard ends", || !guard.is_alive());
+    assert!(host.path("kept/runs/0002/outcome.json").exists());
+    assert!(!host.path("kept/runs/0001/reserve").exists());
+    assert!(host.says("confirm", 1).contains("nobody confirmed run 1 in time"));
+    let told = fs::read_to_string(host.path("guard.log")).unwrap();
+    assert!(!told.contains("cannot be recorded"), "{told}");
+}
+
+/// Where each system call of a guard fails from the moment on at which it watches: the n-th, some, or all (`1+`), where the
+/// machine can be taken back without them; or is slow. What strace(1) is told to inject.
+const FAULTS: [&str; 30] = [
+    "write:error=ENOSPC:when=1+",
+    "write:error=EIO:when=2",
+    "fsync,fdatasync:error=EIO:when=1+",
+    "fsync:error=EIO:when=1",
+    "fdatasync:error=ENOSPC:when=1",
+    "linkat:error=ENOSPC:when=1+",
+    "mkdir,mkdirat:error=ENOSPC:when=1+",
+    "rename,renameat,renameat2:error=EIO:when=1+",
+    "unlink,unlinkat:error=EIO:when=1+",
+    "ftruncate:error=EIO:when=1+",
+    "fchmod:error=EPERM:when=1+",
+    "openat,open:error=EMFILE:when=1",
+    "openat,open:error=ENFILE:when=2..60",
+    "openat,open:error=EIO:when=20..200",
+    "openat,open:error=ENOSPC:when=300..330",
+    "read,readv:error=EIO:when=1",
+    "read,readv:error=EIO:when=3..90",
+    "readlink,readlinkat:error=EIO:when=1..20",
+    "stat,statx,newfstatat,fstat:error=EIO:when=1..40",
+    "flock:error=ENOLCK:when=1",
+    "flock:error=ENOLCK:when=1..20",
+    "socket:error=EMFILE:when=1..3",
+    "sendto,sendmsg:error=ENOBUFS:when=1",
+    "sendto,sendmsg:error=ENOBUFS:when=2..4",
+    "recvfrom,recvmsg:error=ENOMEM:when=1..3",
+    "bind,setsockopt:error=ENOMEM:when=1..3",
+    "getdents64:error=EIO:when=1..5",
+    "lseek:error=EIO:when=1+",
+    "openat,open,fsync,fdatasync:delay_enter=30000:when=1..60",
+    "nanosleep,clock_nanosleep:error=EINTR:when=1..5",
+];
+
+fn every_system_call_of_a_guard_fails(host: &Host) {
+    // Each third one in an ordinary run, which takes half a minute; all of them where that is asked for.
+    let every = if std::env::var_os("PENSTOCK_CAMPAIGN").is_some() { 1 } else { 3 };
+    for (number, fault) in (1..).zip(FAULTS).step_by(every) {
+        let host = Host { directory: host.path(&format!("{number}")) };
+        fs::create_dir(&host.directory).unwrap();
+        host.open(who().process, 700, true);
+        let guard = host.guard();
+        let calls = fault.split(':').next().unwrap();
+        let mut strace = Command::new("strace")
+            .args(["-qq", "-f", "-o", "/dev/null", "-p", &guard.id.to_string()])
+            .args(["-e", &format!("trace={calls}"), "-e", &format!("inject={fault}")])
+            .start_session(fs::File::create(host.path("strace.log")).unwrap())
+            .unwrap();
+        let log = || {
+            let read = |name| fs::read_to_string(host.path(name)).unwrap_or_default();
+            format!("{fault}: {}{}", read("guard.log"), read("strace.log"))
+        };
+        let began = Instant::now();
+        while seen("mtu") != "1500" {
+            assert!(guard.is_alive(), "the guard ended: {}", log());
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        // What fails for ever keeps records from being written for ever; then it still watches.
+        thread::sleep(Duration::from_millis(200));
+        if strace.ended().is_none() {
+            kill(Pid::from_raw(strace.id() as i32), Signal::SIGTERM).unwrap();
+            until("strace lets go", || strace.ended().is_some());
+        }
+        strace.leave();
+        let began = Instant::now();
+        while guard.is_alive() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not end: {}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(seen("mtu"), "1500", "{}", log());
+        let said = host.says("confirm", 1);
+        assert!(said.contains("too late"), "{said} {}", log());
+        assert!(host.says("undo", 0).contains("Nothing to undo"), "{}", log());
+    }
 }
 
 fn confirmed_in_time(host: &Host) {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         fd::AsRawFd,
         unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -12,7 +12,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AT_FDCWD, AtFlags, FallocateFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
     sys::stat,
 };
 use thiserror::Error;
@@ -257,6 +257,27 @@ pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
 /// Opens a file for appending, creating it.
 pub fn append(path: impl AsRef<Path>) -> Result<File> {
     on("open", path.as_ref(), OpenOptions::new().append(true).create(true).open(&path))
+}
+
+/// Makes a file of `length` bytes that are taken from the disk now, replacing what is there.
+pub fn allocate(path: impl AsRef<Path>, length: u64) -> Result<()> {
+    let path = path.as_ref();
+    let allocate = || -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(path)?;
+        match nix::fcntl::fallocate(&file, FallocateFlags::empty(), 0, length as i64) {
+            // Not every file system can.
+            Err(Errno::EOPNOTSUPP) => drop(io::copy(&mut io::repeat(0).take(length), &mut file)?),
+            allocated => allocated?,
+        }
+        file.sync_all()
+    };
+    on("take the room of", path, allocate())
 }
 
 /// Bytes free for an ordinary user on the file system that holds `path`.

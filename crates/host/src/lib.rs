@@ -41,6 +41,7 @@ pub mod here;
 pub mod interface;
 pub mod interrupt;
 pub mod irq;
+pub mod kernel_log;
 pub mod knob;
 pub mod managers;
 pub mod namespace;

@@ -508,6 +508,12 @@ pub fn peak_memory() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Has the kernel end any other process first when memory is short (`oom_score_adj`, proc_pid_oom_score_adj(5)). Who may not
+/// ask for that is treated like others.
+pub fn spare_when_memory_is_short() {
+    let _ = crate::files::write_attribute("/proc/self/oom_score_adj", "-1000");
+}
+
 /// Whether Penstock runs as root.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

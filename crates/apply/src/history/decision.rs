@@ -45,6 +45,10 @@ pub fn read(directory: &Path) -> Result<Option<Decision>, StoreError> {
 /// Decides, unless that was done; gives the decision that counts, which is not ours when somebody was first.
 pub fn decide(directory: &Path, ours: Decision) -> Result<Decision, StoreError> {
     let path = directory.join(NAME);
+    // A disk that is full now may have it already.
+    if let Ok(Some(given)) = read(directory) {
+        return Ok(given);
+    }
     if files::create_durable(&path, super::store::json(&ours))? {
         return Ok(ours);
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_host::{
     chain,
-    files::{self, FileError},
+    files::{self, FileError, Lock},
 };
 use penstock_plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
@@ -25,6 +25,14 @@ pub const KEPT: usize = 100;
 
 /// So many are kept at most. A run that could still be taken back is forgotten then too, and that is said.
 pub const KEPT_AT_MOST: usize = 200;
+
+/// The room for the way back of a run that waits to be confirmed.
+const RESERVE: &str = "reserve";
+/// So many bytes of it whatever the plan is, and so many times the plan.
+const RESERVED: u64 = 256 << 10;
+const RESERVED_FOR_PLAN: u64 = 8;
+/// As many files as an undo makes, and one more: a disk also runs out of inodes.
+const RESERVED_FILES: u64 = 8;
 
 /// Something about the runs on disk that is not as it should be.
 #[derive(Debug, Error)]
@@ -343,6 +351,31 @@ impl KnownRun {
     /// Opens its journal, to go on with it.
     pub fn journal(&self) -> Result<FileJournal, StoreError> {
         Ok(FileJournal::open(self.directory.join("journal"))?)
+    }
+
+    /// Takes the room on the disk that is needed to record its way back, until it is [released](KnownRun::release): whoever fills the
+    /// disk meanwhile leaves that. Room for the files that an undo makes, and for twice as much as the plan is long in each of the
+    /// journals.
+    pub fn reserve(&self) -> Result<(), StoreError> {
+        let directory = self.directory.join(RESERVE);
+        files::create_dir_all(&directory)?;
+        let plan = files::length(self.directory.join("plan.json"))?;
+        let bytes = RESERVED + RESERVED_FOR_PLAN * plan;
+        for number in 0..RESERVED_FILES {
+            files::allocate(directory.join(number.to_string()), bytes / RESERVED_FILES)?;
+        }
+        Ok(files::sync_directory(&directory)?)
+    }
+
+    /// Gives the room back that was taken for its way back; none is success.
+    pub fn release(&self) -> Result<(), StoreError> {
+        Ok(files::remove_tree(self.directory.join(RESERVE))?)
+    }
+
+    /// The lock that whoever decides of the run holds, beside the file: it also keeps when nothing can be written. `None` when
+    /// somebody else holds it.
+    pub fn deciding(&self) -> Result<Option<Lock>, StoreError> {
+        Ok(Lock::try_exclusive(self.directory.join("decision.lock"))?)
     }
 
     /// Keeps how it ended.

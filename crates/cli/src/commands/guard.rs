@@ -2,7 +2,7 @@
 //!
 //! The guard is started before the first write and outlives the terminal, the session and SSH. It waits for the run's end
 //! and then for a decision; when there is none in time it decides itself, and takes the run back. All times are those of
-//! `CLOCK_BOOTTIME`, which nobody sets.
+//! `CLOCK_BOOTTIME`, which nobody sets. [`watch`] is how it goes on whatever fails, [`machine`] how it does what it does.
 
 use std::{
     env, thread,
@@ -18,14 +18,13 @@ use penstock_apply::{
 use penstock_host::{
     Command, boot,
     files::{self, Lock},
-    interrupt,
+    interrupt, process,
 };
 use penstock_plan::Plan;
 use serde::Serialize;
 
 use crate::{
     arguments,
-    commands::undo,
     failure::{Failure, Status},
     machine::{Machine, runs::who},
     printer::Printer,
@@ -33,8 +32,13 @@ use crate::{
     settings::Settings,
 };
 
-/// How often the guard looks.
-const PAUSE: Duration = Duration::from_millis(100);
+mod machine;
+mod watch;
+
+use machine::Watched;
+
+/// So long a confirmation waits for another that is being written.
+const ANOTHER_DECIDES: Duration = Duration::from_secs(2);
 
 /// How long a guard may take from being started to watching.
 const STARTING: Duration = Duration::from_secs(10);
@@ -77,6 +81,8 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
         let command = Command::new("systemd-run")
             .args(["--quiet", "--collect", "--property=TimeoutStopSec=2"])
             .arg(name)
+            // Not what is ended when memory is short.
+            .arg("--property=OOMScoreAdjust=-1000")
             .arg(keep("PENSTOCK_STATE", &state))
             .arg(keep("PENSTOCK_JOURNAL", &journal))
             .arg("--")
@@ -127,76 +133,17 @@ pub fn run(
     interrupt::ignore();
     let machine = Machine::here(settings);
     let runs = machine.runs();
-    let find = || runs.find(arguments.run);
-    let watched = find()?;
-    let Some(confirm) = watched.record.confirm else {
+    let run = runs.find(arguments.run)?;
+    let Some(terms) = run.record.confirm else {
         return Err(Failure::new(Status::BadInput, format!("run {} needs no guard", arguments.run)));
     };
+    process::spare_when_memory_is_short();
+    let mut watched = Watched::new(&machine, run.clone(), printer)?;
     let text = serde_json::to_string(&who())?;
-    files::write_durable(watched.directory.join("guard.json"), text)?;
-    let journal = watched.directory.join("journal");
-    let (mut told, mut since) = (0, boot::elapsed());
-    let verdict = loop {
-        let length = files::length(&journal).unwrap_or(0);
-        if length != told {
-            (told, since) = (length, boot::elapsed());
-        }
-        // Whether it lives first: what it wrote last was written before it ended.
-        let lives = watched.record.who.process.is_alive();
-        let seen = find()?;
-        if seen.decision.is_some() {
-            return Ok(Status::Holds);
-        }
-        match seen.outcome {
-            Some(outcome) => {
-                if runs.state(&watched).phase == Phase::Nothing {
-                    break Verdict::Failed;
-                }
-                if boot::elapsed() >= Duration::from_millis(outcome.boottime + confirm.within) {
-                    break Verdict::Expired;
-                }
-            }
-            None if !lives => break Verdict::Failed,
-            None if boot::elapsed() - since >= Duration::from_millis(confirm.at_most) => {
-                watched.record.who.process.kill(Duration::from_secs(10));
-                break Verdict::Failed;
-            }
-            None => {}
-        }
-        thread::sleep(PAUSE);
-    };
-    take_back(&machine, &watched, verdict, printer)
-}
-
-/// Decides against a run, unless somebody else decides meanwhile, and takes it back.
-fn take_back(
-    machine: &Machine,
-    run: &KnownRun,
-    verdict: Verdict,
-    printer: &mut Printer,
-) -> Result<Status, Failure> {
-    // The lock first: nobody may begin to build on the run once it is decided that it does not stay. Whoever hangs with it in
-    // the kernel keeps it until it comes back from there.
-    let alone = loop {
-        match machine.lock() {
-            Ok(alone) => break alone,
-            Err(failure) if failure.status != Status::Busy => return Err(failure),
-            Err(_) if decision::read(&run.directory)?.is_some() => {
-                return Ok(Status::Holds);
-            }
-            Err(_) => thread::sleep(PAUSE),
-        }
-    };
-    let ours = Decision { verdict, who: who(), at: progress::now() };
-    if decision::decide(&run.directory, ours.clone())? != ours {
-        return Ok(Status::Holds);
-    }
-    let deeds = machine.runs().deeds(run)?;
-    if deeds.state.phase == Phase::Nothing {
-        return Ok(Status::Holds);
-    }
-    // What was so before the run was safe enough to begin from.
-    undo::take_back(machine, alone, &[(run.clone(), deeds)], None, printer)
+    files::write_durable(run.directory.join("guard.json"), text)?;
+    watch::guard(&mut watched, terms);
+    watched.release();
+    Ok(Status::Holds)
 }
 
 /// Takes back what is left of runs that nobody had confirmed when the machine was reset; the caller gives the lock, and gets it
@@ -259,6 +206,20 @@ pub fn confirm(
             Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
         );
     }
+    // Held by the guard from the moment on at which it takes the run back, whether or not it can write that down.
+    let began = boot::elapsed();
+    let _deciding = loop {
+        if let Some(lock) = run.deciding()? {
+            break lock;
+        }
+        if boot::elapsed() - began > ANOTHER_DECIDES {
+            let text = format!("too late: run {} is being taken back", run.id());
+            return Err(
+                Failure::new(Status::DoesNotHold, text).hint("`penstock status` says how far that is")
+            );
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
     let ours = Decision { verdict: Verdict::Confirmed, who: who(), at: progress::now() };
     let given = decision::decide(&run.directory, ours.clone())?;
     match told(run.id(), &given, given == ours) {

@@ -161,6 +161,10 @@ pub fn take_back(
         decision::decide(&run.directory, ours)?;
     }
     let known: Vec<KnownRun> = targets.iter().map(|(run, _)| run.clone()).collect();
+    for run in &known {
+        // The room was taken for this.
+        run.release()?;
+    }
     let begun = machine.begin_undo(alone, &known, &way)?;
     let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
     // Once more from their journals: what matters is what stands of them now.

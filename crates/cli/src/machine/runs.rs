@@ -180,10 +180,7 @@ impl Machine {
         observer: &mut dyn Observer,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
-        let (mut host, mut guests) = (HostCarrier::new(self.root.clone())?, self.guests());
-        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
-        let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
-        let outcome = penstock_apply::run(plan, &mut carriers, &mut *begun.journal, observer, &options);
+        let outcome = self.carry(plan, mode, &mut *begun.journal, observer)?;
         let ended = Outcome {
             ended: progress::now(),
             boottime: boot::elapsed().as_millis() as u64,
@@ -192,6 +189,20 @@ impl Machine {
         // Its journal tells the same, only slower: a full disk does not make what was done undone.
         let _ = run.end(&ended);
         Ok(outcome)
+    }
+
+    /// Carries a plan out and records it in `journal`; the caller holds the machine's lock.
+    pub fn carry(
+        &self,
+        plan: &Plan,
+        mode: Mode,
+        journal: &mut dyn Journal,
+        observer: &mut dyn Observer,
+    ) -> Result<Result<Applied, ApplyError>, Failure> {
+        let (mut host, mut guests) = (HostCarrier::new(self.root.clone())?, self.guests());
+        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
+        let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
+        Ok(penstock_apply::run(plan, &mut carriers, journal, observer, &options))
     }
 
     /// Refuses to go on past a run that waits for confirmation.

@@ -1,0 +1,85 @@
+//! A journal that is written when it can be.
+
+use std::{cell::RefCell, path::PathBuf, rc::Rc};
+
+use super::{Entry, FileJournal, Journal, JournalError};
+
+/// A journal in a file that keeps in memory what cannot be written now, and writes it before whatever comes next. For a way
+/// back, which goes on when nothing can be recorded. All clones are one journal.
+#[derive(Clone, Debug)]
+pub struct CatchUpJournal(Rc<RefCell<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: Option<FileJournal>,
+    pending: Vec<Entry>,
+}
+
+impl CatchUpJournal {
+    /// The journal at `path`, which is opened when there is something to write.
+    pub fn new(path: impl Into<PathBuf>) -> CatchUpJournal {
+        CatchUpJournal(Rc::new(RefCell::new(Inner { path: path.into(), file: None, pending: Vec::new() })))
+    }
+
+    /// Forgets what could not be written: before a new attempt, which tells all of it again.
+    pub fn forget(&self) {
+        self.0.borrow_mut().pending.clear();
+    }
+
+    /// Writes what could not be written before; it is on disk then.
+    ///
+    /// # Errors
+    ///
+    /// It still cannot be, and is kept.
+    pub fn catch_up(&self) -> Result<(), JournalError> {
+        self.0.borrow_mut().write(true)
+    }
+}
+
+impl Inner {
+    fn write(&mut self, sync: bool) -> Result<(), JournalError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(FileJournal::open(&self.path)?),
+        };
+        file.record(&self.pending, sync)?;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+impl Journal for CatchUpJournal {
+    fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
+        let mut inner = self.0.borrow_mut();
+        inner.pending.extend_from_slice(entries);
+        inner.write(sync)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use penstock_plan::StepId;
+
+    use super::*;
+    use crate::journal::read;
+
+    #[test]
+    fn what_could_not_be_written_comes_first_when_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("there/journal");
+        let entry = |step| Entry::Undone { step: StepId(step), error: None };
+        let mut journal = CatchUpJournal::new(&path);
+        assert!(journal.record(&[entry(1)], true).is_err());
+        assert!(journal.clone().record(&[entry(2)], false).is_err());
+        assert!(journal.catch_up().is_err());
+        std::fs::create_dir(directory.path().join("there")).unwrap();
+        journal.record(&[entry(3)], false).unwrap();
+        journal.catch_up().unwrap();
+        assert_eq!(read(&path).unwrap(), [entry(1), entry(2), entry(3)]);
+    }
+}

@@ -1,0 +1,272 @@
+//! How a guard does what it does, on the machine that Penstock runs on.
+
+use std::{collections::BTreeMap, panic, panic::AssertUnwindSafe, thread, time::Duration};
+
+use penstock_apply::{
+    Mode,
+    history::{
+        Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
+        recovery::{Kept, Taken},
+        store, way_back,
+    },
+    journal::CatchUpJournal,
+};
+use penstock_host::{
+    boot, chain,
+    files::{self, Lock},
+    kernel_log, scan,
+};
+use penstock_model::Inventory;
+use penstock_plan::Plan;
+
+use super::watch::{Guarded, NoLock, RunEnd};
+use crate::{
+    failure::{Failure, Status, sources},
+    machine::{Machine, runs::who},
+    printer::Printer,
+    progress,
+};
+
+/// After so many attempts the way back goes without what cannot be found out about guests.
+const LOOKS_AT_GUESTS: u32 = 5;
+
+/// A run that waits to be confirmed. All that is needed to take it back is read before the run begins.
+pub struct Watched<'a> {
+    machine: &'a Machine,
+    run: KnownRun,
+    plan: Plan,
+    printer: &'a mut Printer,
+    alone: Option<Lock>,
+    deciding: Option<Lock>,
+    /// Our decision, as long as it is not written down.
+    unwritten: Option<Decision>,
+    /// The run that takes it back, once it could be recorded.
+    undo: Option<KnownRun>,
+    own: CatchUpJournal,
+    of_run: CatchUpJournal,
+    /// How the undo came out, as long as that is not written down.
+    outcome: Option<Outcome>,
+    attempts: u32,
+}
+
+impl<'a> Watched<'a> {
+    /// Gets ready to watch `run`: reads its plan, and takes the room that its way back needs.
+    pub fn new(
+        machine: &'a Machine,
+        run: KnownRun,
+        printer: &'a mut Printer,
+    ) -> Result<Watched<'a>, Failure> {
+        let plan = machine.runs().plan(&run)?;
+        run.reserve().map_err(|error| {
+            Failure::from(error).hint("the way back needs this room, so that the disk may fill up meanwhile")
+        })?;
+        // Made now, so that it is there when nothing can be made.
+        drop(run.deciding()?);
+        let journal = CatchUpJournal::new(run.directory.join("journal"));
+        Ok(Watched {
+            machine,
+            plan,
+            printer,
+            alone: None,
+            deciding: None,
+            unwritten: None,
+            undo: None,
+            own: CatchUpJournal::new(""),
+            of_run: journal,
+            outcome: None,
+            attempts: 0,
+            run,
+        })
+    }
+
+    /// Gives back the room that was taken.
+    pub fn release(&self) {
+        // Left behind it goes with the run.
+        let _ = self.run.release();
+    }
+
+    /// What is there. Where guests cannot be looked at however often that is tried, only functions: the way back then does not
+    /// see a guest that somebody else has started on them.
+    fn inventory(&mut self) -> Result<Inventory, String> {
+        match self.machine.inventory() {
+            Ok(inventory) => Ok(inventory),
+            Err(error) if self.attempts > LOOKS_AT_GUESTS => {
+                let why = in_words(&error);
+                self.tell(&format!("guests cannot be looked at, and the run is taken back without: {why}"));
+                Ok(scan::scan_system())
+            }
+            Err(error) => Err(in_words(&error)),
+        }
+    }
+
+    /// Has the undo a number and a directory of its own, unless nothing can be recorded now.
+    fn record_undo(&mut self, plan: &Plan) {
+        if self.undo.is_some() {
+            return;
+        }
+        let record = RunRecord::new(Purpose::Undo(vec![self.run.id()]), who());
+        match self.machine.runs().create(record, plan, None) {
+            Ok(undo) => {
+                self.own = CatchUpJournal::new(undo.directory.join("journal"));
+                self.undo = Some(undo);
+            }
+            Err(error) => {
+                let why = chain(&error);
+                self.tell(&format!(
+                    "the run is taken back, and that cannot be recorded as a run of its own: {why}"
+                ));
+            }
+        }
+    }
+
+    fn attempt(&mut self) -> Result<(), String> {
+        self.attempts += 1;
+        let runs = self.machine.runs();
+        let plan = self.plan.clone();
+        let state = runs.state_by(&self.run, || Ok(plan));
+        if state.phase == Phase::Nothing {
+            return Ok(());
+        }
+        if let Some(damage) = &state.damage {
+            self.tell(&format!(
+                "all that the run was to do is looked at, since how far it got cannot be read: {damage}"
+            ));
+        }
+        let inventory = self.inventory()?;
+        let way = way_back(&[Taken { id: self.run.id(), plan: &self.plan, state: &state }], &inventory);
+        for Kept { run, step, action, why } in &way.kept {
+            self.tell(&format!("run {run}, step {step} is not taken back ({action}): {why}"));
+        }
+        self.record_undo(&way.plan);
+        // An attempt tells of every step that is left.
+        self.own.forget();
+        self.of_run.forget();
+        let of_runs = BTreeMap::from([(self.run.id(), self.of_run.clone())]);
+        let mut journal = UndoJournal::new(self.own.clone(), of_runs, &way);
+        let mut nobody = ();
+        let mut kept = progress::Kept::new(&mut nobody, &way.plan, Mode::Undo, self.machine.progress_file());
+        let outcome = self.machine.carry(&way.plan, Mode::Undo, &mut journal, &mut kept);
+        drop(kept);
+        let outcome = outcome.map_err(|failure| in_words(&failure))?;
+        self.outcome = Some(Outcome {
+            ended: progress::now(),
+            boottime: boot::elapsed().as_millis() as u64,
+            error: outcome.as_ref().err().map(|error| chain(error)),
+        });
+        outcome.map(drop).map_err(|error| chain(&error))
+    }
+}
+
+impl Guarded for Watched<'_> {
+    fn decision(&mut self) -> Result<Option<Verdict>, String> {
+        let decision = decision::read(&self.run.directory).map_err(|error| chain(&error))?;
+        Ok(decision.map(|decision| decision.verdict))
+    }
+
+    fn ended(&mut self) -> Result<Option<RunEnd>, String> {
+        let outcome: Result<Option<Outcome>, _> = store::read_json(&self.run.directory.join("outcome.json"));
+        let outcome = outcome.map_err(|error| chain(&error))?;
+        // Of one that failed and took everything back nothing is to be confirmed.
+        Ok(outcome.map(|outcome| match self.machine.runs().state(&self.run).phase {
+            Phase::Nothing => RunEnd::NothingIsLeft,
+            _ => RunEnd::At(outcome.boottime),
+        }))
+    }
+
+    fn lives(&mut self) -> bool {
+        self.run.record.who.process.is_alive()
+    }
+
+    fn told(&mut self) -> Result<u64, String> {
+        match files::length(self.run.directory.join("journal")) {
+            Err(error) if error.is_missing() => Ok(0),
+            length => length.map_err(|error| chain(&error)),
+        }
+    }
+
+    fn kill(&mut self) {
+        self.run.record.who.process.kill(Duration::from_secs(10));
+    }
+
+    fn lock(&mut self) -> Result<(), NoLock> {
+        if self.alone.is_none() {
+            self.alone = Some(self.machine.lock().map_err(|failure| match failure.status {
+                Status::Busy => NoLock::Held(in_words(&failure)),
+                _ => NoLock::Failed(in_words(&failure)),
+            })?);
+        }
+        Ok(())
+    }
+
+    fn unlock(&mut self) {
+        self.alone = None;
+    }
+
+    fn hold_decision(&mut self) -> Result<(), NoLock> {
+        if self.deciding.is_none() {
+            let lock = self.run.deciding().map_err(|error| NoLock::Failed(chain(&error)))?;
+            self.deciding = Some(lock.ok_or_else(|| NoLock::Held("`penstock confirm` is at it".to_owned()))?);
+        }
+        Ok(())
+    }
+
+    fn let_decide(&mut self) {
+        self.deciding = None;
+    }
+
+    fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String> {
+        // From here on the room is needed.
+        self.release();
+        let ours = Decision { verdict, who: who(), at: progress::now() };
+        self.unwritten = Some(ours.clone());
+        let given = decision::decide(&self.run.directory, ours).map_err(|error| chain(&error))?;
+        self.unwritten = None;
+        Ok(given.verdict)
+    }
+
+    fn is_built_upon(&mut self) -> Result<bool, String> {
+        let (all, _) = self.machine.runs().list().map_err(|error| chain(&error))?;
+        let later =
+            |run: &KnownRun| run.id() > self.run.id() && !matches!(run.record.purpose, Purpose::Undo(_));
+        Ok(all.iter().any(later))
+    }
+
+    fn take_back(&mut self) -> Result<(), String> {
+        // A defect of ours is no reason to leave the machine as it is.
+        let attempt = AssertUnwindSafe(|| self.attempt());
+        panic::catch_unwind(attempt).unwrap_or_else(|_| Err("penstock has a defect".to_owned()))
+    }
+
+    fn catch_up(&mut self) -> Result<(), String> {
+        if let Some(ours) = &self.unwritten {
+            decision::decide(&self.run.directory, ours.clone()).map_err(|error| chain(&error))?;
+            self.unwritten = None;
+        }
+        self.of_run.catch_up().map_err(|error| chain(&error))?;
+        let Some(undo) = &self.undo else { return Ok(()) };
+        self.own.catch_up().map_err(|error| chain(&error))?;
+        if let Some(outcome) = &self.outcome {
+            undo.end(outcome).map_err(|error| chain(&error))?;
+        }
+        Ok(())
+    }
+
+    fn now(&mut self) -> Duration {
+        boot::elapsed()
+    }
+
+    fn sleep(&mut self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    fn tell(&mut self, what: &str) {
+        let text = format!("run {}: {what}", self.run.id());
+        self.printer.warn(&text);
+        kernel_log::error(&text);
+    }
+}
+
+fn in_words(failure: &Failure) -> String {
+    let causes = failure.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
+    causes.collect::<Vec<_>>().join(": ")
+}
