@@ -9,12 +9,23 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    memory::{Limit, MOST_REGIONS},
     net::{Mac, Tag},
     settings::{LinkState, PortVlan, Settings, TagKind, Vlans},
 };
 
 /// The version of the file and of the control protocol.
 pub const VERSION: u32 = 1;
+
+/// MiB that all front ends together may share where nothing is set: 32 TiB. A process has 128 TiB of addresses on most machines, and
+/// memory that takes the place of other memory is mapped beside it for a moment.
+pub const MEMORY: u64 = 32 << 20;
+/// MiB that a front end may share at most where nothing is set: 1 TiB.
+pub const MAX_MEMORY: u64 = 1 << 20;
+/// Regions that all front ends together may share: each is a mapping, twice for a moment, of which Linux allows 65,530 (`vm.max_map_count`).
+const REGIONS: usize = 30_000;
+/// MiB that can be asked for at all: 128 TiB.
+const MOST_MEMORY: u64 = 128 << 20;
 
 /// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +36,9 @@ pub struct Config {
     /// Whether frames between its ports stay inside (VEB), or go out to the uplink (VEPA). Default: they stay.
     #[serde(default = "yes")]
     pub loopback: bool,
+    /// MiB that the front ends of all ports together may share. Default: [`MEMORY`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
     /// Its ports by name.
     #[serde(default)]
     pub ports: BTreeMap<String, PortConfig>,
@@ -91,6 +105,10 @@ pub struct PortConfig {
     pub qemu: Option<Qemu>,
     /// Its MTU. Default: 1500.
     pub mtu: Option<u16>,
+    /// MiB that its front end may share: the guest's memory, and what is noted beside it. Default: [`MAX_MEMORY`], or an even part of
+    /// what the switch has where that is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<u64>,
 }
 
 fn is_empty(path: &Path) -> bool {
@@ -239,6 +257,21 @@ pub enum ConfigError {
         /// Why not.
         why: String,
     },
+    /// Memory that not all ports can have.
+    #[error(
+        "{port}: max_memory {asked} MiB: {why}; `memory` of the switch is {all} MiB, which all ports share so that none \
+         takes another's"
+    )]
+    Memory {
+        /// The port.
+        port: String,
+        /// What it would have.
+        asked: u64,
+        /// Why not.
+        why: &'static str,
+        /// What all have together.
+        all: u64,
+    },
     /// A speed that limits nothing.
     #[error("{port}: speed {speed}: only an uplink has a speed; max_tx_rate limits what a port sends")]
     Speed {
@@ -310,7 +343,43 @@ impl Config {
         }
         self.guarantees()?;
         self.mirrors()?;
+        let mut all = all;
+        self.share_memory(&mut all)?;
         Ok(all)
+    }
+
+    /// Gives each port its part of the memory that front ends may share: all of them together have no more than there is, so that no
+    /// front end takes the room of another port's.
+    fn share_memory(&self, all: &mut BTreeMap<String, Settings>) -> Result<(), ConfigError> {
+        let whole = self.memory.unwrap_or(MEMORY);
+        let mut left = whole;
+        for (name, port) in &self.ports {
+            let Some(asked) = port.max_memory else { continue };
+            let refused = |why| ConfigError::Memory { port: name.clone(), asked, why, all: whole };
+            if asked == 0 {
+                return Err(refused("a guest without memory cannot be served"));
+            }
+            if asked > MOST_MEMORY {
+                return Err(refused("a process has less of it"));
+            }
+            left = left
+                .checked_sub(asked)
+                .ok_or_else(|| refused("with it the ports have more than there is"))?;
+        }
+        // Only guests share memory.
+        let guests = || self.ports.iter().filter(|(_, port)| !is_empty(&port.socket));
+        let unset = || guests().filter(|(_, port)| port.max_memory.is_none());
+        let part = (left / (unset().count() as u64).max(1)).min(MAX_MEMORY);
+        if let Some((name, _)) = unset().next().filter(|_| part == 0) {
+            let why = "nothing is left for it beside what others are given";
+            return Err(ConfigError::Memory { port: name.clone(), asked: 0, why, all: whole });
+        }
+        let regions = (REGIONS / guests().count().max(1)).clamp(1, MOST_REGIONS);
+        for (name, settings) in all {
+            let own = self.ports.get(name).and_then(|port| port.max_memory).unwrap_or(part);
+            settings.memory = Limit { bytes: own << 20, regions };
+        }
+        Ok(())
     }
 
     /// Sees whether all guarantees can be given together.
@@ -423,6 +492,8 @@ impl PortConfig {
             min_tx_rate: self.min_tx_rate,
             speed: self.speed,
             mtu,
+            // Its part is known when all ports are.
+            memory: Limit::DEFAULT,
         })
     }
 }
@@ -502,6 +573,38 @@ mod tests {
         ] {
             let error = all(up, &a, &b).unwrap_err();
             assert!(error.contains(told), "{a} {b}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_port_has_the_memory_of_another() {
+        let limits = |text: &str| {
+            config(&format!(r#"{{"version": 1, {text}}}"#)).map(|all| {
+                let limits = all.values().map(|settings| settings.memory);
+                limits.map(|limit| (limit.bytes >> 20, limit.regions)).collect::<Vec<_>>()
+            })
+        };
+        let two = |whole: &str, a: &str| {
+            limits(&format!(r#"{whole} "ports": {{"a": {{"socket": "/a"{a}}}, "b": {{"socket": "/b"}}}}"#))
+        };
+        assert_eq!(two("", "").unwrap(), [(1 << 20, 509), (1 << 20, 509)]);
+        assert_eq!(two("", r#", "max_memory": 4194304"#).unwrap(), [(4 << 20, 509), (1 << 20, 509)]);
+        assert_eq!(two(r#""memory": 1000,"#, r#", "max_memory": 300"#).unwrap(), [(300, 509), (700, 509)]);
+        let many: Vec<String> = (0..256).map(|at| format!(r#""{at}": {{"socket": "/{at}"}}"#)).collect();
+        let many = limits(&format!(r#""ports": {{{}}}"#, many.join(","))).unwrap();
+        assert!(many.iter().all(|limit| *limit == (MEMORY / 256, 117)));
+        for (whole, a, told) in [
+            ("", r#", "max_memory": 0"#, "a: max_memory 0 MiB: a guest without memory"),
+            (
+                r#""memory": 1000,"#,
+                r#", "max_memory": 1001"#,
+                "a: max_memory 1001 MiB: with it the ports have more",
+            ),
+            (r#""memory": 1000,"#, r#", "max_memory": 1000"#, "b: max_memory 0 MiB: nothing is left for it"),
+            ("", r#", "max_memory": 18446744073709551615"#, "a process has less"),
+        ] {
+            let error = two(whole, a).unwrap_err();
+            assert!(error.contains(told) && error.contains("`memory` of the switch is"), "{error}");
         }
     }
 

@@ -42,7 +42,7 @@ use crate::{
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
     iotlb::{Questions, Table, Told},
-    memory::{Description, MOST_REGIONS, Memory},
+    memory::{Description, Limit, Memory},
     net::Mac,
     ring::{MOST_ENTRIES, Packed, Ring, Split},
     table::PortId,
@@ -248,6 +248,19 @@ impl Device {
         }
     }
 
+    /// What may be mapped at the port.
+    fn limit(&self) -> Result<Limit> {
+        let port = self.port;
+        let limit = self.handle.ask(move |engine| engine.port(port).map(|port| port.settings().memory));
+        limit.flatten().ok_or(Error::BackendInternalError)
+    }
+
+    /// Bytes that are mapped beside the guest's memory.
+    fn notes(&self) -> u64 {
+        let inflight = self.inflight.as_ref().map_or(0, Inflight::mapped);
+        inflight + self.log.as_ref().map_or(0, Log::mapped)
+    }
+
     /// What somebody waits on for a word from the switch.
     fn eventfd(&self, fd: Option<File>) -> Result<Option<Arc<Eventfd>>> {
         let taken = fd.map(|fd| Eventfd::new(self.handle.signals(), fd.into())).transpose();
@@ -371,7 +384,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let parts: Vec<(Description, File)> = regions.iter().map(description).zip(files).collect();
-        let memory = Memory::map(&parts).map_err(|error| self.refuse(&error))?;
+        let limit = self.limit()?.beside(self.notes());
+        let memory = Memory::map(&parts, limit).map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())
@@ -516,7 +530,9 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *given;
-        let inflight = Inflight::map(file, mmap_offset, mmap_size, num_queues, queue_size);
+        let others = self.memory.mapped() + self.log.as_ref().map_or(0, Log::mapped);
+        let limit = self.limit()?.beside(others);
+        let inflight = Inflight::map(file, mmap_offset, mmap_size, num_queues, queue_size, limit);
         let inflight = inflight.map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.inflight = Some(inflight);
@@ -525,7 +541,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MOST_REGIONS as u64)
+        Ok(self.limit()?.regions as u64)
     }
 
     fn add_mem_region(
@@ -534,7 +550,9 @@ impl VhostUserBackendReqHandlerMut for Device {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let memory = self.memory.with(&description(region), &file).map_err(|error| self.refuse(&error))?;
+        let limit = self.limit()?.beside(self.notes());
+        let memory = self.memory.with(&description(region), &file, limit);
+        let memory = memory.map_err(|error| self.refuse(&error))?;
         self.while_stopped(|device| {
             device.memory = memory;
             Ok(())

@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-use crate::memory::{Description, Memory, MemoryError, Places, Span};
+use crate::memory::{Description, Limit, Memory, MemoryError, Places, Span};
 
 /// Bytes that a bit stands for (`VHOST_LOG_PAGE`).
 pub const PAGE: u64 = 4096;
@@ -44,13 +44,18 @@ impl Log {
     /// Maps `size` bytes of bits from `offset` on.
     ///
     /// # Errors
-    /// When the file is not as long as that.
-    pub fn map(file: File, offset: u64, size: u64) -> Result<Log, MemoryError> {
+    /// When the file is not as long as that, or that is more than the limit.
+    pub fn map(file: File, offset: u64, size: u64, limit: Limit) -> Result<Log, MemoryError> {
         let description = Description { guest: 0, user: 0, size, offset };
-        let memory = Memory::map(&[(description, file)])?;
+        let memory = Memory::map(&[(description, file)], limit)?;
         let nothing = MemoryError::Wraps { guest: 0, size, offset };
         let start = memory.guest(0, 1).ok_or(nothing)?.start;
         Ok(Log { places: memory.places(), start, size })
+    }
+
+    /// Bytes that are mapped for it.
+    pub fn mapped(&self) -> u64 {
+        self.places.mapped()
     }
 
     /// Whether there is a bit for every page of `memory`.

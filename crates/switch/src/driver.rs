@@ -87,7 +87,7 @@ impl GuestMemory {
             return memory.clone();
         }
         let (description, file) = self.description();
-        Memory::map(&[(description, file.try_clone().unwrap())]).unwrap()
+        Memory::map(&[(description, file.try_clone().unwrap())], memory::Limit::DEFAULT).unwrap()
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {

@@ -34,6 +34,7 @@ use crate::{
     copy::{self, Reader},
     counters::{Counters, Dropped},
     eventfd::Eventfd,
+    memory::Limit,
     net::{Ethernet, LONGEST, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
     settings::{Settings, TagKind},
@@ -150,6 +151,14 @@ impl Engine {
             port.set_settings(settings);
         }
         self.rebuild();
+    }
+
+    /// Says what a port's front end may have mapped from now on.
+    pub fn set_memory(&mut self, id: PortId, memory: Limit) {
+        if let Some(port) = self.port_mut(id).filter(|port| port.settings().memory != memory) {
+            let settings = Settings { memory, ..Settings::clone(port.settings()) };
+            port.set_settings(Arc::new(settings));
+        }
     }
 
     /// Says whether there is somebody on the other side of a port that is no guest's.

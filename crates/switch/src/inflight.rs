@@ -23,7 +23,7 @@ use std::{
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::memory::{Description, Memory, MemoryError};
+use crate::memory::{Description, Limit, Memory, MemoryError};
 
 /// The only version there is; 0: nothing was written yet.
 const VERSION: u16 = 1;
@@ -75,16 +75,22 @@ impl Inflight {
     /// Maps it.
     ///
     /// # Errors
-    /// When it is not as long as it is said to be.
+    /// When it is not as long as it is said to be, or longer than the limit.
     pub fn map(
         file: File,
         offset: u64,
         size: u64,
         rings: u16,
         entries: u16,
+        limit: Limit,
     ) -> Result<Inflight, MemoryError> {
         let description = Description { guest: 0, user: 0, size, offset };
-        Ok(Inflight { memory: Memory::map(&[(description, file)])?, size, rings, entries })
+        Ok(Inflight { memory: Memory::map(&[(description, file)], limit)?, size, rings, entries })
+    }
+
+    /// Bytes that are mapped for it.
+    pub fn mapped(&self) -> u64 {
+        self.memory.mapped()
     }
 
     /// The region of ring `index`. `None`: it has none, or one of another size.

@@ -28,6 +28,36 @@ use crate::{
 /// Regions that a guest may have. QEMU has at most 512 slots of memory (`KVM_USER_MEM_SLOTS` is 32,764).
 pub const MOST_REGIONS: usize = 509;
 
+/// What may be mapped of a front end's at a time, so that room is left for its neighbours: a process has 128 TiB of addresses, and
+/// files without contents of any size cost who hands them over nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bytes, in whole pages of the files.
+    pub bytes: u64,
+    /// Regions, each of which is a mapping; of those a process has some 65,000 (`vm.max_map_count`).
+    pub regions: usize,
+}
+
+impl Limit {
+    /// As much as may be where nobody has set anything.
+    pub const DEFAULT: Limit = Limit { bytes: 1 << 40, regions: MOST_REGIONS };
+
+    /// What is left of it beside so many bytes.
+    pub fn beside(self, bytes: u64) -> Limit {
+        Limit { bytes: self.bytes.saturating_sub(bytes), ..self }
+    }
+}
+
+/// Bytes for people: in the largest unit of which there are some.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (bytes.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
+    let value = bytes as f64 / (1_u64 << (10 * unit)) as f64;
+    // In tenths, where there are some.
+    let text = format!("{value:.1}");
+    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS.get(unit).copied().unwrap_or_default())
+}
+
 /// Bytes of a guest's memory that lie together here.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
@@ -105,9 +135,28 @@ pub enum MemoryError {
         /// The other.
         second: u64,
     },
-    /// More regions than [`MOST_REGIONS`].
-    #[error("{0} regions; {MOST_REGIONS} are the most")]
-    TooMany(usize),
+    /// More regions than the port may have.
+    #[error(
+        "its front end would share {regions} regions of memory; {most} are the most that this port may have"
+    )]
+    TooMany {
+        /// How many.
+        regions: usize,
+        /// The most.
+        most: usize,
+    },
+    /// More bytes than the port may have.
+    #[error(
+        "its front end would share {} of memory, and `max_memory` of this port leaves {} for that: set that key (in MiB) higher in the switch's configuration for a guest as large",
+        size(*.asked),
+        size(*.most)
+    )]
+    TooMuch {
+        /// How many.
+        asked: u64,
+        /// The most.
+        most: u64,
+    },
     /// The file is shorter than the region.
     #[error("region at {guest:#x} ends at {end:#x} of its file, which has {len:#x} bytes")]
     BeyondFile {
@@ -149,7 +198,8 @@ struct Region {
 }
 
 impl Region {
-    fn map(description: &Description, file: &File) -> Result<Region, MemoryError> {
+    /// Maps a region beside `taken` bytes that are mapped already.
+    fn map(description: &Description, file: &File, taken: u64, limit: Limit) -> Result<Region, MemoryError> {
         let Description { guest, user, size, offset } = *description;
         let wraps = || MemoryError::Wraps { guest, size, offset };
         let end = offset.checked_add(size).filter(|end| *end > offset).ok_or_else(wraps)?;
@@ -166,15 +216,21 @@ impl Region {
         if len < end {
             return Err(MemoryError::BeyondFile { guest, end, len });
         }
-        // From the file's beginning: a file of huge pages takes no other offset than a multiple of theirs, nor is a part of
-        // one unmapped (`st_blksize` is their size).
-        let whole = end.checked_next_multiple_of(metadata.blksize().max(1)).ok_or_else(wraps)?;
+        // In whole pages of the file, which may be huge (`st_blksize` is their size): no part of one is mapped.
+        let page = metadata.blksize().max(1);
+        let first = offset - offset % page;
+        let whole = end.checked_next_multiple_of(page).ok_or_else(wraps)? - first;
+        let asked = taken.saturating_add(whole);
+        if asked > limit.bytes {
+            return Err(MemoryError::TooMuch { asked, most: limit.bytes });
+        }
         let whole = usize::try_from(whole).ok().and_then(NonZeroUsize::new).ok_or_else(wraps)?;
-        let skip = usize::try_from(offset).map_err(|_| wraps())?;
+        let skip = usize::try_from(offset - first).map_err(|_| wraps())?;
+        let first = i64::try_from(first).map_err(|_| wraps())?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
-        let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), 0) };
+        let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), first) };
         let start: NonNull<u8> = start.map_err(|errno| failed(errno.into()))?.cast();
         let watched = Some(Watched::new(start.addr().get(), whole.get()));
         let mapping = Arc::new(Mapping { start, len: whole, free: unmap, watched });
@@ -248,16 +304,39 @@ impl Main {
 }
 
 impl Memory {
-    /// Maps what a front end has described.
-    pub fn map(parts: &[(Description, File)]) -> Result<Memory, MemoryError> {
-        let regions = parts.iter().map(|(description, file)| Region::map(description, file));
+    /// Maps what a front end has described, and nothing else.
+    pub fn map(parts: &[(Description, File)], limit: Limit) -> Result<Memory, MemoryError> {
+        if parts.len() > limit.regions {
+            return Err(MemoryError::TooMany { regions: parts.len(), most: limit.regions });
+        }
+        // What they say is known before the first of them is mapped.
+        let sizes = parts.iter().filter(|(region, _)| region.offset.checked_add(region.size).is_some());
+        let asked = sizes.fold(0_u64, |all, (region, _)| all.saturating_add(region.size));
+        if asked > limit.bytes {
+            return Err(MemoryError::TooMuch { asked, most: limit.bytes });
+        }
+        let mut taken = 0;
+        let regions = parts.iter().map(|(description, file)| {
+            let region = Region::map(description, file, taken, limit)?;
+            taken += region.mapping.len.get() as u64;
+            Ok(region)
+        });
         Memory::of(regions.collect::<Result<_, _>>()?)
     }
 
     /// With a region more.
-    pub fn with(&self, description: &Description, file: &File) -> Result<Memory, MemoryError> {
-        let more = Region::map(description, file)?;
+    pub fn with(&self, description: &Description, file: &File, limit: Limit) -> Result<Memory, MemoryError> {
+        let regions = self.regions.len() + 1;
+        if regions > limit.regions {
+            return Err(MemoryError::TooMany { regions, most: limit.regions });
+        }
+        let more = Region::map(description, file, self.mapped(), limit)?;
         Memory::of(self.regions.iter().cloned().chain([more]).collect())
+    }
+
+    /// Bytes that are mapped for it.
+    pub fn mapped(&self) -> u64 {
+        mapped(&self.regions)
     }
 
     /// Without the region that begins at `guest` and has `size` bytes.
@@ -268,9 +347,6 @@ impl Memory {
     }
 
     fn of(mut regions: Vec<Region>) -> Result<Memory, MemoryError> {
-        if regions.len() > MOST_REGIONS {
-            return Err(MemoryError::TooMany(regions.len()));
-        }
         regions.sort_by_key(|region| region.guest);
         // Neither sum wraps: `Region::map` has seen to it.
         let apart = |a: &Region, b: &Region| a.guest + a.size <= b.guest;
@@ -410,6 +486,10 @@ pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
+fn mapped(regions: &[Region]) -> u64 {
+    regions.iter().map(|region| region.mapping.len.get() as u64).sum()
+}
+
 fn is_lost(regions: &[Region]) -> bool {
     let lost = |region: &Region| region.mapping.watched.as_ref().is_some_and(Watched::is_lost);
     regions.iter().any(lost)
@@ -428,6 +508,11 @@ impl Places {
             let left = usize::try_from(region.size).ok()?.checked_sub(distance).filter(|left| *left > 0)?;
             Some((region.guest + distance as u64, left))
         })
+    }
+
+    /// As [`Memory::mapped`].
+    pub fn mapped(&self) -> u64 {
+        mapped(&self.0)
     }
 
     /// As [`Memory::is_lost`].
@@ -514,7 +599,7 @@ pub(crate) mod tests {
     fn an_address_is_found_with_as_much_as_its_region_has() {
         let parts =
             [(described(0x1_0000, 0x2000, 0x1000), file(0x3000)), (described(0, 0x1000, 0), file(0x1000))];
-        let memory = Memory::map(&parts).unwrap();
+        let memory = Memory::map(&parts, Limit::DEFAULT).unwrap();
         let span = memory.guest(0x1_1ffe, 100).unwrap();
         assert_eq!(span.len, 2);
         // SAFETY: the span is two bytes of the file, which counts up.
@@ -530,20 +615,59 @@ pub(crate) mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let one = |description| Memory::map(&[(description, file(0x1000))]);
+        let one = |description| Memory::map(&[(description, file(0x1000))], Limit::DEFAULT);
         assert!(matches!(one(described(0, 0, 0)), Err(MemoryError::Wraps { .. })));
         assert!(matches!(one(described(0, u64::MAX, 1)), Err(MemoryError::Wraps { .. })));
         assert!(matches!(one(described(0x1000, 0x1001, 0)), Err(MemoryError::BeyondFile { .. })));
         let wrapping = Description { guest: u64::MAX - 10, user: 0, size: 0x1000, offset: 0 };
         assert!(matches!(one(wrapping), Err(MemoryError::Wraps { .. })));
         let two = [(described(0, 0x1000, 0), file(0x1000)), (described(0xfff, 0x1000, 0), file(0x1000))];
-        assert!(matches!(Memory::map(&two), Err(MemoryError::Overlap { .. })));
+        assert!(matches!(Memory::map(&two, Limit::DEFAULT), Err(MemoryError::Overlap { .. })));
+    }
+
+    #[test]
+    fn only_what_is_given_is_mapped_and_counted() {
+        let sparse = |len: u64| {
+            let file = File::from(memfd_create("sparse", MFdFlags::empty()).unwrap());
+            file.set_len(len).unwrap();
+            file
+        };
+        let limit = Limit { bytes: 0x3000, regions: 3 };
+        // Far inside a file of 32 TiB.
+        let at = |guest, offset, size| (described(guest, size, offset), sparse(1 << 45));
+        let far = (1 << 44) + 0x800;
+        let memory = Memory::map(&[at(0, far, 0x1000)], limit).unwrap();
+        assert_eq!(memory.mapped(), 0x2000, "it begins and ends within pages");
+        let start = memory.guest(0, 1).unwrap().start;
+        assert_eq!(start.addr().get() % 4096, 0x800);
+        // SAFETY: the region has as many bytes.
+        unsafe { start.add(0xfff).write(7) };
+        let too_much = memory.with(&described(0x1000, 0x1001, 0), &sparse(1 << 45), limit).unwrap_err();
+        assert!(matches!(too_much, MemoryError::TooMuch { asked: 0x4000, most: 0x3000 }), "{too_much}");
+        assert_eq!(
+            too_much.to_string(),
+            "its front end would share 16 KiB of memory, and `max_memory` of this port leaves 12 KiB for that: set \
+             that key (in MiB) higher in the switch's configuration for a guest as large"
+        );
+        let more = memory.with(&described(0x1000, 0x1000, 0), &sparse(0x1000), limit).unwrap();
+        assert_eq!(more.mapped(), 0x3000);
+        assert!(more.with(&described(0x2000, 1, 0), &sparse(0x1000), limit).is_err());
+        for parts in [
+            vec![at(0, 0, 1 << 45)],
+            vec![at(0, 0, 0x2000), at(0x2000, 0, 0x1001)],
+            vec![at(0, 0, u64::MAX >> 1), at(1 << 63, 0, u64::MAX >> 1)],
+        ] {
+            assert!(matches!(Memory::map(&parts, limit), Err(MemoryError::TooMuch { .. })));
+        }
+        let many: Vec<_> = (0..4).map(|at| (described(at << 12, 1, 0), sparse(1))).collect();
+        assert!(matches!(Memory::map(&many, limit), Err(MemoryError::TooMany { regions: 4, most: 3 })));
+        assert_eq!([size(1), size(1536), size(3 << 40)], ["1 bytes", "1.5 KiB", "3 TiB"]);
     }
 
     #[test]
     fn regions_come_and_go() {
-        let memory = Memory::default().with(&described(0, 0x1000, 0), &file(0x1000)).unwrap();
-        let more = memory.with(&described(0x1000, 0x1000, 0), &file(0x1000)).unwrap();
+        let memory = Memory::default().with(&described(0, 0x1000, 0), &file(0x1000), Limit::DEFAULT).unwrap();
+        let more = memory.with(&described(0x1000, 0x1000, 0), &file(0x1000), Limit::DEFAULT).unwrap();
         assert!(memory.guest(0x1000, 1).is_none());
         assert!(more.guest(0x1000, 1).is_some());
         let less = more.without(0, 0x1000).unwrap();

@@ -458,6 +458,11 @@ impl Server {
                 attached.serve(&name, &settings, self.links.clone()).map_err(ServerError::Start)?;
                 state.ports.insert(name.clone(), attached);
             } else if state.config.ports.get(&name) == config.ports.get(&name) {
+                // Its part of the memory follows from all ports.
+                if let Some(id) = state.ports.get(&name).map(Attached::id) {
+                    let memory = settings.memory;
+                    self.handle.ask(move |engine| engine.set_memory(id, memory)).ok_or(ServerError::Ended)?;
+                }
                 continue;
             } else if let Some(attached) = state.ports.get(&name) {
                 if let Attached::Outside(outside) = attached {

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::net::{Mac, PROVIDER_TAGGED, TAGGED, Tag};
+use crate::{
+    memory::Limit,
+    net::{Mac, PROVIDER_TAGGED, TAGGED, Tag},
+};
 
 /// A set of VLANs.
 #[derive(Clone, PartialEq, Eq)]
@@ -115,6 +118,8 @@ pub struct Settings {
     pub speed: u32,
     /// The longest payload of an Ethernet frame that it may send and gets.
     pub mtu: u16,
+    /// What its front end may have mapped.
+    pub memory: Limit,
 }
 
 impl Default for Settings {
@@ -134,6 +139,7 @@ impl Default for Settings {
             min_tx_rate: 0,
             speed: 0,
             mtu: 1500,
+            memory: Limit::DEFAULT,
         }
     }
 }

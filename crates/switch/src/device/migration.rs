@@ -8,6 +8,7 @@ use super::Device;
 use crate::{
     dirty::{self, Log, Marking, Marks},
     features::{ACCESS_PLATFORM, LOG_ALL},
+    inflight::Inflight,
 };
 
 impl Device {
@@ -26,7 +27,9 @@ impl Device {
 
     /// Takes other bits than before. When it returns, nothing is marked in those any more.
     pub(super) fn take_log(&mut self, file: File, offset: u64, size: u64) -> Result<()> {
-        let log = Log::map(file, offset, size).map_err(|error| self.refuse(&error))?;
+        let others = self.memory.mapped() + self.inflight.as_ref().map_or(0, Inflight::mapped);
+        let limit = self.limit()?.beside(others);
+        let log = Log::map(file, offset, size, limit).map_err(|error| self.refuse(&error))?;
         // What has no bit would be lost. Memory that comes later is the front end's business: it may have them ready before, or
         // mean to send others.
         if !log.covers(&self.memory) {

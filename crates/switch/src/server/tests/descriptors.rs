@@ -405,3 +405,92 @@ fn a_way_back_that_nobody_reads_or_that_is_closed_stops_nobody() {
         rig.goes_on();
     });
 }
+
+/// Bytes of this process's addresses that lead to the memfd of this name.
+fn mapped(name: &str) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let sizes = maps.lines().filter(|line| line.contains(name)).map(|line| {
+        let (first, last) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        u64::from_str_radix(last, 16).unwrap() - u64::from_str_radix(first, 16).unwrap()
+    });
+    sizes.sum()
+}
+
+/// Waits until a port says that its front end was refused for this.
+fn refused(server: &Server, port: &str, told: &str) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let why = server.ports().unwrap()[port].unconnected.clone().unwrap_or_default();
+        if why.contains(told) {
+            return;
+        }
+        assert!(Instant::now() < until, "{why:?}, not {told:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn sparse_memory_takes_no_room_of_others() {
+    in_time(|| {
+        const NAME: &str = "penstock-test-sparse";
+        const TIB: u64 = 1 << 40;
+        let (_directory, server, config) = rig(5);
+        let socket = |number: u8| config.ports[&format!("NET0#{number}")].socket.clone();
+        let file = File::from(memfd_create(NAME, MFdFlags::MFD_CLOEXEC).unwrap());
+        file.set_len(1 << 46).unwrap();
+        let begin = |number| {
+            let raw = Raw::connect(&socket(number));
+            raw.begin(VERSION_1 | MERGEABLE | PROTOCOL, PROTOCOL_FEATURES | 1 << 15 | 1 << 1);
+            raw
+        };
+        // All that there is of addresses, at once and by and by, at two ports.
+        let greedy = begin(0);
+        let regions: Vec<_> = (0..31).map(|at| (at * 4 * TIB, at * 4 * TIB, 4 * TIB, 0, &file)).collect();
+        greedy.share_as(&regions);
+        let mut slow = begin(1);
+        let mut added = 0;
+        // Regions that are small, each far inside of the file, are what they say.
+        for at in 0..200_u64 {
+            let body = longs(&[0, at << 30, 1 << 20, at << 30, TIB * 30 + (at << 30)]);
+            assert_eq!(slow.done(ADD_MEM_REG, &body, &[file.as_raw_fd()]), Some(true), "region {at}");
+        }
+        assert!(mapped(NAME) <= 200 << 20, "{:#x} bytes are mapped for 200 MiB", mapped(NAME));
+        while slow.done(ADD_MEM_REG, &longs(&[0, (200 + added) << 38, 1 << 38, 0, 0]), &[file.as_raw_fd()])
+            == Some(true)
+        {
+            added += 1;
+            assert!(added < 600, "it may have whatever it likes");
+        }
+        // A quarter of a TiB each.
+        assert_eq!(added, 3);
+        for (raw, name, asked) in
+            [(&greedy, "NET0#0", "would share 124 TiB"), (&slow, "NET0#1", "would share 1 TiB")]
+        {
+            assert!(!raw.lives());
+            refused(
+                &server,
+                name,
+                &format!("{asked} of memory, and `max_memory` of this port leaves 1 TiB for"),
+            );
+        }
+        // What is noted beside memory counts, too.
+        slow = begin(1);
+        let body = longs(&[0, 0, TIB, 0, 0]);
+        assert_eq!(slow.done(ADD_MEM_REG, &body, &[file.as_raw_fd()]), Some(true));
+        slow.send(SET_LOG_BASE, &longs(&[TIB >> 15, 0]), &[file.as_raw_fd()]);
+        refused(
+            &server,
+            "NET0#1",
+            "would share 32 MiB of memory, and `max_memory` of this port leaves 0 bytes",
+        );
+        // Neighbours come, and frames cross.
+        let mut guests = [2, 3].map(|number| Guest::connect(&socket(number), number == 2));
+        guests[0].send(&frame(3, 2, 100));
+        assert_eq!(guests[1].receive(), frame(3, 2, 100));
+        // More is had where it is set, by who does not come back in vain.
+        let more = serde_json::json!({"max_memory": 4 << 20});
+        server.set("NET0#0", more.as_object().unwrap()).unwrap();
+        let large = begin(0);
+        assert_eq!(large.done(ADD_MEM_REG, &longs(&[0, 0, 3 * TIB, 0, 0]), &[file.as_raw_fd()]), Some(true));
+    });
+}
