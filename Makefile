@@ -26,7 +26,9 @@ test: build
 	@scripts/unpack-grub target/grub
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
+	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_INSTALLED=test \
+	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH" \
 	sh -c 'cargo test --workspace --locked --no-run && exec target/$(target)/debug/side-by-side $(tests)'
 

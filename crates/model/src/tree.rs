@@ -4,6 +4,7 @@
 //! the depth, and the nodes and bytes that aliases expand to.
 
 mod comment;
+mod directive;
 mod scalar;
 
 use std::{collections::HashMap, ops::Range};
@@ -148,11 +149,12 @@ pub(crate) fn too_large(size: usize) -> Diagnostic {
 }
 
 /// The tree of a model's `text`, with what is wrong in it as YAML and can be passed over: keys that it gives twice, functions
-/// that a comment cuts in two. As an error, why it is not one YAML document.
+/// that a comment cuts in two, directives. As an error, why it is not one YAML document.
 pub(crate) fn read_model(text: &str) -> Result<(Node, Vec<Diagnostic>), Vec<Diagnostic>> {
     match read(text) {
         Ok((mut root, mut messages)) => {
             messages.extend(comment::cut_functions(&mut root, text));
+            messages.extend(directive::refused(text));
             Ok((root, messages))
         }
         Err(error) if text.len() > MAX_BYTES => Err(vec![error]),

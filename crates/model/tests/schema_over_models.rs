@@ -2,12 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
 
+#[path = "schema/beyond_a_schema.rs"]
+mod beyond_a_schema;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
+use beyond_a_schema::BEYOND_A_SCHEMA;
 use penstock_model::{MODELINE, Source, parse, schema};
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value, json};
@@ -105,59 +109,6 @@ fn plain(text: &str) -> Value {
 fn refusals(validator: &jsonschema::Validator, model: &Value) -> Vec<String> {
     validator.iter_errors(model).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
-
-/// Bad models that the schema takes, by what it cannot know. Whoever adds a golden model that belongs to none of these has found
-/// something that a pattern, a range or a key could refuse.
-const BEYOND_A_SCHEMA: [(&str, &[&str]); 7] = [
-    (
-        "what another part of the file says",
-        &[
-            "address-twice",
-            "address-twice-across-a-cable",
-            "after-itself",
-            "after-unknown",
-            "cable-to-nowhere",
-            "cables-that-cannot-be",
-            "container-keys-on-a-vm",
-            "cycle-in-after",
-            "duplicate-mac",
-            "exclusive-pins",
-            "expect-latency",
-            "externally-managed-with-attributes",
-            "function-given-twice",
-            "generate",
-            "mac-of-a-pf",
-            "mac-that-another-vf-derives",
-            "measure-storage",
-            "nic-interface-twice",
-            "pf-in-a-guest-with-host-addresses",
-            "pf-to-a-vm",
-            "pf-to-a-vm-with-vfs-wanted",
-            "pins-and-cpus",
-            "priority-without-vlan",
-            "rate-min-above-max",
-            "rates-that-tc-holds",
-            "realtime-cpus",
-            "required-and-best-effort",
-            "root-not-absolute",
-            "two-nics-match-one-device",
-            "unknown-nic",
-            "vf-and-pf-mixed-up",
-            "vf-attributes-on-a-pf",
-            "vf-past-the-last",
-            "vm-disk-of-two",
-            "vm-keys-on-a-container",
-            "vm-without-an-iommu",
-            "huge-pages",
-        ],
-    ),
-    ("what words mean", &["best-effort-of-nothing", "multicast-and-zero-mac", "mac-in-defaults"]),
-    ("lines of expect, which have a grammar", &["expect-more-lines-that-cannot-be-read"]),
-    ("comments, which are not in what it is shown", &["comment-cuts-a-function"]),
-    ("keys given twice, which are one in what it is shown", &["duplicate-key", "same-key-in-two-spellings"]),
-    ("a second document, which is a model of its own in what it is shown", &["two-documents"]),
-    ("a model of nothing, which is a model to YAML", &["no-nic"]),
-];
 
 #[test]
 fn the_schema_takes_what_the_reader_takes_and_refuses_what_a_pattern_can() {

@@ -122,6 +122,20 @@ pub fn browser() -> Result<PathBuf, Lack> {
         .ok_or_else(|| Lack::Installable(format!("no browser is installed: none of {}", BROWSERS.join(", "))))
 }
 
+/// Set by `make test`: the program that scripts/fetch-yaml-language-server has put together.
+const YAML_LANGUAGE_SERVER: &str = "PENSTOCK_YAML_LANGUAGE_SERVER";
+
+/// The YAML language server that editors run.
+pub fn yaml_language_server() -> Result<PathBuf, Lack> {
+    let path = env::var_os(YAML_LANGUAGE_SERVER).map(PathBuf::from).filter(|path| path.is_file());
+    path.ok_or_else(|| {
+        Lack::Installable(format!(
+            "there is no YAML language server: scripts/fetch-yaml-language-server fetches it, and {YAML_LANGUAGE_SERVER} says \
+             where it is"
+        ))
+    })
+}
+
 /// Why no file can be a block device here, if so.
 pub fn loop_device() -> Option<Lack> {
     // Where it is a module nothing else may have asked for it yet.

@@ -50,6 +50,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/src/waking/remote.rs", "BINARY", Own),
     ("crates/cli/tests/remote_over_ssh.rs", "sshd", OneOf(&["sshd"])),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
+    ("crates/cli/tests/yaml_language_server.rs", "program", Own),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
     ("crates/guests/src/containers/lxc.rs", "program", Given("command")),
     ("crates/guests/src/containers/rates.rs", "find (\"nsenter\") ?", OneOf(&["nsenter"])),
