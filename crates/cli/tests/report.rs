@@ -273,7 +273,9 @@ fn a_redacted_run_has_nothing_left_of_the_original_and_the_original_is_untouched
     assert_eq!(shown.status, 0, "{}", shown.stderr);
     assert!(shown.stderr.contains("capture.pcap is no text"), "{}", shown.stderr);
     assert_eq!(std::fs::read(run.join("evidence.json")).unwrap(), before);
-    let copy = at.join("xeon-d-1-redacted");
+    // The directory is not called like the machine either.
+    assert!(!at.join("xeon-d-1-redacted").exists());
+    let copy = at.join("host-1-1-redacted");
     let written = all(&copy);
     let names: Vec<String> =
         written.keys().map(|path| path.strip_prefix(&copy).unwrap().display().to_string()).collect();
@@ -305,7 +307,7 @@ fn a_redacted_run_has_nothing_left_of_the_original_and_the_original_is_untouched
     penstock_model::parse(&penstock_model::Source::new("m.yaml", redacted.model.text.clone())).unwrap();
 
     // Once more changes nothing more, and what is there is not written over.
-    let again = penstock(at, &["report", "xeon-d-1-redacted", "--redact", "--output", "twice"]);
+    let again = penstock(at, &["report", "host-1-1-redacted", "--redact", "--output", "twice"]);
     assert_eq!(again.status, 0, "{}", again.stderr);
     for (path, text) in &written {
         let name = path.strip_prefix(&copy).unwrap();

@@ -4,11 +4,13 @@
 //! 198.18.0.0/15): addresses of one /24 stay in one /24, so that a prefix still says who is on whose network. IPv6 addresses go to
 //! 2001:db8::/32, a /64 for a /64, and MAC addresses to `02:00:5e:..`, locally administered. Loopback, `0.0.0.0`, netmasks,
 //! multicast and broadcast tell nothing of a machine and stay, and so do documentation addresses. Names of hosts become
-//! `host-1`, and of users `user-1`. Hashes stay those of the originals.
+//! `host-1`, of users `user-1`, domains `domain-1`, serial numbers `serial-1`; UUIDs and machine-ids become
+//! `00000000-0000-4000-8000-000000000001`. Hashes stay those of the originals.
 
 mod find;
 mod names;
 mod pseudonyms;
+mod told;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,6 +25,9 @@ use pseudonyms::Pseudonyms;
 
 /// What redacted evidence says of itself.
 pub const NOTE: &str = "redacted: addresses and names of hosts are pseudonyms; hashes are of the originals";
+
+/// No name of a host is longer (RFC 1035: 255 octets), and no serial number.
+const LONGEST_NAME: usize = 255;
 
 /// Evidence that could not be redacted.
 #[derive(Debug, Error)]
@@ -85,8 +90,11 @@ impl Redactor {
             Value::Array(items) => items.iter().for_each(|item| self.learn_value(item)),
             Value::Object(entries) => entries.iter().for_each(|(key, value)| {
                 self.learn_text(key);
-                if let ("hostname" | "nodename", Value::String(name)) = (key.as_str(), value) {
-                    self.names.learn(&format!("hostname={name}"));
+                // A key says what its value is, as in text.
+                if let Value::String(name) = value
+                    && name.len() <= LONGEST_NAME
+                {
+                    self.names.learn(&format!("{key}={name}"));
                 }
                 self.learn_value(value);
             }),
@@ -98,7 +106,9 @@ impl Redactor {
         self.names.learn(text);
         for (_, address) in find::addresses(text) {
             match address {
-                Address::Mac(mac, _) => drop(self.addresses.mac(mac)),
+                Address::Mac(mac, _) | Address::Dotted(mac) => drop(self.addresses.mac(mac)),
+                Address::Eui64(all, _) => drop(self.addresses.mac(of_eui64(all))),
+                Address::Uuid(uuid) => drop(self.addresses.uuid(&uuid)),
                 Address::V4 { address, version: false } => drop(self.addresses.v4(address)),
                 Address::V6(address) => drop(self.addresses.v6(address)),
                 Address::V4 { version: true, .. } | Address::Digits(_) | Address::Bytes(_) => {}
@@ -154,6 +164,23 @@ impl Redactor {
                 let given = self.addresses.mac(mac);
                 (given != mac).then(|| mac_text(given, &separator.to_string()))
             }
+            Address::Dotted(mac) => {
+                let given = self.addresses.mac(mac);
+                let pair = |at: usize| format!("{:02x}{:02x}", given[at], given[at + 1]);
+                (given != mac).then(|| [pair(0), pair(2), pair(4)].join("."))
+            }
+            Address::Eui64(all, separator) => {
+                let given = self.addresses.mac(of_eui64(all));
+                let separator = separator.map(String::from).unwrap_or_default();
+                let octets =
+                    [given[0], given[1], given[2], 0xff, all[4] | 0xfe, given[3], given[4], given[5]];
+                let shown = octets.map(|byte| format!("{byte:02x}")).join(&separator);
+                (given != of_eui64(all)).then_some(shown)
+            }
+            Address::Uuid(uuid) => {
+                let given = self.addresses.uuid(&uuid);
+                (given != uuid).then_some(given)
+            }
             Address::V4 { address, version: true } => Some(self.addresses.known_v4(address)?.to_string()),
             Address::V4 { address, version: false } => {
                 let given = self.addresses.v4(address);
@@ -201,6 +228,11 @@ impl Redactor {
     pub fn guest(&mut self, name: &GuestName) -> String {
         self.text(name.as_str())
     }
+}
+
+/// The MAC address that an EUI-64 was made of; of another one what tells devices apart, its ends.
+fn of_eui64(all: [u8; 8]) -> [u8; 6] {
+    [all[0], all[1], all[2], all[5], all[6], all[7]]
 }
 
 fn mac_text(mac: [u8; 6], separator: &str) -> String {

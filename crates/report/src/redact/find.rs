@@ -13,6 +13,12 @@ use std::{
 pub(super) enum Address {
     /// `0c:c4:7a:9a:61:ea`, or with the other separator.
     Mac([u8; 6], char),
+    /// `0cc4.7a9a.61ea`, as Cisco's switches write a MAC address.
+    Dotted([u8; 6]),
+    /// `0c:c4:7a:ff:fe:9a:61:ea`: an EUI-64, or the serial number of a PCIe device. `None`: without a separator.
+    Eui64([u8; 8], Option<char>),
+    /// `550e8400-e29b-41d4-a716-446655440000`, or the same without dashes, as a machine-id is written. In lower case.
+    Uuid(String),
     /// `10.0.0.1`; `version`: the text around it calls it a version.
     V4 {
         /// The address.
@@ -34,7 +40,8 @@ pub(super) fn addresses(text: &str) -> Vec<(Range<usize>, Address)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let here = [mac, v6, v4, initializer, digits].iter().find_map(|read| read(text, at));
+        let readers = [uuid, netfilter, eui64, mac, dotted, v6, v4, initializer, digits];
+        let here = readers.iter().find_map(|read| read(text, at));
         at = match here {
             Some((range, address)) => {
                 let end = range.end;
@@ -71,6 +78,21 @@ fn mac(text: &str, at: usize) -> Here {
     if before(bytes, at).is_some_and(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
+    let (octets, separator, end) = octets(text, at)?;
+    // What goes on behind a colon is an IPv6 address, if it is one, or else a port.
+    let goes_on = separator == b':' && bytes.get(end) == Some(&b':');
+    let goes_on = goes_on && (hex(bytes.get(end + 1)) || bytes.get(end + 1) == Some(&b':'));
+    if octets.len() < 6 || (goes_on && v6(text, at).is_some()) {
+        return None;
+    }
+    // Of a longer one (a DHCP client's identifier, an InfiniBand address) the end is what tells.
+    let last: [u8; 6] = octets[octets.len() - 6..].try_into().ok()?;
+    Some((end - 17..end, Address::Mac(last, char::from(separator))))
+}
+
+/// Octets with the same separator between them, as many as there are, and where they end.
+fn octets(text: &str, at: usize) -> Option<(Vec<u8>, u8, usize)> {
+    let bytes = text.as_bytes();
     let mut octets = vec![octet(text, at)?];
     let separator = *bytes.get(at + 2).filter(|byte| matches!(byte, b':' | b'-'))?;
     let mut end = at + 2;
@@ -79,14 +101,78 @@ fn mac(text: &str, at: usize) -> Here {
         octets.push(next);
         end += 3;
     }
-    let goes_on = separator == b':' && bytes.get(end) == Some(&b':');
-    let goes_on = goes_on && (hex(bytes.get(end + 1)) || bytes.get(end + 1) == Some(&b':'));
-    if octets.len() < 6 || goes_on || hex(bytes.get(end)) {
+    (!hex(bytes.get(end))).then_some((octets, separator, end))
+}
+
+/// `MAC=` of a netfilter log line (net/netfilter/nf_log_syslog.c): destination, source and type in one run. The source is what is
+/// left when the destination was found, which ends at the same colon.
+fn netfilter(text: &str, at: usize) -> Here {
+    let source = at >= 22 && text.is_char_boundary(at - 22) && text.get(at - 22..at - 18) == Some("MAC=");
+    let destination = at >= 4 && text.is_char_boundary(at - 4) && text.get(at - 4..at) == Some("MAC=");
+    let least = match (destination, source) {
+        (true, _) => 12,
+        (_, true) => 6,
+        _ => return None,
+    };
+    let (octets, separator, _) = octets(text, at)?;
+    let first: [u8; 6] = octets.get(..least).and_then(|octets| octets[..6].try_into().ok())?;
+    Some((at..at + 17, Address::Mac(first, char::from(separator))))
+}
+
+/// Eight octets, with a separator; without one only where the middle says that it was made of a MAC address (RFC 4291, appendix A).
+fn eui64(text: &str, at: usize) -> Here {
+    let bytes = text.as_bytes();
+    // Not the end of a longer run.
+    let goes_on =
+        matches!(before(bytes, at), Some(b':' | b'-')) && hex(at.checked_sub(2).and_then(|at| bytes.get(at)));
+    if goes_on || before(bytes, at).is_some_and(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    // Of a longer one (a DHCP client's identifier, an InfiniBand address) the end is what tells.
-    let last: [u8; 6] = octets[octets.len() - 6..].try_into().ok()?;
-    Some((end - 17..end, Address::Mac(last, char::from(separator))))
+    if let Some((octets, separator, end)) = octets(text, at) {
+        let all: [u8; 8] = octets.try_into().ok()?;
+        return Some((at..end, Address::Eui64(all, Some(char::from(separator)))));
+    }
+    let mut all = [0u8; 8];
+    for (number, slot) in all.iter_mut().enumerate() {
+        *slot = octet(text, at + 2 * number)?;
+    }
+    let made = matches!(all[3..5], [0xff, 0xfe | 0xff]) && !hex(bytes.get(at + 16));
+    made.then_some((at..at + 16, Address::Eui64(all, None)))
+}
+
+/// `0cc4.7a9a.61ea`.
+fn dotted(text: &str, at: usize) -> Here {
+    let bytes = text.as_bytes();
+    let inside = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if before(bytes, at).is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'.') {
+        return None;
+    }
+    let mut mac = [0u8; 6];
+    for (number, slot) in mac.iter_mut().enumerate() {
+        *slot = octet(text, at + 2 * number + number / 2)?;
+    }
+    let dots = bytes.get(at + 4) == Some(&b'.') && bytes.get(at + 9) == Some(&b'.');
+    let goes_on =
+        inside(bytes.get(at + 14)) || bytes.get(at + 14) == Some(&b'.') && inside(bytes.get(at + 15));
+    (dots && !goes_on).then_some((at..at + 14, Address::Dotted(mac)))
+}
+
+/// Eight, four, four, four and twelve digits, with dashes or all in a row.
+fn uuid(text: &str, at: usize) -> Here {
+    let bytes = text.as_bytes();
+    if !hex(bytes.get(at)) || before(bytes, at).is_some_and(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let dashed = bytes.get(at + 8) == Some(&b'-');
+    let length = if dashed { 36 } else { 32 };
+    let word = text.get(at..at + length)?;
+    let dash = |place: usize| dashed && matches!(place, 8 | 13 | 18 | 23);
+    let is_one = word.bytes().enumerate().all(|(place, byte)| match dash(place) {
+        true => byte == b'-',
+        false => byte.is_ascii_hexdigit(),
+    });
+    let ends = bytes.get(at + length).is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    (is_one && ends).then(|| (at..at + length, Address::Uuid(word.to_ascii_lowercase())))
 }
 
 fn v6(text: &str, at: usize) -> Here {
@@ -95,6 +181,12 @@ fn v6(text: &str, at: usize) -> Here {
     let bytes = text.as_bytes();
     let starts = hex(bytes.get(at)) || bytes[at..].starts_with(b"::");
     if !starts || before(bytes, at).is_some_and(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    // `host-1::` is a pseudonym and two colons: no address that is in use begins with a small number (RFC 4291, section 2.4).
+    let number = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let word = ["host-", "user-", "guest-", "machine-", "domain-", "serial-"];
+    if (1..4).contains(&number) && word.iter().any(|word| text[..at].ends_with(word)) {
         return None;
     }
     let inside = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::told::{self, Kind, is_part};
+
 /// Words that the evidence's own form, or any text, is made of: a host of such a name cannot be told from them.
 const WORDS: &[&str] = &[
     "localhost",
@@ -131,60 +133,32 @@ impl Names {
         let short = name.split_once('.').map_or(name, |(short, _)| short);
         let short = if self.kept.contains(short) || !may_stand_for("host", short) { name } else { short };
         self.give("host", short);
+        if let Some((_, domain)) = name.split_once('.').filter(|_| short != name) {
+            self.give_domain(domain);
+        }
         if let Some(pseudonym) = self.given.get(short).cloned() {
             self.given.entry(name.to_owned()).or_insert(pseudonym);
         }
     }
 
-    /// Takes up the names that `text` tells: `uname -a`, iperf3's and fio's JSON, a login prompt, home directories.
+    /// Takes up the names that `text` tells, whatever colours it has.
     pub fn learn(&mut self, text: &str) {
-        for (before, name) in after(text, "Linux ") {
-            let release = text[name.end..].strip_prefix(' ').is_some_and(|rest| {
-                let number = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-                number.len() < rest.len() && number.starts_with('.')
-            });
-            if release && !before {
-                self.give_host(&text[name]);
+        let text = &without_colours(text);
+        for (kind, name) in told::names(text) {
+            match kind {
+                Kind::Host => self.give_host(name),
+                Kind::User => drop(self.give("user", name)),
+                Kind::Domain => self.give_domain(name),
+                Kind::Serial => drop(self.give("serial", name)),
             }
         }
-        for key in ["hostname", "\"host\"", "\\\"host\\\"", "nodename"] {
-            for (at, _) in text.match_indices(key) {
-                let from = at + key.len();
-                let gap =
-                    text[from..].find(|c: char| !matches!(c, '"' | '\\' | ' ' | '\t' | ':' | '=' | '\''));
-                let Some(gap) = gap.filter(|gap| text[from..from + gap].contains([':', '='])) else {
-                    continue;
-                };
-                let name = name_at(text, from + gap);
-                // Not the first digits of an IPv6 address.
-                if !text[name.end..].starts_with(':') {
-                    self.give_host(&text[name]);
-                }
-            }
-        }
-        for (at, _) in text.match_indices(" login:") {
-            let from = text[..at].rfind(['\n', '\r', ' ']).map_or(0, |at| at + 1);
-            if name_at(text, from).end == at {
-                self.give_host(&text[from..at]);
-            }
-        }
-        for lead in ["Set hostname to <", "Hostname set to <"] {
-            after(text, lead).into_iter().for_each(|(_, name)| self.give_host(&text[name]));
-        }
-        for lead in ["/home/", "/Users/"] {
-            for (_, name) in after(text, lead) {
-                self.give("user", &text[name]);
-            }
-        }
-        // `root@xeon-d:~#` of a shell's prompt; not `serial-getty@ttyS0.service`.
-        for (at, _) in text.match_indices('@') {
-            let name = name_at(text, at + 1);
-            let prompt = text[name.end..].starts_with(":~") || text[name.end..].starts_with(":/");
-            let from = text[..at].char_indices().rev().take_while(|(_, c)| is_part(*c)).last();
-            if let (true, false, Some((from, _))) = (prompt, name.is_empty(), from) {
-                self.give_host(&text[name]);
-                self.give("user", &text[from..at]);
-            }
+    }
+
+    /// A domain, and the host before it when there is one.
+    fn give_domain(&mut self, name: &str) {
+        let name = name.trim_matches('.');
+        if name.contains('.') && !self.kept.contains(name) {
+            self.give("domain", name);
         }
     }
 
@@ -197,6 +171,12 @@ impl Names {
         let mut rest = text;
         let mut escape = false;
         while let Some(c) = rest.chars().next() {
+            let colour = colour(rest);
+            if colour > 0 {
+                shown.push_str(&rest[..colour]);
+                rest = &rest[colour..];
+                continue;
+            }
             let starts = is_part(c);
             if !starts {
                 shown.push(c);
@@ -234,6 +214,8 @@ impl Names {
                 Some((name, pseudonym)) => {
                     shown.push_str(pseudonym);
                     at += name.len();
+                    // The domains of a host tell as much as its name.
+                    at += if pseudonym.starts_with("host-") { told::domain_behind(&word[at..]) } else { 0 };
                 }
                 None => {
                     let c = rest.chars().next().map_or(1, char::len_utf8);
@@ -249,35 +231,43 @@ impl Names {
 fn may_stand_for(kind: &str, name: &str) -> bool {
     let word = WORDS.contains(&name.to_ascii_lowercase().as_str());
     let number = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let says = name.contains(char::is_alphanumeric);
     let least = if matches!(kind, "host" | "user") { 2 } else { 1 };
-    !word && !number && name.len() >= least
+    // What is said where a serial number belongs and there is none has no digit: "Not Specified".
+    let serial = kind != "serial" || (name.len() >= 4 && name.bytes().any(|byte| byte.is_ascii_digit()));
+    // A serial number of digits alone is one.
+    !word
+        && says
+        && (!number || kind == "serial" && name.len() >= 6 && !name.contains('.'))
+        && name.len() >= least
+        && serial
 }
 
 /// What [`Names::give`] makes.
 fn is_pseudonym(name: &str) -> bool {
     let mut parts = name.splitn(2, '-');
-    let kind = matches!(parts.next(), Some("host" | "user" | "guest" | "machine"));
+    let kind = matches!(parts.next(), Some("host" | "user" | "guest" | "machine" | "domain" | "serial"));
     kind && parts
         .next()
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn is_part(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '-' | '_' | '.')
+/// How many bytes at the start of `text` are a terminal's colours and the like (ECMA-48, CSI).
+fn colour(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let end = rest.find(|c: char| matches!(c, '@'..='~'));
+    end.map_or(0, |end| end + 3)
 }
 
-/// The name that begins at `from`.
-fn name_at(text: &str, from: usize) -> std::ops::Range<usize> {
-    let length = text[from..].find(|c: char| !is_part(c)).unwrap_or(text.len() - from);
-    from..from + length
-}
-
-/// The names behind each `lead`, and whether a letter stands right before it.
-fn after(text: &str, lead: &str) -> Vec<(bool, std::ops::Range<usize>)> {
-    let found = text.match_indices(lead).map(|(at, _)| {
-        let glued = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-        let escape = text[..at].ends_with("\\n") || text[..at].ends_with("\\t");
-        (glued && !escape, name_at(text, at + lead.len()))
-    });
-    found.filter(|(_, name)| !name.is_empty()).collect()
+fn without_colours(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colour(rest);
+        if colour == 0 {
+            plain.push(c);
+        }
+        rest = &rest[colour.max(c.len_utf8() * usize::from(colour == 0))..];
+    }
+    plain
 }

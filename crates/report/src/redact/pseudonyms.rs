@@ -45,6 +45,19 @@ pub(super) fn mac_is_plain(mac: [u8; 6]) -> bool {
     mac == [0; 6] || mac == [0xff; 6] || mac[..3] == [2, 0, 0x5e]
 }
 
+/// As [`v4_is_plain`].
+fn uuid_is_plain(uuid: &str) -> bool {
+    uuid.bytes().all(|byte| matches!(byte, b'0' | b'-'))
+        || uuid.bytes().all(|byte| matches!(byte, b'f' | b'-'))
+        || plain_number(uuid).is_some()
+}
+
+/// The number in a UUID that is a pseudonym.
+fn plain_number(uuid: &str) -> Option<u32> {
+    let digits: String = uuid.chars().filter(|c| *c != '-').collect();
+    u32::from_str_radix(digits.strip_prefix("000000000000400080000000")?, 16).ok()
+}
+
 /// The pseudonyms given so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pseudonyms {
@@ -53,10 +66,12 @@ pub(super) struct Pseudonyms {
     v6: BTreeMap<Ipv6Addr, Ipv6Addr>,
     v6_networks: BTreeMap<[u16; 4], u32>,
     macs: BTreeMap<[u8; 6], [u8; 6]>,
+    uuids: BTreeMap<String, u32>,
     /// Those that the text itself has, or that were given already.
     taken_v4: BTreeSet<Ipv4Addr>,
     taken_v6: BTreeSet<Ipv6Addr>,
     taken_macs: BTreeSet<[u8; 6]>,
+    taken_uuids: BTreeSet<u32>,
 }
 
 impl Pseudonyms {
@@ -125,6 +140,29 @@ impl Pseudonyms {
         self.taken_macs.insert(given);
         self.macs.insert(mac, given);
         given
+    }
+
+    /// What stands for it, given now or before: `00000000-0000-4000-8000-000000000001` (RFC 9562's version 4 and variant), without
+    /// dashes where it has none.
+    pub fn uuid(&mut self, uuid: &str) -> String {
+        if uuid_is_plain(uuid) {
+            self.taken_uuids.extend(plain_number(uuid));
+            return uuid.to_owned();
+        }
+        let digits: String = uuid.chars().filter(|c| *c != '-').collect();
+        let number = match self.uuids.get(&digits) {
+            Some(number) => *number,
+            None => {
+                let number = (1..).find(|number| !self.taken_uuids.contains(number)).unwrap_or_default();
+                self.taken_uuids.insert(number);
+                self.uuids.insert(digits, number);
+                number
+            }
+        };
+        match uuid.contains('-') {
+            true => format!("00000000-0000-4000-8000-{number:012x}"),
+            false => format!("000000000000400080000000{number:08x}"),
+        }
     }
 
     /// What stands for it, if it was given one.

@@ -74,11 +74,72 @@ fn what_tells_nothing_stays() {
         "iperf 3.12.1.2, version 3.12.1.2, v3.12.1.2, \"version\":\t\"3.12.1.2\", 3.12.1.2-4+deb12u1, fio-3.33.1.2",
         "3.12 3.12.1 1.3.6.1.4.1.2021 1.2.3 256.1.1.1 0.95 1e9",
         "std::net::Ipv4Addr vf-vf inside udp stream 128B a:NET0#0>b:NET1#0",
-        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03 550e8400-e29b-41d4-a716-446655440000",
+        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
         "Linux version 6.1.0 Last login: Fri, Started serial-getty@ttyS0.service - Serial Getty, hostname of it",
         "0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea and 0cc47a9a61ea, which may be anything",
     ] {
         assert_eq!(redacted(text), text);
+    }
+}
+
+/// What stood in logs and consoles of real machines, and what must not be left of it.
+const PLANTED: &[(&str, &[&str])] = &[
+    (
+        "IN=eth0 OUT= MAC=0c:c4:7a:9a:61:ea:3c:ec:ef:01:02:03:08:00 SRC=10.0.0.1",
+        &["0c:c4", "61:ea", "3c:ec", "02:03"],
+    ),
+    ("neighbour 0c:c4:7a:9a:61:ea:5201 answers", &["0c:c4:7a", "61:ea"]),
+    ("learned 0cc4.7a9a.61ea on Gi1/0/1", &["0cc4", "61ea"]),
+    ("eui 0cc47afffe9a61ea", &["0cc47a", "9a61ea"]),
+    ("Device Serial Number 0c-c4-7a-ff-ff-9a-61-ea", &["0c-c4", "7a-ff", "61-ea"]),
+    ("[jane@xeon-d ~]$ ls", &["jane", "xeon-d"]),
+    ("xeon-d:~ # ls", &["xeon-d"]),
+    ("jane@xeon-d:~> ls", &["jane", "xeon-d"]),
+    ("\u{1b}[01;32mjane@xeon-d\u{1b}[00m:\u{1b}[01;34m~\u{1b}[00m$ ls", &["jane", "xeon-d"]),
+    ("Nov 21 12:34:56 xeon-d sshd[123]: error", &["xeon-d"]),
+    ("2026-11-21T12:34:56.789+00:00 xeon-d kernel: up", &["xeon-d"]),
+    ("<13>Nov  1 12:34:56 xeon-d penstock: up", &["xeon-d"]),
+    ("Accepted publickey for jane from 10.0.0.1 port 22 ssh2: ED25519", &["jane", "10.0.0.1"]),
+    ("pam_unix(sshd:session): session opened for user jane(uid=1000)", &["jane"]),
+    ("search corp.example.com lab.example.com", &["corp.example", "lab.example"]),
+    ("Linux xeon-d 6.1.0\nxeon-d.rack7.corp answers", &["xeon-d", "rack7", "corp"]),
+    ("quiet ip=10.0.0.5::10.0.0.1:255.255.255.0:xeon-d:eth0:off", &["xeon-d", "10.0.0.5"]),
+    ("Serial Number: S675NX0T123456", &["S675NX0T123456"]),
+    ("/dev/disk/by-id/nvme-SAMSUNG_MZVL2512_S675NX0T123456-part1", &["S675NX0T123456"]),
+    ("nvme-eui.0025388b11b2b7f5 and eui.0025388b11b2b7f5", &["0025388b11b2b7f5"]),
+    (
+        "product_serial=A123456789 product_uuid=4c4c4544-0035-3510-8052-b4c04f4e5931",
+        &["A123456789", "4c4c4544", "5931"],
+    ),
+    ("machine-id 4d2b6c1f0a9e4f7c8b3a5d6e7f809112", &["4d2b6c1f"]),
+    ("root=UUID=550e8400-e29b-41d4-a716-446655440000 ro", &["550e8400", "446655440000"]),
+    ("{\"ID_SERIAL_SHORT\": \"S675NX0T123456\", \"disk\": \"S675NX0T123456\"}", &["S675NX0T123456"]),
+];
+
+#[test]
+fn nothing_is_left_of_what_was_planted() {
+    let mut left = Vec::new();
+    for (text, gone) in PLANTED {
+        let shown = redacted(text);
+        left.extend(gone.iter().filter(|gone| shown.contains(**gone)).map(|gone| format!("{gone}: {shown}")));
+        assert_eq!(redacted(&shown), shown, "redacted again");
+    }
+    assert!(left.is_empty(), "{}", left.join("\n"));
+}
+
+#[test]
+fn what_is_the_same_stays_the_same() {
+    for (text, shown) in [
+        (
+            "0c:c4:7a:9a:61:ea 0cc4.7a9a.61ea 0cc47afffe9a61ea 0c-c4-7a-ff-ff-9a-61-ea",
+            "02:00:5e:00:00:01 0200.5e00.0001 02005efffe000001 02-00-5e-ff-ff-00-00-01",
+        ),
+        (
+            "4c4c4544-0035-3510-8052-b4c04f4e5931 4C4C454400353510 8052 4c4c4544003535108052b4c04f4e5931",
+            "00000000-0000-4000-8000-000000000001 4C4C454400353510 8052 00000000000040008000000000000001",
+        ),
+    ] {
+        assert_eq!(redacted(text), shown, "{text}");
     }
 }
 

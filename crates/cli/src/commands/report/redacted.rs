@@ -29,14 +29,6 @@ pub struct Redacted {
 
 /// Reads everything, then writes the copy; the original is only read.
 pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
-    let directory = match &arguments.output {
-        Some(directory) => directory.clone(),
-        None => beside(run.directory())?,
-    };
-    if files::exists(&directory) && !files::list(&directory).or_bad_input()?.is_empty() {
-        let text = format!("{} is not empty", directory.display());
-        return Err(Failure::new(Status::BadInput, text).hint("name another directory with --output"));
-    }
     let mut redactor = Redactor::new(run.evidence(), arguments.redact_names);
     let mut texts = Vec::new();
     let mut left_out = Vec::new();
@@ -57,6 +49,14 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     }
     for (path, text) in &texts {
         pieces(path, text).for_each(|piece| redactor.learn(piece));
+    }
+    let directory = match &arguments.output {
+        Some(directory) => directory.clone(),
+        None => beside(run.directory(), &mut redactor)?,
+    };
+    if files::exists(&directory) && !files::list(&directory).or_bad_input()?.is_empty() {
+        let text = format!("{} is not empty", directory.display());
+        return Err(Failure::new(Status::BadInput, text).hint("name another directory with --output"));
     }
     let evidence = redactor.evidence(run.evidence()).map_err(|error| {
         Failure::from(error)
@@ -100,8 +100,8 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     Ok(Status::Holds)
 }
 
-/// `runs/x` to `runs/x-redacted`, also where `x` is the current directory.
-fn beside(run: &Path) -> Result<PathBuf, Failure> {
+/// `runs/x` to `runs/x-redacted`, also where `x` is the current directory. A machine's name in `x` is replaced.
+fn beside(run: &Path, redactor: &mut Redactor) -> Result<PathBuf, Failure> {
     let whole = match run.file_name() {
         Some(_) => run.to_owned(),
         None => files::canonical(run).or_bad_input()?,
@@ -110,7 +110,7 @@ fn beside(run: &Path) -> Result<PathBuf, Failure> {
         let text = format!("{} has no name that a copy beside it could have", whole.display());
         return Err(Failure::new(Status::BadInput, text).hint("name a directory with --output"));
     };
-    Ok(whole.with_file_name(format!("{}-redacted", name.to_string_lossy())))
+    Ok(whole.with_file_name(format!("{}-redacted", redactor.text(&name.to_string_lossy()))))
 }
 
 fn is_text(path: &Path) -> bool {
