@@ -10,6 +10,8 @@ use crate::failure::{Failure, OrBadInput, Status};
 
 /// The file that makes a directory that of a run.
 const EVIDENCE: &str = "evidence.json";
+/// No file of a run is longer, in bytes.
+pub const RUN_FILE_LIMIT: usize = 256 << 20;
 /// Directories within directories that are looked into.
 const DEEPEST: usize = 8;
 
@@ -28,7 +30,7 @@ impl KeptRun {
         } else {
             (path.to_owned(), path.join(EVIDENCE))
         };
-        let text = files::read_to_string(&file).map_err(|error| {
+        let bytes = files::read_whole(&file, RUN_FILE_LIMIT).map_err(|error| {
             let missing = error.is_missing();
             let failure = Failure::new(Status::BadInput, error);
             match (missing, files::exists(&directory)) {
@@ -39,6 +41,10 @@ impl KeptRun {
                 )),
                 (true, false) => failure.hint("name a run directory, like runs/MACHINE-TIME"),
             }
+        })?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Failure::new(Status::BadInput, format!("{} is not UTF-8 text", file.display()))
+                .hint("evidence.json is written by Penstock; was it edited?")
         })?;
         let evidence = Evidence::from_json(&text).map_err(|error| {
             let hint = match &error {

@@ -1,11 +1,8 @@
 //! Reading the user's model and inventory files.
 
-use std::{
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use penstock_host::files;
+use penstock_host::{files, interrupt};
 use penstock_model::{
     Against, Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
     Template, inventory::INVENTORY_VERSION,
@@ -221,8 +218,8 @@ fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), F
 /// Reads and checks a model, and prints nothing: what it warns of is in [`ModelFile::warnings`].
 pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
     let (name, (bytes, more)) = match path == Path::new("-") {
-        true => (STANDARD_INPUT.to_owned(), standard_input().or_bad_input()?),
-        false => (path.display().to_string(), files::read_at_most(path, MODEL_LIMIT).or_bad_input()?),
+        true => (STANDARD_INPUT.to_owned(), named(files::read_standard_input(MODEL_LIMIT))?),
+        false => (path.display().to_string(), named(files::read_named_by_user(path, MODEL_LIMIT))?),
     };
     if more {
         let text = format!("{name} is larger than {} KiB, the most that a model may have", MODEL_LIMIT >> 10);
@@ -239,13 +236,12 @@ pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
     Ok(file)
 }
 
-/// At most as much of standard input as a model may have, and whether there is more.
-fn standard_input() -> io::Result<(Vec<u8>, bool)> {
-    let mut bytes = Vec::new();
-    io::stdin().take(MODEL_LIMIT as u64 + 1).read_to_end(&mut bytes)?;
-    let more = bytes.len() > MODEL_LIMIT;
-    bytes.truncate(MODEL_LIMIT);
-    Ok((bytes, more))
+/// What came of reading a file that the user names: an interrupt while it is waited for is one, and anything else wrong input.
+pub fn named<T>(read: files::Result<T>) -> Result<T, Failure> {
+    match read {
+        Err(error) if interrupt::pending() => Err(Failure::new(Status::Interrupted, error)),
+        read => read.or_bad_input(),
+    }
 }
 
 /// What a model says, before anything that it refers to is read.
@@ -375,7 +371,7 @@ pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Pr
 /// Reads an inventory that `scan --json` printed.
 pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     let how = "make one with `penstock scan --json > inventory.json` on the machine";
-    let (bytes, more) = files::read_at_most(path, INVENTORY_LIMIT).or_bad_input()?;
+    let (bytes, more) = named(files::read_named_by_user(path, INVENTORY_LIMIT))?;
     if more {
         return Err(Failure::new(Status::BadInput, format!("{} is too large", path.display())).hint(how));
     }

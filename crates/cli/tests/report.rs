@@ -336,3 +336,64 @@ fn two_runs_are_not_redacted_at_once() {
     assert_eq!(penstock(directory.path(), &["report"]).status, 2);
     assert_eq!(penstock(directory.path(), &["report", "a", "--redact-names"]).status, 2);
 }
+
+#[test]
+fn what_is_no_plain_file_in_a_run_directory_hangs_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let fifo = |path: PathBuf| nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in ["fifo", "zero", "long"] {
+        std::fs::create_dir(at.join(name)).unwrap();
+    }
+    fifo(at.join("fifo/evidence.json"));
+    std::os::unix::fs::symlink("/dev/zero", at.join("zero/evidence.json")).unwrap();
+    std::fs::File::create(at.join("long/evidence.json")).unwrap().set_len(1 << 42).unwrap();
+    for (name, why) in [("fifo", "it is a FIFO"), ("zero", "it is a device"), ("long", "it is longer than")] {
+        let shown = penstock(at, &["report", name]);
+        assert_eq!(shown.status, 2, "{}", shown.stderr);
+        assert!(shown.stderr.contains(why), "{}", shown.stderr);
+        assert_eq!(penstock(at, &["report", name, name]).status, 2);
+    }
+    // Beside a good run, too.
+    let run = at.join("run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("evidence.json"), evidence("run", Vec::new()).json()).unwrap();
+    fifo(run.join("samples.jsonl"));
+    let shown = penstock(at, &["report", "run", "--redact"]);
+    assert_eq!(shown.status, 2, "{}", shown.stderr);
+    assert!(shown.stderr.contains("it is a FIFO"), "{}", shown.stderr);
+}
+
+#[test]
+fn a_model_may_be_a_pipe_and_waiting_for_one_ends_with_sigterm() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_penstock");
+    let piped = std::process::Command::new("bash")
+        .args(["-c", &format!("{program} check <(echo 'nics: {{NET0: {{vfs: 2}}}}') && echo 'nics: {{NET0: {{vfs: 2}}}}' | {program} check - && {program} check /dev/stdin <<< 'nics: {{NET0: {{vfs: 2}}}}'")])
+        .output()
+        .unwrap();
+    assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
+    let endless = penstock(directory.path(), &["check", "/dev/zero"]);
+    assert_eq!(endless.status, 2);
+    assert!(endless.stderr.contains("is larger than"), "{}", endless.stderr);
+
+    let path = directory.path().join("fifo");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut waiting = std::process::Command::new(program).arg("check").arg(&path).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(waiting.try_wait().unwrap().is_none(), "it waits for who writes");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(waiting.id() as i32), nix::sys::signal::SIGTERM)
+        .unwrap();
+    let began = std::time::Instant::now();
+    let status = loop {
+        if let Some(status) = waiting.try_wait().unwrap() {
+            break status;
+        }
+        if began.elapsed() > std::time::Duration::from_secs(10) {
+            waiting.kill().unwrap();
+            panic!("SIGTERM does not end it");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(130));
+}

@@ -18,9 +18,14 @@ use nix::{
 use thiserror::Error;
 
 mod atomic;
+mod read;
 
 pub use atomic::{
     create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_durable,
+};
+
+pub use read::{
+    READ_LIMIT, read, read_at_most, read_named_by_user, read_standard_input, read_to_string, read_whole,
 };
 
 /// A file operation that failed.
@@ -48,27 +53,6 @@ pub type Result<T> = std::result::Result<T, FileError>;
 
 fn on<T>(attempt: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|source| FileError { attempt, path: path.to_owned(), source })
-}
-
-/// The whole of a text file.
-pub fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
-    on("read", path.as_ref(), fs::read_to_string(&path))
-}
-
-/// The whole of a file.
-pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
-    on("read", path.as_ref(), fs::read(&path))
-}
-
-/// At most `limit` bytes of a file from its start, and whether there is more.
-pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bool)> {
-    let path = path.as_ref();
-    let mut bytes = Vec::new();
-    let file = on("read", path, File::open(path))?;
-    on("read", path, io::Read::read_to_end(&mut io::Read::take(file, limit as u64 + 1), &mut bytes))?;
-    let more = bytes.len() > limit;
-    bytes.truncate(limit);
-    Ok((bytes, more))
 }
 
 /// At most `limit` bytes of the regular file `path` as a process whose root directory is `root` would see it: symbolic
@@ -149,14 +133,16 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
 
 /// Copies a file's contents and permissions.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
-    on("copy", from.as_ref(), fs::copy(&from, &to))
+    let from = from.as_ref();
+    // Opened first: what is no plain file would be waited for.
+    on("copy", from, read::open_plain(from).and_then(|_| fs::copy(from, &to)))
 }
 
 /// Appends the contents of `from` to an open file and says how many bytes they were; they never are in memory as a
 /// whole.
 pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
     let from = from.as_ref();
-    let mut source = on("read", from, File::open(from))?;
+    let mut source = on("read", from, read::open_plain(from))?;
     on("copy", from, io::copy(&mut source, to))
 }
 
@@ -164,7 +150,7 @@ pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
 pub fn read_tail(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
     let path = path.as_ref();
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+        let mut file = read::open_plain(path)?;
         let length = file.metadata()?.len();
         io::Seek::seek(&mut file, io::SeekFrom::Start(length.saturating_sub(limit as u64)))?;
         let mut bytes = Vec::new();
@@ -254,9 +240,17 @@ pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("resolve", path.as_ref(), fs::canonicalize(&path))
 }
 
-/// Opens a file for appending, creating it.
+/// Opens a plain file for appending, creating it. A link is not followed, and a FIFO not waited for: whoever may write to the
+/// directory may have put it there.
 pub fn append(path: impl AsRef<Path>) -> Result<File> {
-    on("open", path.as_ref(), OpenOptions::new().append(true).create(true).open(&path))
+    let path = path.as_ref();
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let open = || {
+        let file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits()).open(path)?;
+        read::plain(&file.metadata()?)?;
+        Ok(file)
+    };
+    on("open", path, open())
 }
 
 /// Makes a file of `length` bytes that are taken from the disk now, replacing what is there.

@@ -9,7 +9,10 @@ use penstock_measure::{
     record::Record,
 };
 
-use crate::failure::{Failure, OrBadInput};
+use crate::{
+    failure::{Failure, OrBadInput},
+    kept_run::RUN_FILE_LIMIT,
+};
 
 /// The file's name in a run directory.
 pub const SAMPLES: &str = "samples.jsonl";
@@ -27,7 +30,7 @@ pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
 pub fn open_file(path: &Path) -> Result<(Vec<Record>, Samples), Failure> {
     let mut records = Vec::new();
     if files::exists(path) {
-        let text = files::read(path)?;
+        let text = files::read_whole(path, RUN_FILE_LIMIT)?;
         let whole = journal::whole(&text);
         records = journal::read_records(whole).or_bad_input().map_err(|failure| {
             failure.hint(format!("{} is written by `penstock measure` alone", path.display()))
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_said() {
-        let mut samples = Samples(JsonLines(files::append("/dev/full").unwrap()));
+        let mut samples = Samples(JsonLines(File::options().write(true).open("/dev/full").unwrap()));
         let said = samples.append(&record(0)).unwrap_err();
         assert!(said.contains("samples.jsonl") && said.contains("space"), "{said}");
     }

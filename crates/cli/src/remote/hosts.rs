@@ -7,7 +7,8 @@ use penstock_host::files;
 
 use crate::{
     arguments::Machines,
-    failure::{Failure, OrBadInput, Status},
+    failure::{Failure, Status},
+    model_file::named,
 };
 
 /// The largest list of machines that is read.
@@ -86,7 +87,7 @@ impl Machines {
 }
 
 fn read(path: &Path) -> Result<Vec<Host>, Failure> {
-    let (bytes, more) = files::read_at_most(path, LIST_LIMIT).or_bad_input()?;
+    let (bytes, more) = named(files::read_named_by_user(path, LIST_LIMIT))?;
     let name = path.display();
     if more {
         return Err(Failure::new(Status::BadInput, format!("{name} is too large for a list of machines")));

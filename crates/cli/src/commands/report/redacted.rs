@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     arguments::Report,
     failure::{Failure, OrBadInput, Status},
-    kept_run::KeptRun,
+    kept_run::{KeptRun, RUN_FILE_LIMIT},
     printer::Printer,
 };
 
@@ -37,7 +37,7 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
         if RENDERED.iter().any(|name| path == Path::new(name)) {
             continue;
         }
-        let bytes = files::read(run.directory().join(&path)).or_bad_input()?;
+        let bytes = files::read_whole(run.directory().join(&path), RUN_FILE_LIMIT).or_bad_input()?;
         match String::from_utf8(bytes) {
             // A serial console may print half a character; it is text all the same.
             Err(error) if is_text(&path) => {
