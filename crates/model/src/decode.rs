@@ -113,13 +113,33 @@ struct Fault {
 
 #[derive(Debug)]
 enum Kind {
-    UnknownKey { key: String, known: &'static [&'static str] },
-    UnknownWord { word: String, known: &'static [&'static str] },
+    UnknownKey {
+        key: String,
+        known: &'static [&'static str],
+    },
+    UnknownWord {
+        word: String,
+        known: &'static [&'static str],
+    },
     Bool(String),
     LeadingZero(String),
+    /// A whole number that its type cannot hold, and what that holds.
+    OutOfRange(String, RangeInclusive<i128>),
     Message(String),
     Spoiled,
 }
+
+/// What numbers may be that have no type of their own, by their keys: the range of the type that they are read as says nothing to
+/// anybody. A test holds the schema and the checks against it.
+const RANGES: [(&str, RangeInclusive<i128>); 7] = [
+    ("cache", 1..=32),
+    ("cpus", 1..=8192),
+    ("nvme_vfs", 1..=127),
+    ("port", 0..=7),
+    ("priority", 1..=99),
+    ("ready_within", 1..=86_400),
+    ("wake_latency", 0..=2_147_483_646),
+];
 
 impl Kind {
     fn diagnostic(self, path: Path, place: Place) -> Diagnostic {
@@ -153,6 +173,12 @@ impl Kind {
                     message,
                     Some(format!("write {}, without the 0", if decimal.is_empty() { "0" } else { decimal })),
                 )
+            }
+            Kind::OutOfRange(number, range) => {
+                let own = RANGES.iter().find(|(key, _)| path.0.last().is_some_and(|last| last == key));
+                let range = own.map_or(range, |(_, range)| range.clone());
+                let (least, most) = (range.start(), range.end());
+                (clipped(format!("{number} is out of range: it goes from {least} to {most}")), None)
             }
             Kind::Message(message) => (clipped(message), None),
             Kind::Spoiled => (String::new(), None),
@@ -253,6 +279,7 @@ impl fmt::Display for Fault {
             Kind::UnknownWord { word, .. } => write!(f, "unknown word {}", shown(word)),
             Kind::Bool(text) => write!(f, "{} is neither on nor off", shown(text)),
             Kind::LeadingZero(text) => write!(f, "{} begins with a 0", shown(text)),
+            Kind::OutOfRange(number, _) => write!(f, "{} is out of range", shown(number)),
             Kind::Message(message) => f.write_str(message),
             Kind::Spoiled => f.write_str("it was found wrong before"),
         }
@@ -370,12 +397,10 @@ impl<'a> Reader<'a> {
         match (number.map(u64::try_from), number.map(i64::try_from)) {
             (Some(Ok(number)), _) => visitor.visit_u64(number),
             (_, Some(Ok(number))) => visitor.visit_i64(number),
-            _ => Err(Fault::message(match range {
-                Some(range) => {
-                    format!("{text} is out of range: it goes from {} to {}", range.start(), range.end())
-                }
-                None => format!("{text} is no {}", &visitor as &dyn de::Expected),
-            })),
+            _ => Err(match range {
+                Some(range) => Fault::new(Kind::OutOfRange(text.to_owned(), range)),
+                None => Fault::message(format!("{text} is no {}", &visitor as &dyn de::Expected)),
+            }),
         }
     }
 }

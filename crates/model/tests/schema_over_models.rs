@@ -352,3 +352,60 @@ fn the_schema_in_the_repository_is_the_one_that_penstock_prints_and_each_example
         assert!(String::from_utf8(bytes).unwrap().starts_with(&format!("{MODELINE}\n")), "{name}");
     }
 }
+
+/// Every key whose value is a number, with its least and its greatest value.
+const NUMBERS: [(&str, i128, i128); 15] = [
+    ("nics: {NET0: {vfs: @}}", 0, 16384),
+    ("nics: {NET0: {mtu: @}}", 68, 65535),
+    ("nics: {NET0: {match: {slot: a, port: @}}}", 0, 7),
+    ("nics: {NET0: {vfs: 1, defaults: {vlan: @}}}", 0, 4094),
+    ("nics: {NET0: {vfs: 1, defaults: {vlan: 5, qos: @}}}", 0, 7),
+    ("nics: {NET0: }\nguests: {a: {functions: [{vf: NET0#1, vlan: @}]}}", 0, 4094),
+    ("nics: {NET0: }\nguests: {a: {functions: [{vf: NET0#1, vlan: 5, qos: @}]}}", 0, 7),
+    ("nics: {NET0: }\nguests: {a: {cpus: @}}", 1, 8192),
+    ("nics: {NET0: }\nguests: {a: {kind: vm, ready_within: @}}", 1, 86400),
+    ("nics: {NET0: }\nguests: {a: {pin: 5, realtime: {policy: fifo, priority: @}}}", 1, 99),
+    ("nics: {NET0: }\nguests: {a: {pin: 5, realtime: {cache: @}}}", 1, 32),
+    ("nics: {NET0: }\nguests: {a: {pin: 5, realtime: {wake_latency: @}}}", 0, 2_147_483_646),
+    ("nics: {NET0: }\nrealtime: {isolated: 5, wake_latency: @}", 0, 2_147_483_646),
+    ("nics: {NET0: }\nboard: {cpus: @}", 1, 8192),
+    ("nics: {NET0: }\nboard: {nvme_vfs: @}", 1, 127),
+];
+
+#[test]
+fn a_number_out_of_range_is_answered_with_the_range_that_the_schema_has_too() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    for (line, least, most) in NUMBERS {
+        let with = |value: i128| format!("{}\n", line.replace('@', &value.to_string()));
+        for value in [-1, least - 1, most + 1, 1 << 32, 1 << 64, 10_i128.pow(20)] {
+            let text = with(value);
+            let Err(found) = parse(&Source::new("m.yaml", text.clone())) else { panic!("{text} is taken") };
+            let said = found.to_string();
+            let range = |said: &str| {
+                said.contains(&format!("{least} to {most}")) || said.contains(&format!("at most {most}"))
+            };
+            // Too few of what there can be none of is said in words.
+            let none = least == 1 && value == 0 && !said.contains("out of range");
+            assert!(none || range(&said), "{text}  {said}");
+            assert!(
+                !refusals(&validator, &typed(&text).unwrap()).is_empty(),
+                "{text} is taken by the schema"
+            );
+        }
+        for value in [least, most] {
+            let text = with(value);
+            assert!(
+                refusals(&validator, &typed(&text).unwrap()).is_empty(),
+                "{text} is refused by the schema"
+            );
+            let said = parse(&Source::new("m.yaml", text.clone()))
+                .err()
+                .map(|found| found.to_string())
+                .unwrap_or_default();
+            assert!(
+                !said.contains(" to ") || !said.contains(&format!("{least} to {most}")),
+                "{text}  {said}"
+            );
+        }
+    }
+}

@@ -88,7 +88,9 @@ fn scheduling(
 
 fn check_latency(latency: Option<u32>, path: &Path, messages: &mut Vec<Diagnostic>) {
     if let Some(latency) = latency.filter(|latency| *latency > MOST_LATENCY) {
-        let text = format!("{latency} microseconds are no latency of an idle state");
+        let text = format!(
+            "{latency} microseconds are no latency of an idle state: it goes from 0 to {MOST_LATENCY}"
+        );
         messages.push(
             Diagnostic::error(path.join("wake_latency"), text)
                 .with_hint("leave it out for no limit; 0 is no idle state at all"),

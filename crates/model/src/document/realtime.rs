@@ -28,7 +28,7 @@ pub(crate) struct RealtimeDocument {
     pub housekeeping: Option<CpuList>,
     /// The longest wake-up latency of idle states that isolated CPUs may use, in microseconds; 0: no idle state at all.
     /// Default: left alone.
-    #[schemars(range(max = 2147483647))]
+    #[schemars(range(max = 2147483646))]
     pub wake_latency: Option<u32>,
     /// How the frequency of isolated CPUs is chosen: a governor like `performance`, or a frequency like `2.4GHz` that is least
     /// and most. Default: left alone.
@@ -111,7 +111,7 @@ pub(crate) struct GuestRealtimeDocument {
     /// The most of the memory's bandwidth that it may use, like `40%` (resctrl). Default: no limit.
     pub memory_bandwidth: Option<Percent>,
     /// `wake_latency` for its CPUs. Default: the machine's.
-    #[schemars(range(max = 2147483647))]
+    #[schemars(range(max = 2147483646))]
     pub wake_latency: Option<u32>,
     /// `frequency` for its CPUs. Default: the machine's.
     pub frequency: Option<Frequency>,
