@@ -412,8 +412,7 @@ impl Up<'_> {
             format!("run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
         });
         let directory = kept::directory(self.cache, &name)?;
-        files::create_dir_all(self.cache.running())?;
-        files::set_mode(self.cache.running(), 0o700)?;
+        files::make_own_directory(self.cache.running())?;
         let runs = kept::list(self.cache)?.iter().any(|board| board.name == name);
         if runs || KeptBoard::read(&directory).is_some() {
             return Err(BoardError::Taken { name });

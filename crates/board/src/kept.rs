@@ -110,6 +110,8 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError
 
 /// The boards that run, by name. Those whose QEMU is gone, and those whose Penstock is, are cleared away.
 pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
+    // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's.
+    files::check_own_directory(cache.running())?;
     let names = match files::list(cache.running()) {
         Err(error) if error.is_missing() => return Ok(Vec::new()),
         names => names?,
@@ -129,4 +131,53 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
         }
     }
     Ok(boards)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use penstock_host::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_board_that_another_user_wrote_down_ends_no_process() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path().join("cache"));
+        let victim = Command::new("sleep").arg("600").start_to_stay(tempfile::tempfile().unwrap()).unwrap();
+        let process = Running::of(victim.id()).unwrap();
+        // As another user can make it who foresees the directory: their `board.json`, with a process of root's.
+        let planted = there.path().join("planted");
+        std::fs::create_dir_all(planted.join("a")).unwrap();
+        let choice = r#"{"accelerator": "tcg", "why": "a test"}"#;
+        let text = format!(
+            r#"{{"name": "a", "port": 1, "qemu": {{"pid": {}, "started": {}}}, "owner": {{"pid": 1, "started": 99}},
+                "emulator": "9", "choice": {choice}}}"#,
+            process.id, process.started
+        );
+        std::fs::write(planted.join("a").join(FILE), text).unwrap();
+        let running = cache.running().to_owned();
+        std::fs::create_dir_all(running.parent().unwrap()).unwrap();
+        let refused = |why: &str| {
+            let said = penstock_host::chain(&list(&cache).unwrap_err());
+            assert!(said.contains(why), "{said}");
+            assert!(process.is_alive());
+        };
+        symlink(&planted, &running).unwrap();
+        refused("it is a symbolic link");
+        std::fs::remove_file(&running).unwrap();
+        std::fs::rename(&planted, &running).unwrap();
+        // Only root can make it somebody else's; the rest holds for everybody.
+        if penstock_host::process::is_root() {
+            std::os::unix::fs::chown(&running, Some(65534), None).unwrap();
+            refused("it belongs to user 65534");
+            std::os::unix::fs::chown(&running, Some(0), None).unwrap();
+        }
+        std::fs::set_permissions(&running, std::fs::Permissions::from_mode(0o777)).unwrap();
+        refused("others than its owner may write to it");
+        victim.end(Duration::ZERO);
+        std::fs::remove_dir_all(&running).unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::AsRawFd,
-        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -251,6 +251,40 @@ pub fn append(path: impl AsRef<Path>) -> Result<File> {
         Ok(file)
     };
     on("open", path, open())
+}
+
+/// Makes sure that the directory `path`, if it is there, is this user's own: no link, owned by the user of this process, and nobody
+/// else may write to it. What lies in it is believed then. `Ok(false)` where nothing is there.
+pub fn check_own_directory(path: impl AsRef<Path>) -> Result<bool> {
+    let path = path.as_ref();
+    let check = || {
+        let data = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            data => data?,
+        };
+        let us = nix::unistd::geteuid().as_raw();
+        let why = match () {
+            () if data.is_symlink() => "it is a symbolic link".to_owned(),
+            () if !data.is_dir() => "it is no directory".to_owned(),
+            () if data.uid() != us => format!("it belongs to user {}, and this is user {us}", data.uid()),
+            () if data.mode() & 0o022 != 0 => "others than its owner may write to it".to_owned(),
+            () => return Ok(true),
+        };
+        Err(io::Error::other(why))
+    };
+    on("trust", path, check())
+}
+
+/// Makes the directory `path`, and those above it, for this user alone (0700); one that is there must be
+/// [its own](check_own_directory).
+pub fn make_own_directory(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    path.parent().map_or(Ok(()), create_dir_all)?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => on("create the directory", path, made)?,
+    }
+    check_own_directory(path).map(drop)
 }
 
 /// Makes a file of `length` bytes that are taken from the disk now, replacing what is there.
