@@ -100,7 +100,8 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
     let server = Arc::new(Server::start().unwrap());
     server.apply(&serde_json::from_value(config).unwrap()).unwrap();
     let control = socket("control");
-    penstock_switch::control::serve(&control, Arc::clone(&server), Rights::Attributes).unwrap();
+    let access = penstock_switch::socket::Access::default();
+    penstock_switch::control::serve(&control, Arc::clone(&server), Rights::Attributes, access).unwrap();
     let state = || serde_json::from_value::<State>(ask(&control, &Request::Get).ok.unwrap()).unwrap();
     let vf = |index| VfIndex::new(index).unwrap();
 

@@ -12,6 +12,7 @@ use crate::{
     memory::{Limit, MOST_REGIONS},
     net::{Mac, Tag},
     settings::{LinkState, PortVlan, Settings, TagKind, Vlans},
+    socket::{Access, AccessConfig},
 };
 
 /// The version of the file and of the control protocol.
@@ -39,6 +40,9 @@ pub struct Config {
     /// MiB that the front ends of all ports together may share. Default: [`MEMORY`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
+    /// Who may come to its control socket. It is looked at when the switch starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<AccessConfig>,
     /// Its ports by name.
     #[serde(default)]
     pub ports: BTreeMap<String, PortConfig>,
@@ -55,6 +59,9 @@ pub struct PortConfig {
     /// The socket on which its front end is awaited. A port has either this, or one of the next three.
     #[serde(skip_serializing_if = "is_empty")]
     pub socket: PathBuf,
+    /// Who may come to its socket, or to that of its cable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessConfig>,
     /// It is the other side of this tap interface, which is made when it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tap: Option<String>,
@@ -272,6 +279,14 @@ pub enum ConfigError {
         /// What all have together.
         all: u64,
     },
+    /// Somebody who cannot be let come to a socket.
+    #[error("{socket}: {why}")]
+    Access {
+        /// The port, or the control socket.
+        socket: String,
+        /// What makes no sense.
+        why: String,
+    },
     /// A speed that limits nothing.
     #[error("{port}: speed {speed}: only an uplink has a speed; max_tx_rate limits what a port sends")]
     Speed {
@@ -430,7 +445,25 @@ impl Config {
     }
 }
 
+/// Who may come to a socket; `socket` is for what cannot be.
+fn access(config: Option<&AccessConfig>, socket: &str) -> Result<Access, ConfigError> {
+    let failed = |why| ConfigError::Access { socket: socket.to_owned(), why };
+    config.map_or(Ok(Access::default()), |config| Access::try_from(config).map_err(failed))
+}
+
+impl Config {
+    /// Who may come to the control socket.
+    pub fn control_access(&self) -> Result<Access, ConfigError> {
+        access(self.control.as_ref(), "control")
+    }
+}
+
 impl PortConfig {
+    /// Who may come to its socket; `name` is for what cannot be.
+    pub fn access(&self, name: &str) -> Result<Access, ConfigError> {
+        access(self.access.as_ref(), name)
+    }
+
     /// Where it leads to; `name` is for what cannot be.
     pub fn place(&self, name: &str) -> Result<Place, ConfigError> {
         let interface = |text: &String| {

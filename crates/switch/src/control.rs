@@ -8,14 +8,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::{
         fd::AsFd,
-        unix::{
-            fs::PermissionsExt,
-            net::{UnixListener, UnixStream},
-        },
+        unix::net::{UnixListener, UnixStream},
     },
     path::Path,
     sync::{
@@ -27,12 +23,16 @@ use std::{
     time::Duration,
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::SockType,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Config, VERSION},
     server::{Attributes, Event, Server},
+    socket::{self, Access},
 };
 
 /// The longest request: a configuration of some thousand ports.
@@ -175,19 +175,14 @@ const ATTRIBUTES: [&str; 14] = [
     "mtu",
 ];
 
-/// Serves the protocol on `path` in threads of its own, for as long as the process lives. The socket is its owner's alone.
+/// Serves the protocol on `path` in threads of its own, for as long as the process lives, for those who have `access`.
 ///
 /// # Errors
 /// When the socket cannot be had.
-pub fn serve(path: &Path, server: Arc<Server>, rights: Rights) -> io::Result<()> {
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
-            fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        outcome => outcome?,
-    };
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -> io::Result<()> {
+    let listener = UnixListener::from(socket::listen_on(path, SockType::Stream, MOST as i32, access)?);
+    // There is a thread that does nothing but wait for who comes.
+    listener.set_nonblocking(false)?;
     let open = Arc::new(AtomicUsize::new(0));
     thread::Builder::new().name("control".to_owned()).spawn(move || {
         for stream in listener.incoming().filter_map(Result::ok) {

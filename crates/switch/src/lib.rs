@@ -52,6 +52,7 @@ pub mod program;
 pub mod ring;
 pub mod server;
 pub mod settings;
+pub mod socket;
 pub mod status;
 pub mod table;
 pub mod worker;

@@ -69,6 +69,7 @@ pub struct Run<'a> {
 pub fn run(run: &Run<'_>) -> Result<(), String> {
     let Run { config: path, control, until_left, keep } = *run;
     let config = read(path)?;
+    let access = config.control_access().map_err(|error| chain(&error))?;
     // Before there is another thread, so that none of them gets these signals.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -98,7 +99,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     }
     if let Some((socket, rights)) = control {
         let failed = |error| format!("the control socket {} could not be had: {error}", socket.display());
-        control::serve(socket, Arc::clone(&server), rights).map_err(failed)?;
+        control::serve(socket, Arc::clone(&server), rights, access).map_err(failed)?;
     }
     loop {
         match signals.wait() {

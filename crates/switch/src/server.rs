@@ -23,10 +23,11 @@ use thiserror::Error;
 
 use self::{link::Links, outside::Outside, port::Listening};
 use crate::{
-    config::{Config, ConfigError, MirrorDirection, Place, PortConfig},
+    config::{Cable, Config, ConfigError, MirrorDirection, Place, PortConfig},
     counters::{Counters, Dropped},
     engine::{Engine, Mirror, Port},
     settings::{LinkState, Settings},
+    socket::{self, Access},
     table::PortId,
     worker::{self, Handle},
 };
@@ -265,10 +266,23 @@ enum Attached {
 }
 
 impl Attached {
-    fn open(place: &Place, id: PortId, settings: &Settings) -> std::io::Result<Attached> {
+    fn open(place: &Place, id: PortId, settings: &Settings, access: Access) -> std::io::Result<Attached> {
         match place {
-            Place::Guest(path) => Listening::open(path, id).map(Attached::Guest),
-            outside => Outside::open(outside, id, settings, is_enabled(settings)).map(Attached::Outside),
+            Place::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
+            outside => {
+                Outside::open(outside, id, settings, is_enabled(settings), access).map(Attached::Outside)
+            }
+        }
+    }
+
+    /// Lets others come to its socket, if it has one, than before.
+    fn set_access(&self, access: Access) -> std::io::Result<()> {
+        match self {
+            Attached::Guest(listening) => socket::set_access(listening.path(), access),
+            Attached::Outside(outside) => match outside.place() {
+                Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) => socket::set_access(path, access),
+                _ => Ok(()),
+            },
         }
     }
 
@@ -402,6 +416,10 @@ impl Server {
         let settings = config.settings()?;
         let places = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.place(name)?)));
         let places: BTreeMap<String, Place> = places.collect::<Result<_, ConfigError>>()?;
+        let accesses = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.access(name)?)));
+        let accesses: BTreeMap<String, Access> = accesses.collect::<Result<_, ConfigError>>()?;
+        let access = |name: &str| accesses.get(name).copied().unwrap_or_default();
+        config.control_access()?;
         let mut state = self.state();
         let stays =
             |name: &str, attached: &Attached| places.get(name).is_some_and(|place| attached.is_at(place));
@@ -415,7 +433,7 @@ impl Server {
             let id = free.next().ok_or(ServerError::Ended)?;
             let Some(place) = places.get(name) else { continue };
             let failed = |source| ServerError::Place { port: name.clone(), place: place.clone(), source };
-            let attached = Attached::open(place, id, settings).map_err(failed)?;
+            let attached = Attached::open(place, id, settings, access(name)).map_err(failed)?;
             new.insert(name.clone(), attached);
         }
         // From here on nothing fails but the worker.
@@ -468,6 +486,14 @@ impl Server {
                 if let Attached::Outside(outside) = attached {
                     outside.set_enabled(is_enabled(&settings));
                     outside.set_macs(&settings.macs);
+                }
+                let before = state.config.ports.get(&name).and_then(|port| port.access(&name).ok());
+                if before != Some(access(&name))
+                    && let Some(place) = places.get(&name)
+                {
+                    let failed =
+                        |source| ServerError::Place { port: name.clone(), place: place.clone(), source };
+                    attached.set_access(access(&name)).map_err(failed)?;
                 }
                 let id = attached.id();
                 self.handle.ask(move |engine| engine.set_settings(id, settings)).ok_or(ServerError::Ended)?;

@@ -6,7 +6,10 @@ use std::{
     io::{BufRead, BufReader, IoSlice, Read, Write},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-        unix::{fs::FileExt, net::UnixStream},
+        unix::{
+            fs::{FileExt, PermissionsExt},
+            net::UnixStream,
+        },
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode},
@@ -45,7 +48,10 @@ fn main() -> ExitCode {
     let nothing = trials.lacking("a switch", || None::<needs::Lack>);
     trials.add(
         &nothing,
-        [("a_switch_answers_and_ends_while_a_front_end_has_filled_its_call", full_call as fn())],
+        [
+            ("a_switch_answers_and_ends_while_a_front_end_has_filled_its_call", full_call as fn()),
+            ("sockets_are_for_those_who_are_named_whatever_the_umask_is", modes as fn()),
+        ],
     );
     let missing = trials.lacking("a file system of its own", || {
         let device = Path::new("/dev/fuse").exists();
@@ -159,6 +165,69 @@ impl Front {
         self.send(1, &[], &[]);
         (&self.0).read_exact(&mut [0; 20]).is_ok()
     }
+}
+
+fn modes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let write = |access: &str, control: &str| {
+        let path = |name: &str| at(name).display().to_string();
+        let config = format!(
+            r#"{{"version": 1, {control} "ports": {{"a": {{"socket": "{}"{access}}}, "b": {{"socket": "{}"}},
+            "c": {{"cable": {{"listen": "{}"}}{access}}}, "d": {{"cable": {{"qemu": "{}"}}}}}}}}"#,
+            path("a"),
+            path("b"),
+            path("c"),
+            path("d")
+        );
+        fs::write(at("switch.json"), config).unwrap();
+    };
+    let mode = |name: &str| fs::symlink_metadata(at(name)).unwrap().permissions().mode() & 0o7777;
+    let open = r#", "access": {"mode": "0660"}"#;
+    for (umask, access, control, wanted) in [
+        ("0", "", "", [0o600; 5]),
+        ("0", open, r#""control": {"mode": "0666"},"#, [0o660, 0o600, 0o660, 0o600, 0o666]),
+        ("077", open, "", [0o660, 0o600, 0o660, 0o600, 0o600]),
+    ] {
+        write(access, control);
+        let line = format!(r#"umask {umask}; exec "$0" run "$1" --control "$2""#);
+        let mut child = Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_penstock-switch")])
+            .args([at("switch.json"), at("ctl")])
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + PATIENCE;
+        // Whoever asks has it answered, so all of them are there and as they are to be.
+        while UnixStream::connect(at("ctl")).is_err() {
+            assert!(Instant::now() < until, "it does not start");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(["a", "b", "c", "d", "ctl"].map(mode), wanted, "umask {umask}");
+        // A reload changes them; who is connected stays.
+        let front = Front::connect(&at("a"));
+        assert!(front.lives());
+        write(r#", "access": {"mode": "0620"}"#, "");
+        let pid = Pid::from_raw(child.id() as i32);
+        kill(pid, Signal::SIGHUP).unwrap();
+        while mode("a") != 0o620 || mode("c") != 0o620 {
+            assert!(Instant::now() < until, "{:o} after a reload", mode("a"));
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(front.lives());
+        kill(pid, Signal::SIGTERM).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+    write(r#", "access": {"owner": "no-such-user"}"#, "");
+    let refused = Command::new(env!("CARGO_BIN_EXE_penstock-switch"))
+        .arg("run")
+        .arg(at("switch.json"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && told.contains(r#"a: owner "no-such-user" is not in /etc/passwd"#),
+        "{told}"
+    );
 }
 
 fn full_call() {

@@ -3,24 +3,24 @@
 //! soon as that has come.
 
 use std::{
-    fs, io,
-    os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
-        unix::fs::FileTypeExt,
-    },
+    io,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     path::Path,
 };
 
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, recv,
-        send, setsockopt, socket, sockopt,
+        AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, accept4, connect, recv, send, setsockopt,
+        sockopt,
     },
 };
 
 use super::Opened;
-use crate::engine::{Negotiated, Wire};
+use crate::{
+    engine::{Negotiated, Wire},
+    socket::{self, Access},
+};
 
 /// What either side says first. The number is the version of what follows.
 const HELLO: &[u8] = b"penstock cable 1\n";
@@ -29,7 +29,7 @@ const QUEUE: usize = 8 << 20;
 
 fn new(kind: SockType) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let end = socket(AddressFamily::Unix, kind, flags, None)?;
+    let end = nix::sys::socket::socket(AddressFamily::Unix, kind, flags, None)?;
     enlarge(&end);
     Ok(end)
 }
@@ -42,33 +42,19 @@ fn enlarge(end: &OwnedFd) {
 }
 
 /// Awaits another switch on `path`. A socket that is there and on which nobody listens any more is replaced.
-pub fn await_on(path: &Path) -> io::Result<OwnedFd> {
-    listen_on(path, SockType::SeqPacket)
+pub fn await_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
+    listen_on(path, SockType::SeqPacket, access)
 }
 
 /// Awaits a QEMU on `path`, likewise.
-pub fn await_qemu_on(path: &Path) -> io::Result<OwnedFd> {
-    listen_on(path, SockType::Stream)
+pub fn await_qemu_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
+    listen_on(path, SockType::Stream, access)
 }
 
-fn listen_on(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
-    let address = UnixAddr::new(path)?;
-    let end = new(kind)?;
-    match bind(end.as_raw_fd(), &address) {
-        Err(Errno::EADDRINUSE) if is_dead(path, kind) => {
-            fs::remove_file(path)?;
-            bind(end.as_raw_fd(), &address)?;
-        }
-        outcome => outcome?,
-    }
-    listen(&end, Backlog::new(1)?)?;
+fn listen_on(path: &Path, kind: SockType, access: Access) -> io::Result<OwnedFd> {
+    let end = socket::listen_on(path, kind, 1, access)?;
+    enlarge(&end);
     Ok(end)
-}
-
-/// Whether it is a socket on which nobody listens.
-fn is_dead(path: &Path, kind: SockType) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    is_socket && matches!(go_to(path, kind), Err(Errno::ECONNREFUSED))
 }
 
 /// Takes who has come; `None`: nobody has.
@@ -83,11 +69,7 @@ pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 
 /// Goes to the side that awaits us on `path`.
 pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
-    go_to(path, SockType::SeqPacket)
-}
-
-fn go_to(path: &Path, kind: SockType) -> Result<OwnedFd, Errno> {
-    let end = new(kind)?;
+    let end = new(SockType::SeqPacket)?;
     connect(end.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(end)
 }

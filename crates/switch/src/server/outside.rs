@@ -28,6 +28,7 @@ use crate::{
     net::Mac,
     outside::{AttachError, Opened, cable, interface, interface::Ear, packet, tap},
     settings::Settings,
+    socket::Access,
     table::PortId,
     worker::Kick,
 };
@@ -71,10 +72,16 @@ struct Shared {
 
 impl Outside {
     /// Opens what can be opened at once.
-    pub fn open(place: &Place, id: PortId, settings: &Settings, enabled: bool) -> io::Result<Outside> {
+    pub fn open(
+        place: &Place,
+        id: PortId,
+        settings: &Settings,
+        enabled: bool,
+        access: Access,
+    ) -> io::Result<Outside> {
         let ready = match place {
-            Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path)?),
-            Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path)?),
+            Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path, access)?),
+            Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path, access)?),
             Place::Cable(Cable::Connect(_)) | Place::Guest(_) => Ready::Nothing,
             Place::Tap(_) | Place::Packet(_) => {
                 // Before it is looked at, so that no change is missed.

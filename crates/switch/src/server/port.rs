@@ -5,10 +5,7 @@ use std::{
     net::Shutdown,
     os::{
         fd::AsFd,
-        unix::{
-            fs::FileTypeExt,
-            net::{UnixListener, UnixStream},
-        },
+        unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -18,17 +15,27 @@ use std::{
 
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::{EfdFlags, EventFd},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        socket::SockType,
+    },
 };
 
 use super::{Event, link::Links};
-use crate::{device, table::PortId};
+use crate::{
+    device,
+    socket::{self, Access},
+    table::PortId,
+};
 
 /// A thread's stack: messages are short, and nothing recurses.
 pub(super) const STACK: usize = 128 << 10;
 
 /// Descriptors of a port's front ends that may stay open for good.
 const MOST_LEFT: usize = 64;
+
+/// Front ends that may wait until the one before has gone.
+const BACKLOG: i32 = 128;
 
 /// A port that awaits its front end, or has one.
 #[derive(Debug)]
@@ -63,14 +70,8 @@ impl Shared {
 
 impl Listening {
     /// Makes the socket. One that is there and on which nobody listens any more is replaced.
-    pub fn open(path: &Path, id: PortId) -> io::Result<Listening> {
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
-                fs::remove_file(path)?;
-                UnixListener::bind(path)?
-            }
-            outcome => outcome?,
-        };
+    pub fn open(path: &Path, id: PortId, access: Access) -> io::Result<Listening> {
+        let listener = UnixListener::from(socket::listen_on(path, SockType::Stream, BACKLOG, access)?);
         let ends = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let shared = Arc::new(Shared { ends, stream: Mutex::default(), refusal: Mutex::default() });
         Ok(Listening { path: path.to_owned(), id, listener: Some(listener), thread: None, shared })
@@ -159,13 +160,6 @@ pub(super) fn join(thread: JoinHandle<()>, until: Instant, port: &str) {
     }
     // One that panicked has said so already.
     let _ = thread.join();
-}
-
-/// Whether it is a socket on which nobody listens.
-fn is_dead(path: &Path) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).err().is_some_and(refused)
 }
 
 /// The next front end; `None` when the port is given up.

@@ -149,7 +149,7 @@ fn config(directory: &Path, count: u8) -> Config {
         let mac = Some(format!("02:00:00:00:00:{number:02x}"));
         (format!("NET0#{number}"), PortConfig { socket, mac, spoofchk: true, ..PortConfig::default() })
     });
-    Config { version: 1, loopback: true, memory: None, ports: ports.collect() }
+    Config { version: 1, loopback: true, memory: None, control: None, ports: ports.collect() }
 }
 
 fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {

@@ -43,7 +43,7 @@ impl Client {
 fn controlled() -> (TempDir, Arc<Server>, std::path::PathBuf) {
     let (directory, server, _) = rig(2);
     let (server, path) = (Arc::new(server), directory.path().join("control"));
-    control::serve(&path, Arc::clone(&server), control::Rights::All).unwrap();
+    control::serve(&path, Arc::clone(&server), control::Rights::All, Access::default()).unwrap();
     (directory, server, path)
 }
 

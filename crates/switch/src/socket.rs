@@ -1,0 +1,234 @@
+//! Unix sockets on which others are awaited, and who may come to them: whoever may write to the file may connect.
+//!
+//! A socket has its mode from its first moment on, whatever the umask is: that of the file is the descriptor's, which is set before it
+//! is bound (`unix_bind_bsd`), so that no umask has to be changed, which all threads share. Owner and group follow, and the mode is
+//! widened last.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::FileTypeExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, open},
+    sys::{
+        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket},
+        stat::{Mode, SFlag, fchmod, fstat},
+    },
+    unistd::{Gid, Uid, fchownat},
+};
+use serde::{Deserialize, Serialize};
+
+/// Who may come to a socket, as a configuration says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// The file's mode, in octal. Default: `0600`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Its owner, by name or number. Default: who runs the switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Its group, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+/// Who may come to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    mode: Mode,
+    owner: Option<Uid>,
+    group: Option<Gid>,
+}
+
+impl Default for Access {
+    /// Its owner alone.
+    fn default() -> Access {
+        Access { mode: PRIVATE, owner: None, group: None }
+    }
+}
+
+/// What each socket begins with.
+const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
+impl TryFrom<&AccessConfig> for Access {
+    type Error = String;
+
+    /// Finds the numbers of names. The error says what makes no sense.
+    fn try_from(config: &AccessConfig) -> Result<Access, String> {
+        let mode = match &config.mode {
+            None => PRIVATE,
+            Some(text) => u32::from_str_radix(text, 8)
+                .ok()
+                .filter(|bits| *bits <= 0o777)
+                .map(Mode::from_bits_retain)
+                .ok_or_else(|| format!("mode {text:?} is none of 0000 to 0777, in octal"))?,
+        };
+        let owner = config.owner.as_deref().map(|name| number(name, "owner", "/etc/passwd")).transpose()?;
+        let group = config.group.as_deref().map(|name| number(name, "group", "/etc/group")).transpose()?;
+        Ok(Access { mode, owner: owner.map(Uid::from_raw), group: group.map(Gid::from_raw) })
+    }
+}
+
+/// The number of a user or a group, which is a line of `file`: name, password, number (passwd(5), group(5)).
+fn number(name: &str, key: &str, file: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let all = fs::read_to_string(file).map_err(|error| format!("{key} {name:?}: {file}: {error}"))?;
+    let line = all.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let mut found = line.filter(|fields| fields.first() == Some(&name));
+    let number = found.next().and_then(|fields| fields.get(2)?.parse().ok());
+    number.ok_or_else(|| format!("{key} {name:?} is not in {file}; a number can be given, too"))
+}
+
+/// Awaits others on `path`, `backlog` at a time. A socket that is there and on which nobody listens any more is replaced; nothing else is.
+///
+/// # Errors
+/// What the kernel refuses, with what was tried.
+pub fn listen_on(path: &Path, kind: SockType, backlog: i32, access: Access) -> io::Result<OwnedFd> {
+    let address = UnixAddr::new(path)?;
+    let end = new(kind)?;
+    fchmod(&end, PRIVATE)?;
+    match bind(end.as_raw_fd(), &address) {
+        Err(Errno::EADDRINUSE) if is_dead(path, kind) => {
+            fs::remove_file(path)?;
+            bind(end.as_raw_fd(), &address)?;
+        }
+        outcome => outcome?,
+    }
+    // Before anybody is heard.
+    set_access(path, access).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })?;
+    listen(&end, Backlog::new(backlog)?)?;
+    Ok(end)
+}
+
+/// Gives a socket of ours its owner, its group, and then its mode.
+///
+/// # Errors
+/// What the kernel refuses; something else than a socket on `path`: who may write to the directory could have put it there.
+pub fn set_access(path: &Path, access: Access) -> io::Result<()> {
+    let tried = |what: &str, errno: Errno| {
+        let kind = io::Error::from(errno).kind();
+        io::Error::new(kind, format!("{what} of {} could not be set: {errno}", path.display()))
+    };
+    // Links are not followed: from here on it is this file, whatever its name leads to.
+    let file = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    if SFlag::from_bits_truncate(fstat(&file)?.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+        return Err(io::Error::other(format!("{} is no socket any more", path.display())));
+    }
+    if access.owner.is_some() || access.group.is_some() {
+        fchownat(&file, "", access.owner, access.group, AtFlags::AT_EMPTY_PATH)
+            .map_err(|errno| tried("owner and group", errno))?;
+    }
+    // Such a descriptor has no other way (`O_PATH` of open(2)).
+    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mode = nix::sys::stat::fchmodat(
+        nix::fcntl::AT_FDCWD,
+        same.as_str(),
+        access.mode,
+        nix::sys::stat::FchmodatFlags::FollowSymlink,
+    );
+    mode.map_err(|errno| tried("the mode", errno))
+}
+
+fn new(kind: SockType) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, kind, flags, None)
+}
+
+/// Whether it is a socket on which nobody listens. One whose listener takes nobody is not awaited.
+fn is_dead(path: &Path, kind: SockType) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let refused = || {
+        let end = new(kind).ok()?;
+        Some(connect(end.as_fd().as_raw_fd(), &UnixAddr::new(path).ok()?) == Err(Errno::ECONNREFUSED))
+    };
+    is_socket && refused().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{
+        fs::{MetadataExt, PermissionsExt, symlink},
+        net::UnixListener,
+    };
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn access(text: &str) -> Result<Access, String> {
+        Access::try_from(&serde_json::from_str::<AccessConfig>(text).unwrap())
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_and_the_owner_that_are_set() {
+        let directory = tempfile::tempdir().unwrap();
+        for (text, wanted) in [("{}", 0o600), (r#"{"mode": "0660"}"#, 0o660), (r#"{"mode": "666"}"#, 0o666)] {
+            let path = directory.path().join(wanted.to_string());
+            let _socket = listen_on(&path, SockType::Stream, 1, access(text).unwrap()).unwrap();
+            assert_eq!(mode(&path), wanted, "{text}");
+        }
+        if !Uid::effective().is_root() {
+            return;
+        }
+        let path = directory.path().join("owned");
+        let owned = access(r#"{"owner": "daemon", "group": "12345", "mode": "0620"}"#).unwrap();
+        let _socket = listen_on(&path, SockType::SeqPacket, 1, owned).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid(), mode(&path)), (1, 12345, 0o620));
+        set_access(&path, Access::default()).unwrap();
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn what_is_no_dead_socket_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "precious").unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        let living = UnixListener::bind(at("living")).unwrap();
+        // A listener that takes nobody has a full backlog, at which who comes would wait.
+        let full = listen_on(&at("full"), SockType::Stream, 0, Access::default()).unwrap();
+        let _waits = std::os::unix::net::UnixStream::connect(at("full")).unwrap();
+        for name in ["file", "link", "living", "full"] {
+            let refused = listen_on(&at(name), SockType::Stream, 1, Access::default());
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{name}");
+        }
+        assert_eq!(fs::read(at("link")).unwrap(), b"precious");
+        drop((living, full));
+        for name in ["living", "full"] {
+            listen_on(&at(name), SockType::Stream, 1, Access::default()).unwrap();
+        }
+        // What somebody has put in the place of a socket is not changed.
+        fs::set_permissions(at("file"), fs::Permissions::from_mode(0o640)).unwrap();
+        for name in ["file", "link"] {
+            assert!(set_access(&at(name), access(r#"{"mode": "0666"}"#).unwrap()).is_err(), "{name}");
+        }
+        assert_eq!(mode(&at("file")), 0o640);
+    }
+
+    #[test]
+    fn who_is_nobody_is_refused_by_name() {
+        for (text, told) in [
+            (r#"{"mode": "0800"}"#, "mode \"0800\" is none of 0000 to 0777, in octal"),
+            (r#"{"mode": "1777"}"#, "none of"),
+            (r#"{"owner": "no-such-user"}"#, "owner \"no-such-user\" is not in /etc/passwd"),
+            (r#"{"group": "no-such-group"}"#, "group \"no-such-group\" is not in /etc/group"),
+        ] {
+            let error = access(text).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}
