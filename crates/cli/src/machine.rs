@@ -169,10 +169,14 @@ impl Machine {
         names.into_iter().map(|name| (name.clone(), place(name))).collect()
     }
 
-    /// What the limits, pins, rates and devices of the model's containers turn out to be.
+    /// What the limits, pins, rates, devices and fences of the model's containers turn out to be.
     pub fn limits(&self, model: &Model) -> Vec<Verdict> {
         let containers = self.containers();
-        let of = |(name, guest): (&GuestName, &Guest)| containers.verdicts(name, guest);
+        let of = |(name, guest): (&GuestName, &Guest)| {
+            let mut verdicts = containers.verdicts(name, guest);
+            verdicts.extend(containers.fences(name, guest));
+            verdicts
+        };
         model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
     }
 

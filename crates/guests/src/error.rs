@@ -66,6 +66,30 @@ pub enum GuestError {
         /// Which.
         program: String,
     },
+    /// There are no ids of the host to stand for a container's own.
+    #[error("the host has no range of user and group ids for containers: {why}")]
+    NoIds {
+        /// Why not.
+        why: String,
+    },
+    /// Its user namespace may not reach a directory that it needs.
+    #[error("{} is closed to the root of guest {guest}, which is an ordinary account of the host", path.display())]
+    Closed {
+        /// Its name.
+        guest: GuestName,
+        /// The first directory on the way that others may not enter.
+        path: PathBuf,
+    },
+    /// The device nodes of a container with a user namespace could not be made.
+    #[error("the node of the device {path} for guest {guest} cannot be made")]
+    Node {
+        /// Its name.
+        guest: GuestName,
+        /// The device's path on the host.
+        path: String,
+        /// Why not.
+        source: FileError,
+    },
     /// Limits were asked for and the kernel's control groups cannot hold them.
     #[error("the {what} limit of guest {guest} cannot be held: {why}")]
     NoLimits {
@@ -402,6 +426,14 @@ impl GuestError {
         Some(match self {
             GuestError::Realtime { source, .. } => source.hint()?.to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
+            GuestError::NoIds { .. } => {
+                "enter one by hand (usermod --add-subuids 1048576-1114111 --add-subgids 1048576-1114111 root), or write \
+                 `privileged: on` for the container"
+                    .to_owned()
+            }
+            GuestError::Closed { path, .. } => {
+                format!("let others pass through it (chmod o+x {})", path.display())
+            }
             GuestError::NoRoot { .. } => "make the directory, or leave `root` out of the model".to_owned(),
             GuestError::NoLimits { what: "pin", why, .. } if why.contains("online") => {
                 "bring the others online (/sys/devices/system/cpu/cpuN/online), or pin it to CPUs that are".to_owned()
@@ -481,6 +513,8 @@ impl GuestError {
         match (&self, self.hint()) {
             (
                 GuestError::NoLxc { .. }
+                | GuestError::NoIds { .. }
+                | GuestError::Closed { .. }
                 | GuestError::NoRoot { .. }
                 | GuestError::NoLimits { .. }
                 | GuestError::NoRate { .. }

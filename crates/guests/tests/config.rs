@@ -6,6 +6,7 @@ use std::path::Path;
 use penstock_guests::containers::{
     config::{self, Config, ConfigError},
     devices::Granted,
+    ids::Ids,
 };
 use penstock_host::device::Device;
 use penstock_model::{InterfaceName, Mtu, TxRate};
@@ -30,9 +31,17 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'stati
         interfaces: &interfaces,
         devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+        ids: ids(definition),
+        raise_limits: true,
+        map_root: true,
         apparmor,
     })
     .unwrap()
+}
+
+/// The host's ids for it.
+fn ids(definition: &GuestDefinition) -> Option<Ids> {
+    (!definition.privileged).then_some(Ids { user: 1_048_576, group: 1_114_112 })
 }
 
 #[track_caller]
@@ -58,6 +67,44 @@ fn functions_come_with_names_addresses_and_mtu() {
         ..definition("linux-2")
     };
     golden("functions.conf", &render(&definition, &["ens1f0v0", "eth0"], Some("generated")));
+}
+
+#[test]
+fn the_default_root_is_made_by_a_script() {
+    let definition = definition("linux-2");
+    let config = Config {
+        definition: &definition,
+        interfaces: &[],
+        devices: &[],
+        directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+        ids: ids(&definition),
+        raise_limits: true,
+        map_root: false,
+        apparmor: None,
+    };
+    let script = config::root_script(&config).unwrap().expect("it has no directory of its own");
+    for secret in ["shadow", "ssh", "/root", "/home", "/var/", "machine-id"] {
+        assert!(
+            !script.contains(&format!("/etc{secret}")) && !script.contains(&format!("etc/{secret}")),
+            "{secret}"
+        );
+    }
+    golden("root.sh", &script);
+    let own = GuestDefinition { root: Some("/srv/a".to_owned()), ..definition.clone() };
+    assert_eq!(config::root_script(&Config { definition: &own, ..config }), Ok(None));
+}
+
+#[test]
+fn a_privileged_container_keeps_the_hosts_ids_and_the_other_fences() {
+    let privileged = GuestDefinition { privileged: true, ..definition("linux-2") };
+    let text = render(&privileged, &[], None);
+    assert!(!text.contains("lxc.idmap") && text.contains("lxc.no_new_privs = 1"), "{text}");
+    golden("privileged.conf", &text);
+    // Only an init of its own may gain rights.
+    let own = GuestDefinition { root: Some("/srv/a".to_owned()), ..privileged };
+    let text = render(&own, &[], None);
+    assert!(!text.contains("no_new_privs") && !text.contains("idmap"), "{text}");
+    assert!(text.contains("lxc.seccomp.profile") && text.contains("proc/irq"), "{text}");
 }
 
 #[test]
@@ -98,6 +145,9 @@ fn devices_pins_and_rates() {
             granted("/dev/ttyS1", "/dev/serial #1", false),
         ],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+        ids: None,
+        raise_limits: true,
+        map_root: false,
         apparmor: None,
     };
     golden("limited.conf", &config::render(&config).unwrap());
@@ -126,6 +176,9 @@ fn a_devices_path_cannot_smuggle_mounts_in() {
                 interfaces: &[],
                 devices: &devices,
                 directory: Path::new("/run/penstock/guests/penstock-a"),
+                ids: None,
+                raise_limits: true,
+                map_root: false,
                 apparmor: None,
             });
             assert!(matches!(rendered, Err(ConfigError::Device { .. })), "{path:?}: {rendered:?}");
@@ -142,6 +195,9 @@ fn a_path_cannot_smuggle_keys_in() {
             interfaces: &[],
             devices: &[],
             directory: Path::new("/run/penstock/guests/penstock-a"),
+            ids: None,
+            raise_limits: true,
+            map_root: false,
             apparmor: None,
         })
         .unwrap_err()
@@ -155,6 +211,9 @@ fn a_path_cannot_smuggle_keys_in() {
             interfaces: &[],
             devices: &[],
             directory: Path::new(directory),
+            ids: None,
+            raise_limits: true,
+            map_root: false,
             apparmor: None,
         });
         assert!(matches!(refused, Err(ConfigError::State { .. })), "{directory:?}");

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 22] = [
+    let tests: [(&str, fn()); 23] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         ("a_function_that_is_not_there_in_netns", no_such_function),
         ("hostile_links_in_netns", hostile_links),
         ("what_a_container_may_not_do_in_netns", may_not),
+        ("each_fence_is_seen_in_netns", fences),
         ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
@@ -115,6 +116,8 @@ impl Bench {
     fn with(pf: Option<Bdf>) -> Bench {
         let number = BENCHES.fetch_add(1, Ordering::Relaxed);
         let state = tempfile::tempdir().unwrap();
+        // A container's root is an ordinary account of the host, and has to reach its own directory.
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let mut functions = BTreeMap::new();
         for end in [0, 1, 7] {
             let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
@@ -598,6 +601,60 @@ fn may_not() {
     let (_, sockets) = shell(&place, "find /run -type s");
     assert_eq!(sockets, "", "the host's sockets are out of reach");
     assert_eq!(shell(&place, "ip link set eth0 mtu 1300 && echo x > /dev/null"), (0, String::new()));
+}
+
+/// What is seen of each fence, `ITEM: SEEN`, and whether it is as it should be. AppArmor is not this machine's everywhere.
+fn seen(bench: &Bench, definition: &GuestDefinition, wanted: &Guest) -> Vec<(String, bool)> {
+    let verdicts = bench.containers.fences(&definition.guest, wanted);
+    verdicts
+        .into_iter()
+        .filter(|verdict| verdict.item.as_deref() != Some("AppArmor"))
+        .map(|verdict| {
+            let name = verdict.item.unwrap_or(verdict.attribute);
+            (format!("{name}: {}", verdict.seen), verdict.outcome == Outcome::Pass)
+        })
+        .collect()
+}
+
+fn fences() {
+    let bench = Bench::new();
+    let definition = bench.guest("fenced-", 0);
+    let privileged = Guest { privileged: true, ..Guest::default() };
+    assert!(seen(&bench, &definition, &Guest::default()).iter().all(|(_, holds)| !holds), "it does not run");
+    bench.start(&definition);
+    let rows = seen(&bench, &definition, &Guest::default());
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
+    assert!(rows[0].0.starts_with("privileged: off: its root is user "), "{rows:?}");
+    assert_eq!(rows[4].0, "files of the host: none could be opened");
+    // Wanted otherwise than it was started.
+    let rows = seen(&bench, &definition, &privileged);
+    assert_eq!(rows.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), [false, true, true, true, true]);
+    bench.stop(&definition);
+
+    let open = GuestDefinition { privileged: true, ..definition };
+    let place = bench.start(&open);
+    let rows = seen(&bench, &open, &privileged);
+    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
+    assert_eq!(
+        seen(&bench, &open, &Guest::default())[0],
+        ("privileged: on: its root is the host's".to_owned(), false)
+    );
+    assert_ne!(shell(&place, "cat /etc/shadow").0, 0);
+    assert_eq!(shell(&place, "cat /proc/self/uid_map | tr -s ' '").1.trim(), "0 0 4294967295");
+    bench.stop(&open);
+
+    let root = small_root();
+    let own = root.path().to_str().unwrap().to_owned();
+    let of_its_own = Guest { root: penstock_model::Root::Directory(own.clone()), ..Guest::default() };
+    let own = GuestDefinition { root: Some(own), ..bench.guest("fenced-", 0) };
+    bench.start(&own);
+    let rows = seen(&bench, &own, &of_its_own);
+    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
+    // A list of capabilities that is too long for the default root.
+    let rows = seen(&bench, &own, &Guest::default());
+    assert!(!rows[1].1 && rows[1].0.contains("are too many"), "{rows:?}");
+    bench.stop(&own);
 }
 
 fn meddled_with() {

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
     process::{Command as Program, ExitCode},
     time::Duration,
@@ -224,6 +224,8 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let directory = tempfile::tempdir().unwrap();
+        // A container's root is an ordinary account of the host, and has to reach its own directory.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let file = directory.path().join("disk");
         fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
         let attached = Program::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();

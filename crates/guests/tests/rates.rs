@@ -198,6 +198,8 @@ struct Bench {
 impl Bench {
     fn new(number: u8) -> Bench {
         let state = tempfile::tempdir().unwrap();
+        // A container's root is an ordinary account of the host, and has to reach its own directory.
+        std::fs::set_permissions(state.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let bdf: Bdf = "0000:01:10.0".parse().unwrap();
         let mac: Mac = format!("02:00:00:00:{number:02x}:01").parse().unwrap();
         let line = format!(

@@ -21,10 +21,10 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
     sys::{
-        stat::{major, minor},
+        stat::{Mode, SFlag, major, makedev, minor, mknod},
         statvfs::{FsFlags, fstatvfs},
     },
-    unistd::{AccessFlags, access},
+    unistd::{AccessFlags, Gid, Uid, access, chown},
 };
 
 use crate::files::{FileError, Result};
@@ -65,6 +65,23 @@ pub fn at(path: impl AsRef<Path>) -> Result<Option<Device>> {
         Ok(data) => Ok(device_of(&data)),
         Err(source) => Err(FileError { attempt: "look at", path: path.to_owned(), source }),
     }
+}
+
+/// Makes a node of `device` at `path` that only the account with these ids may open.
+///
+/// # Errors
+///
+/// There is something already, or the caller may not make nodes there.
+pub fn make_node(path: impl AsRef<Path>, device: Device, user: u32, group: u32) -> Result<()> {
+    let path = path.as_ref();
+    let kind = if device.block { SFlag::S_IFBLK } else { SFlag::S_IFCHR };
+    let made = mknod(path, kind, Mode::S_IRUSR | Mode::S_IWUSR, makedev(device.major, device.minor))
+        .and_then(|()| chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))));
+    made.map_err(|errno| FileError {
+        attempt: "make a device node at",
+        path: path.to_owned(),
+        source: errno.into(),
+    })
 }
 
 /// Whether the kernel uses a block device itself, in whatever namespace: a file system on it is mounted, it is swap space, or

@@ -235,6 +235,26 @@ pub fn writable_by_others(path: impl AsRef<Path>, users: &[u32]) -> Result<Optio
     Ok(None)
 }
 
+/// The first directory above `path` that the account `user`, which is in no group, may not pass through, as far as permission
+/// bits tell it.
+pub fn closed_to(path: impl AsRef<Path>, user: u32) -> Result<Option<PathBuf>> {
+    let path = canonical(path)?;
+    let above: Vec<&Path> = path.ancestors().skip(1).collect();
+    for place in above.into_iter().rev() {
+        let data = on("look at", place, fs::metadata(place))?;
+        let pass = if data.uid() == user { 0o100 } else { 0o001 };
+        if data.mode() & pass == 0 {
+            return Ok(Some(place.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The number of the account that what is at `path` belongs to, after symbolic links.
+pub fn owner(path: impl AsRef<Path>) -> Result<u32> {
+    on("look at", path.as_ref(), fs::metadata(&path)).map(|data| data.uid())
+}
+
 /// The path with every symbolic link resolved.
 pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("resolve", path.as_ref(), fs::canonicalize(&path))

@@ -15,7 +15,7 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2},
     sys::{stat::Mode, statvfs::fstatvfs},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat},
 };
 
 use crate::{
@@ -94,13 +94,33 @@ impl Directory {
         for _ in 0..4 {
             // Never one that is there already, and never through a link: nobody else can have put this file there.
             let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            match openat(&self.held, name, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            let make = || openat(&self.held, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+            let made = match make() {
+                // Nobody's files can be the caller's there: it is a file system, or a mount, of a user namespace.
+                Err(Errno::EOVERFLOW) => self.as_its_owner(make)?,
+                made => made,
+            };
+            match made {
                 Ok(file) => return Ok(Scratch { file, directory: self, name: name.to_owned() }),
                 Err(Errno::EEXIST) => self.remove(name)?,
                 Err(errno) => return Err(self.failed("make a file in", errno)),
             }
         }
         Err(self.failed("make a file in", Errno::EEXIST))
+    }
+
+    /// Does something with files as the account that the directory belongs to, in this thread alone (`setfsuid(2)`).
+    fn as_its_owner<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
+        let data = self.held.try_clone().and_then(|held| File::from(held).metadata());
+        let data =
+            data.map_err(|source| FileError { attempt: "look at", path: self.shown.clone(), source })?;
+        // The group first: the account may not change it.
+        let group = setfsgid(Gid::from_raw(data.gid()));
+        let user = setfsuid(Uid::from_raw(data.uid()));
+        let outcome = act();
+        setfsuid(user);
+        setfsgid(group);
+        Ok(outcome)
     }
 
     fn remove(&self, name: &str) -> Result<()> {

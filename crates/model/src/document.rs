@@ -132,6 +132,8 @@ pub(crate) struct GuestDocument {
     pub root: Option<String>,
     /// A container's first process and its arguments, as a list or as a line of words. Default: an idle process that reaps children.
     pub init: Option<OneOrMany<String>>,
+    /// Whether a container runs without a user namespace, so that its root is the host's. Default: no.
+    pub privileged: Option<bool>,
     /// Block and character devices of the host that a container may use. Default: none.
     pub devices: Vec<DeviceEntry>,
     /// What a VM boots: `builtin`, `{kernel: PATH, initramfs: PATH}`, or `{disk: PATH, format: qcow2}`. Default: builtin.

@@ -35,6 +35,9 @@ pub struct Guest {
     pub root: Root,
     /// A container's first process and its arguments. Default: an idle process that reaps children.
     pub init: Vec<String>,
+    /// Whether a container runs without a user namespace: its root is then the host's. Default: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
     /// Block and character devices of the host that a container may use. Default: none.
     pub devices: Vec<Device>,
     /// What only a VM has; of no meaning for a container.
@@ -58,7 +61,7 @@ pub enum GuestKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Root {
-    /// The host's own, read-only, under a layer in memory that is gone when the container stops.
+    /// Programs and libraries of the host, read-only, and the rest in memory, gone when the container stops.
     #[default]
     Overlay,
     /// This directory, absolute; what the container writes stays.

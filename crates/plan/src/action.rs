@@ -189,6 +189,9 @@ pub struct GuestDefinition {
     pub root: Option<String>,
     /// A container's first process and its arguments; empty is the idle one.
     pub init: Vec<String>,
+    /// Whether a container runs without a user namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
     /// Devices of the host that a container may use.
     #[serde(default)]
     pub devices: Vec<Device>,
@@ -212,6 +215,7 @@ impl GuestDefinition {
             pin: None,
             root: None,
             init: Vec::new(),
+            privileged: false,
             devices: Vec::new(),
             vm: None,
             scheduling: None,

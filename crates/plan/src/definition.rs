@@ -34,6 +34,7 @@ pub fn define(
             Root::Directory(directory) => Some(directory.clone()),
         },
         init: guest.init.clone(),
+        privileged: guest.privileged,
         devices: guest.devices.clone(),
         vm: is_vm.then(|| Vm { emulator: emulator(planner, name, guest), ..guest.vm.clone() }),
         scheduling: realtime::defined(guest),

@@ -216,6 +216,8 @@ impl Fault for GuestError {
             | GuestError::InUse { .. }
             | GuestError::Held { .. } => Status::Refused,
             GuestError::NoLxc { .. }
+            | GuestError::NoIds { .. }
+            | GuestError::Closed { .. }
             | GuestError::NoLimits { .. }
             | GuestError::NoRate { .. }
             | GuestError::NoBuiltin { .. } => Status::Missing,
@@ -242,6 +244,7 @@ impl Fault for GuestError {
             | GuestError::NotReady { .. } => Status::Failed,
             GuestError::Garbled { .. } => Status::Internal,
             GuestError::State(error) => error.status(),
+            GuestError::Node { source, .. } => source.status(),
             GuestError::Config(error) => error.status(),
             GuestError::Netlink(error) => error.status(),
             GuestError::Lxc { source, .. } => source.status(),

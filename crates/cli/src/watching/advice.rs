@@ -22,8 +22,18 @@ pub enum Advice {
 }
 
 /// Attributes of a guest that it has from its start and keeps. The others are changed while it runs.
-const FROM_THE_START: [&str; 8] =
-    ["cpus", "memory", "pin", "devices", "emulator", "locked_memory", "huge_pages", "threads"];
+const FROM_THE_START: [&str; 10] = [
+    "cpus",
+    "memory",
+    "pin",
+    "devices",
+    "privileged",
+    "confinement",
+    "emulator",
+    "locked_memory",
+    "huge_pages",
+    "threads",
+];
 
 /// What is known beside the attribute that has drifted.
 pub struct Known<'a> {

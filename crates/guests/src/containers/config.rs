@@ -13,9 +13,10 @@ use penstock_model::{InterfaceAddress, InterfaceName};
 use penstock_plan::action::GuestDefinition;
 use thiserror::Error;
 
-use super::{devices::Granted, rates};
+use super::{confinement, devices::Granted, ids::Ids, rates};
 
-/// How much a container may write over the host's root file system. It lies in memory, and takes only what is written.
+/// How much a container may write to its root where that is the default one. It lies in memory, and takes only what is
+/// written.
 pub const LAYER_SIZE: &str = "512m";
 
 /// The period in which a container's share of processor time is counted out, in microseconds; the kernel's own default
@@ -24,12 +25,6 @@ pub const CPU_PERIOD: u64 = 100_000;
 
 /// Period of the idle first process's sleep: the longest that every `sleep` takes.
 const LONG: &str = "2147483647";
-
-/// What a container's root may never do: load modules, reach I/O ports and raw memory, set the clock, restart or
-/// replace the kernel, make device nodes, open files by handle (which leads out of the root file system), read the
-/// kernel's log, change mandatory access control.
-const NEVER: &str =
-    "sys_module sys_rawio sys_time sys_boot mknod dac_read_search syslog mac_admin mac_override";
 
 /// What may be opened as a device: null, zero, full, tty, console, ptmx, random, urandom, pseudo-terminals.
 const DEVICES: [&str; 9] = [
@@ -53,8 +48,15 @@ pub struct Config<'a> {
     pub interfaces: &'a [InterfaceName],
     /// The devices of the host that it is given, in the definition's order.
     pub devices: &'a [Granted],
-    /// The container's own directory, for its layer, mount points and console log.
+    /// The container's own directory, for its mount point, its scripts and its console log.
     pub directory: &'a Path,
+    /// The host's ids that stand for its own; `None` for a privileged container, whose ids are the host's.
+    pub ids: Option<Ids>,
+    /// Whether whoever starts it may give it higher resource limits than its own (`CAP_SYS_RESOURCE`); a container manager
+    /// that runs in a container often may not.
+    pub raise_limits: bool,
+    /// Whether a root directory of its own has to be mounted with its ids: its files belong to accounts of the host.
+    pub map_root: bool,
     /// The AppArmor profile; `None` where the kernel has no AppArmor.
     pub apparmor: Option<&'static str>,
 }
@@ -102,27 +104,20 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     match &definition.root {
         None => {
             set("lxc.rootfs.path", &format!("dir:{directory}/root"));
-            set("lxc.hook.pre-mount", &overlay(directory));
-            // Nothing of the host's own root needs these inside, and without them what is mounted stays as it is.
-            set("lxc.cap.drop", &format!("{NEVER} sys_admin"));
-            set("lxc.no_new_privs", "1");
+            set("lxc.hook.pre-mount", &format!("/bin/sh {directory}/{}", confinement::ROOT_SCRIPT));
             set("lxc.mount.auto", "proc:mixed sys:ro cgroup:ro");
-            // The operator's own files are not the guests' business.
-            for private in ["root", "home"] {
-                set(
-                    "lxc.mount.entry",
-                    &format!("tmpfs {private} tmpfs nosuid,nodev,mode=700,size=64m,optional 0 0"),
-                );
-            }
         }
         Some(root) => {
             set("lxc.rootfs.path", &format!("dir:{}", fit_root(root)?));
-            set("lxc.cap.drop", NEVER);
+            if config.map_root && config.ids.is_some() {
+                set("lxc.rootfs.options", "idmap=container");
+            }
             // An init of its own, systemd above all, wants to make control groups.
             set("lxc.mount.auto", "proc:mixed sys:ro cgroup:mixed");
         }
     }
-    // The host's sockets lie in /run and /tmp, and sockets can be spoken to through an overlay.
+    confinement::keys(directory, config.ids, config.raise_limits, definition.root.is_some(), &mut set);
+    // Of its own root directory's /run and /tmp it keeps nothing, either.
     set("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0");
     set("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0");
     set("lxc.autodev", "1");
@@ -194,6 +189,14 @@ pub fn rates(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, Config
     Ok(rates::script(plain(config.directory)?, functions))
 }
 
+/// The script that makes the container's root; `None` when it has a directory of its own. [`render`] has LXC run it.
+pub fn root_script(config: &Config<'_>) -> Result<Option<String>, ConfigError> {
+    let directory = plain(config.directory)?;
+    let guest = config.definition.guest.as_str();
+    let default = config.definition.root.is_none();
+    Ok(default.then(|| confinement::root_script(directory, guest, LAYER_SIZE)))
+}
+
 /// The first process and its arguments: the definition's, or an idle one that reaps children and ends when asked to.
 pub fn init(definition: &GuestDefinition) -> Vec<String> {
     if !definition.init.is_empty() {
@@ -219,20 +222,6 @@ fn with_broadcast(address: InterfaceAddress) -> String {
         Ok(IpNet::V4(net)) if net.prefix_len() <= 30 => format!("{address} {}", net.broadcast()),
         _ => format!("{address} 0.0.0.0"),
     }
-}
-
-/// The hook that lays a layer in memory over the host's root. LXC runs it in the container's own mount namespace, so
-/// all of it is gone when the container is, however it ends. In memory, because the upper directory may not lie in the
-/// lower file system, nor in another overlay (a board's root is one).
-fn overlay(directory: &str) -> String {
-    format!(
-        "sh -ec '\
-         mount -t tmpfs -o nosuid,nodev,mode=755,size={LAYER_SIZE} penstock {directory}/layer; \
-         mkdir {directory}/layer/upper {directory}/layer/work; \
-         mount -t overlay \
-         -o lowerdir=/,upperdir={directory}/layer/upper,workdir={directory}/layer/work \
-         penstock {directory}/root'"
-    )
 }
 
 /// The line of `fstab`(5) that mounts a device's node inside.

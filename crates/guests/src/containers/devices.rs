@@ -4,7 +4,8 @@
 //! A path is resolved when the guest starts, so that a stable one (`/dev/disk/by-id/...`) finds its device whatever its
 //! number. What the container may do is decided by the control group (`b 8:16 rw`, never `m`, which would let it make
 //! nodes); the node itself is mounted read-only in any case, which for a device only means that the container cannot
-//! change the owner and permissions of the host's node.
+//! change the owner and permissions of the node. The host's own node belongs to an account that does not exist in a user
+//! namespace: a container that has one is given a node that is its root's, made below `/dev/penstock` while it runs.
 //!
 //! A device that the host itself uses is refused: two kernels' worth of writers on one file system destroy it.
 
@@ -18,7 +19,7 @@ use penstock_host::{
 use penstock_model::{GuestName, Verdict, verdict::Subject};
 use penstock_plan::action::GuestDefinition;
 
-use super::limits;
+use super::{ids::Ids, limits};
 use crate::error::GuestError;
 
 /// A device that a container is given.
@@ -59,6 +60,46 @@ pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>
         Ok(Granted { device, node, inside: wanted.inside.clone(), write: wanted.write })
     };
     definition.devices.iter().map(resolve).collect()
+}
+
+/// Where nodes lie that belong to containers' roots. Below `/dev`, because nodes elsewhere may not be opened (`nodev`).
+const NODES: &str = "/dev/penstock";
+
+fn nodes_of(guest: &GuestName) -> PathBuf {
+    PathBuf::from(NODES).join(guest.as_str())
+}
+
+/// The same devices with nodes that the container's root may open: `ids` are the host's that stand for its own. The group
+/// decides what may be written; without a user namespace the host's nodes will do.
+///
+/// # Errors
+///
+/// A node cannot be made.
+pub fn nodes(guest: &GuestName, granted: &[Granted], ids: Option<Ids>) -> Result<Vec<Granted>, GuestError> {
+    let Some(ids) = ids.filter(|_| !granted.is_empty()) else { return Ok(granted.to_vec()) };
+    let failed = |granted: &Granted, source| GuestError::Node {
+        guest: guest.clone(),
+        path: granted.node.display().to_string(),
+        source,
+    };
+    let directory = nodes_of(guest);
+    files::remove_tree(&directory)?;
+    files::create_dir_all(&directory)?;
+    for path in [NODES.as_ref(), directory.as_path()] {
+        files::set_mode(path, 0o711)?;
+    }
+    let make = |(position, wanted): (usize, &Granted)| {
+        let node = directory.join(position.to_string());
+        device::make_node(&node, wanted.device, ids.user, ids.group)
+            .map_err(|error| failed(wanted, error))?;
+        Ok(Granted { node, ..wanted.clone() })
+    };
+    granted.iter().enumerate().map(make).collect()
+}
+
+/// Removes the nodes that were made for a guest; none is success.
+pub fn remove_nodes(guest: &GuestName) -> Result<(), GuestError> {
+    Ok(files::remove_tree(nodes_of(guest))?)
 }
 
 /// The node and the device that a path on the host names.

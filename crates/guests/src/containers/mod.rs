@@ -4,10 +4,11 @@
 //! it stops. [`Containers`] starts and stops them; [`ContainerPlace`] is the inside of a running one,
 //! for verification and measurement.
 //!
-//! What a container is kept from: with the default root, an overlay of the host's own, its root user has no
-//! `CAP_SYS_ADMIN`, sees a read-only `/sys`, its own `/run`, `/tmp`, `/root` and `/home`, and no devices but null and its
-//! like and those that the model gives it. It still reads the rest of the host's root file system, and shares the host's
-//! user ids and kernel: a container is for software that is trusted not to attack the kernel; the rest belongs into a VM.
+//! What a container is kept from: its root is an ordinary account of the host (a user namespace), unless the model says
+//! `privileged: on`; it keeps few capabilities, gains none, and has a system call filter (`confinement`). With the default
+//! root it sees programs and libraries of the host, read-only, and nothing else of its files; a read-only `/sys`, and no
+//! devices but null and its like and those that the model gives it. It shares the host's kernel: software that may attack
+//! the kernel belongs into a VM. What all of this comes to is proven by `proofs`.
 
 use std::{
     cell::OnceCell,
@@ -32,11 +33,14 @@ use crate::{
 };
 
 pub mod config;
+mod confinement;
 pub mod devices;
+pub mod ids;
 mod interfaces;
 mod limits;
 mod lxc;
 mod place;
+mod proofs;
 pub mod rates;
 mod ready;
 mod vfs;
@@ -55,6 +59,16 @@ const BACK: Duration = Duration::from_secs(3);
 
 /// How many last lines of its console are told of a container that died.
 const LINES: usize = 10;
+
+/// The AppArmor profile of containers where no program is there to load another.
+const UNCONFINED: &str = "unconfined";
+
+/// The AppArmor profile for a container; `None` where the kernel has no AppArmor and LXC would only complain.
+fn apparmor(root: &Root) -> Option<&'static str> {
+    let enabled = files::read_to_string(root.path("/sys/module/apparmor/parameters/enabled")).ok()?;
+    let parser = || process::find("apparmor_parser").is_some();
+    enabled.starts_with('Y').then(|| if parser() { "generated" } else { UNCONFINED })
+}
 
 /// The containers of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -134,12 +148,31 @@ impl Containers {
 
     /// One verdict for each limit, pin, rate and device that the model asks of this container, re-read from the kernel.
     pub fn verdicts(&self, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
+        self.while_it_runs(guest, |init| self.verdicts_of(init, guest, wanted))
+    }
+
+    /// One verdict for each fence around this container (`proofs`): what the kernel says, and what a shell inside gets when
+    /// it tries.
+    pub fn fences(&self, guest: &GuestName, wanted: &Guest) -> Vec<Verdict> {
+        self.while_it_runs(guest, |init| {
+            let pid = init.map(|init| init.id).ok_or_else(|| "the guest does not run".to_owned());
+            let place = init
+                .map(|init| ContainerPlace::new(self.root.clone(), self.state.clone(), guest.clone(), init));
+            proofs::verdicts(&self.root, guest, &pid, place.as_ref(), wanted)
+        })
+    }
+
+    fn while_it_runs(
+        &self,
+        guest: &GuestName,
+        verdicts: impl Fn(Option<Running>) -> Vec<Verdict>,
+    ) -> Vec<Verdict> {
         let init = self.running(guest).ok().flatten();
-        let verdicts = self.verdicts_of(init, guest, wanted);
+        let seen = verdicts(init);
         // What ended meanwhile has told nothing: its number can be another process's by now.
         match init {
-            Some(init) if !init.is_alive_below(&self.root) => self.verdicts_of(None, guest, wanted),
-            _ => verdicts,
+            Some(init) if !init.is_alive_below(&self.root) => verdicts(None),
+            _ => seen,
         }
     }
 
@@ -325,18 +358,48 @@ impl Containers {
         let guest = &definition.guest;
         let names: Vec<InterfaceName> = lent.iter().map(|lent| lent.name.clone()).collect();
         let directory = self.state.of(guest);
+        let ids = match definition.privileged {
+            true => None,
+            false => Some(ids::of_containers(&self.root, &self.state)?),
+        };
+        let root = match &definition.root {
+            Some(root) => PathBuf::from(root),
+            None => self.state.file(guest, "root"),
+        };
+        files::create_dir_all(self.state.file(guest, "root"))?;
+        let mut map_root = false;
+        if let Some(ids) = ids {
+            for path in [&directory, &self.state.file(guest, "root")] {
+                files::set_mode(path, 0o755)?;
+            }
+            if let Some(path) = files::closed_to(&root, ids.user)? {
+                return Err(GuestError::Closed { guest: guest.clone(), path });
+            }
+            let owner = files::owner(&root)?;
+            map_root = definition.root.is_some() && !(ids.user..ids.user + ids::COUNT).contains(&owner);
+        }
+        let devices = &devices::nodes(guest, devices, ids)?;
         let config = Config {
             definition,
             interfaces: &names,
             devices,
             directory: &directory,
-            apparmor: self.apparmor(),
+            ids,
+            raise_limits: self.may_raise_limits()?,
+            map_root,
+            apparmor: apparmor(&self.root),
         };
         let text = config::render(&config)?;
         let mtus: Vec<u32> = lent.iter().map(|lent| lent.mtu).collect();
         let rates = config::rates(&config, &mtus)?;
-        for mount_point in ["layer", "root"] {
-            files::create_dir_all(self.state.file(guest, mount_point))?;
+        files::write_atomic_mode(
+            self.state.file(guest, confinement::FILTER),
+            confinement::FILTER_TEXT,
+            0o600,
+        )?;
+        if let Some(script) = config::root_script(&config)? {
+            // Its own root reads it, and it says nothing that is secret.
+            files::write_atomic_mode(self.state.file(guest, confinement::ROOT_SCRIPT), script, 0o644)?;
         }
         for log in ["lxc.log", "console.log", "console.log.1", rates::LOG] {
             files::remove_file(self.state.file(guest, log))?;
@@ -347,16 +410,13 @@ impl Containers {
         Ok(files::write_atomic_mode(self.state.file(guest, "config"), text, 0o600)?)
     }
 
-    /// The AppArmor profile for a container; `None` where the kernel has no AppArmor and LXC would only complain.
-    fn apparmor(&self) -> Option<&'static str> {
-        let enabled = files::read_to_string(self.root.path("/sys/module/apparmor/parameters/enabled"));
-        match enabled {
-            Ok(text) if text.starts_with('Y') && process::find("apparmor_parser").is_some() => {
-                Some("generated")
-            }
-            Ok(text) if text.starts_with('Y') => Some("unconfined"),
-            _ => None,
-        }
+    /// Whether this process may raise the resource limits of others.
+    fn may_raise_limits(&self) -> Result<bool, GuestError> {
+        const CAP_SYS_RESOURCE: u32 = 24;
+        let status = files::read_to_string(self.root.path("/proc/self/status"))?;
+        let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let held = held.and_then(|held| u64::from_str_radix(held.trim(), 16).ok());
+        Ok(held.is_some_and(|held| held >> CAP_SYS_RESOURCE & 1 == 1))
     }
 
     /// Has LXC start it, and looks whether it really runs with its interfaces inside.
@@ -423,6 +483,8 @@ impl Containers {
             let left = deadline.saturating_duration_since(Instant::now());
             outcome = outcome.and(self.interfaces.take_back(lent, left));
         }
+        // Nodes that are left over do no harm: nobody but root reaches them.
+        let _ = devices::remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))
     }
 

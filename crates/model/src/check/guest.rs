@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::Subject;
 use crate::{
-    ByteSize, GuestKind, GuestName, Model,
+    ByteSize, Guest, GuestKind, GuestName, Model, Root,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     document::GuestDocument,
@@ -41,6 +41,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 .messages
                 .push(Diagnostic::error(path.join("init"), "an argument cannot have more than one line"));
         }
+        subject.messages.extend(privileged(name, guest, &path));
         check_after(subject.model, name, &path, subject.messages);
     }
     if let Some(cycle) = cycle(subject.model) {
@@ -61,6 +62,33 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     }
 }
 
+/// What a container opens that has no user namespace.
+fn privileged(name: &GuestName, guest: &Guest, path: &Path) -> Option<Diagnostic> {
+    if !guest.privileged || guest.kind != GuestKind::Container {
+        return None;
+    }
+    let opens = match guest.root {
+        Root::Overlay => {
+            "it reads what only root may read below /usr and /opt, and nothing but dropped capabilities, a system call \
+             filter and mounts over /proc keeps it from the rest"
+        }
+        Root::Directory(_) => {
+            "it has CAP_SYS_ADMIN over the host, can mount /proc/sys writable and have the host run programs \
+             (core_pattern)"
+        }
+    };
+    Some(
+        Diagnostic::warning(
+            path.join("privileged"),
+            format!("root in {name} is root of the host: {opens}"),
+        )
+        .with_hint(
+            "leave it out: PFs, VFs, `devices`, rates, limits and real time work without it; only NVMe and SCSI commands \
+             past the block layer and mounts of block devices need it",
+        ),
+    )
+}
+
 /// Keys that the guest's kind has no use for.
 pub(super) fn check_keys(
     name: &GuestName,
@@ -75,6 +103,7 @@ pub(super) fn check_keys(
             &[
                 ("root", document.root.is_some()),
                 ("init", document.init.is_some()),
+                ("privileged", document.privileged.is_some()),
                 ("devices", !document.devices.is_empty()),
             ],
             "a VM boots what `boot` says: remove it, or write `kind: container`",

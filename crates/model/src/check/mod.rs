@@ -244,6 +244,7 @@ fn build_guest(
         after: document.after,
         root,
         init: document.init.map(words).unwrap_or_default(),
+        privileged: document.privileged.unwrap_or_default(),
         devices,
         vm,
         generate,

@@ -269,6 +269,9 @@ fn of_definition(definition: &GuestDefinition, out: &mut String) {
     if !definition.init.is_empty() {
         line("init", list(definition.init.iter().map(|word| quoted(word))));
     }
+    if definition.privileged {
+        line("privileged", switch(true).to_owned());
+    }
     let devices = definition.devices.iter().map(|device| {
         let mut entry = Mapping::default();
         entry.put("path", quoted(&device.path));

@@ -28,6 +28,7 @@ pub fn defined(
     let same = (definition.cpus, definition.memory) == (cpus, memory)
         && definition.root.as_ref() == root
         && definition.init == guest.init
+        && definition.privileged == guest.privileged
         && definition.devices == guest.devices
         && definition.vm.is_some() == is_vm;
     if !same {

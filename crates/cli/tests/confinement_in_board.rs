@@ -1,0 +1,162 @@
+//! What a container's root can do to the host, tried for real: every way out that is tried has to work for the host's root,
+//! and to fail inside.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, path::Path, process::ExitCode};
+
+use penstock_testkit::{
+    binary::Run,
+    board::{KeptBoard, own_name},
+    json,
+    trials::{self, Outcome},
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    trials::on_boards(&[("a_container_does_not_get_out_in_board", does_not_get_out)])
+}
+
+/// Ways to the host's files and hardware, as a shell tries them: each ends with 0 for the host's root. What they would write
+/// is there already, so that the host stays as it is.
+const WAYS: [(&str, &str); 10] = [
+    ("reads the host's accounts", "grep -q '^sshd:' /etc/shadow /etc/passwd"),
+    ("reads the host's files", "test -e /var/lib/dpkg && test -e /root/the-hosts"),
+    (
+        "sends an interrupt to other CPUs",
+        "for file in /proc/irq/*/smp_affinity; do mask=$(cat $file) && echo $mask >$file && exit 0; done; exit 1",
+    ),
+    (
+        "writes PCI configuration space",
+        // The latency timer, which PCI Express ignores.
+        "for file in /proc/bus/pci/*/*.0; do \
+         dd if=/dev/zero of=$file bs=1 count=1 seek=13 conv=notrunc 2>/dev/null && exit 0; done; exit 1",
+    ),
+    ("opens the kernel's memory", "test $(head -c 4 /proc/kcore 2>/dev/null | wc -c) = 4"),
+    (
+        "has the host run a program",
+        "mount -o remount,rw /proc/sys 2>/dev/null; pattern=$(cat /proc/sys/kernel/core_pattern) && \
+         echo \"$pattern\" >/proc/sys/kernel/core_pattern",
+    ),
+    ("makes a device node", "rm -f /dev/escape; mknod /dev/escape b 254 0 && rm /dev/escape"),
+    (
+        "makes the host's functions",
+        "for file in /sys/bus/pci/devices/*/reset; do test -w $file && exit 0; done; exit 1",
+    ),
+    ("calls the host's kernel", "echo h >/proc/sysrq-trigger"),
+    ("mounts the host's disk", "mkdir -p /tmp/m && mount -t squashfs -o ro /dev/vda /tmp/m && umount /tmp/m"),
+];
+
+fn does_not_get_out() -> Outcome {
+    let name = own_name("confined");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/confinement/machine.yaml");
+    let model = fs::read_to_string(path)?.replace("MACHINE", &name);
+    let board = KeptBoard::up(&name, &model)?;
+    // A root directory with busybox and nothing else, on a file system that can be mounted with other ids.
+    board
+        .shell(
+            "modprobe loop; truncate -s 8M /run/disk && losetup /dev/loop0 /run/disk && touch /root/the-hosts && \
+             mkdir -p /run/roots/own && cd /run/roots/own && mkdir -p bin dev etc proc sys tmp run && \
+             cp /bin/busybox bin/ && for name in sh sleep cat echo test mount umount mknod rm mkdir dd head wc grep ip touch id; \
+             do ln -s busybox bin/$name; done",
+        )
+        .ended_with(0)?;
+    let apply = board.inside(["penstock", "apply", board.model()]);
+    apply.ended_with(0)?;
+    assert!(apply.stderr.contains("root in tool is root of the host"), "{}", apply.stderr);
+    for (what, way) in WAYS {
+        let host = board.shell(way);
+        assert_eq!(host.status, 0, "the host's own root {what}: {}{}", host.stdout, host.stderr);
+        for guest in ["box", "own", "tool", "owner"] {
+            let tried = inside(&board, guest, way);
+            assert_ne!(tried.status, 0, "{guest} {what}: {}{}", tried.stdout, tried.stderr);
+        }
+    }
+    confined(&board)?;
+    works(&board)?;
+    owner_of_a_pf(&board)?;
+    // And all of it is proven by `verify`, by name.
+    let verify = board.inside(["penstock", "verify", "--json", board.model()]);
+    verify.ended_with(0)?;
+    let verdicts = fences(&json::read(&verify.stdout)?);
+    for guest in ["box", "own", "tool", "owner", "neighbor"] {
+        for fence in ["capabilities", "system calls", "no new privileges", "files of the host"] {
+            let wanted = format!("{guest} {fence} pass");
+            assert!(verdicts.contains(&wanted), "{wanted} is not among {verdicts:#?}");
+        }
+    }
+    // What is not as it should be is said: a mount over a file of /proc is gone.
+    let opened = "nsenter -t $(lxc-info -P /run/penstock/guests -n penstock-tool -p -H) -m umount /proc/irq";
+    board.shell(opened).ended_with(0)?;
+    let verify = board.inside(["penstock", "verify", board.model()]);
+    verify.ended_with(1)?;
+    assert!(verify.stdout.contains("it writes /proc/irq/"), "{}", verify.stdout);
+    board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
+    let left = board.shell("ls -A /dev/penstock; ls /sys/bus/pci/devices/*/virtfn0/net");
+    assert!(!left.stdout.contains("box"), "no node is left: {}", left.stdout);
+    Ok(())
+}
+
+/// Runs a line of shell as the root of a container.
+fn inside(board: &KeptBoard, guest: &str, line: &str) -> Run {
+    let line = line.replace('\'', "'\\''");
+    board.shell(&format!(
+        "lxc-attach -P /run/penstock/guests -n penstock-{guest} --clear-env -- /bin/sh -c '{line}'"
+    ))
+}
+
+/// The fences as the kernel shows them inside.
+fn confined(board: &KeptBoard) -> Outcome {
+    for (guest, user_namespace) in [("box", true), ("own", true), ("owner", true), ("tool", false)] {
+        let seen = inside(board, guest, "cat /proc/self/uid_map /proc/self/status");
+        seen.ended_with(0)?;
+        let map: Vec<&str> = seen.stdout.lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(map.first().copied(), Some("0"), "{guest}: {map:?}");
+        assert_eq!(map.get(1).copied() != Some("0"), user_namespace, "{guest}: {map:?}");
+        assert!(seen.stdout.contains("NoNewPrivs:\t1"), "{guest}: {}", seen.stdout);
+        assert!(seen.stdout.contains("Seccomp:\t2"), "{guest}: {}", seen.stdout);
+    }
+    Ok(())
+}
+
+/// What a confined container still does: limits, rates, its device, files that stay, real-time priorities, pings, programs.
+fn works(board: &KeptBoard) -> Outcome {
+    for (guest, line) in [
+        ("box", "ping -c 1 -W 5 192.0.2.12"),
+        ("box", "chrt -f 50 true"),
+        ("box", "dd if=/dev/zero of=/dev/loop0 bs=4096 count=1 conv=notrunc,fsync"),
+        ("box", "fio --name=a --filename=/var/tmp/a --size=1M --rw=write --ioengine=psync"),
+        ("box", "netserver -p 12899"),
+        ("own", "echo kept >/etc/kept && test $(id -u) = 0"),
+        ("tool", "ping -c 1 -W 5 192.0.2.11"),
+        ("neighbor", "ping -c 1 -W 5 198.51.100.1"),
+    ] {
+        let run = inside(board, guest, line);
+        assert_eq!(run.status, 0, "{guest}: {line}: {}{}", run.stdout, run.stderr);
+    }
+    // Files in a root directory of its own belong to whom they belonged.
+    let owner = board.shell("stat -c %u:%g /run/roots/own/etc/kept");
+    assert_eq!(owner.stdout.trim(), "0:0");
+    Ok(())
+}
+
+/// Who owns a PF is the master of its VFs: so it is documented (docs/containers.md), with and without a user namespace.
+fn owner_of_a_pf(board: &KeptBoard) -> Outcome {
+    inside(board, "owner", "ip link set eth0 vf 1 mac 02:00:00:00:01:01").ended_with(0)?;
+    // And of no other's: those are not in its namespace.
+    let other = inside(board, "box", "ip link set eth0 vf 1 mac 02:00:00:00:01:02");
+    assert_ne!(other.status, 0, "{}", other.stderr);
+    Ok(())
+}
+
+/// The fences of each guest as `GUEST FENCE OUTCOME`.
+fn fences(document: &Value) -> Vec<String> {
+    let all = document["verdicts"].as_array().cloned().unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    all.iter()
+        .filter(|verdict| verdict["attribute"] == "confinement")
+        .map(|verdict| {
+            let guest = word(&verdict["subject"]["guest"]);
+            format!("{guest} {} {}", word(&verdict["item"]), word(&verdict["outcome"]))
+        })
+        .collect()
+}

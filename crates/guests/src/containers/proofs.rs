@@ -1,0 +1,204 @@
+//! Whether a container is confined as it should be: what the kernel says of its first process, and what a program inside
+//! gets when it tries.
+//!
+//! What the kernel says is read on the host and cannot be forged from inside. What is tried is tried by a shell inside, and
+//! opens files without reading on or writing anything.
+
+use penstock_host::{Command, Place, Root, files};
+use penstock_model::{
+    Guest, GuestName, Outcome, Root as GuestRoot, Verdict,
+    verdict::{Subject, Vantage},
+};
+
+use super::{confinement, place::ContainerPlace};
+
+/// Files of the host that a container must not read, and those that it must not write; a shell's patterns. The first two
+/// matter with the default root: a root directory of its own may have such files of its own.
+const SECRETS: &str = "/etc/shadow /etc/ssh/ssh_host_*_key";
+const READ: &str = "/proc/kcore /proc/kmsg /proc/bus/pci/*/*";
+const WRITTEN: &str = "/proc/irq/*/smp_affinity /proc/irq/default_smp_affinity /proc/bus/pci/*/* /proc/sys/kernel/core_pattern \
+                       /proc/sys/kernel/modprobe /proc/sys/vm/drop_caches /proc/sysrq-trigger /sys/kernel/uevent_helper \
+                       /sys/bus/pci/rescan /sys/bus/pci/devices/*/config";
+
+/// What the shell says when it has come to its end: without it, nothing has been proven.
+const TRIED: &str = "tried";
+
+/// How many paths a verdict names.
+const NAMED: usize = 4;
+
+/// One verdict for each fence: read from the kernel where `pid` is the first process, and tried in `place`.
+pub fn verdicts(
+    root: &Root,
+    guest: &GuestName,
+    pid: &Result<u32, String>,
+    place: Option<&ContainerPlace>,
+    wanted: &Guest,
+) -> Vec<Verdict> {
+    let own_root = wanted.root != GuestRoot::Overlay;
+    let read = |file: &str| {
+        let path = root.path(format!("/proc/{}/{file}", pid.clone()?));
+        files::read_to_string(path).map_err(|error| error.to_string())
+    };
+    let subject = || Subject::Guest(guest.clone());
+    let fence = |item: &str, wanted: &str, seen: Result<(String, bool), String>| {
+        Verdict::of_host(subject(), "confinement", wanted.to_owned(), seen).of_item(item)
+    };
+    let status = read("status");
+    let field = |name: &str| {
+        let text = status.as_ref().map_err(String::clone)?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned()).ok_or_else(|| format!("the kernel does not say {name}"))
+    };
+    let switch = |on| if on { "on" } else { "off" };
+    let ids = read("uid_map").and_then(|users| Ok((users, read("gid_map")?)));
+    let namespace = ids.and_then(|(users, groups)| {
+        let (user, group) = (root_outside(&users)?, root_outside(&groups)?);
+        let is = user == 0 || group == 0;
+        let seen = match is {
+            true => "on: its root is the host's".to_owned(),
+            false => format!("off: its root is user {user} of the host, group {group}"),
+        };
+        Ok((seen, is == wanted.privileged))
+    });
+    let capabilities = field("CapBnd").and_then(|bound| Ok((number(&bound)?, number(&field("CapEff")?)?)));
+    let capabilities = capabilities.map(|(bound, effective)| {
+        let more = (bound | effective) & !confinement::most_capabilities(own_root);
+        match more {
+            0 => (format!("{bound:#x} at the most"), true),
+            more => (format!("{bound:#x} at the most, of which {more:#x} are too many"), false),
+        }
+    });
+    let filter = field("Seccomp").map(|mode| match mode.as_str() {
+        "2" => ("a filter".to_owned(), true),
+        "0" => ("none".to_owned(), false),
+        other => (format!("mode {other}"), false),
+    });
+    let gains_nothing = confinement::gains_nothing(wanted.privileged, own_root);
+    let gains = field("NoNewPrivs")
+        .map(|set| (switch(set == "1").to_owned(), (set == "1") == gains_nothing || set == "1"));
+    let mut verdicts = vec![
+        Verdict::of_host(subject(), "privileged", switch(wanted.privileged).to_owned(), namespace),
+        fence("capabilities", "those that it needs", capabilities),
+        fence("system calls", "a filter", filter),
+        fence("no new privileges", switch(gains_nothing), gains),
+    ];
+    // What a machine cannot do is said, and lets the whole hold: the other fences stand.
+    verdicts.extend(profile(root, pid).map(|(seen, outcome)| Verdict {
+        outcome,
+        best_effort: true,
+        ..fence("AppArmor", "a profile", Ok((seen, true)))
+    }));
+    let tried = place.map_or_else(
+        || Err(pid.clone().err().unwrap_or_else(|| "the guest does not run".to_owned())),
+        |place| tried(place, own_root),
+    );
+    let mut tried = fence("files of the host", "out of reach", tried);
+    tried.vantage = Vantage::Guest(guest.clone());
+    verdicts.push(tried);
+    verdicts
+}
+
+/// The host's id of a container's 0, from `/proc/PID/uid_map` or `gid_map` (`user_namespaces(7)`). The host's own 0 counts,
+/// wherever it is mapped to.
+fn root_outside(map: &str) -> Result<u64, String> {
+    let odd = || format!("the kernel's map of ids makes no sense: {map:?}");
+    let mut outside = None;
+    for line in map.lines() {
+        let numbers: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([_, 0, count]) if *count > 0 => return Ok(0),
+            Some([0, first, _]) => outside = Some(*first),
+            Some([..]) => {}
+            None => return Err(odd()),
+        }
+    }
+    outside.ok_or_else(odd)
+}
+
+fn number(mask: &str) -> Result<u64, String> {
+    u64::from_str_radix(mask, 16).map_err(|_| format!("the kernel's capabilities make no sense: {mask:?}"))
+}
+
+/// Under which AppArmor profile it runs: what is seen and how good that is; `None` where this machine has no AppArmor.
+fn profile(root: &Root, pid: &Result<u32, String>) -> Option<(String, Outcome)> {
+    if super::apparmor(root)? == super::UNCONFINED {
+        let none = "none: the program apparmor_parser is not installed".to_owned();
+        return Some((none, Outcome::Unsupported));
+    }
+    let seen = pid.clone().and_then(|pid| {
+        let own = [format!("/proc/{pid}/attr/apparmor/current"), format!("/proc/{pid}/attr/current")];
+        let text = own.iter().find_map(|path| files::read_to_string(root.path(path)).ok());
+        text.ok_or_else(|| "the kernel does not say".to_owned())
+    });
+    Some(match seen {
+        Err(why) => (why, Outcome::Unknown),
+        Ok(text) => {
+            let text = text.trim_matches(['\0', '\n', ' ']).to_owned();
+            let outcome = if text.ends_with("(enforce)") { Outcome::Pass } else { Outcome::Fail };
+            (text, outcome)
+        }
+    })
+}
+
+/// What a shell inside can open of the host's files.
+fn tried(place: &ContainerPlace, own_root: bool) -> Result<(String, bool), String> {
+    let read = if own_root { READ.to_owned() } else { format!("{SECRETS} {READ}") };
+    let script = format!(
+        "for file in {read}; do\n\
+             x=; {{ read -r x <\"$file\"; }} 2>/dev/null; [ -z \"$x\" ] || echo \"reads $file\"\n\
+         done\n\
+         for file in {WRITTEN}; do\n\
+             [ -e \"$file\" ] || continue\n\
+             ( : >>\"$file\" ) 2>/dev/null && echo \"writes $file\"\n\
+         done\n\
+         echo {TRIED}"
+    );
+    let output = place.run(&Command::new("/bin/sh").args(["-c", &script]).env("LC_ALL", "C"));
+    let output = output.map_err(|error| penstock_host::chain(&error))?;
+    judge(&output.text())
+}
+
+fn judge(said: &str) -> Result<(String, bool), String> {
+    let mut lines: Vec<&str> = said.lines().collect();
+    if lines.pop() != Some(TRIED) {
+        return Err("a shell inside did not come to its end".to_owned());
+    }
+    if lines.is_empty() {
+        return Ok(("none could be opened".to_owned(), true));
+    }
+    let more = lines.len().saturating_sub(NAMED);
+    let mut text: Vec<String> =
+        lines.iter().take(NAMED).map(|line| crate::words::printable(line).to_string()).collect();
+    if more > 0 {
+        text.push(format!("and {more} more"));
+    }
+    Ok((format!("it {}", text.join(", ")), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_root_is_found_wherever_it_is_mapped_to() {
+        assert_eq!(root_outside("         0    1048576      65536\n"), Ok(1_048_576));
+        assert_eq!(root_outside("0 0 4294967295\n"), Ok(0));
+        assert_eq!(root_outside("0 1048576 1\n1 0 1\n"), Ok(0), "its user 1 is the host's root");
+        assert_eq!(root_outside("0 1048576 10\n1000 1000 1\n"), Ok(1_048_576));
+        for odd in ["", "x", "1 5 1\n", "0 -1 5"] {
+            assert!(root_outside(odd).is_err(), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_shell_that_did_not_end_proves_nothing() {
+        assert!(judge("").is_err());
+        assert!(judge("reads /proc/kcore\n").is_err());
+        assert_eq!(judge("tried\n"), Ok(("none could be opened".to_owned(), true)));
+        let (seen, holds) = judge("reads /a\nwrites /b\nwrites /c\nwrites /d\nwrites /e\ntried\n").unwrap();
+        assert_eq!(
+            (seen.as_str(), holds),
+            ("it reads /a, writes /b, writes /c, writes /d, and 1 more", false)
+        );
+    }
+}
