@@ -92,6 +92,15 @@ fn does_not_get_out() -> Outcome {
     assert!(verify.stdout.contains("it writes /proc/irq/"), "{}", verify.stdout);
     assert!(verify.stdout.contains("seen 02:00:00:00:01:01"), "{}", verify.stdout);
     board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
+    // The board's own root is an overlay, which cannot be mounted with other ids.
+    board.shell("cp -a /run/roots/own /srv/own").ended_with(0)?;
+    board.write("/root/overlay.yaml", &model.replace("/run/roots/own", "/srv/own")).ended_with(0)?;
+    let apply = board.inside(["penstock", "apply", "/root/overlay.yaml"]);
+    apply.ended_with(1)?;
+    assert!(apply.stderr.contains("cannot be mounted with other ids"), "{}", apply.stderr);
+    board.shell("chown -R $(sed -n 's/^root:\\([0-9]*\\):.*/\\1/p' /etc/subuid) /srv/own").ended_with(0)?;
+    board.inside(["penstock", "apply", "/root/overlay.yaml"]).ended_with(0)?;
+    board.inside(["penstock", "stop", "/root/overlay.yaml"]).ended_with(0)?;
     let left = board.shell("ls -A /dev/penstock; ls /sys/bus/pci/devices/*/virtfn0/net");
     assert!(!left.stdout.contains("box"), "no node is left: {}", left.stdout);
     Ok(())

@@ -426,6 +426,12 @@ impl GuestError {
         Some(match self {
             GuestError::Realtime { source, .. } => source.hint()?.to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
+            GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
+                "the file system of its `root` cannot be mounted with other ids (an overlay cannot, tmpfs can from Linux 6.3 \
+                 on): put it on one that can, or give its files to the container's ids, which are root's in /etc/subuid \
+                 (chown -R)"
+                    .to_owned()
+            }
             GuestError::NoIds { .. } => {
                 "enter one by hand (usermod --add-subuids 1048576-1114111 --add-subgids 1048576-1114111 root), or write \
                  `privileged: on` for the container"

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     error::Error as _,
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::{Command as Program, ExitCode},
     sync::{
@@ -17,7 +17,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use penstock_guests::{Builtin, Containers, Guests, Recognise, Vms};
-use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root};
+use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, scratch::Directory};
 use penstock_model::{Bdf, ByteSize, Guest, GuestName, Mac, Mtu, Outcome};
 use penstock_plan::{
     Action, Carry, CarryError, Fact,
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 23] = [
+    let tests: [(&str, fn()); 24] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         ("hostile_links_in_netns", hostile_links),
         ("what_a_container_may_not_do_in_netns", may_not),
         ("each_fence_is_seen_in_netns", fences),
+        ("the_host_makes_files_in_its_root_in_netns", makes_files),
         ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
@@ -655,6 +656,23 @@ fn fences() {
     let rows = seen(&bench, &own, &Guest::default());
     assert!(!rows[1].1 && rows[1].0.contains("are too many"), "{rows:?}");
     bench.stop(&own);
+}
+
+/// As the host does for measurements: in a file system of a user namespace nothing can belong to the host's root.
+fn makes_files() {
+    let bench = Bench::new();
+    let definition = bench.guest("files-", 0);
+    let place = bench.start(&definition);
+    let root = format!("/proc/{}/root", place.namespace().unwrap().unwrap());
+    let file = Directory::in_root(&root, "/var/tmp").unwrap().make("made").unwrap();
+    file.fill(4096, |bytes| bytes.fill(7)).unwrap();
+    assert_eq!(shell(&place, "stat -c '%u %s' /var/tmp/made && rm /var/tmp/made").1, "0 4096\n");
+    // Files elsewhere belong to whoever makes them, as ever.
+    let here = tempfile::tempdir().unwrap();
+    let file = Directory::in_root("/", here.path().to_str().unwrap()).unwrap().make("made").unwrap();
+    assert_eq!(fs::metadata(here.path().join("made")).unwrap().uid(), 0);
+    file.remove().unwrap();
+    bench.stop(&definition);
 }
 
 fn meddled_with() {

@@ -127,7 +127,7 @@ pub(crate) struct GuestDocument {
     pub functions: Vec<FunctionEntry>,
     /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
-    /// A container's root file system: `overlay`, the host's own under a layer in memory, or an absolute directory.
+    /// A container's root file system: `overlay`, programs and libraries of the host under a layer in memory, or an absolute directory.
     /// Default: overlay.
     pub root: Option<String>,
     /// A container's first process and its arguments, as a list or as a line of words. Default: an idle process that reaps children.

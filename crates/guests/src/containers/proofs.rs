@@ -41,7 +41,7 @@ pub fn verdicts(
     };
     let subject = || Subject::Guest(guest.clone());
     let fence = |item: &str, wanted: &str, seen: Result<(String, bool), String>| {
-        Verdict::of_host(subject(), "confinement", wanted.to_owned(), seen).of_item(item)
+        Verdict::of_host(subject(), "confinement", format!("{item}: {wanted}"), seen).of_item(item)
     };
     let status = read("status");
     let field = |name: &str| {
