@@ -519,6 +519,7 @@ impl GuestError {
         match (&self, self.hint()) {
             (
                 GuestError::NoLxc { .. }
+                | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }
                 | GuestError::Closed { .. }
                 | GuestError::NoRoot { .. }
@@ -565,4 +566,25 @@ fn hint_for_qemu(said: &[String]) -> Option<String> {
     } else {
         return None;
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_cannot_be_mounted_with_other_ids_has_advice() {
+        let failed = |line: &str| GuestError::Lxc {
+            log: vec!["lxc: Failed to prepare rootfs".to_owned(), line.to_owned()],
+            source: penstock_host::Command::new("/bin/false").succeed().unwrap_err(),
+        };
+        // As LXC 6.0.4 said it of a directory on an overlay.
+        let known = failed("lxc: Invalid argument - Failed to create detached idmapped mount");
+        let CarryError::Missing { hint, .. } = known.into_carry_error("start guest own") else {
+            panic!("it is known what is missing");
+        };
+        assert!(hint.contains("cannot be mounted with other ids") && hint.contains("chown"), "{hint}");
+        let other = failed("lxc: Failed to initialize LSM").into_carry_error("start guest own");
+        assert!(matches!(other, CarryError::Failed { .. }), "{other}");
+    }
 }
