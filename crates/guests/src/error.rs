@@ -576,7 +576,7 @@ mod tests {
     fn a_root_that_cannot_be_mounted_with_other_ids_has_advice() {
         let failed = |line: &str| GuestError::Lxc {
             log: vec!["lxc: Failed to prepare rootfs".to_owned(), line.to_owned()],
-            source: penstock_host::Command::new("/bin/false").succeed().unwrap_err(),
+            source: penstock_host::Command::new("sh").args(["-c", "exit 1"]).succeed().unwrap_err(),
         };
         // As LXC 6.0.4 said it of a directory on an overlay.
         let known = failed("lxc: Invalid argument - Failed to create detached idmapped mount");

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{BufRead, BufReader, IoSlice, Read, Write},
+    io::{self, BufRead, BufReader, IoSlice, Read, Write},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::{
@@ -89,7 +89,8 @@ impl Switch {
             .unwrap();
         let switch = Switch { child, directory };
         let until = Instant::now() + PATIENCE;
-        while !switch.path("ctl").exists() {
+        // A socket has its name before anybody listens on it.
+        while UnixStream::connect(switch.path("ctl")).is_err() {
             assert!(Instant::now() < until, "it does not start");
             thread::sleep(Duration::from_millis(5));
         }
@@ -145,9 +146,13 @@ struct Front(UnixStream);
 
 impl Front {
     fn connect(path: &Path) -> Front {
-        let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Front(stream)
+        Front::try_connect(path).unwrap()
+    }
+
+    fn try_connect(path: &Path) -> io::Result<Front> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Front(stream))
     }
 
     fn send(&self, request: u32, body: &[u64], fds: &[RawFd]) {
@@ -381,7 +386,8 @@ fn silent_files() {
         }
         // In one message more than may stay open; then its port is served no more, and the others are.
         for _ in 0..3 {
-            let front = Front::connect(&switch.path("b"));
+            // That may have come about before the last.
+            let Ok(front) = Front::try_connect(&switch.path("b")) else { break };
             front.send(12, &[0], &[file.as_raw_fd(); 30]);
             front.lives();
         }

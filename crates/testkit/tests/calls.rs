@@ -49,6 +49,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/src/rehearsal.rs", "boards :: BINARY", Own),
     ("crates/cli/src/waking/remote.rs", "BINARY", Own),
     ("crates/cli/tests/remote_over_ssh.rs", "sshd", OneOf(&["sshd"])),
+    ("crates/cli/tests/report.rs", "program", Own),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
     ("crates/cli/tests/yaml_language_server.rs", "program", Own),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
