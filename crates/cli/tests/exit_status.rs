@@ -102,7 +102,13 @@ fn refused(here: &Here) -> (i32, String) {
 }
 
 fn missing(here: &Here) -> (i32, String) {
-    told(here.command("scan --host node").env("PATH", here.path("bin")).output().unwrap())
+    told(
+        here.command("scan --host node")
+            .env("PATH", here.path("bin"))
+            .env_remove("PENSTOCK_PATH")
+            .output()
+            .unwrap(),
+    )
 }
 
 /// An absent PF and an absent IOMMU are the same kind.
@@ -128,7 +134,7 @@ fn does_not_fit(here: &Here) -> (i32, String) {
 fn failed(here: &Here) -> (i32, String) {
     here.ssh("echo 'ssh: connect to host node port 22: Connection refused' >&2; exit 255");
     let path = format!("{}:/usr/bin:/bin", here.path("bin").display());
-    told(here.command("scan --host node").env("PATH", path).output().unwrap())
+    told(here.command("scan --host node").env("PATH", path).env_remove("PENSTOCK_PATH").output().unwrap())
 }
 
 fn busy(here: &Here) -> (i32, String) {
@@ -170,7 +176,13 @@ fn interrupted(here: &Here) -> (i32, String) {
     here.ssh("case $1 in -G) exit 0;; esac; echo begun >&2; exec sleep 60");
     let path = format!("{}:/usr/bin:/bin", here.path("bin").display());
     let mut command = here.command("scan --host node");
-    let child = command.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .env("PATH", path)
+        .env_remove("PENSTOCK_PATH")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let ended = after_a_signal(child);
     assert!(ended.1.contains("interrupted before anything was done there"), "{ended:?}");
     ended

@@ -288,7 +288,11 @@ fn unusable_machines() -> Outcome {
     }
     let run = server.run(&["status", "--host", "-oProxyCommand=touch$IFS./harm"]);
     run.ended_with(2)?;
-    let lone = server.command(&["status", "--host", "good"]).env("PATH", server.path()).output();
+    let lone = server
+        .command(&["status", "--host", "good"])
+        .env("PATH", server.path())
+        .env_remove("PENSTOCK_PATH")
+        .output();
     let lone = Run::from(lone.expect("the binary runs"));
     lone.ended_with(4)?;
     assert!(lone.stderr.contains("there is no ssh here"), "{}", lone.stderr);

@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::OwnedFd,
+        fd::{BorrowedFd, OwnedFd},
         unix::{
             net::UnixStream,
             process::{CommandExt, ExitStatusExt},
@@ -21,6 +21,7 @@ use nix::{
     sys::{
         prctl,
         signal::{SigHandler, Signal, kill, signal},
+        stat::{Mode, SFlag, fchmod, fstat},
     },
     unistd::Pid,
 };
@@ -246,6 +247,7 @@ impl Command {
 
     fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
         let mut command = self.compose_in_our_group(stdin, stdout, stderr);
+        let_output_be_opened_again(&mut command);
         // Its own process group: Ctrl-C reaches Penstock alone, which then ends its children in order.
         command.process_group(0);
         command
@@ -278,6 +280,28 @@ fn die_with_parent(command: &mut process::Command) {
     // SAFETY: `prctl` and `getppid` are async-signal-safe system calls and allocate nothing between fork and exec.
     unsafe {
         command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
+    }
+}
+
+/// Lets a program in a user namespace, to which root's pipes belong to nobody, open its standard output by name (`/proc/self/fd/1`).
+/// Only who may look into the process gets to that name.
+#[allow(unsafe_code)]
+fn let_output_be_opened_again(command: &mut process::Command) {
+    let open = || {
+        let output = nix::libc::STDOUT_FILENO;
+        // SAFETY: the descriptor is open: std has put the child's output there.
+        let output = unsafe { BorrowedFd::borrow_raw(output) };
+        let is_pipe = fstat(output)
+            .is_ok_and(|data| SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
+        if is_pipe {
+            // Where the kernel refuses, the program says what it cannot open.
+            let _ = fchmod(output, Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IWOTH);
+        }
+        Ok(())
+    };
+    // SAFETY: `fstat` and `fchmod` are async-signal-safe (signal-safety(7)) and allocate nothing between fork and exec.
+    unsafe {
+        command.pre_exec(open);
     }
 }
 

@@ -135,10 +135,10 @@ fn what_is_invalid_is_a_failure_with_its_reason() {
     let tree = Tree::new();
     tree.group("/lxc.payload.a", "2-3");
     tree.group("/batch.slice", "3");
-    // What was written is not what reads back: as when the kernel calls it invalid.
-    files::remove_file(tree.root.path(format!("{MOUNT}/lxc.payload.a/{PARTITION}"))).unwrap();
-    let null = tree.root.path(format!("{MOUNT}/lxc.payload.a/{PARTITION}"));
-    std::os::unix::fs::symlink("/dev/null", null).unwrap();
+    // What was written is not what reads back, as when the kernel calls it invalid: a file that takes any text and tells its own.
+    let partition = tree.root.path(format!("{MOUNT}/lxc.payload.a/{PARTITION}"));
+    files::remove_file(&partition).unwrap();
+    std::os::unix::fs::symlink("/proc/self/sched", partition).unwrap();
     let error = tree.groups().isolate(&one("/lxc.payload.a", "2-3")).unwrap_err();
     let CgroupError::Invalid { others, .. } = &error else { panic!("{error}") };
     assert_eq!(others[..], ["/batch.slice"]);
