@@ -112,8 +112,8 @@ impl Guests {
             let last = last.into_iter().rev().collect::<Vec<_>>().join("; ");
             format!("{failed} (dpdk-testpmd said: {last})")
         })?;
-        // DPDK has called it either.
-        let polls = prompt.program.thread(&["rte-worker", "lcore-worker"])?;
+        // DPDK 22.11, older ones, and 23.11 and newer (Debian 13) call it so.
+        let polls = prompt.program.thread(&["rte-worker", "lcore-worker", "dpdk-worker"])?;
         let guests = Guests { prompt, polls };
         guests.prompt.program.first_thread().before_polls();
         Ok(guests)
