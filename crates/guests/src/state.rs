@@ -18,7 +18,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use penstock_host::{
@@ -155,17 +155,8 @@ impl State {
     pub fn lock(&self, guest: &GuestName, patience: Duration) -> Result<Lock, GuestError> {
         files::create_dir_all(&self.directory)?;
         let path = self.directory.join(format!("{guest}.lock"));
-        let deadline = Instant::now() + patience;
-        loop {
-            if let Some(lock) = Lock::try_exclusive(&path)? {
-                return Ok(lock);
-            }
-            if Instant::now() >= deadline {
-                return Err(GuestError::Busy { guest: guest.clone(), after: patience });
-            }
-            // Polled, because a lock that is waited for in the kernel cannot be given up at a deadline.
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let lock = Lock::exclusive_within(path, patience)?;
+        lock.ok_or_else(|| GuestError::Busy { guest: guest.clone(), after: patience })
     }
 }
 

@@ -8,6 +8,8 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -351,6 +353,20 @@ pub fn stamp(path: impl AsRef<Path>) -> Option<Stamp> {
 pub struct Lock(Flock<File>);
 
 impl Lock {
+    /// Takes the lock alone, waiting this long for whoever has it; `None` when that was not long enough.
+    pub fn exclusive_within(path: impl AsRef<Path>, timeout: Duration) -> Result<Option<Lock>> {
+        let path = path.as_ref();
+        let deadline = Instant::now() + timeout;
+        loop {
+            let lock = Lock::try_exclusive(path)?;
+            if lock.is_some() || Instant::now() >= deadline {
+                return Ok(lock);
+            }
+            // Polled, because a lock that is waited for in the kernel cannot be given up at a deadline.
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Takes the lock on `path`, creating the file; `Ok(None)` when another process holds it.
     pub fn try_exclusive(path: impl AsRef<Path>) -> Result<Option<Lock>> {
         Lock::take(path.as_ref(), FlockArg::LockExclusiveNonblock)

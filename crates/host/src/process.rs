@@ -215,10 +215,7 @@ impl Command {
     /// that Penstock belongs to. Its output goes to `log`.
     pub fn start_session(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
-        let mut command = process::Command::new(&self.program);
-        // The program is looked for there too, and so is what it runs itself.
-        command.env("PATH", SearchPath::own().joined());
-        command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
+        let mut command = self.call();
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         command.current_dir(self.directory.as_deref().unwrap_or(Path::new("/")));
         lead_a_session(&mut command);
@@ -228,10 +225,7 @@ impl Command {
 
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
-        let mut command = process::Command::new(&self.program);
-        // The program is looked for there too, and so is what it runs itself.
-        command.env("PATH", SearchPath::own().joined());
-        command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
+        let mut command = self.call();
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -253,11 +247,17 @@ impl Command {
         command
     }
 
-    fn compose_in_our_group(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
+    /// The program with its arguments and environment.
+    fn call(&self) -> process::Command {
         let mut command = process::Command::new(&self.program);
         // The program is looked for there too, and so is what it runs itself.
         command.env("PATH", SearchPath::own().joined());
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
+        command
+    }
+
+    fn compose_in_our_group(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
+        let mut command = self.call();
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);

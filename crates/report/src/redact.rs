@@ -8,9 +8,9 @@
 //! `00000000-0000-4000-8000-000000000001`. Hashes stay those of the originals.
 
 mod find;
+mod mentions;
 mod names;
 mod pseudonyms;
-mod told;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -5,7 +5,7 @@
 //! is there already is used. Where there is none, one is entered, so that neither `useradd` nor another container manager
 //! gives its ids to somebody else; it stays there, like a system account, since files may belong to it from then on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use penstock_host::{
     Root,
@@ -56,18 +56,8 @@ pub fn of_containers(root: &Root, state: &State) -> Result<Ids, GuestError> {
     }
     files::create_dir_all(state.directory())?;
     let lock = state.directory().join("ids.lock");
-    let until = Instant::now() + PATIENCE;
-    let _lock = loop {
-        if let Some(lock) = Lock::try_exclusive(&lock)? {
-            break lock;
-        }
-        if Instant::now() >= until {
-            return Err(GuestError::NoIds {
-                why: "another penstock has been entering one for 10 s".to_owned(),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let busy = || GuestError::NoIds { why: "another penstock has been entering one for 10 s".to_owned() };
+    let _lock = Lock::exclusive_within(lock, PATIENCE)?.ok_or_else(busy)?;
     let texts = read()?;
     if let Some(ids) = known(&texts) {
         return Ok(ids);

@@ -8,7 +8,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -89,9 +89,10 @@ fn rules_the_machine() -> bool {
 fn is_theirs_alone(directory: &Path, users: &[u32]) -> bool {
     // A directory that is not there has no program.
     let Ok(real) = files::canonical(directory) else { return false };
-    let shared = fs::metadata(&real).is_ok_and(|data| data.permissions().mode() & 0o022 != 0);
-    let sticky = fs::metadata(&real).is_ok_and(|data| data.permissions().mode() & 0o1000 != 0);
-    !(shared && sticky) && files::writable_by_others(&real, users).is_ok_and(|other| other.is_none())
+    let Ok(data) = fs::metadata(&real) else { return false };
+    // What is somebody else's stays in such a directory, and anybody can put more there.
+    let shared = data.mode() & 0o1000 != 0 && data.mode() & 0o022 != 0;
+    !shared && files::writable_by_others(&real, users).is_ok_and(|other| other.is_none())
 }
 
 fn executable(file: &Path) -> bool {
@@ -100,7 +101,7 @@ fn executable(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

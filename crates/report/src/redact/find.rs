@@ -8,6 +8,8 @@ use std::{
     ops::Range,
 };
 
+use super::names::KINDS;
+
 /// An address as text has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -185,8 +187,8 @@ fn v6(text: &str, at: usize) -> Here {
     }
     // `host-1::` is a pseudonym and two colons: no address that is in use begins with a small number (RFC 4291, section 2.4).
     let number = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let word = ["host-", "user-", "guest-", "machine-", "domain-", "serial-"];
-    if (1..4).contains(&number) && word.iter().any(|word| text[..at].ends_with(word)) {
+    let kind = text[..at].strip_suffix('-').unwrap_or_default();
+    if (1..4).contains(&number) && KINDS.iter().any(|word| kind.ends_with(word)) {
         return None;
     }
     let inside = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');

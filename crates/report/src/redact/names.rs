@@ -1,8 +1,11 @@
 //! Names of hosts, of users and, when that is asked for, of guests: where text tells them, and what stands for them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::told::{self, Kind, is_part};
+use super::mentions::{self, Kind, is_part};
 
 /// Words that the evidence's own form, or any text, is made of: a host of such a name cannot be told from them.
 const WORDS: &[&str] = &[
@@ -94,6 +97,9 @@ const WORDS: &[&str] = &[
     "emulated",
 ];
 
+/// What pseudonyms of names begin with: `host-1`.
+pub(super) const KINDS: [&str; 6] = ["host", "user", "guest", "machine", "domain", "serial"];
+
 /// The names that are known, and what stands for each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
@@ -144,7 +150,7 @@ impl Names {
     /// Takes up the names that `text` tells, whatever colours it has.
     pub fn learn(&mut self, text: &str) {
         let text = &without_colours(text);
-        for (kind, name) in told::names(text) {
+        for (kind, name) in mentions::names(text) {
             match kind {
                 Kind::Host => self.give_host(name),
                 Kind::User => drop(self.give("user", name)),
@@ -215,7 +221,8 @@ impl Names {
                     shown.push_str(pseudonym);
                     at += name.len();
                     // The domains of a host tell as much as its name.
-                    at += if pseudonym.starts_with("host-") { told::domain_behind(&word[at..]) } else { 0 };
+                    at +=
+                        if pseudonym.starts_with("host-") { mentions::domain_behind(&word[at..]) } else { 0 };
                 }
                 None => {
                     let c = rest.chars().next().map_or(1, char::len_utf8);
@@ -246,7 +253,7 @@ fn may_stand_for(kind: &str, name: &str) -> bool {
 /// What [`Names::give`] makes.
 fn is_pseudonym(name: &str) -> bool {
     let mut parts = name.splitn(2, '-');
-    let kind = matches!(parts.next(), Some("host" | "user" | "guest" | "machine" | "domain" | "serial"));
+    let kind = parts.next().is_some_and(|kind| KINDS.contains(&kind));
     kind && parts
         .next()
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -259,15 +266,20 @@ fn colour(text: &str) -> usize {
     end.map_or(0, |end| end + 3)
 }
 
-fn without_colours(text: &str) -> String {
+fn without_colours(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return text.into();
+    }
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let colour = colour(rest);
-        if colour == 0 {
-            plain.push(c);
+        match colour(rest) {
+            0 => {
+                plain.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+            colour => rest = &rest[colour..],
         }
-        rest = &rest[colour.max(c.len_utf8() * usize::from(colour == 0))..];
     }
-    plain
+    plain.into()
 }
