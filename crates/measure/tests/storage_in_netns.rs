@@ -183,8 +183,16 @@ impl Run {
         assert_eq!(self.missing.get(&cell.id), None);
         let raw = self.taker.take(&cell, DWELL).unwrap();
         let reading = parse::read(&cell.measurement, &raw).unwrap_or_else(|error| panic!("{error}: {raw:?}"));
-        for metric in [Metric::Iops, Metric::Bandwidth, Metric::P50] {
+        for metric in [Metric::Iops, Metric::Bandwidth] {
             assert!(reading.values[&metric] > 0.0, "{metric}: {raw:?}");
+        }
+        // A disk that is busy with other work may do too few operations in a second for a median; that is told.
+        match reading.values.get(&Metric::P50) {
+            Some(median) => assert!(*median > 0.0, "{raw:?}"),
+            None => {
+                let withheld = reading.withheld.iter().find(|withheld| withheld.metric == Metric::P50);
+                assert!(withheld.is_some_and(|withheld| withheld.have < withheld.need), "{raw:?}");
+            }
         }
         assert!(reading.histogram.is_some_and(|histogram| !histogram.is_empty()));
         raw.command
