@@ -3,14 +3,20 @@
 //! Files are plain files with what was read of them, links are links, and a directory that was listed has empty entries
 //! of all its names. What could not be read is in a list of its own ([`ERRORS`]), since whoever looks at the tree may be
 //! root, or may not be.
+//!
+//! The tree gives nobody what only root could read: its directories are for their owner alone (0700), and so are files that not
+//! everybody could read where they were (0600). It holds them, since the audit judged them; whoever hands the tree on decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, DirEntry},
-    io,
+    fs::{self, DirBuilder, DirEntry, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
     sync::Mutex,
 };
+
+use nix::fcntl::OFlag;
 
 use crate::files::{self, FileError};
 
@@ -18,6 +24,10 @@ use crate::files::{self, FileError};
 pub const ERRORS: &str = ".errors";
 /// No such list is longer: a path and its number for each CPU and interrupt of a large machine.
 const ERRORS_LIMIT: usize = 4 << 20;
+/// Directories of the tree are their owner's.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Files that not everybody could read, too.
+const PRIVATE_MODE: u32 = 0o600;
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
 const LINKS: usize = 40;
 
@@ -64,6 +74,8 @@ pub struct Recorded {
     pub files: usize,
     /// Bytes of them.
     pub bytes: usize,
+    /// Of the files: those that not everybody may read on this machine.
+    pub private: usize,
     /// Paths that could not be read.
     pub errors: usize,
 }
@@ -105,32 +117,33 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// `to` holds something already, or something cannot be written there.
+    /// `to` holds something already, is not this user's own, or something cannot be written there.
     pub fn write(&self, from: &Path, to: &Path) -> files::Result<Recorded> {
-        files::create_dir_all(to)?;
+        // What comes into it is nobody else's to read or to exchange, from the first byte on.
+        files::make_own_directory(to)?;
+        files::set_mode(to, DIRECTORY_MODE)?;
         if !files::list(to)?.is_empty() {
             let source = io::Error::other("it is not empty");
             return Err(FileError { attempt: "record into", path: to.to_owned(), source });
         }
         let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let tree = Tree { from, to };
+        let mut private = 0;
         for (path, bytes) in &seen.files {
             let place = tree.place(path)?;
             if let Some(parent) = place.parent() {
-                files::create_dir_all(parent)?;
+                make_directories(parent)?;
             }
-            fs::write(&place, bytes).map_err(|source| FileError {
-                attempt: "write",
-                path: place.clone(),
-                source,
-            })?;
+            let mode = tree.mode(path);
+            private += usize::from(mode == PRIVATE_MODE);
+            new_file(&place, bytes, mode)?;
         }
         for path in &seen.links {
             tree.place(path)?;
         }
         for (path, entries) in &seen.directories {
             let place = tree.place(path)?;
-            files::create_dir_all(&place)?;
+            make_directories(&place)?;
             for entry in entries {
                 tree.name(path, &place, entry)?;
             }
@@ -138,21 +151,17 @@ impl Recorder {
         for path in &seen.there {
             let place = tree.place(path)?;
             match fs::metadata(from.join(path.trim_start_matches('/'))) {
-                Ok(data) if data.is_dir() => files::create_dir_all(&place)?,
+                Ok(data) if data.is_dir() => make_directories(&place)?,
                 _ => empty_file(&place)?,
             }
         }
         let errors: String =
             seen.errors.iter().map(|(path, errno)| format!("{errno} {}\n", one_line(path))).collect();
-        let list = to.join(ERRORS);
-        fs::write(&list, errors).map_err(|source| FileError {
-            attempt: "write",
-            path: list.clone(),
-            source,
-        })?;
+        new_file(&to.join(ERRORS), errors.as_bytes(), PRIVATE_MODE)?;
         Ok(Recorded {
             files: seen.files.len(),
             bytes: seen.files.values().map(Vec::len).sum(),
+            private,
             errors: seen.errors.len(),
         })
     }
@@ -179,6 +188,13 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
+    /// Who may read the record of a file: everybody only if everybody may read the file. Groups are others where the tree is
+    /// unpacked, and of what is gone by now nobody knows.
+    fn mode(&self, path: &str) -> u32 {
+        let data = fs::metadata(self.from.join(path.trim_start_matches('/')));
+        if data.is_ok_and(|data| data.mode() & 0o004 != 0) { 0o644 } else { PRIVATE_MODE }
+    }
+
     /// Where a path's file belongs in the tree, with the links on the way to it made.
     fn place(&self, path: &str) -> files::Result<PathBuf> {
         let mut at = PathBuf::new();
@@ -210,7 +226,7 @@ impl Tree<'_> {
     fn link(&self, at: &Path, target: &Path) -> files::Result<()> {
         let path = self.to.join(at);
         if let Some(parent) = path.parent() {
-            files::create_dir_all(parent)?;
+            make_directories(parent)?;
         }
         let up = at.components().count().saturating_sub(1);
         let relative = match target.strip_prefix("/") {
@@ -236,7 +252,7 @@ impl Tree<'_> {
             let target = fs::read_link(self.from.join(path.trim_start_matches('/')).join(&entry.name));
             return target.map_or(Ok(()), |target| self.link(&within, &target));
         }
-        if entry.directory { files::create_dir_all(&at) } else { empty_file(&at) }
+        if entry.directory { make_directories(&at) } else { empty_file(&at) }
     }
 }
 
@@ -255,7 +271,21 @@ fn empty_file(path: &Path) -> files::Result<()> {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
-        files::create_dir_all(parent)?;
+        make_directories(parent)?;
     }
-    fs::write(path, "").map_err(|source| FileError { attempt: "write", path: path.to_owned(), source })
+    new_file(path, b"", PRIVATE_MODE)
+}
+
+/// Makes a directory of the tree and those above it; already there is success.
+fn make_directories(path: &Path) -> files::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
+    made.map_err(|source| FileError { attempt: "create the directory", path: path.to_owned(), source })
+}
+
+/// Makes a file of the tree. It may be there: several paths can lead to one file.
+fn new_file(path: &Path, bytes: &[u8], mode: u32) -> files::Result<()> {
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).truncate(true).mode(mode).custom_flags(OFlag::O_NOFOLLOW.bits());
+    let write = || how.open(path)?.write_all(bytes);
+    write().map_err(|source| FileError { attempt: "write", path: path.to_owned(), source })
 }

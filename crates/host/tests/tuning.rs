@@ -3,12 +3,13 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use penstock_host::{
     Root,
     record::{ERRORS, Recorder},
@@ -208,6 +209,57 @@ fn a_record_says_what_the_machine_said_and_holds_nothing_else() {
     // Nothing is mixed with what is there.
     let error = recorder.write(tree.path(), to.path()).unwrap_err();
     assert!(error.source.to_string().contains("not empty"), "{error:?}");
+}
+
+#[test]
+fn a_record_gives_nobody_what_only_root_could_read() {
+    let tree = tree();
+    let secret = "sys/kernel/debug/sched/fair_server/cpu2/runtime";
+    add(tree.path(), secret, b"950000000\n");
+    fs::set_permissions(tree.path().join(secret), Permissions::from_mode(0o400)).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    drop(look(&Root::at(tree.path()).recording(recorder.clone())));
+    // Somebody's who foresaw the name, and everybody's: nothing is written to either.
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+    let to = home.path().join("record");
+    fs::create_dir(&to).unwrap();
+    fs::set_permissions(&to, Permissions::from_mode(0o777)).unwrap();
+    assert!(recorder.write(tree.path(), &to).is_err());
+    if nix::unistd::geteuid().is_root() {
+        fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(&to, Some(65534), None).unwrap();
+        assert!(recorder.write(tree.path(), &to).is_err());
+    }
+    fs::remove_dir(&to).unwrap();
+    let recorded = recorder.write(tree.path(), &to).unwrap();
+    assert_eq!(recorded.private, 1, "{recorded:?}");
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&to.join(secret)), 0o600);
+    assert_eq!(mode(&to), 0o700);
+    assert_eq!(mode(&to.join("proc/cmdline")), 0o644, "everybody could read it");
+    for above in to.join(secret).ancestors().skip(1).take_while(|above| above.starts_with(&to)) {
+        assert_eq!(mode(above), 0o700, "{}", above.display());
+    }
+    // What the attacker did: read it as somebody else, here also without the directories in the way.
+    if nix::unistd::geteuid().is_root() {
+        for above in to.join(secret).ancestors().skip(1).take_while(|above| above.starts_with(&to)) {
+            fs::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(to.join("proc"), Permissions::from_mode(0o755)).unwrap();
+        let read = |path: &str| as_nobody(|| fs::read(to.join(path)));
+        assert!(read("proc/cmdline").is_ok());
+        assert_eq!(read(secret).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    }
+}
+
+/// Does something with files as another user, in this thread alone (`setfsuid(2)`).
+fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
+    let (group, user) = (setfsgid(Gid::from_raw(65534)), setfsuid(Uid::from_raw(65534)));
+    let outcome = act();
+    setfsuid(user);
+    setfsgid(group);
+    outcome
 }
 
 #[test]

@@ -151,18 +151,23 @@ fn write(directory: &Path, recorder: &Recorder, inventory: &Inventory) -> Result
     let recorded = recorder.write(&Root::system().path("/"), directory)?;
     if let Some(watched) = inventory.tuning.as_ref().and_then(|tuning| tuning.watched.as_ref()) {
         let text = serde_json::to_vec(watched)?;
-        files::write_atomic(directory.join(WATCHED), text)?;
+        files::write_atomic_mode(directory.join(WATCHED), text, 0o600)?;
     }
     Ok(recorded)
 }
 
 fn tell(directory: &Path, recorded: Recorded, printer: &mut Printer) {
-    let Recorded { files, bytes, errors } = recorded;
+    let Recorded { files, bytes, private, errors } = recorded;
     printer.say(format!(
         "Recorded {files} files, {} KiB, in {}; {errors} more could not be read here, and are listed there.",
         bytes.div_ceil(1024),
         directory.display(),
     ));
+    if private > 0 {
+        printer.say(format!(
+            "{private} of them not everybody may read on this machine; they are in it, for its owner alone (0600)."
+        ));
+    }
     printer.say(
         "It names this machine's interfaces, MAC addresses, slots, disks and boot line; serial numbers too if root \
          recorded it. Look through it before you give it away.",
