@@ -156,7 +156,7 @@ impl fmt::Display for LinkState {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
-pub struct TxRate(pub u32);
+pub struct TxRate(#[schemars(range(max = 4_294_967_295_u32))] pub u32);
 
 impl fmt::Display for TxRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
