@@ -14,6 +14,7 @@ $bb mount -t tmpfs -o nosuid,nodev,mode=755 run /run
 $bb mount -t tmpfs -o nosuid,nodev,mode=1777 tmp /tmp
 $bb mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 /sys/fs/cgroup
 $bb mount -t debugfs -o nosuid,nodev,noexec debugfs /sys/kernel/debug
+$bb mount -t securityfs -o nosuid,nodev,noexec securityfs /sys/kernel/security
 $bb mount -t tracefs -o nosuid,nodev,noexec tracefs /sys/kernel/tracing
 $bb ln -sf /proc/self/fd /dev/fd
 say "user space"

@@ -24,6 +24,8 @@ pub const PACKAGES: &[&str] = &[
     "iputils-ping",
     "pciutils",
     "lxc",
+    // Loads the profiles that LXC generates for containers.
+    "apparmor",
     "nvme-cli",
     "iperf3",
     "netperf",

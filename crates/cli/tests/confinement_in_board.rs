@@ -13,7 +13,10 @@ use penstock_testkit::{
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    trials::on_boards(&[("a_container_does_not_get_out_in_board", does_not_get_out)])
+    trials::on_boards(&[
+        ("a_container_does_not_get_out_in_board", does_not_get_out),
+        ("apparmor_holds_what_nothing_else_does_in_board", apparmor),
+    ])
 }
 
 /// Ways to the host's files and hardware, as a shell tries them: each ends with 0 for the host's root. What they would write
@@ -51,15 +54,10 @@ fn does_not_get_out() -> Outcome {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/confinement/machine.yaml");
     let model = fs::read_to_string(path)?.replace("MACHINE", &name);
     let board = KeptBoard::up(&name, &model)?;
-    // A root directory with busybox and nothing else, on a file system that can be mounted with other ids.
     board
-        .shell(
-            "modprobe loop; truncate -s 8M /run/disk && losetup /dev/loop0 /run/disk && touch /root/the-hosts && \
-             mkdir -p /run/roots/own && cd /run/roots/own && mkdir -p bin dev etc proc sys tmp run && \
-             cp /bin/busybox bin/ && for name in sh sleep cat echo test mount umount mknod rm mkdir dd head wc grep ip touch id; \
-             do ln -s busybox bin/$name; done",
-        )
+        .shell("modprobe loop; truncate -s 8M /run/disk && losetup /dev/loop0 /run/disk && touch /root/the-hosts")
         .ended_with(0)?;
+    small_root(&board)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
     apply.ended_with(0)?;
     assert!(apply.stderr.contains("root in tool is root of the host"), "{}", apply.stderr);
@@ -78,18 +76,20 @@ fn does_not_get_out() -> Outcome {
     verify.ended_with(0)?;
     let verdicts = fences(&json::read(&verify.stdout)?);
     for guest in ["box", "own", "tool", "owner", "neighbor"] {
-        for fence in ["capabilities", "system calls", "no new privileges", "files of the host"] {
+        for fence in ["capabilities", "system calls", "no new privileges", "AppArmor", "files of the host"] {
             let wanted = format!("{guest} {fence} pass");
             assert!(verdicts.contains(&wanted), "{wanted} is not among {verdicts:#?}");
         }
     }
-    // What is not as it should be is said: a mount over a file of /proc is gone.
+    // A mount over a file of /proc is gone: AppArmor holds. What is not as it should be is said.
     let opened = "nsenter -t $(lxc-info -P /run/penstock/guests -n penstock-tool -p -H) -m umount /proc/irq";
     board.shell(opened).ended_with(0)?;
+    inside(&board, "tool", "ls /proc/irq/default_smp_affinity && echo x >/etc/shadow").ended_with(0)?;
     owner_of_a_pf(&board)?;
     let verify = board.inside(["penstock", "verify", board.model()]);
     verify.ended_with(1)?;
-    assert!(verify.stdout.contains("it writes /proc/irq/"), "{}", verify.stdout);
+    assert!(verify.stdout.contains("it reads /etc/shadow"), "{}", verify.stdout);
+    assert!(!verify.stdout.contains("writes /proc/irq"), "{}", verify.stdout);
     assert!(verify.stdout.contains("seen 02:00:00:00:01:01"), "{}", verify.stdout);
     board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
     // The board's own root is an overlay, which cannot be mounted with other ids.
@@ -103,6 +103,65 @@ fn does_not_get_out() -> Outcome {
     board.inside(["penstock", "stop", "/root/overlay.yaml"]).ended_with(0)?;
     let left = board.shell("ls -A /dev/penstock; ls /sys/bus/pci/devices/*/virtfn0/net");
     assert!(!left.stdout.contains("box"), "no node is left: {}", left.stdout);
+    Ok(())
+}
+
+/// A root directory with busybox and nothing else, on a file system that can be mounted with other ids.
+fn small_root(board: &KeptBoard) -> Outcome {
+    board
+        .shell(
+            "mkdir -p /run/roots/own && cd /run/roots/own && mkdir -p bin dev etc proc sys tmp run && cp /bin/busybox bin/ && \
+             for name in sh sleep cat echo test mount umount mknod rm mkdir dd head wc grep ip touch id; \
+             do ln -s busybox bin/$name; done",
+        )
+        .ended_with(0)?;
+    Ok(())
+}
+
+/// What only AppArmor keeps from the root of a privileged container with a root directory of its own, which may mount: the
+/// files below what Penstock mounts over `/proc`, and writable settings of the kernel. They are written with what they hold.
+const MOUNTED_AWAY: [(&str, &str); 3] = [
+    (
+        "writes where interrupts go",
+        "umount /proc/irq; mask=$(cat /proc/irq/default_smp_affinity) && echo $mask >/proc/irq/default_smp_affinity",
+    ),
+    ("calls the kernel", "umount /proc/sysrq-trigger; echo h >/proc/sysrq-trigger"),
+    (
+        "has the host run a program",
+        "mount -o remount,rw /proc/sys; pattern=$(cat /proc/sys/kernel/core_pattern) && \
+         echo \"$pattern\" >/proc/sys/kernel/core_pattern",
+    ),
+];
+
+fn apparmor() -> Outcome {
+    let name = own_name("apparmor");
+    let model = format!(
+        "machine: {name}\nnics: {{NET0: {{vfs: 1}}}}\nguests:\n  open:\n    privileged: on\n    root: /run/roots/own\n    \
+         init: [/bin/sh, -c, \"while :; do sleep 1000; done\"]\n"
+    );
+    let board = KeptBoard::up(&name, &model)?;
+    small_root(&board)?;
+    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    for (what, way) in MOUNTED_AWAY {
+        let tried = inside(&board, "open", way);
+        assert_ne!(tried.status, 0, "it {what}: {}{}", tried.stdout, tried.stderr);
+    }
+    let verify = board.inside(["penstock", "verify", "--json", board.model()]);
+    let verdicts = fences(&json::read(&verify.stdout)?);
+    assert!(verdicts.contains(&"open AppArmor pass".to_owned()), "{verdicts:#?}");
+    // The same where no program loads profiles: all of them work, and the missing fence is said.
+    board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
+    let left = board.shell("cat /sys/kernel/security/apparmor/profiles");
+    assert_eq!(left.stdout, "", "a profile goes with its container");
+    board.shell("mv /usr/sbin/apparmor_parser /root").ended_with(0)?;
+    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    for (what, way) in MOUNTED_AWAY {
+        let tried = inside(&board, "open", way);
+        assert_eq!(tried.status, 0, "without AppArmor it {what}: {}{}", tried.stdout, tried.stderr);
+    }
+    let verify = board.inside(["penstock", "verify", "--json", board.model()]);
+    let verdicts = fences(&json::read(&verify.stdout)?);
+    assert!(verdicts.contains(&"open AppArmor unsupported".to_owned()), "{verdicts:#?}");
     Ok(())
 }
 

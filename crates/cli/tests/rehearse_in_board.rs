@@ -62,12 +62,8 @@ fn the_examples_hold() -> Outcome {
         let (run, evidence, directory) = rehearse(&example(name))?;
         run.ended_with(0)?;
         assert!(!verdicts(&evidence).is_empty());
-        // A board has AppArmor and no program that loads profiles: that fence is said to be missing, and nothing else is.
-        let no_profile =
-            |verdict: &Value| verdict["item"] == "AppArmor" && verdict["outcome"] == "unsupported";
         let wrong: Vec<&Value> = (verdicts(&evidence).iter())
             .filter(|verdict| verdict["outcome"] != "pass" && verdict["emulated"] != true)
-            .filter(|verdict| !no_profile(verdict))
             .collect();
         assert!(wrong.is_empty(), "{name}: {wrong:?}");
         let report = std::fs::read_to_string(directory.path().join("run/report.html"))?;

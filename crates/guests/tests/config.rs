@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use penstock_guests::containers::{
+    apparmor::Profile,
     config::{self, Config, ConfigError},
     devices::Granted,
     ids::Ids,
@@ -24,7 +25,7 @@ fn definition(guest: &str) -> GuestDefinition {
     GuestDefinition::bare(guest.parse().unwrap())
 }
 
-fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<&'static str>) -> String {
+fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<Profile>) -> String {
     let interfaces: Vec<InterfaceName> = links.iter().map(|link| link.parse().unwrap()).collect();
     config::render(&Config {
         definition,
@@ -66,7 +67,7 @@ fn functions_come_with_names_addresses_and_mtu() {
         ],
         ..definition("linux-2")
     };
-    golden("functions.conf", &render(&definition, &["ens1f0v0", "eth0"], Some("generated")));
+    golden("functions.conf", &render(&definition, &["ens1f0v0", "eth0"], Some(Profile::Generated)));
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn a_directory_with_an_init_of_its_own() {
         functions: vec![function("0000:04:10.0", "eth0", None, &[])],
         ..definition("linux-2")
     };
-    golden("directory.conf", &render(&definition, &["ens1f0v0"], Some("unconfined")));
+    golden("directory.conf", &render(&definition, &["ens1f0v0"], Some(Profile::Unconfined("no parser"))));
 }
 
 fn granted(node: &str, inside: &str, write: bool) -> Granted {

@@ -13,7 +13,13 @@ use penstock_model::{InterfaceAddress, InterfaceName};
 use penstock_plan::action::GuestDefinition;
 use thiserror::Error;
 
-use super::{confinement, devices::Granted, ids::Ids, rates};
+use super::{
+    apparmor::{self, Profile},
+    confinement,
+    devices::Granted,
+    ids::Ids,
+    rates,
+};
 
 /// How much a container may write to its root where that is the default one. It lies in memory, and takes only what is
 /// written.
@@ -58,7 +64,7 @@ pub struct Config<'a> {
     /// Whether a root directory of its own has to be mounted with its ids: its files belong to accounts of the host.
     pub map_root: bool,
     /// The AppArmor profile; `None` where the kernel has no AppArmor.
-    pub apparmor: Option<&'static str>,
+    pub apparmor: Option<Profile>,
 }
 
 /// A definition that cannot be written down for LXC.
@@ -127,7 +133,12 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     set("lxc.pty.max", "64");
     set("lxc.tty.max", "0");
     if let Some(profile) = config.apparmor {
-        set("lxc.apparmor.profile", profile);
+        set("lxc.apparmor.profile", profile.name());
+        if profile == Profile::Generated {
+            for rule in apparmor::rules() {
+                set("lxc.apparmor.raw", &rule);
+            }
+        }
     }
     for version in ["cgroup", "cgroup2"] {
         set(&format!("lxc.{version}.devices.deny"), "a");

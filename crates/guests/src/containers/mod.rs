@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, files, process, running::Running};
+use penstock_host::{InterfaceReport, Netlink, Root, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
@@ -32,6 +32,7 @@ use crate::{
     words::last_lines,
 };
 
+pub mod apparmor;
 pub mod config;
 mod confinement;
 pub mod devices;
@@ -59,16 +60,6 @@ const BACK: Duration = Duration::from_secs(3);
 
 /// How many last lines of its console are told of a container that died.
 const LINES: usize = 10;
-
-/// The AppArmor profile of containers where no program is there to load another.
-const UNCONFINED: &str = "unconfined";
-
-/// The AppArmor profile for a container; `None` where the kernel has no AppArmor and LXC would only complain.
-fn apparmor(root: &Root) -> Option<&'static str> {
-    let enabled = files::read_to_string(root.path("/sys/module/apparmor/parameters/enabled")).ok()?;
-    let parser = || process::find("apparmor_parser").is_some();
-    enabled.starts_with('Y').then(|| if parser() { "generated" } else { UNCONFINED })
-}
 
 /// The containers of this host that Penstock looks after.
 #[derive(Clone, Debug)]
@@ -387,7 +378,7 @@ impl Containers {
             ids,
             raise_limits: self.may_raise_limits()?,
             map_root,
-            apparmor: apparmor(&self.root),
+            apparmor: apparmor::of_containers(&self.root),
         };
         let text = config::render(&config)?;
         let mtus: Vec<u32> = lent.iter().map(|lent| lent.mtu).collect();

@@ -6,11 +6,11 @@
 
 use penstock_host::{Command, Place, Root, files};
 use penstock_model::{
-    Guest, GuestName, Outcome, Root as GuestRoot, Verdict,
+    Guest, GuestName, Root as GuestRoot, Verdict,
     verdict::{Subject, Vantage},
 };
 
-use super::{confinement, place::ContainerPlace};
+use super::{apparmor, confinement, place::ContainerPlace};
 
 /// Files of the host that a container must not read, and those that it must not write; a shell's patterns. The first two
 /// matter with the default root: a root directory of its own may have such files of its own.
@@ -83,7 +83,7 @@ pub fn verdicts(
         fence("no new privileges", switch(gains_nothing), gains),
     ];
     // What a machine cannot do is said, and lets the whole hold: the other fences stand.
-    verdicts.extend(profile(root, pid).map(|(seen, outcome)| Verdict {
+    verdicts.extend(apparmor::seen(root, guest, pid).map(|(seen, outcome)| Verdict {
         outcome,
         best_effort: true,
         ..fence("AppArmor", "a profile", Ok((seen, true)))
@@ -117,27 +117,6 @@ fn root_outside(map: &str) -> Result<u64, String> {
 
 fn number(mask: &str) -> Result<u64, String> {
     u64::from_str_radix(mask, 16).map_err(|_| format!("the kernel's capabilities make no sense: {mask:?}"))
-}
-
-/// Under which AppArmor profile it runs: what is seen and how good that is; `None` where this machine has no AppArmor.
-fn profile(root: &Root, pid: &Result<u32, String>) -> Option<(String, Outcome)> {
-    if super::apparmor(root)? == super::UNCONFINED {
-        let none = "none: the program apparmor_parser is not installed".to_owned();
-        return Some((none, Outcome::Unsupported));
-    }
-    let seen = pid.clone().and_then(|pid| {
-        let own = [format!("/proc/{pid}/attr/apparmor/current"), format!("/proc/{pid}/attr/current")];
-        let text = own.iter().find_map(|path| files::read_to_string(root.path(path)).ok());
-        text.ok_or_else(|| "the kernel does not say".to_owned())
-    });
-    Some(match seen {
-        Err(why) => (why, Outcome::Unknown),
-        Ok(text) => {
-            let text = text.trim_matches(['\0', '\n', ' ']).to_owned();
-            let outcome = if text.ends_with("(enforce)") { Outcome::Pass } else { Outcome::Fail };
-            (text, outcome)
-        }
-    })
 }
 
 /// What a shell inside can open of the host's files.
