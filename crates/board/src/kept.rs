@@ -78,16 +78,17 @@ impl KeptBoard {
         Ok(files::write_atomic_mode(directory.join(FILE), bytes, 0o600)?)
     }
 
-    /// Ends its QEMU and its switches, the very processes and no others, and removes its directory.
+    /// Ends its QEMU and its switches, the very processes and no others, and removes its directory. They work in that directory,
+    /// which is nobody else's: what is written down here may be from before the machine was last started.
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
         if let Some(qemu) = self.qemu
-            && !qemu.kill(Duration::from_secs(10))
+            && !qemu.kill_in(directory, Duration::from_secs(10))
         {
             return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
         }
         for switch in &self.switches {
             // It would also end by itself, without guests. Who starts it anew is killed first, and it with that.
-            switch.kill(Duration::from_secs(10));
+            switch.kill_in(directory, Duration::from_secs(10));
         }
         switch::await_end(directory);
         Ok(files::remove_tree(directory)?)
@@ -110,18 +111,14 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError
 
 /// The boards that run, by name. Those whose QEMU is gone, and those whose Penstock is, are cleared away.
 pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
-    // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's.
-    files::check_own_directory(cache.running())?;
-    let names = match files::list(cache.running()) {
-        Err(error) if error.is_missing() => return Ok(Vec::new()),
-        names => names?,
-    };
+    // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's. Held, so that it is not exchanged.
+    let Some(running) = files::own_directory(cache.running())? else { return Ok(Vec::new()) };
     let mut boards = Vec::new();
-    for name in names {
-        let directory = cache.running().join(name);
-        let Some(board) = KeptBoard::read(&directory) else {
+    for name in files::list(running.path())? {
+        let Some(board) = KeptBoard::read(&running.path().join(&name)) else {
             continue;
         };
+        let directory = cache.running().join(name);
         let orphaned = board.owner.is_some_and(|owner| !owner.is_alive());
         let being_made = board.qemu.is_none() && board.owner.is_some();
         if orphaned || (!board.is_up() && !being_made) {

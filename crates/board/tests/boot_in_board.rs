@@ -56,7 +56,7 @@ fn image() -> Result<Image, String> {
 
 /// A cache of the test's own, but for the images and for whether KVM works here.
 fn cache(directory: &Path) -> Result<Cache, Failed> {
-    std::os::unix::fs::symlink(user_cache().join("images"), directory.join("images"))?;
+    files::link(user_cache().join("images"), directory.join("images"))?;
     if let Ok(known) = files::read(Cache::at(user_cache()).accelerators()) {
         files::write_atomic(Cache::at(directory).accelerators(), known)?;
     }

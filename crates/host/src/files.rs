@@ -4,8 +4,8 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::{
-        fd::AsRawFd,
-        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        fd::{AsFd, AsRawFd},
+        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     thread,
@@ -14,17 +14,25 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, FallocateFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2, renameat},
     sys::stat,
+    unistd::{UnlinkatFlags, fchownat, symlinkat, unlinkat},
 };
 use thiserror::Error;
 
 mod atomic;
+mod held;
 mod read;
 
 pub use atomic::{
     create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_durable,
 };
+
+pub use held::OwnDirectory;
+
+use held::Held;
+
+pub(crate) use read::open_plain;
 
 pub use read::{
     READ_LIMIT, read, read_at_most, read_named_by_user, read_standard_input, read_to_string, read_whole,
@@ -101,27 +109,33 @@ pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
 
 /// Has the names in a directory reach the disk.
 pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
-    on("sync the directory", path.as_ref(), File::open(&path).and_then(|directory| directory.sync_all()))
+    on("sync the directory", path.as_ref(), held::sync(path.as_ref()))
 }
 
-/// Creates a directory and its parents; already there is success.
+/// Creates a directory and its parents; already there is success. As with all that is made, renamed and removed here, links of
+/// other users on the way are not followed.
 pub fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
-    on("create the directory", path.as_ref(), fs::create_dir_all(&path))
+    on("create the directory", path.as_ref(), held::directory(path.as_ref(), Some(0o777)).map(drop))
 }
 
 /// Removes a file; already gone is success.
 pub fn remove_file(path: impl AsRef<Path>) -> Result<()> {
-    on("remove", path.as_ref(), gone_is_fine(fs::remove_file(&path)))
+    on("remove", path.as_ref(), gone_is_fine(unlink(path.as_ref(), UnlinkatFlags::NoRemoveDir)))
 }
 
 /// Removes an empty directory; one that is already gone is fine.
 pub fn remove_directory(path: impl AsRef<Path>) -> Result<()> {
-    on("remove", path.as_ref(), gone_is_fine(fs::remove_dir(&path)))
+    on("remove", path.as_ref(), gone_is_fine(unlink(path.as_ref(), UnlinkatFlags::RemoveDir)))
 }
 
 /// Removes a directory and everything below it; already gone is success.
 pub fn remove_tree(path: impl AsRef<Path>) -> Result<()> {
-    on("remove", path.as_ref(), gone_is_fine(fs::remove_dir_all(&path)))
+    on("remove", path.as_ref(), gone_is_fine(held::remove_tree(path.as_ref())))
+}
+
+fn unlink(path: &Path, what: UnlinkatFlags) -> io::Result<()> {
+    let held = Held::of(path)?;
+    Ok(unlinkat(&held, held.name.as_os_str(), what)?)
 }
 
 fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
@@ -130,14 +144,17 @@ fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
 
 /// Renames within one file system.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-    on("rename", from.as_ref(), fs::rename(&from, &to))
+    let rename = || -> io::Result<()> {
+        let (old, new) = (Held::of(from.as_ref())?, Held::of(to.as_ref())?);
+        Ok(renameat(&old, old.name.as_os_str(), &new, new.name.as_os_str())?)
+    };
+    on("rename", from.as_ref(), rename())
 }
 
-/// Copies a file's contents and permissions.
+/// Copies a plain file's contents and permissions; what was at `to` is replaced when all of it is there.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
     let from = from.as_ref();
-    // Opened first: what is no plain file would be waited for.
-    on("copy", from, read::open_plain(from).and_then(|_| fs::copy(from, &to)))
+    on("copy", from, read::open_plain(from).and_then(|mut file| atomic::copy(&mut file, to.as_ref())))
 }
 
 /// Appends the contents of `from` to an open file and says how many bytes they were; they never are in memory as a
@@ -162,18 +179,19 @@ pub fn read_tail(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
     on("read", path, read())
 }
 
-/// Sets a file's permission bits.
+/// Sets the permission bits of a file or directory; a link is refused.
 pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
-    on("set the permissions of", path.as_ref(), fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+    on("set the permissions of", path.as_ref(), held::set_mode(path.as_ref(), mode))
 }
 
-/// Hands a file or directory to a group by its number, without following a symbolic link, and sets its permission bits.
+/// Hands a file or directory to a group by its number and sets its permission bits; a link is refused.
 pub fn share(path: impl AsRef<Path>, group: u32, mode: u32) -> Result<()> {
-    let path = path.as_ref();
-    let handed =
-        nix::unistd::fchownat(AT_FDCWD, path, None, Some(group.into()), AtFlags::AT_SYMLINK_NOFOLLOW);
-    on("change the group of", path, handed.map_err(io::Error::from))?;
-    set_mode(path, mode)
+    let share = || -> io::Result<()> {
+        let file = Held::of(path.as_ref())?.open(OFlag::O_PATH, 0)?;
+        fchownat(&file, "", None, Some(group.into()), AtFlags::AT_EMPTY_PATH)?;
+        held::set_mode_of(file.as_fd(), mode)
+    };
+    on("change the group and permissions of", path.as_ref(), share())
 }
 
 /// Whether something is there, after symbolic links.
@@ -205,7 +223,11 @@ pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
 /// Makes a symbolic link, and has it reach the disk; one that points there already is success.
 pub fn link(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    match std::os::unix::fs::symlink(&target, path) {
+    let make = || -> io::Result<()> {
+        let held = Held::of(path)?;
+        Ok(symlinkat(target.as_ref(), &held, held.name.as_os_str())?)
+    };
+    match make() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if fs::read_link(path).is_ok_and(|seen| seen == target.as_ref()) {
                 return Ok(());
@@ -266,60 +288,77 @@ pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
 /// directory may have put it there.
 pub fn append(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let open = || {
-        let file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits()).open(path)?;
+        let file = Held::of(path)?.open(flags, 0o666)?;
         read::plain(&file.metadata()?)?;
         Ok(file)
     };
     on("open", path, open())
 }
 
-/// Makes sure that the directory `path`, if it is there, is this user's own: no link, owned by the user of this process, and nobody
-/// else may write to it. What lies in it is believed then. `Ok(false)` where nothing is there.
-pub fn check_own_directory(path: impl AsRef<Path>) -> Result<bool> {
+/// The directory `path`, held, if it is there. It must be this user's own: no link, owned by the user of this process, and nobody
+/// else may write to it. What lies in it is believed then.
+pub fn own_directory(path: impl AsRef<Path>) -> Result<Option<OwnDirectory>> {
     let path = path.as_ref();
-    let check = || {
-        let data = match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            data => data?,
+    let hold = || -> io::Result<Option<OwnDirectory>> {
+        let held = match OwnDirectory::at(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            held => held?,
         };
-        let us = nix::unistd::geteuid().as_raw();
-        let why = match () {
-            () if data.is_symlink() => "it is a symbolic link".to_owned(),
-            () if !data.is_dir() => "it is no directory".to_owned(),
-            () if data.uid() != us => format!("it belongs to user {}, and this is user {us}", data.uid()),
-            () if data.mode() & 0o022 != 0 => "others than its owner may write to it".to_owned(),
-            () => return Ok(true),
-        };
-        Err(io::Error::other(why))
+        is_own(&held.data()?)?;
+        Ok(Some(held))
     };
-    on("trust", path, check())
+    on("trust", path, hold())
+}
+
+fn is_own(data: &stat::FileStat) -> io::Result<()> {
+    let us = nix::unistd::geteuid().as_raw();
+    let kind = stat::SFlag::from_bits_truncate(data.st_mode) & stat::SFlag::S_IFMT;
+    let why = match () {
+        () if kind == stat::SFlag::S_IFLNK => "it is a symbolic link".to_owned(),
+        () if kind != stat::SFlag::S_IFDIR => "it is no directory".to_owned(),
+        () if data.st_uid != us => format!("it belongs to user {}, and this is user {us}", data.st_uid),
+        () if data.st_mode & 0o022 != 0 => "others than its owner may write to it".to_owned(),
+        () => return Ok(()),
+    };
+    Err(io::Error::other(why))
 }
 
 /// Makes the directory `path`, and those above it, for this user alone (0700); one that is there must be
-/// [its own](check_own_directory).
+/// [its own](own_directory).
 pub fn make_own_directory(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     path.parent().map_or(Ok(()), create_dir_all)?;
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => on("create the directory", path, made)?,
-    }
-    check_own_directory(path).map(drop)
+    let make = || -> io::Result<()> {
+        let held = Held::of(path)?;
+        match stat::mkdirat(&held, held.name.as_os_str(), stat::Mode::S_IRWXU) {
+            Err(Errno::EEXIST) => Ok(()),
+            made => Ok(made?),
+        }
+    };
+    on("create the directory", path, make())?;
+    own_directory(path).map(drop)
+}
+
+/// As [`make_own_directory`], for this user alone also where it was there already, and held.
+pub fn hold_own_directory(path: impl AsRef<Path>) -> Result<OwnDirectory> {
+    let path = path.as_ref();
+    make_own_directory(path)?;
+    let Some(held) = own_directory(path)? else {
+        return on("trust", path, Err(Errno::ENOENT.into()));
+    };
+    on("trust", path, held.set_mode(0o700))?;
+    Ok(held)
 }
 
 /// Makes a file of `length` bytes that are taken from the disk now, replacing what is there.
 pub fn allocate(path: impl AsRef<Path>, length: u64) -> Result<()> {
     let path = path.as_ref();
     let allocate = || -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
-            .open(path)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let mut file = Held::of(path)?.open(flags, 0o600)?;
+        read::plain(&file.metadata()?)?;
         match nix::fcntl::fallocate(&file, FallocateFlags::empty(), 0, length as i64) {
             // Not every file system can.
             Err(Errno::EOPNOTSUPP) => drop(io::copy(&mut io::repeat(0).take(length), &mut file)?),
@@ -417,14 +456,9 @@ impl Lock {
 
     fn take(path: &Path, how: FlockArg) -> Result<Option<Lock>> {
         let open = || {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(OFlag::O_NOFOLLOW.bits())
-                .open(path)?;
+            let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+            let file = Held::of(path)?.open(flags, 0o600)?;
+            read::plain(&file.metadata()?)?;
             // Whoever may open a file, if only for reading, may lock it (flock(2)) and so stop everybody else. Files that
             // are shared with a group on purpose keep their group.
             let mode = file.metadata()?.permissions().mode();

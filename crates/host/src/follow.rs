@@ -1,4 +1,5 @@
-//! A file that another process writes to, read as it grows, across truncation and replacement.
+//! A file that another process writes to, read as it grows, across truncation and replacement. It is a plain file: a FIFO or a
+//! device that whoever may write to the directory has put there is neither opened nor waited for.
 
 use std::{
     fs::{self, File},
@@ -17,7 +18,7 @@ use nix::{
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
 };
 
-use crate::terminal::ready;
+use crate::{files::open_plain, terminal::ready};
 
 /// No more of the end of a file is searched for its last lines: what is in it may be one endless line.
 const LINES_LIMIT: u64 = 1 << 20;
@@ -70,7 +71,7 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// It is there and cannot be read.
+    /// It is there and cannot be read, or is no plain file.
     pub fn new(path: impl Into<PathBuf>, begin: Begin) -> io::Result<Follower> {
         let path = path.into();
         // Watched before it is read, so that nothing goes unnoticed in between.
@@ -163,7 +164,7 @@ impl Open {
 }
 
 fn open(path: &Path) -> io::Result<Option<Open>> {
-    match File::open(path) {
+    match open_plain(path) {
         Ok(file) => {
             let data = file.metadata()?;
             Ok(Some(Open { file, id: (data.dev(), data.ino()), offset: 0 }))
@@ -275,6 +276,30 @@ mod tests {
         assert_eq!(text(&mut follower), ".");
         fs::write(&path, "back").unwrap();
         assert_eq!(text(&mut follower), "|back");
+    }
+
+    #[test]
+    fn only_a_plain_file_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let fifo = || nix::unistd::mkfifo(&at("log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let began = std::time::Instant::now();
+        fifo();
+        std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
+        for (name, what) in [("log", "a FIFO"), ("zero", "a device")] {
+            let error = Follower::new(at(name), Begin::LastLines(10)).unwrap_err();
+            assert_eq!(error.to_string(), format!("it is {what}, not a plain file"));
+        }
+        // One that comes in the place of a file.
+        fs::remove_file(at("log")).unwrap();
+        fs::write(at("log"), "one").unwrap();
+        let mut follower = follow(&at("log"), Begin::First);
+        assert_eq!(text(&mut follower), "one");
+        fs::remove_file(at("log")).unwrap();
+        fifo();
+        let error = follower.read(&mut [0; 5]).unwrap_err();
+        assert_eq!(error.to_string(), "it is a FIFO, not a plain file");
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 
     #[test]

@@ -538,6 +538,11 @@ pub fn spare_when_memory_is_short() {
     let _ = crate::files::write_attribute("/proc/self/oom_score_adj", "-1000");
 }
 
+/// The number of the user that Penstock runs as.
+pub fn user() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
 /// Whether Penstock runs as root.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

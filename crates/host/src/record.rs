@@ -120,12 +120,13 @@ impl Recorder {
     /// `to` holds something already, is not this user's own, or something cannot be written there.
     pub fn write(&self, from: &Path, to: &Path) -> files::Result<Recorded> {
         // What comes into it is nobody else's to read or to exchange, from the first byte on.
-        files::make_own_directory(to)?;
-        files::set_mode(to, DIRECTORY_MODE)?;
+        let held = files::hold_own_directory(to)?;
         if !files::list(to)?.is_empty() {
             let source = io::Error::other("it is not empty");
             return Err(FileError { attempt: "record into", path: to.to_owned(), source });
         }
+        // Whatever becomes of its name: who owns a directory above it can change that.
+        let to = &held.path();
         let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let tree = Tree { from, to };
         let mut private = 0;

@@ -1,17 +1,24 @@
 //! A process of another time, known again without mistaking another that got its number.
 
 use std::{
+    fs,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+use nix::poll::PollFlags;
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Root, files};
+use crate::{Root, files, terminal::ready};
+
+/// How long it is waited for a process to end before it is looked at anew.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A process by its number and the time at which it started; numbers are used again, the pair is not.
 #[derive(
@@ -58,22 +65,57 @@ impl Running {
 
     /// Kills it, and waits up to `patience` for it to be gone; says whether it is. Gone already is success.
     pub fn kill(&self, patience: Duration) -> bool {
+        self.kill_if(patience, || true)
+    }
+
+    /// As [`Running::kill`], if it works in `directory` ([`Command::current_dir`](crate::Command::current_dir)): a process of another
+    /// start of the machine can have the same number and time. One that works elsewhere is another, so that the one that is
+    /// meant is gone.
+    pub fn kill_in(&self, directory: &Path, patience: Duration) -> bool {
+        self.kill_if(patience, || {
+            let place = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+            let at = place(Path::new(&format!("/proc/{}/cwd", self.id)));
+            matches!((at, place(directory)), (Ok(at), Ok(wanted)) if at == wanted)
+        })
+    }
+
+    /// The process is held (`pidfd_open(2)`) while it is looked at, and the signal goes to what is held: whatever gets its number
+    /// meanwhile is let alone.
+    fn kill_if(&self, patience: Duration, is_meant: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + patience;
-        while self.is_alive() {
+        let Some(id) = i32::try_from(self.id).ok().and_then(Pid::from_raw) else { return true };
+        loop {
+            let held = pidfd_open(id, PidfdFlags::empty());
+            if !self.is_alive() || !is_meant() {
+                return true;
+            }
+            // Whether it was this very process that was looked at: had it ended in between, it would not take a signal.
+            match held {
+                Ok(held) => {
+                    let _ = pidfd_send_signal(&held, Signal::KILL);
+                    let _ = ready(held.as_fd(), PollFlags::POLLIN, left(deadline).min(AGAIN));
+                }
+                // Before Linux 5.3 there are none, and nothing better than the number.
+                Err(Errno::NOSYS) => {
+                    let _ = kill_process(id, Signal::KILL);
+                    thread::sleep(Duration::from_millis(5));
+                }
+                // It has just ended, or there is no descriptor to be had for now.
+                Err(_) => thread::sleep(Duration::from_millis(5)),
+            }
             if Instant::now() > deadline {
-                return false;
+                return !self.is_alive();
             }
-            if let Ok(id) = i32::try_from(self.id) {
-                let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
-            }
-            thread::sleep(Duration::from_millis(5));
         }
-        true
     }
 }
 
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
 /// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
-pub fn holders(root: &Root, path: &std::path::Path) -> Vec<String> {
+pub fn holders(root: &Root, path: &Path) -> Vec<String> {
     let processes = files::list(root.path("/proc")).unwrap_or_default();
     let holds = |id: &u32| {
         let directory = root.path(format!("/proc/{id}/fd"));
@@ -104,6 +146,22 @@ mod tests {
         assert!(running.is_alive());
         assert!(running.kill(Duration::from_secs(5)));
         assert!(!running.is_alive());
+        background.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_that_works_elsewhere_is_another() {
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let command = Command::new("sleep").arg("600").current_dir(own.path());
+        let background = command.start_to_stay(tempfile::tempfile().unwrap()).unwrap();
+        let running = Running::of(background.id()).unwrap();
+        for not_its in [other.path(), Path::new("/nowhere")] {
+            assert!(running.kill_in(not_its, Duration::ZERO), "what is meant is gone");
+            assert!(running.is_alive(), "and this is let alone");
+        }
+        assert!(running.kill_in(own.path(), Duration::from_secs(5)));
+        assert!(!running.is_alive());
+        assert!(running.kill_in(own.path(), Duration::ZERO));
         background.end(Duration::ZERO);
     }
 }

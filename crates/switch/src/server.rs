@@ -7,7 +7,9 @@ mod qemu;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fs,
+    hash::{BuildHasher, Hasher, RandomState},
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -352,12 +354,18 @@ fn mirrors(config: &Config, ports: &BTreeMap<String, Attached>) -> Vec<Mirror> {
     all.collect()
 }
 
-/// Writes a configuration whole or not at all.
+/// Writes a configuration whole or not at all, under a name that nobody can foresee until it is: where others may write to the
+/// directory, none of them can have put a link or a file of his there.
 fn keep(path: &Path, config: &Config) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    fs::write(&part, serde_json::to_vec_pretty(config)?)?;
-    fs::rename(&part, path)
+    part.push(format!(".{:016x}.part", RandomState::new().build_hasher().finish()));
+    let write = || {
+        fs::File::create_new(&part)?.write_all(&serde_json::to_vec_pretty(config)?)?;
+        fs::rename(&part, path)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&part);
+    })
 }
 
 /// A switch that runs.

@@ -93,6 +93,7 @@ mod tests {
         assert!(failure.error.unwrap().to_string().contains("line 1"), "it says where");
     }
 
+    #[allow(clippy::disallowed_methods)]
     #[test]
     fn a_full_disk_is_said() {
         let mut samples = Samples(JsonLines(File::options().write(true).open("/dev/full").unwrap()));

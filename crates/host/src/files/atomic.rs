@@ -9,21 +9,18 @@ use std::{
     fs::File,
     hash::{BuildHasher, Hasher, RandomState},
     io::{self, Write},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::PermissionsExt,
-    },
-    path::{Path, PathBuf},
+    os::{fd::AsFd, unix::fs::PermissionsExt},
+    path::Path,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat},
+    fcntl::{AtFlags, OFlag, openat, renameat},
     sys::stat::Mode,
     unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
-use super::{Result, exists, list, on, remove_file, sync_directory};
+use super::{Held, Result, exists, list, on, remove_file, sync_directory};
 
 /// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it. A link at `path` is replaced,
 /// not followed. Readable for all; see [`write_atomic_mode`].
@@ -92,21 +89,34 @@ pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
     Ok(())
 }
 
+/// Copies what is left of a file, and its permissions.
+pub(super) fn copy(from: &mut File, to: &Path) -> io::Result<u64> {
+    let mode = from.metadata()?.permissions().mode() & 0o7777;
+    let (part, mut file) = Part::new(to)?;
+    let copied = io::copy(from, &mut file)?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    part.replace()?;
+    Ok(copied)
+}
+
 /// A file that is written and has no name of its own yet; removed when it is dropped without getting one.
 struct Part {
-    directory: OwnedFd,
+    held: Held,
     /// `NAME.PROCESS.RANDOM.part`; see [`remove_parts`].
     part: OsString,
-    name: OsString,
 }
 
 impl Part {
+    /// Of its owner alone until it is given other permissions.
+    fn new(path: &Path) -> io::Result<(Part, File)> {
+        let held = Held::of(path)?;
+        let (file, part) = create_new(&held, &held.name)?;
+        Ok((Part { held, part }, file))
+    }
+
     fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Part> {
-        let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
-        let directory = hold_directory(path)?;
-        let (mut file, part) = create_new(&directory, &name)?;
-        let part = Part { directory, part, name };
-        // Of its owner alone until now: what it is to be read by is set before there is anything to read.
+        let (part, mut file) = Part::new(path)?;
+        // What it is to be read by is set before there is anything to read.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -115,29 +125,21 @@ impl Part {
 
     /// Gives it its name; what had it is gone.
     fn replace(self) -> io::Result<()> {
-        Ok(renameat(&self.directory, self.part.as_os_str(), &self.directory, self.name.as_os_str())?)
+        Ok(renameat(&self.held, self.part.as_os_str(), &self.held, self.held.name.as_os_str())?)
     }
 
     /// Gives it its name if nothing has it. A link, unlike a rename, never replaces what is there.
     fn create(self) -> io::Result<()> {
-        let (part, name) = (self.part.as_os_str(), self.name.as_os_str());
-        Ok(linkat(&self.directory, part, &self.directory, name, AtFlags::empty())?)
+        let (part, name) = (self.part.as_os_str(), self.held.name.as_os_str());
+        Ok(linkat(&self.held, part, &self.held, name, AtFlags::empty())?)
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         // After a rename it is gone already.
-        let _ = unlinkat(&self.directory, self.part.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&self.held, self.part.as_os_str(), UnlinkatFlags::NoRemoveDir);
     }
-}
-
-/// Opens the directory that `path` is in, which may be one that can be written to and not listed.
-fn hold_directory(path: &Path) -> io::Result<OwnedFd> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    Ok(openat(AT_FDCWD, &parent, flags, Mode::empty())?)
 }
 
 /// Makes a new file beside `name`, under a name that nobody can foresee.
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn a_name_that_is_taken_is_never_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let held = hold_directory(&directory.path().join("file")).unwrap();
+        let held = Held::of(&directory.path().join("file")).unwrap();
         let (_, first) = create_new(&held, OsStr::new("file")).unwrap();
         let (_, second) = create_new(&held, OsStr::new("file")).unwrap();
         assert_ne!(first, second);

@@ -77,7 +77,7 @@ pub fn read_standard_input(limit: usize) -> Result<(Vec<u8>, bool)> {
 
 /// Opens what is at `path` for reading if it is a plain file. Nothing else is opened at all, since to open a device can do
 /// something to it, unless it is exchanged in that moment; then it is not waited for.
-pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
     plain(&std::fs::metadata(path)?)?;
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
