@@ -16,12 +16,13 @@ fn main() -> ExitCode {
     trials::on_boards(&[
         ("a_container_does_not_get_out_in_board", does_not_get_out),
         ("apparmor_holds_what_nothing_else_does_in_board", apparmor),
+        ("partitions_limits_and_consoles_work_in_a_user_namespace_in_board", partitions),
     ])
 }
 
 /// Ways to the host's files and hardware, as a shell tries them: each ends with 0 for the host's root. What they would write
 /// is there already, so that the host stays as it is.
-const WAYS: [(&str, &str); 10] = [
+const WAYS: [(&str, &str); 11] = [
     ("reads the host's accounts", "grep -q '^sshd:' /etc/shadow /etc/passwd"),
     ("reads the host's files", "test -e /var/lib/dpkg && test -e /root/the-hosts"),
     (
@@ -46,6 +47,7 @@ const WAYS: [(&str, &str); 10] = [
         "for file in /sys/bus/pci/devices/*/reset; do ( : >>$file ) 2>/dev/null && exit 0; done; exit 1",
     ),
     ("calls the host's kernel", "echo h >/proc/sysrq-trigger"),
+    ("makes a user namespace", "unshare -U true"),
     ("mounts the host's disk", "mkdir -p /tmp/m && mount -t squashfs -o ro /dev/vda /tmp/m && umount /tmp/m"),
 ];
 
@@ -76,7 +78,14 @@ fn does_not_get_out() -> Outcome {
     verify.ended_with(0)?;
     let verdicts = fences(&json::read(&verify.stdout)?);
     for guest in ["box", "own", "tool", "owner", "neighbor"] {
-        for fence in ["capabilities", "system calls", "no new privileges", "AppArmor", "files of the host"] {
+        for fence in [
+            "capabilities",
+            "system calls",
+            "no new privileges",
+            "AppArmor",
+            "files of the host",
+            "user namespaces",
+        ] {
             let wanted = format!("{guest} {fence} pass");
             assert!(verdicts.contains(&wanted), "{wanted} is not among {verdicts:#?}");
         }
@@ -98,7 +107,8 @@ fn does_not_get_out() -> Outcome {
     let apply = board.inside(["penstock", "apply", "/root/overlay.yaml"]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("idmapped mount"), "{}", apply.stderr);
-    board.shell("chown -R $(sed -n 's/^root:\\([0-9]*\\):.*/\\1/p' /etc/subuid) /srv/own").ended_with(0)?;
+    let ids = "$(sed -n 's/^own:\\([0-9]*:[0-9]*\\)$/\\1/p' /var/lib/penstock/container-ids)";
+    board.shell(&format!("chown -R {ids} /srv/own")).ended_with(0)?;
     board.inside(["penstock", "apply", "/root/overlay.yaml"]).ended_with(0)?;
     board.inside(["penstock", "stop", "/root/overlay.yaml"]).ended_with(0)?;
     let left = board.shell("ls -A /dev/penstock; ls /sys/bus/pci/devices/*/virtfn0/net");
@@ -111,7 +121,7 @@ fn small_root(board: &KeptBoard) -> Outcome {
     board
         .shell(
             "mkdir -p /run/roots/own && cd /run/roots/own && mkdir -p bin dev etc proc sys tmp run && cp /bin/busybox bin/ && \
-             for name in sh sleep cat echo test mount umount mknod rm mkdir dd head wc grep ip touch id; \
+             for name in sh sleep cat echo test mount umount mknod rm mkdir dd head wc grep ip touch id unshare true; \
              do ln -s busybox bin/$name; done",
         )
         .ended_with(0)?;
@@ -165,6 +175,62 @@ fn apparmor() -> Outcome {
     Ok(())
 }
 
+/// Real time in a partition of CPUs, memory, a VF with a rate, and a console that is read and written, with the default root and
+/// with one of its own: each where root inside is an ordinary account of the host.
+fn partitions() -> Outcome {
+    let name = own_name("partitions");
+    let echo = r#"[/bin/sh, -c, "while read line; do echo got $line; done; sleep 100000"]"#;
+    let functions = |vf: u32| format!("[{{vf: NET0#{vf}, egress_rate: 50, address: 192.0.2.{}/24}}]", vf + 1);
+    let realtime = "memory: 64MiB, realtime: {policy: fifo, priority: 5}";
+    let model = format!(
+        "machine: {name}\nnics: {{NET0: {{vfs: 2, loopback: on}}}}\nrealtime: {{isolated: 2-3}}\nguests:\n  \
+         rt: {{pin: 2, {realtime}, functions: {}, init: {echo}}}\n  \
+         own: {{root: /run/roots/own, pin: 3, {realtime}, functions: {}, init: {echo}}}\nboard: {{cpus: 4}}\n",
+        functions(0),
+        functions(1)
+    );
+    let board = KeptBoard::up(&name, &model)?;
+    small_root(&board)?;
+    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    for (guest, cpu) in [("rt", "2"), ("own", "3")] {
+        let group = format!("/sys/fs/cgroup/lxc.payload.penstock-{guest}");
+        for (line, wanted) in [
+            (format!("cat {group}/cpuset.cpus.partition"), "isolated"),
+            (format!("cat {group}/cpuset.cpus.effective"), cpu),
+            (format!("cat {group}/memory.max"), "67108864"),
+        ] {
+            assert_eq!(board.shell(&line).stdout.trim(), wanted, "{guest}: {line}");
+        }
+        let seen = inside(&board, guest, "cat /proc/self/uid_map; grep Cpus_allowed_list /proc/self/status");
+        let words: Vec<&str> = seen.stdout.split_whitespace().collect();
+        assert!(words[0] == "0" && words[1] != "0", "{guest}: {}", seen.stdout);
+        assert_eq!(words.last(), Some(&cpu), "{guest}: {}", seen.stdout);
+        let policy =
+            board.shell(&format!("chrt -p $(lxc-info -P /run/penstock/guests -n penstock-{guest} -p -H)"));
+        assert!(policy.stdout.contains("SCHED_FIFO") && policy.stdout.contains(": 5"), "{}", policy.stdout);
+        // It has no more memory than it was given, and outlives who wanted more.
+        let more = inside(&board, guest, "dd if=/dev/zero of=/dev/null bs=100M count=1");
+        assert_ne!(more.status, 0, "{guest}: {}", more.stdout);
+        let killed = board.shell(&format!("grep '^oom_kill ' {group}/memory.events"));
+        assert!(!killed.stdout.trim().ends_with(" 0"), "{guest}: {} {}", killed.stdout, more.stdout);
+        // A line that is written to its console comes back.
+        let console =
+            format!("(sleep 2; printf 'hello\\r'; sleep 4) | timeout 30 penstock console {guest} --lines 0");
+        let said = board.shell(&console);
+        assert!(said.stdout.contains("got hello"), "{guest}: {} {}", said.stdout, said.stderr);
+    }
+    // The VF of the one reaches that of the other.
+    inside(&board, "rt", "ping -c 1 -W 5 192.0.2.2").ended_with(0)?;
+    let verify = board.inside(["penstock", "verify", board.model()]);
+    let wrong: Vec<&str> = verify.stdout.lines().filter(|line| line.starts_with("fail")).collect();
+    assert!(wrong.is_empty() && verify.stdout.contains(" pass, "), "{wrong:?} {}", verify.stderr);
+    board.inside(["penstock", "undo"]).ended_with(0)?;
+    let left =
+        board.shell("ls -d /sys/fs/cgroup/lxc.payload.penstock-*; cat /sys/fs/cgroup/cpuset.cpus.isolated");
+    assert_eq!(left.stdout.trim(), "");
+    Ok(())
+}
+
 /// Runs a line of shell as the root of a container.
 fn inside(board: &KeptBoard, guest: &str, line: &str) -> Run {
     let line = line.replace('\'', "'\\''");
@@ -175,14 +241,36 @@ fn inside(board: &KeptBoard, guest: &str, line: &str) -> Run {
 
 /// The fences as the kernel shows them inside.
 fn confined(board: &KeptBoard) -> Outcome {
+    let mut users = Vec::new();
     for (guest, user_namespace) in [("box", true), ("own", true), ("owner", true), ("tool", false)] {
         let seen = inside(board, guest, "cat /proc/self/uid_map /proc/self/status");
         seen.ended_with(0)?;
         let map: Vec<&str> = seen.stdout.lines().next().unwrap_or_default().split_whitespace().collect();
         assert_eq!(map.first().copied(), Some("0"), "{guest}: {map:?}");
         assert_eq!(map.get(1).copied() != Some("0"), user_namespace, "{guest}: {map:?}");
+        users.push(map.get(1).copied().unwrap_or_default().to_owned());
         assert!(seen.stdout.contains("NoNewPrivs:\t1"), "{guest}: {}", seen.stdout);
         assert!(seen.stdout.contains("Seccomp:\t2"), "{guest}: {}", seen.stdout);
+    }
+    users.sort_unstable();
+    users.dedup();
+    assert_eq!(users.len(), 4, "each has ids of its own: {users:?}");
+    others_files(board)?;
+    Ok(())
+}
+
+/// What one container's root left where anybody may write is closed to the root of the other, should both get there.
+fn others_files(board: &KeptBoard) -> Outcome {
+    let as_root_of = |guest: &str, line: &str| {
+        board.shell(&format!(
+            "nsenter -t $(lxc-info -P /run/penstock/guests -n penstock-{guest} -p -H) -U -S 0 -G 0 /bin/sh -c '{line}'"
+        ))
+    };
+    as_root_of("box", "umask 077; echo secret >/tmp/of-box && cat /tmp/of-box").ended_with(0)?;
+    for line in ["cat /tmp/of-box", "echo x >>/tmp/of-box", "rm -f /tmp/of-box", "chown 0 /tmp/of-box"] {
+        for guest in ["own", "owner"] {
+            assert_ne!(as_root_of(guest, line).status, 0, "{guest}: {line}");
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use penstock_plan::CarryError;
 use thiserror::Error;
 
 use crate::{
-    containers::config::ConfigError,
+    containers::{config::ConfigError, ids::Ids},
     realtime::RealtimeError,
     vms::{MOST_FUNCTIONS, VirshError},
     words::listed,
@@ -71,6 +71,23 @@ pub enum GuestError {
     NoIds {
         /// Why not.
         why: String,
+    },
+    /// Its root directory belongs to another container, whose ids mean nothing in it.
+    #[error(
+        "{} belongs to user {owner} of the host, which is an id of guest {holder}: guest {guest} has those from {} on",
+        path.display(), ids.user
+    )]
+    OthersRoot {
+        /// Its name.
+        guest: GuestName,
+        /// The directory.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Whose id that is.
+        holder: GuestName,
+        /// Its own.
+        ids: Ids,
     },
     /// Its user namespace may not reach a directory that it needs.
     #[error("{} is closed to the root of guest {guest}, which is an ordinary account of the host", path.display())]
@@ -428,14 +445,18 @@ impl GuestError {
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
                 "the file system of its `root` cannot be mounted with other ids (an overlay cannot, tmpfs can from Linux 6.3 \
-                 on): put it on one that can, or give its files to the container's ids, which are root's in /etc/subuid \
-                 (chown -R)"
+                 on): put it on one that can, or give its files to the container's ids (chown -R), which stand in \
+                 /var/lib/penstock/container-ids"
                     .to_owned()
             }
             GuestError::NoIds { .. } => {
-                "enter one by hand (usermod --add-subuids 1048576-1114111 --add-subgids 1048576-1114111 root), or write \
-                 `privileged: on` for the container"
+                "enter one by hand (usermod --add-subuids 1048576-1114111 --add-subgids 1048576-1114111 root), remove the lines \
+                 of containers that are gone for good from /var/lib/penstock/container-ids, or write `privileged: on` for \
+                 the container"
                     .to_owned()
+            }
+            GuestError::OthersRoot { path, ids: Ids { user, group }, .. } => {
+                format!("give it to this one (chown -R {user}:{group} {}), or use another directory", path.display())
             }
             GuestError::Closed { path, .. } => {
                 format!("let others pass through it (chmod o+x {})", path.display())
@@ -521,6 +542,7 @@ impl GuestError {
                 GuestError::NoLxc { .. }
                 | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }
+                | GuestError::OthersRoot { .. }
                 | GuestError::Closed { .. }
                 | GuestError::NoRoot { .. }
                 | GuestError::NoLimits { .. }

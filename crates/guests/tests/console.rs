@@ -317,7 +317,8 @@ fn shared() {
 fn container() {
     let directory = tempfile::tempdir().unwrap();
     let state = State::new(directory.path().to_owned());
-    let containers = Containers::new(Root::system(), directory.path().to_owned());
+    let containers = Containers::new(Root::system(), directory.path().to_owned())
+        .keeping_ids_in(directory.path().join("ids"));
     let echo = "echo begin; while read line; do echo \"got:$line\"; done";
     let definition = definition("box", false, &["/bin/sh", "-c", echo]);
     containers.define(&definition, PATIENCE).unwrap();

@@ -231,7 +231,8 @@ impl Bench {
         let attached = Program::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
         assert!(attached.status.success(), "{}", String::from_utf8_lossy(&attached.stderr));
         let loop_device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
-        let containers = Containers::new(Root::system(), directory.path().join("guests"));
+        let containers = Containers::new(Root::system(), directory.path().join("guests"))
+            .keeping_ids_in(directory.path().join("ids"));
         Bench { loop_device, containers, directory }
     }
 

@@ -208,8 +208,9 @@ impl Bench {
         );
         assert!(Program::new("sh").args(["-ec", &line]).status().unwrap().success());
         let by = ByMac([(bdf, mac)].into_iter().collect());
-        let containers =
-            Containers::new(Root::system(), state.path().join("guests")).recognising(Arc::new(by));
+        let containers = Containers::new(Root::system(), state.path().join("guests"))
+            .keeping_ids_in(state.path().join("ids"))
+            .recognising(Arc::new(by));
         let rate = Some(TxRate(RATE));
         let owned = GuestFunction {
             addresses: vec![format!("10.{number}.0.2/24").parse().unwrap()],

@@ -217,6 +217,7 @@ impl Fault for GuestError {
             | GuestError::Held { .. } => Status::Refused,
             GuestError::NoLxc { .. }
             | GuestError::NoIds { .. }
+            | GuestError::OthersRoot { .. }
             | GuestError::Closed { .. }
             | GuestError::NoLimits { .. }
             | GuestError::NoRate { .. }

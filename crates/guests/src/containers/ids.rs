@@ -1,21 +1,29 @@
-//! The user and group ids of the host that stand for a container's own: a range that `/etc/subuid` and `/etc/subgid` keep
-//! for root's containers (`subuid(5)`).
+//! The user and group ids of the host that stand for a container's own: a range for each container, out of those that
+//! `/etc/subuid` and `/etc/subgid` keep for root's containers (`subuid(5)`).
 //!
-//! One range serves all of Penstock's containers; their mount, process and network namespaces keep them apart. A range that
-//! is there already is used. Where there is none, one is entered, so that neither `useradd` nor another container manager
-//! gives its ids to somebody else; it stays there, like a system account, since files may belong to it from then on.
+//! No two containers share an id, so that what gets out of one is a stranger to the files and processes of the others. Which
+//! range is whose follows from the container's name, and is written down in [`FILE`], so that it stays for good: files on disk
+//! may belong to it. Where root has no range that is free, one is entered, so that neither `useradd` nor another container
+//! manager gives its ids to somebody else.
 
-use std::time::Duration;
+use std::{fmt::Write, path::Path, time::Duration};
 
 use penstock_host::{
     Root,
     files::{self, Lock},
 };
+use penstock_model::{GuestName, digest::sha256};
 
-use crate::{error::GuestError, state::State};
+use crate::error::GuestError;
+
+/// Which range is whose: a line `NAME:USER:GROUP` for each container, with its first ids.
+pub const FILE: &str = "/var/lib/penstock/container-ids";
 
 /// How many ids a container has: as many as two bytes count, with `nobody` among them.
 pub const COUNT: u32 = 65_536;
+
+/// For how many containers a range is entered, if as many ids are free.
+const CONTAINERS: u64 = 1024;
 
 /// The first id that is given when there is no range yet: above those that `useradd` gives to accounts (`login.defs(5)`,
 /// `UID_MAX`, and its own ranges of subordinate ids from 100000 on).
@@ -27,6 +35,8 @@ const LAST: u32 = 1 << 31;
 /// How long another Penstock may take to enter a range.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+const PATHS: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+
 /// The host's ids that stand for a container's 0; the [`COUNT`] from there on are its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
@@ -36,47 +46,162 @@ pub struct Ids {
     pub group: u32,
 }
 
-/// The range of root's containers on the machine below `root`, entered when it is missing.
+impl Ids {
+    /// Whether `user` is one of the container's own.
+    pub fn has_user(self, user: u32) -> bool {
+        (self.user..self.user + COUNT).contains(&user)
+    }
+
+    fn firsts(self) -> [u32; 2] {
+        [self.user, self.group]
+    }
+}
+
+/// The ids of each container that was ever given any, as a file keeps them.
+#[derive(Debug, Default)]
+pub struct Assigned(Vec<(GuestName, Ids)>);
+
+impl Assigned {
+    /// Reads them; a file that is not there has none.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has a line that is none, or two containers with the same ids.
+    pub fn read(file: &Path) -> Result<Assigned, GuestError> {
+        let text = match files::read_to_string(file) {
+            Err(error) if error.is_missing() => String::new(),
+            read => read?,
+        };
+        Assigned::parse(&text).map_err(|(line, why)| none(format!("{}, line {line}: {why}", file.display())))
+    }
+
+    fn parse(text: &str) -> Result<Assigned, (usize, String)> {
+        let mut all = Assigned::default();
+        for (position, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+            let at = |why: String| (position + 1, why);
+            let (guest, ids) =
+                one(line).ok_or_else(|| at(format!("{line:?} is not NAME:FIRST-UID:FIRST-GID")))?;
+            for (other, theirs) in &all.0 {
+                let overlap = |(a, b): (u32, u32)| a.abs_diff(b) < COUNT;
+                if *other == guest || ids.firsts().into_iter().zip(theirs.firsts()).any(overlap) {
+                    return Err(at(format!("{guest} shares its name or its ids with {other}")));
+                }
+            }
+            all.0.push((guest, ids));
+        }
+        Ok(all)
+    }
+
+    /// Those of one container.
+    pub fn of(&self, guest: &GuestName) -> Option<Ids> {
+        self.0.iter().find(|(name, _)| name == guest).map(|(_, ids)| *ids)
+    }
+
+    /// Which container a user id belongs to.
+    pub fn holder(&self, user: u32) -> Option<&GuestName> {
+        self.0.iter().find(|(_, ids)| ids.has_user(user)).map(|(name, _)| name)
+    }
+
+    /// Whether no container has any of the ids from `first` on: of users' (0) or groups' (1).
+    fn is_free(&self, which: usize, first: u32) -> bool {
+        self.0.iter().all(|(_, ids)| ids.firsts()[which].abs_diff(first) >= COUNT)
+    }
+
+    fn text(&self) -> String {
+        let mut text =
+            "# The first user and group id of the host that each container's root has; 65536 each.\n"
+                .to_owned();
+        for (guest, Ids { user, group }) in &self.0 {
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(text, "{guest}:{user}:{group}");
+        }
+        text
+    }
+}
+
+fn one(line: &str) -> Option<(GuestName, Ids)> {
+    let mut fields = line.split(':');
+    let (name, user, group) = (fields.next()?, fields.next()?, fields.next()?);
+    let first = |text: &str| text.parse().ok().filter(|first| (1..=LAST - COUNT).contains(first));
+    let ids = Ids { user: first(user)?, group: first(group)? };
+    fields.next().is_none().then_some((name.parse().ok()?, ids))
+}
+
+fn none(why: String) -> GuestError {
+    GuestError::NoIds { why }
+}
+
+/// The ids of a container on the machine below `root`, given to it when it has none; `file` is its [`FILE`].
 ///
 /// # Errors
 ///
-/// A file cannot be read or written, has a line that is no range, or has none left.
-pub fn of_containers(root: &Root, state: &State) -> Result<Ids, GuestError> {
-    let paths = ["/etc/subuid", "/etc/subgid"];
-    let read = || -> Result<[String; 2], GuestError> {
-        let [users, groups] = paths.map(|path| match files::read_to_string(root.path(path)) {
-            Err(error) if error.is_missing() => Ok(String::new()),
-            read => read,
-        });
-        Ok([users?, groups?])
+/// A file cannot be read or written, none are left, or those that the container has had are not root's any more.
+pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, GuestError> {
+    let known = |assigned: &Assigned, texts: &[String; 2]| {
+        let Some(ids) = assigned.of(guest) else { return Ok(None) };
+        for ((path, text), first) in PATHS.iter().zip(texts).zip(ids.firsts()) {
+            if !of_root(text).any(|(from, until)| from <= first && first + COUNT <= until) {
+                let why = format!(
+                    "{guest} has had {COUNT} ids from {first} on ({}), which are not root's in {path} any more",
+                    file.display()
+                );
+                return Err(none(why));
+            }
+        }
+        Ok(Some(ids))
     };
-    let known = |texts: &[String; 2]| Some(Ids { user: of_root(&texts[0])?, group: of_root(&texts[1])? });
-    if let Some(ids) = known(&read()?) {
+    if let Some(ids) = known(&Assigned::read(file)?, &read(root)?)? {
         return Ok(ids);
     }
-    files::create_dir_all(state.directory())?;
-    let lock = state.directory().join("ids.lock");
-    let busy = || GuestError::NoIds { why: "another penstock has been entering one for 10 s".to_owned() };
-    let _lock = Lock::exclusive_within(lock, PATIENCE)?.ok_or_else(busy)?;
-    let texts = read()?;
-    if let Some(ids) = known(&texts) {
+    if let Some(directory) = file.parent() {
+        files::create_dir_all(directory)?;
+    }
+    let busy = || none("another penstock has been giving some away for 10 s".to_owned());
+    let _lock = Lock::exclusive_within(file.with_extension("lock"), PATIENCE)?.ok_or_else(busy)?;
+    let mut assigned = Assigned::read(file)?;
+    let mut texts = read(root)?;
+    if let Some(ids) = known(&assigned, &texts)? {
         return Ok(ids);
     }
-    let none = || GuestError::NoIds { why: format!("no {COUNT} ids in a row are free") };
-    let free = free(&texts).ok_or_else(none)?;
-    let mut firsts = [free; 2];
-    for ((path, text), first) in paths.iter().zip(&texts).zip(&mut firsts) {
-        match of_root(text) {
-            Some(known) => *first = known,
-            None => {
-                files::write_atomic_mode(root.path(path), entered(text, free), 0o644).map_err(|error| {
-                    GuestError::NoIds { why: format!("{path} cannot be written: {}", error.source) }
-                })?
+    let pick = |which: usize, texts: &[String; 2]| {
+        slot(guest, &texts[which], |first| assigned.is_free(which, first))
+    };
+    if (0..2).any(|which| pick(which, &texts).is_none()) {
+        let full = || none(format!("no {COUNT} ids in a row are free"));
+        let (first, count) = free(&texts).ok_or_else(full)?;
+        for (which, path) in PATHS.iter().enumerate() {
+            if pick(which, &texts).is_none() {
+                texts[which] = entered(&texts[which], first, count);
+                files::write_atomic_mode(root.path(path), &texts[which], 0o644)
+                    .map_err(|error| none(format!("{path} cannot be written: {}", error.source)))?;
             }
         }
     }
-    let [user, group] = firsts;
-    Ok(Ids { user, group })
+    let entered = || none("the range that was just entered is not there".to_owned());
+    let ids = Ids { user: pick(0, &texts).ok_or_else(entered)?, group: pick(1, &texts).ok_or_else(entered)? };
+    assigned.0.push((guest.clone(), ids));
+    files::write_durable(file, assigned.text())?;
+    Ok(ids)
+}
+
+fn read(root: &Root) -> Result<[String; 2], GuestError> {
+    let [users, groups] = PATHS.map(|path| match files::read_to_string(root.path(path)) {
+        Err(error) if error.is_missing() => Ok(String::new()),
+        read => read,
+    });
+    Ok([users?, groups?])
+}
+
+/// The first id of a container: that of root's ranges which its name leads to, or the next that is free.
+fn slot(guest: &GuestName, text: &str, is_free: impl Fn(u32) -> bool) -> Option<u32> {
+    let firsts: Vec<u32> =
+        of_root(text).flat_map(|(from, until)| (from..=until - COUNT).step_by(COUNT as usize)).collect();
+    let digest = sha256(guest.as_str());
+    // Sixteen hexadecimal digits are a `u64`.
+    let number = u64::from_str_radix(digest.get(..16)?, 16).ok()?;
+    let start = usize::try_from(number % u64::try_from(firsts.len()).ok()?.max(1)).ok()?;
+    let (before, after) = firsts.split_at(start);
+    after.iter().chain(before).copied().find(|first| is_free(*first))
 }
 
 /// The ranges of a file: whose, from where, how many. What is no range is passed over, as `newuidmap` does.
@@ -88,93 +213,37 @@ fn ranges(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     })
 }
 
-/// The first id of a range of root's that is large enough.
-fn of_root(text: &str) -> Option<u32> {
-    ranges(text)
-        .find(|(owner, first, count)| {
-            matches!(*owner, "root" | "0")
-                && *first > 0
-                && *count >= u64::from(COUNT)
-                && first + u64::from(COUNT) <= u64::from(LAST)
-        })
-        .and_then(|(_, first, _)| u32::try_from(first).ok())
+/// Root's ranges that are large enough for a container, up to [`LAST`]: from where, until where.
+fn of_root(text: &str) -> impl Iterator<Item = (u32, u32)> {
+    ranges(text).filter_map(|(owner, first, count)| {
+        let until = first.saturating_add(count).min(u64::from(LAST));
+        let (from, until) = (u32::try_from(first).ok()?, u32::try_from(until).ok()?);
+        let fits = from > 0 && until.checked_sub(from)? >= COUNT;
+        (matches!(owner, "root" | "0") && fits).then_some((from, until))
+    })
 }
 
-/// The first id from which on no range of either file has one.
-fn free(texts: &[String; 2]) -> Option<u32> {
+/// The first ids that no range of either file has, and how many: for [`CONTAINERS`], or half of that, down to one.
+fn free(texts: &[String; 2]) -> Option<(u32, u32)> {
     let taken: Vec<(u64, u64)> = texts
         .iter()
         .flat_map(|text| ranges(text))
         .map(|(_, first, count)| (first, first.saturating_add(count)))
         .collect();
-    let fits = |first: &u64| {
-        let end = first + u64::from(COUNT);
-        taken.iter().all(|(from, until)| end <= *from || *until <= *first)
-    };
-    (u64::from(FIRST)..=u64::from(LAST - COUNT))
-        .step_by(COUNT as usize)
-        .find(fits)
-        .and_then(|first| u32::try_from(first).ok())
+    let last = u64::from(LAST);
+    let halves = std::iter::successors(Some(CONTAINERS), |n| Some(n / 2)).take_while(|n| *n > 0);
+    halves.map(|containers| containers * u64::from(COUNT)).find_map(|count| {
+        let fits = |first: &u64| taken.iter().all(|(from, until)| first + count <= *from || until <= first);
+        let first = (u64::from(FIRST)..=last - count).step_by(COUNT as usize).find(fits)?;
+        Some((u32::try_from(first).ok()?, u32::try_from(count).ok()?))
+    })
 }
 
 /// The file with a range for root at its end.
-fn entered(text: &str, first: u32) -> String {
+fn entered(text: &str, first: u32, count: u32) -> String {
     let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{gap}root:{first}:{COUNT}\n")
+    format!("{text}{gap}root:{first}:{count}\n")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A machine with these two files, and what its containers are given; the files as they are then.
-    fn given(users: &str, groups: &str) -> (Result<Ids, GuestError>, [String; 2]) {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join("etc").join(name);
-        files::create_dir_all(directory.path().join("etc")).unwrap();
-        files::write_atomic(at("subuid"), users).unwrap();
-        files::write_atomic(at("subgid"), groups).unwrap();
-        let (root, state) = (Root::at(directory.path()), State::new(directory.path().join("state")));
-        let ids = of_containers(&root, &state);
-        if let Ok(ids) = ids {
-            assert_eq!(of_containers(&root, &state).unwrap(), ids, "the second time finds the first's");
-        }
-        (ids, ["subuid", "subgid"].map(|name| files::read_to_string(at(name)).unwrap()))
-    }
-
-    #[test]
-    fn a_range_of_roots_is_used_and_the_files_stay() {
-        let (users, groups) = ("me:100000:65536\nroot:1000000:1000000000\n", "0:2000000:65536\n");
-        let (ids, files) = given(users, groups);
-        assert_eq!(ids.unwrap(), Ids { user: 1_000_000, group: 2_000_000 });
-        assert_eq!(files, [users, groups]);
-    }
-
-    #[test]
-    fn a_missing_range_is_entered_where_nobody_has_one() {
-        let (ids, files) = given("", "");
-        assert_eq!(ids.unwrap(), Ids { user: FIRST, group: FIRST });
-        assert_eq!(files, ["root:1048576:65536\n", "root:1048576:65536\n"]);
-        // Others' ranges in either file, one that is too small, and a last line without its end.
-        let (ids, files) = given("me:1048576:65536\nroot:500000:100", "me:1114112:1");
-        assert_eq!(ids.unwrap(), Ids { user: 1_179_648, group: 1_179_648 });
-        assert_eq!(
-            files,
-            ["me:1048576:65536\nroot:500000:100\nroot:1179648:65536\n", "me:1114112:1\nroot:1179648:65536\n"]
-        );
-    }
-
-    #[test]
-    fn the_hosts_root_is_never_among_them() {
-        for hostile in ["root:0:65536\n", "root:4294967295:65536\n", "root:-1:65536\n", "root:x:y\n"] {
-            let (ids, _) = given(hostile, hostile);
-            assert!(ids.is_ok_and(|ids| ids.user >= FIRST && ids.group >= FIRST), "{hostile}");
-        }
-    }
-
-    #[test]
-    fn full_files_are_said() {
-        let (ids, _) = given("me:100000:4294967295\n", "");
-        assert!(ids.unwrap_err().to_string().contains("no 65536 ids in a row are free"));
-    }
-}
+mod tests;

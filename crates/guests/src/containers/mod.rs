@@ -67,18 +67,26 @@ pub struct Containers {
     root: Root,
     state: State,
     interfaces: Interfaces,
+    /// Which ids of the host are whose ([`ids::FILE`]).
+    ids: PathBuf,
 }
 
 impl Containers {
     /// The containers whose state lies in the directory `state`: by default `/run/penstock/guests`, whose contents go
     /// with the machine's power, as its containers do. `root` is where `/proc` and `/sys` are looked for.
     pub fn new(root: Root, state: PathBuf) -> Containers {
-        Containers { interfaces: Interfaces::of(root.clone()), state: State::new(state), root }
+        let (interfaces, ids) = (Interfaces::of(root.clone()), root.path(ids::FILE));
+        Containers { interfaces, state: State::new(state), ids, root }
     }
 
     /// The same with another way to tell a function's interface from others, for tests without SR-IOV.
     pub fn recognising(self, by: Arc<dyn Recognise>) -> Containers {
         Containers { interfaces: Interfaces::by(by), ..self }
+    }
+
+    /// The same with another file that says which ids of the host are whose, for tests that leave nothing behind.
+    pub fn keeping_ids_in(self, file: PathBuf) -> Containers {
+        Containers { ids: file, ..self }
     }
 
     /// The guests that are defined here, whether they run, and the functions that they own while they do.
@@ -351,7 +359,7 @@ impl Containers {
         let directory = self.state.of(guest);
         let ids = match definition.privileged {
             true => None,
-            false => Some(ids::of_containers(&self.root, &self.state)?),
+            false => Some(ids::of_container(&self.root, &self.ids, guest)?),
         };
         let root = match &definition.root {
             Some(root) => PathBuf::from(root),
@@ -367,7 +375,12 @@ impl Containers {
                 return Err(GuestError::Closed { guest: guest.clone(), path });
             }
             let owner = files::owner(&root)?;
-            map_root = definition.root.is_some() && !(ids.user..ids.user + ids::COUNT).contains(&owner);
+            map_root = definition.root.is_some() && !ids.has_user(owner);
+            let assigned = ids::Assigned::read(&self.ids)?;
+            if map_root && let Some(holder) = assigned.holder(owner) {
+                let (guest, holder) = (guest.clone(), holder.clone());
+                return Err(GuestError::OthersRoot { guest, path: root, owner, holder, ids });
+            }
         }
         let devices = &devices::nodes(guest, devices, ids)?;
         let config = Config {
@@ -385,7 +398,7 @@ impl Containers {
         let rates = config::rates(&config, &mtus)?;
         files::write_atomic_mode(
             self.state.file(guest, confinement::FILTER),
-            confinement::FILTER_TEXT,
+            confinement::filter(definition.privileged, definition.root.is_some()),
             0o600,
         )?;
         if let Some(script) = config::root_script(&config)? {

@@ -6,7 +6,7 @@
 
 use penstock_host::{Command, Place, Root, files};
 use penstock_model::{
-    Guest, GuestName, Root as GuestRoot, Verdict,
+    Guest, GuestName, Outcome, Root as GuestRoot, Verdict,
     verdict::{Subject, Vantage},
 };
 
@@ -22,6 +22,9 @@ const WRITTEN: &str = "/proc/irq/*/smp_affinity /proc/irq/default_smp_affinity /
 
 /// What the shell says when it has come to its end: without it, nothing has been proven.
 const TRIED: &str = "tried";
+
+/// Before the exit status of what was to make a user namespace.
+const NAMESPACE: &str = "user namespace: ";
 
 /// How many paths a verdict names.
 const NAMED: usize = 4;
@@ -92,9 +95,28 @@ pub fn verdicts(
         || Err(pid.clone().err().unwrap_or_else(|| "the guest does not run".to_owned())),
         |place| tried(place, own_root),
     );
-    let mut tried = fence("files of the host", "out of reach", tried);
-    tried.vantage = Vantage::Guest(guest.clone());
-    verdicts.push(tried);
+    let inside = |verdict| Verdict { vantage: Vantage::Guest(guest.clone()), ..verdict };
+    let opened = tried.as_ref().map(|tried| opened(&tried.opened)).map_err(String::clone);
+    verdicts.push(inside(fence("files of the host", "out of reach", opened)));
+    if !confinement::makes_namespaces(wanted.privileged, own_root) {
+        let made = tried.map(|tried| tried.namespace);
+        verdicts.push(inside(match made {
+            Ok(Namespace::NotTried) => Verdict {
+                outcome: Outcome::Unsupported,
+                best_effort: true,
+                ..fence(
+                    "user namespaces",
+                    "refused",
+                    Ok(("not tried: it has no program unshare that runs".to_owned(), true)),
+                )
+            },
+            Ok(Namespace::Made) => {
+                fence("user namespaces", "refused", Ok(("one was made".to_owned(), false)))
+            }
+            Ok(Namespace::Refused) => fence("user namespaces", "refused", Ok(("refused".to_owned(), true))),
+            Err(why) => fence("user namespaces", "refused", Err(why)),
+        }));
+    }
     verdicts
 }
 
@@ -119,8 +141,25 @@ fn number(mask: &str) -> Result<u64, String> {
     u64::from_str_radix(mask, 16).map_err(|_| format!("the kernel's capabilities make no sense: {mask:?}"))
 }
 
-/// What a shell inside can open of the host's files.
-fn tried(place: &ContainerPlace, own_root: bool) -> Result<(String, bool), String> {
+/// What a shell inside came to.
+#[derive(Debug, PartialEq, Eq)]
+struct Tried {
+    /// What it could open of the host's files: `reads PATH`, `writes PATH`.
+    opened: Vec<String>,
+    namespace: Namespace,
+}
+
+/// What became of a user namespace that `unshare` was to make.
+#[derive(Debug, PartialEq, Eq)]
+enum Namespace {
+    Refused,
+    Made,
+    /// There is no such program, or it does not run.
+    NotTried,
+}
+
+/// Has a shell inside try.
+fn tried(place: &ContainerPlace, own_root: bool) -> Result<Tried, String> {
     let read = if own_root { READ.to_owned() } else { format!("{SECRETS} {READ}") };
     let script = format!(
         "for file in {read}; do\n\
@@ -130,6 +169,10 @@ fn tried(place: &ContainerPlace, own_root: bool) -> Result<(String, bool), Strin
              [ -e \"$file\" ] || continue\n\
              ( : >>\"$file\" ) 2>/dev/null && echo \"writes $file\"\n\
          done\n\
+         if unshare --help >/dev/null 2>&1; then\n\
+             unshare -U /bin/sh -c : >/dev/null 2>&1\n\
+             echo \"{NAMESPACE}$?\"\n\
+         fi\n\
          echo {TRIED}"
     );
     let output = place.run(&Command::new("/bin/sh").args(["-c", &script]).env("LC_ALL", "C"));
@@ -137,21 +180,32 @@ fn tried(place: &ContainerPlace, own_root: bool) -> Result<(String, bool), Strin
     judge(&output.text())
 }
 
-fn judge(said: &str) -> Result<(String, bool), String> {
+/// What the shell said.
+fn judge(said: &str) -> Result<Tried, String> {
     let mut lines: Vec<&str> = said.lines().collect();
     if lines.pop() != Some(TRIED) {
         return Err("a shell inside did not come to its end".to_owned());
     }
-    if lines.is_empty() {
-        return Ok(("none could be opened".to_owned(), true));
+    let namespace = match lines.last().and_then(|line| line.strip_prefix(NAMESPACE)) {
+        None | Some("126" | "127") => Namespace::NotTried,
+        Some("0") => Namespace::Made,
+        Some(_) => Namespace::Refused,
+    };
+    lines.retain(|line| !line.starts_with(NAMESPACE));
+    Ok(Tried { opened: lines.into_iter().map(str::to_owned).collect(), namespace })
+}
+
+fn opened(opened: &[String]) -> (String, bool) {
+    if opened.is_empty() {
+        return ("none could be opened".to_owned(), true);
     }
-    let more = lines.len().saturating_sub(NAMED);
+    let more = opened.len().saturating_sub(NAMED);
     let mut text: Vec<String> =
-        lines.iter().take(NAMED).map(|line| crate::words::printable(line).to_string()).collect();
+        opened.iter().take(NAMED).map(|line| crate::words::printable(line).to_string()).collect();
     if more > 0 {
         text.push(format!("and {more} more"));
     }
-    Ok((format!("it {}", text.join(", ")), false))
+    (format!("it {}", text.join(", ")), false)
 }
 
 #[cfg(test)]
@@ -173,11 +227,22 @@ mod tests {
     fn a_shell_that_did_not_end_proves_nothing() {
         assert!(judge("").is_err());
         assert!(judge("reads /proc/kcore\n").is_err());
-        assert_eq!(judge("tried\n"), Ok(("none could be opened".to_owned(), true)));
-        let (seen, holds) = judge("reads /a\nwrites /b\nwrites /c\nwrites /d\nwrites /e\ntried\n").unwrap();
+        assert!(judge("user namespace: 1\n").is_err());
+        let nothing = Tried { opened: Vec::new(), namespace: Namespace::NotTried };
+        assert_eq!(judge("tried\n").unwrap(), nothing);
+        assert_eq!(opened(&[]), ("none could be opened".to_owned(), true));
+        let tried = judge("reads /a\nwrites /b\nwrites /c\nwrites /d\nwrites /e\nuser namespace: 1\ntried\n")
+            .unwrap();
+        assert_eq!(tried.namespace, Namespace::Refused);
+        let (seen, holds) = opened(&tried.opened);
         assert_eq!(
             (seen.as_str(), holds),
             ("it reads /a, writes /b, writes /c, writes /d, and 1 more", false)
         );
+        for (status, namespace) in
+            [("0", Namespace::Made), ("127", Namespace::NotTried), ("1", Namespace::Refused)]
+        {
+            assert_eq!(judge(&format!("user namespace: {status}\ntried\n")).unwrap().namespace, namespace);
+        }
     }
 }

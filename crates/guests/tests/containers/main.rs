@@ -1,36 +1,30 @@
 //! Real containers, in a network namespace of their own, with ends of veth pairs in place of VFs.
 #![allow(clippy::disallowed_methods)]
 
+mod bench;
+mod confinement;
+
 use std::{
-    collections::BTreeMap,
     error::Error as _,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::{Command as Program, ExitCode},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
+use bench::{Bench, PATIENCE, bdf, ip, shell, small_root};
 use nix::sched::{CloneFlags, unshare};
-use penstock_guests::{Builtin, Containers, Guests, Recognise, Vms};
-use penstock_host::{Command, InterfaceReport, Netlink, Place, PlaceError, Root, scratch::Directory};
-use penstock_model::{Bdf, ByteSize, Guest, GuestName, Mac, Mtu, Outcome};
-use penstock_plan::{
-    Action, Carry, CarryError, Fact,
-    action::{GuestDefinition, GuestFunction},
-};
+use penstock_guests::{Containers, Recognise};
+use penstock_host::{Command, Place, PlaceError, Root};
+use penstock_model::{ByteSize, Guest, Outcome};
+use penstock_plan::{Action, Carry, CarryError, Fact, action::GuestDefinition};
 use penstock_testkit::{needs, trials::Trials};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 24] = [
+    let tests: [(&str, fn()); 26] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
@@ -46,9 +40,11 @@ fn main() -> ExitCode {
         ("a_root_directory_that_is_not_there_in_netns", no_root_directory),
         ("a_function_that_is_not_there_in_netns", no_such_function),
         ("hostile_links_in_netns", hostile_links),
-        ("what_a_container_may_not_do_in_netns", may_not),
-        ("each_fence_is_seen_in_netns", fences),
-        ("the_host_makes_files_in_its_root_in_netns", makes_files),
+        ("what_a_container_may_not_do_in_netns", confinement::may_not),
+        ("each_fence_is_seen_in_netns", confinement::fences),
+        ("a_privileged_container_with_a_root_makes_user_namespaces_in_netns", confinement::makes_namespaces),
+        ("no_container_has_ids_of_another_in_netns", confinement::ids),
+        ("the_host_makes_files_in_its_root_in_netns", confinement::makes_files),
         ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
@@ -62,181 +58,6 @@ fn main() -> ExitCode {
     }
     trials.add(&lacking, tests);
     trials.run()
-}
-
-/// Tells interfaces by their MAC address, as a VF is told by its PCI device.
-struct ByMac {
-    functions: BTreeMap<Bdf, Mac>,
-    /// The PF of end 0, where that is to be a VF.
-    pf: Option<Bdf>,
-    /// Whether the functions are on this machine; a veth is gone for good when its namespace dies with it inside.
-    exist: AtomicBool,
-}
-
-impl Recognise for ByMac {
-    fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
-        let mac = self.functions.get(&function)?;
-        among.iter().find(|report| report.interface.mac == *mac).cloned()
-    }
-
-    fn physical_function(&self, function: Bdf) -> Option<Bdf> {
-        self.pf.filter(|_| function == bdf(0))
-    }
-
-    fn exists(&self, function: Bdf) -> bool {
-        self.functions.contains_key(&function) && self.exist.load(Ordering::Relaxed)
-    }
-}
-
-/// A veth pair whose two ends stand for two functions, and containers of their own.
-struct Bench {
-    number: u32,
-    state: tempfile::TempDir,
-    by: Arc<ByMac>,
-    containers: Containers,
-}
-
-static BENCHES: AtomicU32 = AtomicU32::new(0);
-
-impl Bench {
-    fn new() -> Bench {
-        Bench::with(None)
-    }
-
-    /// One whose end 0 is a VF, and whose PF, function 7, has its link.
-    fn of_pf() -> Bench {
-        let bench = Bench::with(Some(bdf(7)));
-        let pf = format!("pf{}", bench.number);
-        let wire = format!("{pf}x");
-        ip(&["link", "add", &pf, "address", &bench.mac(7), "type", "veth", "peer", "name", &wire]);
-        ip(&["link", "set", &pf, "up"]);
-        ip(&["link", "set", &wire, "up"]);
-        bench
-    }
-
-    fn with(pf: Option<Bdf>) -> Bench {
-        let number = BENCHES.fetch_add(1, Ordering::Relaxed);
-        let state = tempfile::tempdir().unwrap();
-        // A container's root is an ordinary account of the host, and has to reach its own directory.
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut functions = BTreeMap::new();
-        for end in [0, 1, 7] {
-            let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
-            functions.insert(bdf(end), mac.parse().unwrap());
-        }
-        let by = Arc::new(ByMac { functions, pf, exist: AtomicBool::new(true) });
-        let containers = Containers::new(Root::system(), state.path().join("guests")).recognising(by.clone());
-        let bench = Bench { number, state, by, containers };
-        let (a, b) = (bench.link(0), bench.link(1));
-        ip(&["link", "add", &a, "address", &bench.mac(0), "type", "veth", "peer", "name", &b]);
-        ip(&["link", "set", &b, "address", &bench.mac(1)]);
-        bench
-    }
-
-    /// What carries out a plan's steps for these containers.
-    fn guests(&self) -> Guests {
-        let state = self.state.path().join("guests");
-        let vms = Vms::new(Root::system(), state.clone(), Builtin::default());
-        Guests::of(state, self.containers.clone(), vms)
-    }
-
-    /// The name on the host of one end.
-    fn link(&self, end: u32) -> String {
-        format!("vf{}x{end}", self.number)
-    }
-
-    fn mac(&self, end: u32) -> String {
-        self.by.functions[&bdf(end)].to_string()
-    }
-
-    /// The end as the host shows it.
-    fn on_host(&self, end: u32) -> Option<InterfaceReport> {
-        let all = Netlink::open().unwrap().interfaces().unwrap();
-        self.by.find(bdf(end), &all)
-    }
-
-    #[track_caller]
-    fn is_back(&self, end: u32) {
-        let report = self.on_host(end).expect("the interface is on the host");
-        assert_eq!(report.interface.name.as_str(), self.link(end));
-        assert_eq!(report.interface.mtu, 1500);
-        assert!(!report.interface.up);
-        assert_eq!(report.interface.addresses, []);
-    }
-
-    /// A guest called `name` with the function of this end, at 10.7.7.1 or .2 inside.
-    fn guest(&self, name: &str, end: u32) -> GuestDefinition {
-        GuestDefinition {
-            functions: vec![GuestFunction {
-                addresses: vec![
-                    format!("10.7.7.{}/24", end + 1).parse().unwrap(),
-                    format!("fd07::{}/64", end + 1).parse().unwrap(),
-                ],
-                mtu: Mtu::new(1400),
-                ..GuestFunction::bare(bdf(end), "eth0".parse().unwrap())
-            }],
-            ..GuestDefinition::bare(guest(&format!("{name}{}", self.number)))
-        }
-    }
-
-    #[track_caller]
-    fn start(&self, definition: &GuestDefinition) -> impl Place + use<> {
-        self.containers.define(definition, PATIENCE).unwrap();
-        if let Err(error) = self.containers.start(&definition.guest, PATIENCE) {
-            panic!("{error}: {:?}", error.source());
-        }
-        self.containers.place(&definition.guest).expect("it runs")
-    }
-
-    #[track_caller]
-    fn refused(&self, definition: &GuestDefinition) -> String {
-        self.containers.define(definition, PATIENCE).unwrap();
-        let error = self.containers.start(&definition.guest, PATIENCE).unwrap_err();
-        assert!(!self.runs(definition));
-        format!("{error} | {:?}", error.source().map(ToString::to_string))
-    }
-
-    fn stop(&self, definition: &GuestDefinition) {
-        self.containers.stop(&definition.guest, PATIENCE).unwrap();
-    }
-
-    fn runs(&self, definition: &GuestDefinition) -> bool {
-        self.containers.found().unwrap()[&definition.guest].running
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        // A test that failed half-way must not leave a container behind.
-        for guest in self.containers.found().unwrap_or_default().keys() {
-            self.by.exist.store(false, Ordering::Relaxed);
-            let _ = self.containers.stop(guest, Duration::from_secs(2));
-        }
-        for link in [self.link(0), format!("pf{}", self.number)] {
-            let _ = Program::new("ip").args(["link", "del", &link]).output();
-        }
-    }
-}
-
-fn bdf(end: u32) -> Bdf {
-    format!("0000:01:10.{end}").parse().unwrap()
-}
-
-fn guest(name: &str) -> GuestName {
-    name.parse().unwrap()
-}
-
-#[track_caller]
-fn ip(arguments: &[&str]) {
-    let output = Program::new("ip").args(arguments).output().unwrap();
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// What a shell inside prints and how it ends.
-#[track_caller]
-fn shell(place: &impl Place, script: &str) -> (i32, String) {
-    let output = place.run(&Command::new("sh").args(["-c", script])).unwrap();
-    (output.status.code().unwrap_or(-1), output.text() + &output.errors())
 }
 
 fn goes_in_and_comes_back() {
@@ -258,8 +79,9 @@ fn goes_in_and_comes_back() {
     assert!(brd.contains("brd 10.7.7.255"), "{brd}");
 
     // A Penstock that starts afterwards knows it too.
-    let other =
-        Containers::new(Root::system(), bench.state.path().join("guests")).recognising(bench.by.clone());
+    let other = Containers::new(Root::system(), bench.state.path().join("guests"))
+        .keeping_ids_in(bench.state.path().join("ids"))
+        .recognising(bench.by.clone());
     let found = &other.found().unwrap()[&definition.guest];
     assert!(found.running);
     assert_eq!(found.functions, [bdf(0)]);
@@ -485,26 +307,6 @@ fn will_not_end() {
     bench.is_back(0);
 }
 
-/// A directory with a shell in it and little else.
-fn small_root() -> tempfile::TempDir {
-    let root = tempfile::tempdir().unwrap();
-    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    for directory in ["bin", "dev", "proc", "sys", "etc", "usr/bin"] {
-        fs::create_dir_all(root.path().join(directory)).unwrap();
-    }
-    for program in ["/bin/sh", "/bin/sleep", "/bin/cat"] {
-        let libraries = Program::new("ldd").arg(program).output().unwrap();
-        let libraries = String::from_utf8(libraries.stdout).unwrap();
-        let files = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        for file in files.chain([program]) {
-            let to = root.path().join(file.trim_start_matches('/'));
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(file, to).unwrap();
-        }
-    }
-    root
-}
-
 fn root_directory() {
     let bench = Bench::new();
     let root = small_root();
@@ -572,107 +374,6 @@ fn hostile_links() {
         }
     }
     assert!(started.elapsed() < Duration::from_secs(1));
-}
-
-fn may_not() {
-    let bench = Bench::new();
-    let place = bench.start(&bench.guest("linux-", 0));
-    for attempt in [
-        "mount -o remount,rw /sys",
-        "mount -t tmpfs none /mnt",
-        "mount -t devtmpfs none /mnt",
-        "mknod /etc/disk b 8 0",
-        "echo 60 > /proc/sys/kernel/panic",
-        "dmesg",
-    ] {
-        let (status, said) = shell(&place, attempt);
-        assert_ne!(status, 0, "{attempt}: {said}");
-    }
-    // What is too dangerous to try: include/uapi/linux/capability.h has the numbers.
-    let (_, held) = shell(&place, "sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status");
-    let held = u64::from_str_radix(held.trim(), 16).unwrap();
-    let lost = [("dac_read_search", 2), ("sys_module", 16), ("sys_rawio", 17), ("sys_admin", 21)];
-    for (name, bit) in lost.into_iter().chain([("sys_boot", 22), ("sys_time", 25), ("mknod", 27)]) {
-        assert_eq!(held >> bit & 1, 0, "{name}");
-    }
-    for (name, bit) in [("net_admin", 12), ("net_raw", 13), ("ipc_lock", 14), ("sys_nice", 23)] {
-        assert_eq!(held >> bit & 1, 1, "{name} is what measurements need");
-    }
-    assert_eq!(shell(&place, "ls -A /root /home /tmp | grep -v ':$' | grep .").1, "");
-    let (_, sockets) = shell(&place, "find /run -type s");
-    assert_eq!(sockets, "", "the host's sockets are out of reach");
-    assert_eq!(shell(&place, "ip link set eth0 mtu 1300 && echo x > /dev/null"), (0, String::new()));
-}
-
-/// What is seen of each fence, `ITEM: SEEN`, and whether it is as it should be. AppArmor is not this machine's everywhere.
-fn seen(bench: &Bench, definition: &GuestDefinition, wanted: &Guest) -> Vec<(String, bool)> {
-    let verdicts = bench.containers.fences(&definition.guest, wanted);
-    verdicts
-        .into_iter()
-        .filter(|verdict| verdict.item.as_deref() != Some("AppArmor"))
-        .map(|verdict| {
-            let name = verdict.item.unwrap_or(verdict.attribute);
-            (format!("{name}: {}", verdict.seen), verdict.outcome == Outcome::Pass)
-        })
-        .collect()
-}
-
-fn fences() {
-    let bench = Bench::new();
-    let definition = bench.guest("fenced-", 0);
-    let privileged = Guest { privileged: true, ..Guest::default() };
-    assert!(seen(&bench, &definition, &Guest::default()).iter().all(|(_, holds)| !holds), "it does not run");
-    bench.start(&definition);
-    let rows = seen(&bench, &definition, &Guest::default());
-    assert_eq!(rows.len(), 5, "{rows:?}");
-    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
-    assert!(rows[0].0.starts_with("privileged: off: its root is user "), "{rows:?}");
-    assert_eq!(rows[4].0, "files of the host: none could be opened");
-    // Wanted otherwise than it was started.
-    let rows = seen(&bench, &definition, &privileged);
-    assert_eq!(rows.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), [false, true, true, true, true]);
-    bench.stop(&definition);
-
-    let open = GuestDefinition { privileged: true, ..definition };
-    let place = bench.start(&open);
-    let rows = seen(&bench, &open, &privileged);
-    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
-    assert_eq!(
-        seen(&bench, &open, &Guest::default())[0],
-        ("privileged: on: its root is the host's".to_owned(), false)
-    );
-    assert_ne!(shell(&place, "cat /etc/shadow").0, 0);
-    assert_eq!(shell(&place, "cat /proc/self/uid_map | tr -s ' '").1.trim(), "0 0 4294967295");
-    bench.stop(&open);
-
-    let root = small_root();
-    let own = root.path().to_str().unwrap().to_owned();
-    let of_its_own = Guest { root: penstock_model::Root::Directory(own.clone()), ..Guest::default() };
-    let own = GuestDefinition { root: Some(own), ..bench.guest("fenced-", 0) };
-    bench.start(&own);
-    let rows = seen(&bench, &own, &of_its_own);
-    assert!(rows.iter().all(|(_, holds)| *holds), "{rows:?}");
-    // A list of capabilities that is too long for the default root.
-    let rows = seen(&bench, &own, &Guest::default());
-    assert!(!rows[1].1 && rows[1].0.contains("are too many"), "{rows:?}");
-    bench.stop(&own);
-}
-
-/// As the host does for measurements: in a file system of a user namespace nothing can belong to the host's root.
-fn makes_files() {
-    let bench = Bench::new();
-    let definition = bench.guest("files-", 0);
-    let place = bench.start(&definition);
-    let root = format!("/proc/{}/root", place.namespace().unwrap().unwrap());
-    let file = Directory::in_root(&root, "/var/tmp").unwrap().make("made").unwrap();
-    file.fill(4096, |bytes| bytes.fill(7)).unwrap();
-    assert_eq!(shell(&place, "stat -c '%u %s' /var/tmp/made && rm /var/tmp/made").1, "0 4096\n");
-    // Files elsewhere belong to whoever makes them, as ever.
-    let here = tempfile::tempdir().unwrap();
-    let file = Directory::in_root("/", here.path().to_str().unwrap()).unwrap().make("made").unwrap();
-    assert_eq!(fs::metadata(here.path().join("made")).unwrap().uid(), 0);
-    file.remove().unwrap();
-    bench.stop(&definition);
 }
 
 fn meddled_with() {
