@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build image lint bench bench-switch fresh fuzz sanitize clean
+.PHONY: demo test build image lint bench bench-switch campaign fresh fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -50,6 +50,14 @@ lint:
 bench: image
 	@scripts/install-dependencies bench
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
+
+# Each step of the examples' plans meets each fault on a board; takes many hours, and goes on where it was interrupted. `make campaign
+# model=smallest steps=2,3 faults=middle,full runs=apply,undo` tries some of it (here `model` is a name in examples/).
+campaign: image
+	@scripts/install-dependencies bench
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench campaign -- \
+	$(if $(filter command,$(origin model)),model=$(model)) $(if $(steps),steps=$(steps)) \
+	$(if $(faults),faults=$(faults)) $(if $(runs),runs=$(runs))
 
 # The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it; its VMs are made
 # of the image of the boards.

@@ -9,8 +9,12 @@ use serde_json::Value;
 
 use crate::{binary, board::KeptBoard};
 
-/// Runs inside the board: see there.
-const SCRIPT: &str = include_str!("../inside/crash.py");
+/// Run inside the board: see there. Each file stands beside the others.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("/root/reader.py", include_str!("../inside/reader.py")),
+    ("/root/tracer.py", include_str!("../inside/tracer.py")),
+    (PLACE, include_str!("../inside/crash.py")),
+];
 const PLACE: &str = "/root/crash.py";
 
 /// One moment at which an apply was killed, twice: then an undo, and another apply.
@@ -24,15 +28,17 @@ pub struct Moment {
     pub seconds: f64,
 }
 
-/// Puts the script into a board.
+/// Puts the scripts into a board.
 ///
 /// # Errors
 ///
 /// What was said when that failed.
 pub fn furnish(board: &KeptBoard) -> Result<(), String> {
-    let run = board.write(PLACE, SCRIPT);
-    if run.status != 0 {
-        return Err(run.stderr);
+    for (path, text) in SCRIPTS {
+        let run = board.write(path, text);
+        if run.status != 0 {
+            return Err(run.stderr);
+        }
     }
     // Also after a reset.
     let synced = board.inside(["sync"]);

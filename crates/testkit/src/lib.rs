@@ -6,6 +6,7 @@
 pub mod advised;
 pub mod binary;
 pub mod board;
+pub mod campaign;
 pub mod crash;
 pub mod golden;
 pub mod grub;

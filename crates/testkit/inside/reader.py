@@ -1,0 +1,225 @@
+"""What is there on a board, read without Penstock's help: by `ip`, `virsh`, LXC's own programs and out of sysfs, procfs and /etc.
+
+    reader.py [FILE...]
+
+prints it as JSON, these files too. What cannot be equal before and after is not part of it: `STRIPPED` says what, and why.
+"""
+import glob
+import hashlib
+import json
+import os
+import re
+import sys
+
+from tracer import run, said
+
+GUESTS = "/run/penstock/guests"
+
+# What is read and then left out, each with its reason.
+STRIPPED = {
+    "link ifindex, ifname as key, link_index": "the kernel numbers interfaces anew each time that they are made",
+    "link operstate, LOWER_UP, NO-CARRIER": "follow the carrier, some time after the change that is compared",
+    "link qdisc": "`noop` until an interface is brought up for the first time, its default discipline ever after",
+    "link stats, linkinfo's and slaves' timers": "counters and times",
+    "addresses of scope link": "the kernel makes them when a carrier comes, and takes them away with it",
+    "lxc.net.N.link in a container's configuration": "what an interface is called before it is the guest's is the kernel's choice",
+    "lxc.pivot, and controllers but cpuset in the root group": "LXC makes and switches them on with its first container, and leaves them",
+    "numbers of interrupts": "given anew with each bind; compared by name at the controller",
+    "numbers of processes": "given anew; compared by name, scheduling and place",
+    "domain id, vnet names, labels and paths of the monitor": "libvirt numbers domains anew with each start",
+    "/etc/subuid, /etc/subgid": "the range of ids that containers enter is the host's, made with the first container, and stays",
+    "/etc/mtab, /etc/machine-id": "a link to the kernel's table; made at boot",
+    "/var/lib/penstock, /run/penstock/lock": "Penstock's own records, of which `undo --list` tells",
+}
+
+LINK = ("ifindex", "ifname", "link_index", "operstate", "qdisc", "stats", "stats64", "flags", "link")
+
+
+def digest(path):
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:16]
+    except OSError as error:
+        return error.strerror
+
+
+def links(*where):
+    """The interfaces of a network namespace."""
+    found = {}
+    for link in json.loads(run(*where, "ip", "-d", "-j", "link").stdout or "[]"):
+        one = {key: value for key, value in link.items() if key not in LINK}
+        one["flags"] = sorted(set(link["flags"]) - {"LOWER_UP", "NO-CARRIER"})
+        one["kind"] = one.pop("linkinfo", {}).get("info_kind")
+        found[link["ifname"]] = one
+    for link in json.loads(run(*where, "ip", "-j", "address").stdout or "[]"):
+        addresses = (address for address in link.get("addr_info", []) if address.get("scope") != "link")
+        found[link["ifname"]]["addresses"] = sorted(
+            "%s/%d" % (address["local"], address["prefixlen"]) for address in addresses
+        )
+    return found
+
+
+def routes(*where):
+    kept = ("dst", "gateway", "dev", "table", "prefsrc", "metric")
+    found = []
+    for family in ("-4", "-6"):
+        for route in json.loads(run(*where, "ip", family, "-j", "route", "show", "table", "all").stdout or "[]"):
+            if not str(route["dst"]).startswith(("fe80:", "ff00:", "multicast")):
+                found.append(" ".join("%s=%s" % (key, route[key]) for key in kept if key in route))
+    return sorted(found)
+
+
+def containers():
+    found = {}
+    for directory in sorted(glob.glob(GUESTS + "/penstock-*")):
+        name = os.path.basename(directory)
+        lines = (line for line in (said(directory + "/config") or "").splitlines() if ".link = " not in line)
+        one = {"config": hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]}
+        pid = run("lxc-info", "-P", GUESTS, "-n", name, "-pH").stdout.strip()
+        one["running"] = bool(pid)
+        if pid:
+            one["links"] = links("nsenter", "-t", pid, "-n")
+        found[name] = one
+    found["others"] = run("lxc-ls").stdout.split()
+    return found
+
+
+def machines():
+    """libvirt's domains, where libvirt runs."""
+    if not os.path.exists("/run/libvirt/libvirt-sock"):
+        return None
+    found = {}
+    for name in run("virsh", "-q", "list", "--all", "--name").stdout.split():
+        xml = run("virsh", "-q", "dumpxml", "--inactive", name).stdout
+        found[name] = {
+            "state": run("virsh", "-q", "domstate", name).stdout.strip(),
+            "xml": hashlib.sha256(xml.encode()).hexdigest()[:16],
+            "devices": sorted(re.findall(r"<address domain='(\w+)' bus='(\w+)' slot='(\w+)' function='(\w+)'/>\n *</source>", xml)),
+        }
+    found["processes"] = len(run("pgrep", "-x", "qemu-system-x86").stdout.split())
+    return found
+
+
+def held(path):
+    """What each of these files holds, as far as they are there."""
+    return {name: said(name) for name in sorted(glob.glob(path))}
+
+
+def interrupts():
+    """Where each interrupt that somebody has may be delivered, by its place at its controller: numbers are given anew."""
+    found = {}
+    for line in (said("/proc/interrupts") or "").splitlines()[1:]:
+        label, _, rest = line.partition(":")
+        words = [word for word in rest.split() if not word.isdigit()]
+        if label.strip().isdigit() and len(words) > 2:
+            found[" ".join(words[:2])] = said("/proc/irq/%s/smp_affinity_list" % label.strip())
+    return found
+
+
+def scheduled():
+    """How the processes in control groups of containers are scheduled, the same ones once."""
+    found = set()
+    for path in glob.glob("/sys/fs/cgroup/lxc.payload.*/cgroup.procs"):
+        for process in (said(path) or "").split():
+            said_of = run("chrt", "-p", process).stdout.splitlines()[:2]
+            found.add(" ".join([said("/proc/%s/comm" % process) or ""] + [line.rsplit(": ", 1)[-1] for line in said_of]))
+    return sorted(found)
+
+
+def groups():
+    """The control groups, and the CPUs of each."""
+    found = {}
+    root = "/sys/fs/cgroup"
+    for path, _, _ in os.walk(root):
+        if path == root + "/lxc.pivot":
+            continue
+        wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
+        found[path] = {name: said(path + "/" + name) for name in wanted}
+    if set((found[root]["cgroup.subtree_control"] or "").split()) - {"cpuset"}:
+        found[root]["cgroup.subtree_control"] = ""
+    return found
+
+
+def knobs():
+    """What decides how late threads wake, and how much memory there is in large pages."""
+    found = {}
+    for pattern in (
+        "/proc/irq/default_smp_affinity",
+        "/proc/sys/kernel/sched_rt_*_us",
+        "/proc/sys/vm/nr_hugepages*",
+        "/sys/kernel/mm/hugepages/*/nr_hugepages",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/bus/workqueue/devices/writeback/cpumask",
+        "/sys/devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_*",
+        "/sys/kernel/debug/sched/fair_server/cpu[0-9]*/runtime",
+        "/sys/fs/cgroup/cpuset.cpus.isolated",
+        "/sys/fs/resctrl/schemata",
+        "/sys/fs/resctrl/cpus_list",
+        "/sys/fs/resctrl/*/schemata",
+        "/sys/fs/resctrl/*/cpus_list",
+    ):
+        found.update(held(pattern))
+    return found
+
+
+def functions():
+    found = {}
+    for path in glob.glob("/sys/bus/pci/devices/*"):
+        one = {}
+        for link in ("driver", "iommu_group"):
+            one[link] = os.path.basename(os.readlink(path + "/" + link)) if os.path.islink(path + "/" + link) else None
+        # A group is numbered anew with its VF.
+        one["iommu_group"] = one["iommu_group"] is not None
+        for attribute in ("driver_override", "sriov_numvfs", "sriov_drivers_autoprobe", "enable"):
+            one[attribute] = said(path + "/" + attribute)
+        found[os.path.basename(path)] = one
+    return found
+
+
+def settings():
+    """Every file below /etc, by its digest, and what of LXC's and libvirt's lies on the disk."""
+    found = {}
+    for root in ("/etc", "/var/lib/lxc", "/var/lib/libvirt/qemu", "/run/penstock/guests"):
+        for directory, _, files in os.walk(root):
+            for name in files:
+                path = os.path.join(directory, name)
+                if path.removesuffix("-") in ("/etc/mtab", "/etc/machine-id", "/etc/subuid", "/etc/subgid"):
+                    continue
+                # What a guest's directory holds is compared as its configuration; that nothing stays is compared here.
+                found[path] = digest(path) if root == "/etc" else None
+    return found
+
+
+def state(files):
+    """What is there: interfaces, functions and their drivers, guests, files, and what a guest could leave behind."""
+    with open("/proc/self/mounts") as mounts:
+        mounted = sorted(line.split()[1] for line in mounts if "penstock-" in line)
+    monitors = run("pgrep", "-fa", "lxc monitor").stdout.splitlines()
+    return {
+        "links": links(),
+        "routes": routes(),
+        "namespaces": run("ip", "netns").stdout.split(),
+        "functions": functions(),
+        "guests": containers(),
+        "machines": machines(),
+        "settings": settings(),
+        "files": {path: said(path) for path in files},
+        "mounted": mounted,
+        "groups": groups(),
+        "knobs": knobs(),
+        "interrupts": interrupts(),
+        "scheduled": scheduled(),
+        "monitors": sorted(line.split(" ", 1)[1] for line in monitors),
+    }
+
+
+def differences(wanted, found, at=""):
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        keys = sorted(set(wanted) | set(found))
+        return [line for key in keys for line in differences(wanted.get(key), found.get(key), at + "/" + key)]
+    return [] if wanted == found else ["%s: %s, not %s" % (at, found, wanted)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(state(sys.argv[1:]), sort_keys=True))
