@@ -3,6 +3,7 @@
 use std::{error::Error, fmt};
 
 use penstock_host::{ProcessError, interrupt};
+use penstock_model::text::one_line;
 
 pub use crate::status::Status;
 
@@ -42,6 +43,12 @@ impl Failure {
     /// A failure that has already been explained.
     pub fn explained(status: Status) -> Failure {
         Failure { status, error: None, hints: Vec::new() }
+    }
+
+    /// Its causes, outermost first, in one line.
+    pub fn in_one_line(&self) -> String {
+        let causes = self.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
+        one_line(&causes.collect::<Vec<_>>().join(": "))
     }
 
     /// With something to do about it.

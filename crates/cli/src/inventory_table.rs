@@ -7,7 +7,7 @@ use penstock_model::{
     inventory::{
         Ability, Cache, Interface, NvmeController, PciIdentity, Pf, PresentVf, Sriov, SwitchMode, Vf,
     },
-    text::one_line as plain,
+    text::{counted, one_line as plain},
 };
 
 use crate::paragraphs::Paragraphs;
@@ -366,10 +366,6 @@ fn number(value: Option<u32>) -> String {
 
 fn or_none(text: Option<&str>) -> String {
     text.map_or(NONE.into(), plain)
-}
-
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn set(cpus: &CpuSet) -> String {

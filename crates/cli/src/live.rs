@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::{
     measurement::{Metric, Quantity, Rules, StopReason},
-    text::{Style, Styled, clip},
+    text::{Style, Styled, clip, counted},
 };
 
 use self::grid::Grid;
@@ -87,10 +87,15 @@ impl Live {
         match event {
             Event::Prepared { cells, missing, duration } => {
                 (self.cells, self.missing) = (*cells, *missing);
-                let left_out = if *missing > 0 { format!(", {missing} are not") } else { String::new() };
+                let left_out = if *missing > 0 {
+                    format!(", {missing} {} not", if *missing == 1 { "is" } else { "are" })
+                } else {
+                    String::new()
+                };
                 let (least, most) = (time(duration.least), time(duration.most));
                 let times = if least == most { least } else { format!("{least} to {most}") };
-                Some(format!("{cells} cells are measured{left_out}: {times} in all"))
+                let are = if *cells == 1 { "is" } else { "are" };
+                Some(format!("{} {are} measured{left_out}: {times} in all", counted(*cells, "cell")))
             }
             Event::Sampling { cell, sample, at, left } => {
                 self.now = Some(Now { cell: cell.clone(), sample: *sample, at: *at, left: *left });

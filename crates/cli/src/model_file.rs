@@ -15,6 +15,7 @@ use crate::{
     failure::{Failure, Fault, OrBadInput, Status},
     machine::Machine,
     printer::Printer,
+    remote::hosts::Host,
     settings::Settings,
 };
 
@@ -122,6 +123,8 @@ pub enum For<'a> {
     Any,
     /// Of the machine that Penstock runs on.
     Here(&'a Settings),
+    /// Of machines that are reached over SSH, as the user names them. Nobody logs in anywhere for a model that is wrong.
+    There(&'a [Host]),
     /// Of the machine whose inventory is in this file.
     Inventory(&'a Path),
 }
@@ -141,13 +144,26 @@ impl<'a> For<'a> {
         let Rejected::Wrong { mut found, source } = rejected else { return rejected };
         if found.select_by_name() {
             let inventory = match self {
+                // The message says how it can be found out.
                 For::Any => None,
-                For::Here(settings) => Machine::here(settings).functions().ok(),
-                For::Inventory(path) => read_inventory(path).ok(),
+                For::There(hosts) => {
+                    let names: Vec<&str> = hosts.iter().map(Host::as_str).collect();
+                    let names = names.join(",");
+                    let why = format!("which PF of {names} has the name now was not looked up there");
+                    found.tell_that_names_are_unknown(&why, &format!("`penstock scan --host {names}`"));
+                    None
+                }
+                For::Here(settings) => Some(Machine::here(settings).functions()),
+                For::Inventory(path) => Some(read_inventory(path)),
             };
-            // Without one the message says how it can be found out.
-            if let Some(inventory) = inventory {
-                found.tell_who_has_the_names(&source, &inventory);
+            match inventory {
+                None => {}
+                Some(Ok(inventory)) => found.tell_who_has_the_names(&source, &inventory),
+                Some(Err(failure)) => {
+                    let why =
+                        format!("which PF has the name now could not be seen: {}", failure.in_one_line());
+                    found.tell_that_names_are_unknown(&why, "`penstock scan`");
+                }
             }
         }
         Rejected::Wrong { found, source }

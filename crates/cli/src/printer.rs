@@ -90,7 +90,9 @@ impl Printer {
         }
         let text: Styled = text().into();
         let end = if text.is_empty() || text.ends_a_line() { "" } else { "\n" };
-        self.out(format!("{}{end}", text.shown(self.color_data))).map(drop)
+        let mut text = text;
+        text.plain(end);
+        self.out(Out::Text(text)).map(drop)
     }
 
     /// What came of what was done or judged. As text it is left out where nobody wants to hear that all is `well`.
@@ -139,7 +141,7 @@ impl Printer {
         }
         let printed = match std::mem::take(&mut self.document).end(status) {
             Ok(None) => Ok(()),
-            Ok(Some(text)) => self.out(format!("{}\n", printable_json(&text))).map(drop),
+            Ok(Some(text)) => self.out(Out::Json(&text)).map(drop),
             Err(error) => Err(error.into()),
         };
         match printed {
@@ -154,7 +156,7 @@ impl Printer {
     /// Messages about a file, with their places: shown, and kept for the document.
     pub fn diagnose(&mut self, found: &Diagnostics, source: &Source, against: Against) {
         self.document.diagnose(found.located(source, against));
-        self.explained(found.styled(source));
+        self.explained(found.styled(source, self.conversation_width));
     }
 
     /// The messages about files since the last time.
@@ -170,39 +172,44 @@ impl Printer {
     /// A document that is none of ours: another tool's, or a schema.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value)?;
-        self.out(format!("{}\n", printable_json(&text))).map(drop)
+        self.out(Out::Json(&text)).map(drop)
     }
 
     /// Data that is text already.
     pub fn text(&mut self, text: impl Into<Styled>) -> Result<(), Failure> {
-        let text = text.into().shown(self.color_data);
-        self.out(text).map(drop)
+        self.out(Out::Text(text.into())).map(drop)
     }
 
     /// One line of data of many: as JSON where that was asked for, else as text. `false` when its reader went away.
     pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
-        let mut out = match self.json {
-            true => {
-                let json = Kind::Watch.line(value)?;
-                printable_json(&json).into_owned()
-            }
-            false => Styled::from(text()).shown(self.color_data),
-        };
-        if out.is_empty() {
+        if self.json {
+            return self.out(Out::Json(&Kind::Watch.line(value)?));
+        }
+        let mut text = Styled::from(text());
+        if text.is_empty() {
             self.done();
             return Ok(true);
         }
-        out.push('\n');
-        self.out(out)
+        text.plain("\n");
+        self.out(Out::Text(text))
     }
 
-    /// Writes what is fit to be shown to standard output. `false` when its reader went away.
-    fn out(&mut self, out: String) -> Result<bool, Failure> {
+    /// Writes to standard output what is fit to be shown. `false` when its reader went away.
+    fn out(&mut self, out: Out<'_>) -> Result<bool, Failure> {
         self.done();
+        let json = |json: &str| format!("{}\n", printable_json(json));
         if let Some(wire) = &self.wire {
-            wire.say(Said::Data(out));
+            // Whether colours may be shown is known at the other end.
+            wire.say(Said::Data(match out {
+                Out::Text(text) => text,
+                Out::Json(text) => json(text).into(),
+            }));
             return Ok(true);
         }
+        let out = match out {
+            Out::Text(text) => text.shown(self.color_data),
+            Out::Json(text) => json(text),
+        };
         match io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(not_written(error)),
@@ -233,7 +240,7 @@ impl Printer {
     pub fn explained(&mut self, text: impl Into<Styled>) {
         self.done();
         match &self.wire {
-            Some(wire) => wire.say(Said::Explained(text.into().to_string())),
+            Some(wire) => wire.say(Said::Explained(text.into())),
             None => self.tell(text.into().trim_end()),
         }
     }
@@ -351,6 +358,14 @@ impl Printer {
             self.tell(self.labelled(Style::Help, "help:", hint));
         }
     }
+}
+
+/// What goes to standard output.
+enum Out<'a> {
+    /// Text, to which its newlines belong.
+    Text(Styled),
+    /// A document of JSON, which is ended by one.
+    Json(&'a str),
 }
 
 /// A message whose further lines stand in from the margin: a newline in a name from outside must not begin what looks like a

@@ -54,7 +54,7 @@ pub fn run(
     // What is wrong in the model is said here, before anybody is logged in anywhere.
     let brought = match verb.subject() {
         Some(subject) => {
-            let file = model_file::read_subject(subject, For::Any, printer)?;
+            let file = model_file::read_subject(subject, For::There(&hosts), printer)?;
             Some(Box::new(Brought::of(&file, printer)?))
         }
         None => None,

@@ -33,6 +33,16 @@ fn the_examples_are_good_models() {
 }
 
 #[test]
+fn one_of_a_thing_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "one.yaml", "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n");
+    write(directory.path(), "two.yaml", "nics: {NET0: {vfs: 2}, NET1: }\n");
+    let said = |name: &str| penstock(directory.path(), &["check", name]).stdout;
+    assert_eq!(said("one.yaml"), "one.yaml: a good model of 1 NIC, 1 VF, 1 guest\n");
+    assert_eq!(said("two.yaml"), "two.yaml: a good model of 2 NICs, 2 VFs, 0 guests\n");
+}
+
+#[test]
 fn a_wrong_model_is_answered_with_the_place_and_exit_status_2() {
     let directory = tempfile::tempdir().unwrap();
     write(
@@ -126,6 +136,15 @@ fn a_nic_selected_by_name_is_answered_with_who_has_that_name_now() {
         "{}",
         run.stderr
     );
+    // For a model that is wrong nobody logs in on another machine: that the name was not looked up there is said, and what shows it.
+    let run = penstock(at, &["check", "m.yaml", "--host", "nowhere.example"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    for said in [
+        "which PF of nowhere.example has the name now was not looked up there",
+        "`penstock scan --host nowhere.example`",
+    ] {
+        assert!(run.stderr.contains(said), "{said}: {}", run.stderr);
+    }
     for line in [
         "check m.yaml --here",
         "plan m.yaml",

@@ -113,7 +113,7 @@ impl Server {
              say() { echo \"penstock-$t $*\"; }\nsay machine Linux x86_64 0; read -r go; say ready; read -r begin\n";
         write("fake.sh", &format!("{pretend}echo 'what is this'; sleep 60\n"))?;
         let painted = r#"printf '%s\n' '{"say":"\u001b]0;title\u0007\u001b[2Jone\u009b31m\ntwo"}' '{"warn":"\u001b[31mred"}'
-            printf '%s\n' '{"data":"text \u001b[5mblinks\u202e\n"}' '{"failure":{"causes":["a\u001b[0mb"],"hints":[]}}'
+            printf '%s\n' '{"data":[["plain","text \u001b[5m"],["error","blinks\u202e\n"]]}' '{"failure":{"causes":["a\u001b[0mb"],"hints":[]}}'
             printf 'raw \033[31m noise\n' >&2; sleep 0.3; echo '{"ended":3}'"#;
         write("painter.sh", &format!("{pretend}{painted}\n"))?;
         write("newer.sh", &format!("{pretend}echo '{{\"ended\":42}}'; sleep 60\n"))?;
@@ -321,6 +321,11 @@ fn hostile_machines() -> Outcome {
     for said in ["text blinks", "red", "error: ab", "raw  noise"] {
         assert!(all.contains(said), "{said}: {all:?}");
     }
+    // Colours are those of this side, and come where it shows some.
+    assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
+    let colored = server.run(&["status", "--host", "painter", "--color", "always"]);
+    assert!(colored.stdout.contains("\u{1b}[1m\u{1b}[31mblinks"), "{:?}", colored.stdout);
+    assert!(!colored.stdout.contains("\u{1b}[5m"), "{:?}", colored.stdout);
     // Nobody else suffers from them.
     let run = server.run(&["status", "--json", "--host", "garbage,good,painter"]);
     run.ended_with(8)?;

@@ -313,3 +313,26 @@ fn errors_are_as_wide_as_the_terminal_and_whole_in_a_pipe() {
         assert_eq!(words(&shown), words(&piped), "{width}");
     }
 }
+
+#[test]
+fn messages_about_a_file_are_as_wide_as_the_terminal_and_point_at_their_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let long =
+        "nics: {NET0: {vfs: 2, address: [10.20.31.204/24, 10.20.32.204/24], match: {interface: eno1}}}\n";
+    std::fs::write(at.join("m.yaml"), long).unwrap();
+    let piped = errors(&piped(at, &[], &["check", "m.yaml"]));
+    assert!(piped.lines().any(|line| columns(line) > 120), "{piped}");
+    for width in [40, 60, 80, 200] {
+        let shown = on_a_terminal(at, &[("TERM", "xterm"), ("NO_COLOR", "1")], width, "check m.yaml");
+        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {shown}");
+        let mark = lines.iter().position(|line| line.ends_with("^^^^^^^^^")).expect(&shown);
+        let place = lines[mark].find('^').unwrap_or_default();
+        assert!(lines[mark - 1][place..].starts_with("interface"), "{width}: {shown}");
+        let help = lines.iter().position(|line| line.contains("= help: ")).expect(&shown);
+        let indent = " ".repeat(lines[help].find("write").unwrap_or_default());
+        assert!(lines[help + 1..].iter().all(|line| line.starts_with(&indent)), "{width}: {shown}");
+        assert!(shown.contains("`penstock check --here`"), "a command is not broken: {width}: {shown}");
+    }
+}

@@ -16,7 +16,7 @@ use unicode_width::UnicodeWidthChar;
 use crate::{
     Diagnostics, Source,
     diagnostic::{Diagnostic, Path, Place, Severity},
-    text::{Style, Styled, is_hidden, one_line},
+    text::{self, Style, Styled, is_hidden, one_line, wrap_prose},
     tree::{self, Node},
 };
 
@@ -29,13 +29,14 @@ impl Diagnostics {
     /// All messages with their places in `source`, each ended by a newline and set apart by an empty line; with ANSI
     /// colours if `color`. A path that leads nowhere in the file shows the longest part of it that does.
     pub fn render(&self, source: &Source, color: bool) -> String {
-        self.styled(source).shown(color)
+        self.styled(source, None).shown(color)
     }
 
-    /// The same with its styles, for whoever knows later whether colours may be shown.
-    pub fn styled(&self, source: &Source) -> Styled {
+    /// The same with its styles, for whoever knows later whether colours may be shown, in lines of at most `width` columns where that
+    /// can be.
+    pub fn styled(&self, source: &Source, width: Option<usize>) -> Styled {
         let root = tree::read(&source.text).ok().map(|(root, _)| root);
-        let page = Page { source, root: root.as_ref(), lines: line_starts(&source.text) };
+        let page = Page { source, root: root.as_ref(), lines: line_starts(&source.text), width };
         let mut out = Styled::new();
         for (n, diagnostic) in self.0.iter().enumerate() {
             if n > 0 {
@@ -57,6 +58,8 @@ pub struct Page<'a> {
     source: &'a Source,
     root: Option<&'a Node>,
     lines: Vec<usize>,
+    /// Columns that a line may take; `None`: as many as it likes.
+    width: Option<usize>,
 }
 
 /// One place in numbers, all counted from 1; columns are characters.
@@ -84,7 +87,7 @@ impl Page<'_> {
     pub fn with<T>(source: &Source, look: impl FnOnce(&Page<'_>) -> T) -> T {
         let root = tree::read(&source.text).ok().map(|(root, _)| root);
         let lines = line_starts(&source.text);
-        look(&Page { source, root: root.as_ref(), lines })
+        look(&Page { source, root: root.as_ref(), lines, width: None })
     }
 
     /// Where that is, in numbers; `None` for the file as a whole.
@@ -117,8 +120,7 @@ impl Page<'_> {
             Severity::Warning => ("warning", Style::Warning),
         };
         out.push(style, kind);
-        out.push(Style::Bold, format!(": {}", diagnostic.message));
-        out.plain("\n");
+        out.push(Style::Bold, format!(": {}\n", self.hanging(&diagnostic.message, columns(kind) + 2, 2)));
         let find = |path: &Path, place: &Place| self.bytes(path, place);
         let main = find(&diagnostic.path, &diagnostic.place).map(|bytes| self.excerpt(bytes));
         let related = diagnostic.related.as_ref().and_then(|related| {
@@ -150,16 +152,30 @@ impl Page<'_> {
             show(out, excerpt, widest, Style::Gutter, &format!("{} {label}", "-".repeat(excerpt.width)));
         }
         if let Some(hint) = &diagnostic.hint {
-            let mut lines = hint.lines();
             out.plain(format!("{margin} "));
             out.push(Style::Gutter, "=");
             out.plain(" ");
             out.push(Style::Help, "help:");
-            out.plain(format!(" {}\n", lines.next().unwrap_or_default()));
-            for line in lines {
-                out.plain(format!("{margin}         {line}\n"));
-            }
+            let indent = widest + 1 + columns(" = help: ");
+            out.plain(format!(" {}\n", self.hanging(hint, indent, indent)));
         }
+    }
+
+    /// `text` after `before` columns; its further lines, and what does not fit, begin after `indent` of them.
+    fn hanging(&self, text: &str, before: usize, indent: usize) -> String {
+        let room = self.width.map(|width| width.saturating_sub(before.max(indent)));
+        let wrapped = text.lines().flat_map(|line| match room {
+            Some(room) if text::columns(line) > room => wrap_prose(line, room),
+            _ => vec![line.to_owned()],
+        });
+        wrapped.collect::<Vec<_>>().join(&format!("\n{}", " ".repeat(indent)))
+    }
+
+    /// The most columns of the file's own lines that are shown beside a gutter of this many.
+    fn widest(&self, gutter: usize) -> usize {
+        /// Less says nothing.
+        const LEAST: usize = 20;
+        self.width.map_or(WIDEST, |width| width.saturating_sub(gutter).clamp(LEAST, WIDEST))
     }
 
     fn excerpt(&self, bytes: Range<usize>) -> Excerpt {
@@ -174,9 +190,11 @@ impl Page<'_> {
         let meant = &rest[..end - start];
         let after = whole.get(end - first..).unwrap_or_default();
 
-        let (mut shown, indent) = tail(before, BEFORE, columns(whole) > WIDEST);
+        // The number of the line stands before it, and what a cut is told by behind it.
+        let widest = self.widest(line.to_string().len() + columns("  | ..."));
+        let (mut shown, indent) = tail(before, BEFORE.min(widest / 3), columns(whole) > widest);
         let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
-        let room = WIDEST.saturating_sub(indent);
+        let room = widest.saturating_sub(indent);
         let (meant, cut) = head(meant, room);
         let width = columns(&meant).max(1);
         shown.push_str(&meant);

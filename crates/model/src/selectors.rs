@@ -49,6 +49,10 @@ const OTHERS: [(&[&str], &str); 4] = [
     (&["serial-number", "serial_number", "serialNumber", "sn"], "did you mean `serial`?"),
 ];
 
+/// What to do about a name, where no machine was looked at.
+const GENERAL: &str = "write the PF's permanent address, {mac: ...}: `penstock scan` shows it, and `penstock check --here` says which PF \
+                       has the name now";
+
 /// Message and hint on an unknown key at `path`, where it is such a selector.
 pub(crate) fn explain(path: &Path) -> Option<(String, String)> {
     let key = of_match(path)?;
@@ -56,9 +60,7 @@ pub(crate) fn explain(path: &Path) -> Option<(String, String)> {
     if BY_NAME.contains(&key) {
         return Some((
             format!("{unknown}: a NIC is not selected by its interface's name, because kernel names move"),
-            "write the PF's permanent address, {mac: ...}: `penstock scan` shows it, and `penstock check --here` says which PF has \
-             the name now"
-                .to_owned(),
+            GENERAL.to_owned(),
         ));
     }
     let found = OTHERS.iter().find(|(keys, _)| keys.contains(&key));
@@ -77,6 +79,16 @@ impl Diagnostics {
     /// Whether a NIC is selected by its interface's name, so that [`Diagnostics::tell_who_has_the_names`] has something to tell.
     pub fn select_by_name(&self) -> bool {
         self.0.iter().any(is_by_name)
+    }
+
+    /// Says in each message about a NIC that is selected by its interface's name that nobody looked which PF has it, `why`, and what
+    /// shows it.
+    pub fn tell_that_names_are_unknown(&mut self, why: &str, shown_by: &str) {
+        for message in self.0.iter_mut().filter(|message| is_by_name(message)) {
+            message.hint = Some(format!(
+                "write the PF's permanent address, {{mac: ...}}, which {shown_by} shows; {why}"
+            ));
+        }
     }
 
     /// Adds to each message about a NIC that is selected by its interface's name which PF of `inventory` has that name now, and what

@@ -4,6 +4,7 @@
 use std::{borrow::Cow, fmt};
 
 use anstyle::{AnsiColor, Effects};
+use serde::{Deserialize, Serialize};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// What stands for a character that must not reach a terminal.
@@ -95,6 +96,11 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
+/// `1 VF`, `2 VFs`: a number of things whose word takes an s.
+pub fn counted(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 /// At most `most` columns of `text`; what is cut off is said with an ellipsis.
 pub fn clip(text: &str, most: usize) -> String {
     if columns(text) <= most {
@@ -175,7 +181,8 @@ fn fill<'a>(words: impl Iterator<Item = &'a str>, width: usize, cut: bool) -> Ve
 }
 
 /// How a part of a text looks where colours may be shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Style {
     /// As the terminal has it.
     Plain,
@@ -220,7 +227,8 @@ impl Style {
 
 /// Text in parts that look different. However it gets out, as plain text or with colours, its parts are [`printable`]: what
 /// came from outside cannot steer a terminal, since all colours are those of [`Style`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Styled(Vec<(Style, String)>);
 
 impl Styled {
@@ -253,6 +261,28 @@ impl Styled {
     /// Goes on with all of `other`.
     pub fn append(&mut self, other: Styled) {
         other.0.into_iter().for_each(|(style, text)| self.push(style, text));
+    }
+
+    /// The same, of at most so many columns; what is cut off is said with an ellipsis.
+    #[must_use]
+    pub fn clip(self, most: usize) -> Styled {
+        let (mut clipped, mut room) = (Styled::new(), most);
+        for (style, text) in self.0 {
+            let text = printable(&text);
+            let wide = columns(&text);
+            if wide > room {
+                clipped.push(style, clip(&text, room.max(1)));
+                break;
+            }
+            room -= wide;
+            clipped.push(style, text);
+        }
+        clipped
+    }
+
+    /// The characters as they were given, for whoever reads them as data: they are not fit to be shown.
+    pub fn raw(&self) -> String {
+        self.0.iter().map(|(_, text)| text.as_str()).collect()
     }
 
     /// Whether there is no text.

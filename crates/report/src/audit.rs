@@ -20,6 +20,7 @@ pub(crate) struct View {
     scores: Vec<Score>,
     /// Rows that came out differently after the run.
     changed: Vec<Changed>,
+    changed_left_out: usize,
     /// Conflicts, failures and what could not be read, the gravest first.
     bad: Vec<RowView>,
     bad_left_out: usize,
@@ -118,9 +119,13 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         (since.unwrap_or_default().iter()).filter(|row| rank(row.verdict) < 3 && !was_bad(row)).collect();
     bad.extend(since);
     bad.sort_by_key(|row| rank(row.verdict));
+    let mut changed = changed(audits);
+    let changed_left_out = changed.len().saturating_sub(MOST_ROWS);
+    changed.truncate(MOST_ROWS);
     Some(View {
         scores: both.into_iter().filter_map(|(when, audit)| Some(score(when, audit.as_ref()?))).collect(),
-        changed: changed(audits),
+        changed,
+        changed_left_out,
         bad_left_out: bad.len().saturating_sub(MOST_ROWS),
         bad: bad.into_iter().take(MOST_ROWS).map(row).collect(),
         layers: layers(main),
@@ -170,7 +175,7 @@ fn changed(audits: &Audits) -> Vec<Changed> {
             read_after: read(is),
         })
     });
-    changed.take(MOST_ROWS).collect()
+    changed.collect()
 }
 
 fn row(row: &Row) -> RowView {
@@ -260,6 +265,9 @@ pub(crate) fn markdown(to: &mut String, evidence: &Evidence) -> fmt::Result {
             plain(&one.read_after)
         )?;
     }
+    if view.changed_left_out > 0 {
+        writeln!(to, "- and {}; the JSON has them all", shown::many(view.changed_left_out, "more row"))?;
+    }
     if !view.changed.is_empty() {
         writeln!(to)?;
     }
@@ -279,7 +287,7 @@ pub(crate) fn markdown(to: &mut String, evidence: &Evidence) -> fmt::Result {
             )?;
         }
         if view.bad_left_out > 0 {
-            writeln!(to, "\nAnd {} more rows; the JSON has them all.", view.bad_left_out)?;
+            writeln!(to, "\nAnd {}; the JSON has them all.", shown::many(view.bad_left_out, "more row"))?;
         }
         writeln!(to)?;
     }

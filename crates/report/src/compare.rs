@@ -63,14 +63,19 @@ fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
     add("real or emulated", true, &|e| Some(if e.machine.emulated { "emulated" } else { "real" }.to_owned()));
     add("inventory", true, &|e| e.hashes.inventory.clone());
     add("NIC drivers", true, &|e| {
-        let drivers = e.machine.nics.iter().filter_map(|nic| {
-            Some(format!("{} {}", nic.name, nic.emulated_by.as_ref().or(nic.driver.as_ref())?))
+        let drivers = e.machine.nics.iter().map(|nic| {
+            let driver = nic.emulated_by.as_deref().or(nic.driver.as_deref());
+            format!("{} {}", nic.name, driver.unwrap_or("not known"))
         });
         Some(drivers.collect::<Vec<_>>().join(", "))
     });
     add("link speeds", true, &|e| {
         let links = e.measurements.iter().flat_map(|measurements| &measurements.links);
-        let told = links.filter_map(|link| Some(format!("{} {} Mbit/s", link.end, link.speed?)));
+        // A driver that tells no speed, as those of VFs and of virtio, is no reason to leave its link out of what is compared.
+        let told = links.map(|link| match link.speed {
+            Some(speed) => format!("{} {speed} Mbit/s", link.end),
+            None => format!("{} not told", link.end),
+        });
         Some(told.collect::<Vec<_>>().join(", "))
     });
     add("accelerator", true, &|e| e.versions.accelerator.as_ref().map(|chosen| chosen.name.clone()));
@@ -154,8 +159,9 @@ fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
     let keyless: Vec<&str> =
         [("A", a), ("B", b)].into_iter().filter(|(_, run)| !run.has_keys()).map(|(name, _)| name).collect();
     if !keyless.is_empty() {
+        let were = if keyless.len() == 1 { "was" } else { "were" };
         let text = format!(
-            "{} was written by an older Penstock, whose verdicts have no keys of their own. They are paired by what they are about, \
+            "{} {were} written by an older Penstock, whose verdicts have no keys of their own. They are paired by what they are about, \
              from where it was seen, and what was wanted; those that agree in all of that in their order. What finds no partner may \
              be there by other words.",
             keyless.join(" and ")

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use penstock_model::{FunctionName, GuestName, NicName};
+use penstock_model::{FunctionName, GuestName, NicName, text::counted};
 use serde::Serialize;
 
 use crate::{
@@ -213,14 +213,13 @@ impl Picture {
 
 fn about(machine: &Machine) -> String {
     let vfs: usize = machine.nics.iter().map(|nic| nic.vfs.len()).sum();
-    let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}: {} with {}, {}, {}. The table below the picture says the same.",
         one_line(&machine.name),
-        many(machine.nics.len(), "NIC"),
-        many(vfs, "VF"),
-        many(machine.guests.len(), "guest"),
-        many(machine.cables.len(), "cable"),
+        counted(machine.nics.len(), "NIC"),
+        counted(vfs, "VF"),
+        counted(machine.guests.len(), "guest"),
+        counted(machine.cables.len(), "cable"),
     )
 }
 

@@ -35,7 +35,9 @@ pub fn summary(evidence: &Evidence) -> String {
     if let Some(rest) = groups.get(shown..).filter(|rest| !rest.is_empty()) {
         let holding = rest.iter().filter(|group| group.counts.hold()).count();
         lines.push(match rest.len() - holding {
+            // One alone has a line of its own.
             0 => format!("  and {} more groups that hold", rest.len()),
+            1 => format!("  and {} more groups, of which 1 does not hold", rest.len()),
             bad => format!("  and {} more groups, of which {bad} do not hold", rest.len()),
         });
     }

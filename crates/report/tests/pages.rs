@@ -11,6 +11,7 @@ use std::{
 
 use penstock_model::{
     Outcome,
+    audit::Judgement,
     measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Told},
 };
 use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence, summary};
@@ -243,6 +244,9 @@ fn a_limit_and_an_interrupt_are_said_for_what_they_are() {
     assert!(evidence.holds());
     let said = sentence(&evidence);
     assert_eq!(said, format!("Stopped as asked after 5 min: {}{counts}.", attributes(&evidence)));
+    // One truth in one sentence: what was not reached is not told as missing beside it.
+    let shown = summary(&evidence);
+    assert!(shown.contains(&said) && !shown.contains("missing: "), "{shown}");
 
     // A line that was not reached is not shown, and one that was left out on purpose counts for nothing.
     let line: Expectation = "p99 <= 5us".parse().unwrap();
@@ -268,6 +272,7 @@ fn a_limit_and_an_interrupt_are_said_for_what_they_are() {
     assert!(
         sentence(&faulty).starts_with("Does not hold: 1 cell is missing; stopped as asked after 5 min; ")
     );
+    assert!(summary(&faulty).contains("missing: 1 cell, no netperf"), "{}", summary(&faulty));
 
     let mut interrupted = evidence.clone();
     interrupted.run.exit = Some(130);
@@ -370,6 +375,43 @@ fn latencies_of_wake_ups_are_shown_with_what_keeps_them_from_holding() {
     let page = html(&after);
     let at = |rule: &str| page.find(&format!("<b>{rule}</b>")).unwrap();
     assert!(at("irqs-on-isolated") < at("fair-server"));
+}
+
+/// No list is cut in silence: what is not shown is counted.
+#[test]
+fn what_a_long_list_leaves_out_is_counted() {
+    let mut evidence = runs::real_time::real_time(false);
+    let audits = evidence.audits.as_mut().unwrap();
+    let (before, after) = (audits.before.as_mut().unwrap(), audits.after.as_mut().unwrap());
+    after.rows = before.rows.clone();
+    let row = before.rows[0].clone();
+    for place in 0..302 {
+        let row = penstock_model::audit::Row { subject: format!("CPU {place}"), ..row.clone() };
+        let turned = if row.verdict == Judgement::Pass { Judgement::Fail } else { Judgement::Pass };
+        after.rows.push(penstock_model::audit::Row { verdict: turned, ..row.clone() });
+        before.rows.push(row);
+    }
+    assert!(html(&evidence).contains("And 2 more rows; evidence.json has every row."));
+    assert!(markdown(&evidence).contains("- and 2 more rows; the JSON has them all"));
+
+    let comparisons = &mut evidence.latency.as_mut().unwrap().comparisons;
+    let one = comparisons[0].clone();
+    comparisons.resize(201, one);
+    assert!(html(&evidence).contains("And 1 more row; evidence.json has every one."));
+    assert!(markdown(&evidence).contains("And 1 more row; the JSON has them all."));
+}
+
+#[test]
+fn a_comparison_of_cells_that_are_not_there_is_named() {
+    let mut evidence = runs::measured::measured(false);
+    let not_shown = "of cells that are not in this evidence: ";
+    assert!(!html(&evidence).contains(not_shown) && !markdown(&evidence).contains(not_shown));
+    let comparisons = &mut evidence.measurements.as_mut().unwrap().comparisons;
+    comparisons[0].other = "nobody measured this".into();
+    let base = comparisons[0].base.clone();
+    for text in [html(&evidence), markdown(&evidence)] {
+        assert!(text.contains(not_shown) && text.contains("nobody measured this against "), "{base}");
+    }
 }
 
 #[test]

@@ -230,10 +230,14 @@ fn in_fact(machine: &Machine<'_>) -> Said {
         return unknown("no idle state was counted");
     }
     let (mut entered, mut cpus) = (Vec::new(), penstock_model::CpuSet::default());
+    let mut unseen = penstock_model::CpuSet::default();
     for cpu in &kept.0 {
-        let (Some(counts), Some(states)) = (watched.idle.get(cpu), machine.tuning.idle.get(cpu)) else {
+        let Some(states) = machine.tuning.idle.get(cpu) else {
+            unseen.0.insert(*cpu);
             continue;
         };
+        // Of a CPU that entered none nothing is kept.
+        let Some(counts) = watched.idle.get(cpu) else { continue };
         for state in states.iter().filter(|state| state.latency > bound(machine, *cpu)) {
             if let Some(count) = counts.get(&state.name).filter(|count| **count > 0) {
                 entered.push(format!("{} {count} times on CPU {cpu}", state.name));
@@ -243,9 +247,20 @@ fn in_fact(machine: &Machine<'_>) -> Said {
     }
     let wanted = "none that takes longer than the model's wake_latency, without one 10 µs";
     if entered.is_empty() {
-        return Finding::pass("none", wanted).into();
+        // Nothing is proven of a CPU whose idle states nobody counted.
+        return match unseen.0.is_empty() {
+            true => Finding::pass("none", wanted).into(),
+            false => unknown(format!("which idle states CPU {unseen} has could not be seen")),
+        };
     }
+    let more = entered.len().saturating_sub(8);
     entered.truncate(8);
+    if more > 0 {
+        entered.push(format!("{more} more"));
+    }
+    if !unseen.0.is_empty() {
+        entered.push(format!("those of CPU {unseen} could not be seen"));
+    }
     Finding::fail(entered.join(", "), wanted, no_idle_state(&cpus)).into()
 }
 

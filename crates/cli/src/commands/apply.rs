@@ -9,7 +9,7 @@ use penstock_apply::{
     runner::{GuestFailure, NotUndone, StepReport},
 };
 use penstock_host::{files::Lock, process};
-use penstock_model::GuestName;
+use penstock_model::{GuestName, text::counted};
 use penstock_plan::{Action, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
@@ -289,7 +289,7 @@ impl Observer for Narrator<'_> {
     }
 
     fn rolling_back(&mut self, steps: usize, why: &str) {
-        self.printer.warn(format!("{why}; taking back {steps} steps"));
+        self.printer.warn(format!("{why}; taking back {}", counted(steps, "step")));
     }
 
     fn undone(&mut self, step: &Step, error: Option<&str>) {

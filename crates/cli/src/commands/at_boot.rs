@@ -11,7 +11,7 @@ use std::{
 
 use penstock_apply::Mode;
 use penstock_host::{Netlink, interface_of, netlink::wait_for_udev};
-use penstock_model::{GuestName, Inventory};
+use penstock_model::{GuestName, Inventory, text::counted};
 use penstock_plan::{Danger, Plan, StepId, resolve};
 
 use crate::{
@@ -54,7 +54,7 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
 /// Waits until every NIC of the model is there and has its name; what is missing then is said by the plan.
 fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Result<(), Failure> {
     let mut netlink = Netlink::open()?;
-    printer.doing(format!("Waiting for {} NICs", file.model.nics.len()));
+    printer.doing(format!("Waiting for {}", counted(file.model.nics.len(), "NIC")));
     let found = netlink.wait_for("see every NIC of the model", Instant::now() + NICS, |_| {
         let inventory = machine.inventory().ok()?;
         resolve(&file.model, &inventory).ok()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_model::Located;
+use penstock_model::{Located, text::counted};
 use penstock_plan::generate::{self, GenerateError};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -146,9 +146,12 @@ fn look(
 fn in_words(checks: &Checks) -> String {
     let line = |checked: &Checked| {
         let Summary { nics, vfs, guests, steps, .. } = checked.model.as_ref()?;
-        let mut text = format!("{}: a good model of {nics} NICs, {vfs} VFs, {guests} guests", checked.file);
+        let vfs = usize::try_from(*vfs).unwrap_or(usize::MAX);
+        let (nics, vfs) = (counted(*nics, "NIC"), counted(vfs, "VF"));
+        let guests = counted(*guests, "guest");
+        let mut text = format!("{}: a good model of {nics}, {vfs}, {guests}", checked.file);
         if let Some(steps) = steps {
-            text.push_str(&format!("; it fits the machine, {steps} steps away"));
+            text.push_str(&format!("; it fits the machine, {} away", counted(*steps, "step")));
         }
         Some(text + "\n")
     };

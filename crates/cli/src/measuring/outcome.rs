@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use penstock_measure::{event::Event, matrix::Matrix};
-use penstock_model::measurement::{Measurements, Status as CellStatus, Told};
+use penstock_model::{
+    measurement::{Measurements, Status as CellStatus, Told},
+    text::counted,
+};
 
 use crate::{failure::Status, live::Live};
 
@@ -37,23 +40,37 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
     });
     for ruling in &measurements.rulings {
         let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
-        for claim in ruling.claims.iter().filter(|claim| claim.told != Told::Holds).take(REASONS) {
+        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Told::Holds).collect();
+        for claim in open.iter().take(REASONS) {
             let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
             let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             let _ = writeln!(text, "  {} of {}{seen}{why}", claim.metric, claim.cell);
         }
+        if open.len() > REASONS {
+            let _ = writeln!(text, "  and {} more; evidence.json has every one", open.len() - REASONS);
+        }
     }
-    for (why, cells) in reasons(measurements).into_iter().take(REASONS) {
-        let _ = writeln!(text, "missing: {cells} {}: {why}", if cells == 1 { "cell" } else { "cells" });
+    let reasons = reasons(measurements);
+    for (why, cells) in reasons.iter().take(REASONS) {
+        let _ = writeln!(text, "missing: {}: {why}", counted(*cells, "cell"));
+    }
+    if let Some(rest) = reasons.get(REASONS..).filter(|rest| !rest.is_empty()) {
+        let cells = counted(rest.iter().map(|(_, cells)| cells).sum(), "cell");
+        let _ = writeln!(
+            text,
+            "missing: {cells}: for {}; evidence.json has every one",
+            counted(rest.len(), "other reason")
+        );
     }
     text
 }
 
-/// Why cells are missing, the most frequent reason first.
+/// Why cells are missing, the most frequent reason first. What was not reached because the run was over is none of them: the run's
+/// sentence says that it was stopped, and how much was measured.
 fn reasons(measurements: &Measurements) -> Vec<(&str, usize)> {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for cell in &measurements.cells {
-        let CellStatus::Missing { why, .. } = &cell.status else { continue };
+        let CellStatus::Missing { why, cut_short: None } = &cell.status else { continue };
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, cells)) => *cells += 1,
             None => reasons.push((why, 1)),

@@ -162,14 +162,16 @@ impl<'a> Fleet<'a> {
                 self.printer.warn(line);
             }
             Said::Explained(text) => {
-                let text = clip(&printable(&text), EXPLAINED);
-                self.outcomes[at].error.push(text.clone());
+                let text = text.clip(EXPLAINED);
+                self.outcomes[at].error.push(text.to_string());
                 let heading =
                     if self.several() { format!("{}:\n", self.outcomes[at].host) } else { String::new() };
-                self.printer.explained(heading + &text);
+                let mut whole = Styled::from(heading);
+                whole.append(text);
+                self.printer.explained(whole);
             }
             Said::Failure { causes, hints } => self.complain(at, &Trouble::told(&causes, &hints)),
-            Said::Data(text) => self.data(at, &text),
+            Said::Data(text) => self.data(at, text),
             Said::Alive | Said::Ended(_) => {}
         }
     }
@@ -192,32 +194,36 @@ impl<'a> Fleet<'a> {
         self.printer.picture(&lines);
     }
 
-    fn data(&mut self, at: usize, text: &str) {
-        let text = match shown(text, self.order.json) {
-            Ok(text) => text,
-            Err(why) => {
-                let host = &self.outcomes[at].host;
-                let trouble = Trouble::new(format!("{host} printed what is no JSON")).because(why);
-                self.outcomes[at].lost = Some(Status::Failed);
-                return self.complain(at, &trouble);
+    fn data(&mut self, at: usize, text: Styled) {
+        if self.order.json {
+            return self.json(at, &text.raw());
+        }
+        let printed = match self.several() {
+            true => {
+                let mut whole = Styled::from(format!("== {}\n", self.outcomes[at].host));
+                whole.append(text);
+                whole.plain("\n");
+                self.printer.text(whole)
             }
-        };
-        let printed = match (self.order.json, self.several()) {
-            (true, true) => {
-                self.outcomes[at].data.push(text);
-                return;
-            }
-            (false, true) => self.printer.text(format!("== {}\n{text}\n", self.outcomes[at].host)),
-            (true, false) => {
-                self.printer.pass_on(text.trim_end().to_owned());
-                return;
-            }
-            (false, false) => self.printer.text(text),
+            false => self.printer.text(text),
         };
         // Standard output is full or gone: what goes on there comes to its end all the same.
         if let Err(failure) = printed {
             self.outcomes[at].lost = Some(failure.status);
             self.printer.failure(&failure);
+        }
+    }
+
+    fn json(&mut self, at: usize, text: &str) {
+        match shown(text) {
+            Ok(text) if self.several() => self.outcomes[at].data.push(text),
+            Ok(text) => self.printer.pass_on(text.trim_end().to_owned()),
+            Err(why) => {
+                let host = &self.outcomes[at].host;
+                let trouble = Trouble::new(format!("{host} printed what is no JSON")).because(why);
+                self.outcomes[at].lost = Some(Status::Failed);
+                self.complain(at, &trouble);
+            }
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::text::printable;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -97,12 +96,9 @@ pub fn document(outcomes: &[Outcome]) -> Hosts {
     Hosts { hosts: outcomes.iter().map(|outcome| (outcome.host.to_string(), one(outcome))).collect() }
 }
 
-/// Text from a machine, as it is printed here. JSON stays what it is: no control character can stand in it but as white
+/// JSON from a machine, as it is printed here. It stays what it is: no control character can stand in it but as white
 /// space, or inside a text, where it can be written otherwise.
-pub fn shown(text: &str, is_json: bool) -> Result<String, String> {
-    if !is_json {
-        return Ok(printable(text).into_owned());
-    }
+pub fn shown(text: &str) -> Result<String, String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
     let escape = |c: char| match c {
         '\n' | '\r' | '\t' => c.to_string(),
@@ -177,12 +173,8 @@ mod tests {
 
     #[test]
     fn nothing_that_a_machine_prints_moves_a_terminal() {
-        assert_eq!(shown("a\u{1b}[31mb\n\tc", false).unwrap(), "ab\n\tc");
-        assert_eq!(
-            shown("{\"a\":\n\"x\u{9b}31m\u{7f}\"}", true).unwrap(),
-            "{\"a\":\n\"x\\u009b31m\\u007f\"}"
-        );
-        assert!(shown("{\"a\": \"\u{1b}[31m\"}", true).is_err(), "that is no JSON");
-        assert!(shown("oops", true).is_err());
+        assert_eq!(shown("{\"a\":\n\"x\u{9b}31m\u{7f}\"}").unwrap(), "{\"a\":\n\"x\\u009b31m\\u007f\"}");
+        assert!(shown("{\"a\": \"\u{1b}[31m\"}").is_err(), "that is no JSON");
+        assert!(shown("oops").is_err());
     }
 }

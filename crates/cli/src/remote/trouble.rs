@@ -23,8 +23,14 @@ impl Trouble {
 
     /// What another machine told of its trouble.
     pub fn told(causes: &[String], hints: &[String]) -> Trouble {
-        let safe =
-            |texts: &[String]| texts.iter().take(MOST).map(|text| clip(&printable(text), LONGEST)).collect();
+        let safe = |texts: &[String]| {
+            let mut safe: Vec<String> =
+                texts.iter().take(MOST).map(|text| clip(&printable(text), LONGEST)).collect();
+            if texts.len() > MOST {
+                safe.push(format!("and {} more, which are not shown", texts.len() - MOST));
+            }
+            safe
+        };
         Trouble { causes: safe(causes), hints: safe(hints) }
     }
 

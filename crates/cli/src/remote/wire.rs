@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use penstock_model::text::Styled;
 use serde::{Deserialize, Serialize};
 
 use crate::model_file::Brought;
@@ -31,7 +32,7 @@ pub enum Said {
     /// A warning.
     Warn(String),
     /// What is wrong in a file, with its place.
-    Explained(String),
+    Explained(Styled),
     /// Why it failed.
     Failure {
         /// What went wrong, outermost first.
@@ -40,7 +41,7 @@ pub enum Said {
         hints: Vec<String>,
     },
     /// What it prints on standard output.
-    Data(String),
+    Data(Styled),
     /// Nothing; it lives.
     Alive,
     /// The end: its exit status.

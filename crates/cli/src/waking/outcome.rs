@@ -27,7 +27,8 @@ pub fn text(latency: &Latency) -> String {
     for series in &latency.series {
         let Some(summary) = &series.summary else {
             let why = series.missing.as_deref().unwrap_or("nothing was measured");
-            let _ = writeln!(text, "{:<wide$}  missing: {why}", series.id);
+            let word = if series.cut_short.is_some() { "not reached" } else { "missing" };
+            let _ = writeln!(text, "{:<wide$}  {word}: {why}", series.id);
             continue;
         };
         let quantile = |statistic| {

@@ -159,7 +159,9 @@ impl<'a> LatencyTaker<'a> {
         let guest =
             setting.guest().and_then(|name| self.layout.guests.iter().find(|seat| seat.name == *name));
         match (setting.kind, guest) {
-            (EndKind::Host, _) => match isolation::partition(&self.root, setting.cpu) {
+            (EndKind::Host, _) => match isolation::partition(&self.root, setting.cpu)
+                .map_err(Failure::Block)?
+            {
                 Some(partition) => {
                     let group = isolation::group_for_tasks(&self.root, &partition).map_err(Failure::Block)?;
                     let main = others(&partition.cpus);

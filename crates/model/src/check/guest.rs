@@ -6,10 +6,12 @@ use super::Subject;
 use crate::{
     ByteSize, Guest, GuestKind, GuestName, Model, Root,
     decode::nearest,
-    diagnostic::{Diagnostic, Path},
+    diagnostic::{Diagnostic, Path, Place},
     document::GuestDocument,
 };
 
+/// What the machine itself is called where a place is named: a guest's cells would have the same ids as its own.
+pub(crate) const RESERVED_GUEST_NAME: &str = "host";
 /// Linux's largest `NR_CPUS`.
 pub(super) const MAX_CPUS: u32 = 8192;
 /// No machine has as much.
@@ -25,6 +27,16 @@ const LONGEST_CHAIN: usize = 12;
 pub(super) fn check(subject: &mut Subject<'_>) {
     for (name, guest) in &subject.model.guests {
         let path = Path::of(["guests", name.as_str()]);
+        if name.as_str() == RESERVED_GUEST_NAME {
+            subject.messages.push(Diagnostic {
+                place: Place::Key,
+                ..Diagnostic::error(
+                    path.clone(),
+                    "`host` is no guest's name: measurements, `expect:` lines and reports call the machine itself so",
+                )
+                .with_hint("give the guest another name")
+            });
+        }
         check_cpus(guest.cpus, &path, subject.messages);
         let least = match guest.kind {
             GuestKind::Vm => MIN_VM_MEMORY,

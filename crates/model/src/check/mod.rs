@@ -7,7 +7,7 @@ mod device;
 mod external;
 mod function;
 mod generate;
-mod guest;
+pub(crate) mod guest;
 mod mac;
 mod measure;
 mod nic;

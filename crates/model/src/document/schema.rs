@@ -5,7 +5,7 @@ use std::mem;
 use serde_json::{Map, Value, json};
 
 use super::ModelDocument;
-use crate::{decode, names::SCALARS};
+use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 
 /// The first line of a model, by which editors with the YAML language server find the schema of this file: `schema/` in the
 /// repository is what [`schema`] gives.
@@ -72,6 +72,9 @@ pub fn schema() -> Value {
         if let Some(map) = schema.pointer_mut(place) {
             map["propertyNames"] = json!({ "pattern": pattern });
         }
+    }
+    if let Some(names) = schema.pointer_mut("/properties/guests/propertyNames") {
+        names["not"] = json!({ "const": RESERVED_GUEST_NAME });
     }
     schema["$comment"] = json!("Made by `penstock schema` from the types that read a model.");
     schema

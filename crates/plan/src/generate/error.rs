@@ -21,7 +21,7 @@ impl GenerateError {
     /// The messages as a person reads them, each with its place in `model` or in the template.
     pub fn styled(&self, model: &Source) -> Styled {
         match self {
-            GenerateError::Model(found) | GenerateError::Unknown(found) => found.styled(model),
+            GenerateError::Model(found) | GenerateError::Unknown(found) => found.styled(model, None),
             GenerateError::Template(error) => error.styled(),
         }
     }
@@ -44,6 +44,6 @@ pub struct TemplateError {
 impl TemplateError {
     /// The messages as a person reads them, each with its place in the template.
     pub fn styled(&self) -> Styled {
-        self.found.styled(&Source::new(&self.path, &self.text))
+        self.found.styled(&Source::new(&self.path, &self.text), None)
     }
 }

@@ -1,7 +1,7 @@
 //! What a plan comes to, in one sentence.
 
 use indexmap::IndexMap;
-use penstock_model::{Inventory, inventory::Lifelines};
+use penstock_model::{Inventory, inventory::Lifelines, text::counted};
 
 use super::changes::{Change, Changes, Group};
 use crate::{Danger, Plan, boot::BootNeeds, effects};
@@ -150,8 +150,4 @@ fn others(groups: &IndexMap<Group, Changes>, parts: &mut Vec<String>) {
     if let Some(start) = own(&Group::Start) {
         parts.push(format!("{} of the next start changed", counted(start.len(), "setting")));
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -44,6 +44,36 @@ fn evidence(id: &str) -> Evidence {
     evidence
 }
 
+#[test]
+fn one_old_run_was_written_and_two_were() {
+    let old = |id| Evidence { version: 1, ..evidence(id) };
+    let note = |a: &Evidence, b: &Evidence| {
+        let across = compare(a, b, None, Vec::new());
+        across.notes.into_iter().find(|note| note.contains("older Penstock")).unwrap_or_default()
+    };
+    assert!(note(&old("1"), &evidence("2")).starts_with("A was written by"));
+    assert!(note(&old("1"), &old("2")).starts_with("A and B were written by"));
+    assert_eq!(note(&evidence("1"), &evidence("2")), "");
+}
+
+#[test]
+fn a_link_whose_speed_is_not_told_is_compared_all_the_same() {
+    let with = |speed: Option<u32>| {
+        let end = r#"{"place": "host", "kind": "host", "function": "NET0"}"#;
+        let end = serde_json::from_str(end).unwrap();
+        let link = penstock_model::measurement::Link { end, speed, carrier: None };
+        let measured = Measurements { links: vec![link], ..Measurements::default() };
+        Evidence { measurements: Some(measured), ..evidence("1") }
+    };
+    let of = |a: Option<u32>, b: Option<u32>| {
+        let facts = compare(&with(a), &with(b), None, Vec::new()).facts;
+        let fact = facts.into_iter().find(|fact| fact.what == "link speeds").expect("it is a fact");
+        (fact.a.unwrap_or_default(), fact.b.unwrap_or_default())
+    };
+    assert_eq!(of(Some(1000), None), ("host:NET0 1000 Mbit/s".into(), "host:NET0 not told".into()));
+    assert_eq!(of(None, None), ("host:NET0 not told".into(), "host:NET0 not told".into()));
+}
+
 fn verdict(outcome: Outcome, attribute: &str) -> Verdict {
     Verdict {
         subject: Subject::Machine,

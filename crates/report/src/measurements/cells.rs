@@ -52,6 +52,8 @@ struct Drawn {
     counted: String,
     warm_up: String,
     failed: String,
+    /// Samples that are not drawn.
+    left_out: usize,
 }
 
 /// The metrics that a table shows beside the main one, in this order.
@@ -218,7 +220,7 @@ fn drawn(measured: &Measured, metric: Metric) -> Option<Drawn> {
         return None;
     }
     let span = if most > least { most - least } else { 1.0 };
-    let mut drawn = Drawn::default();
+    let mut drawn = Drawn { left_out: measured.samples.len().saturating_sub(MOST_DRAWN), ..Drawn::default() };
     for (place, sample) in measured.samples.iter().take(MOST_DRAWN).enumerate() {
         let x = place * 6 + 3;
         drawn.width = x + 3;

@@ -69,8 +69,8 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     if view.doubtful > 0 {
         writeln!(
             to,
-            "**Warning:** beside {} comparisons the same measured twice differs from itself (A/A, marked !). Do not trust them.\n",
-            view.doubtful
+            "**Warning:** beside {} the same measured twice differs from itself (A/A, marked !). Do not trust what is marked.\n",
+            shown::many(view.doubtful, "comparison")
         )?;
     }
     for penalty in view.tables.iter().take(MOST_TABLES) {
@@ -95,11 +95,19 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     if !view.tables.is_empty() {
         writeln!(to, "In parentheses: the interval holds 0, so that no difference can be told.\n")?;
     }
+    if !view.unplaced.is_empty() {
+        let more = match view.unplaced_more {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let unplaced = plain(&view.unplaced.join("; "));
+        writeln!(to, "Compared, and of cells that are not in this evidence: {unplaced}{more}.\n")?;
+    }
     if view.tables.len() > MOST_TABLES {
         writeln!(
             to,
-            "And {} more tables; the JSON has every comparison.\n",
-            view.tables.len() - MOST_TABLES
+            "And {}; the JSON has every comparison.\n",
+            shown::many(view.tables.len() - MOST_TABLES + view.left_out, "more table")
         )?;
     }
     let reasons = missing::cells(&source);
@@ -134,7 +142,7 @@ fn table(
     }
     let left_out = left_out + rows.len().saturating_sub(MOST_ROWS);
     if left_out > 0 {
-        writeln!(to, "\nAnd {left_out} more rows; the JSON has them all.")?;
+        writeln!(to, "\nAnd {}; the JSON has them all.", shown::many(left_out, "more row"))?;
     }
     writeln!(to)
 }

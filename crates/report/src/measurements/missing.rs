@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{Status, Taken};
+use penstock_model::measurement::{CutShort, Status, Taken};
 use serde::Serialize;
 
 use super::{Source, anchor, family::label, shown};
@@ -29,12 +29,24 @@ struct Named {
     target: String,
 }
 
-/// The cells that are missing.
+/// The cells that are missing because something is wrong: not those that the run's end left out, which its sentence tells.
+pub(crate) fn faults(source: &Source<'_>) -> Vec<Reason> {
+    missing(source, |cut_short| cut_short.is_none())
+}
+
+/// The cells that have no value, for whatever reason.
 pub(crate) fn cells(source: &Source<'_>) -> Vec<Reason> {
+    missing(source, |_| true)
+}
+
+fn missing(source: &Source<'_>, which: fn(Option<CutShort>) -> bool) -> Vec<Reason> {
     let mut reasons: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (place, cell) in source.measurements.cells.iter().enumerate() {
-        if let Status::Missing { why, .. } = &cell.status {
-            reasons.entry(why).or_default().push((place, 1));
+        match &cell.status {
+            Status::Missing { why, cut_short } if which(*cut_short) => {
+                reasons.entry(why).or_default().push((place, 1));
+            }
+            Status::Missing { .. } | Status::Measured(_) => {}
         }
     }
     listed(source, reasons, "cell")

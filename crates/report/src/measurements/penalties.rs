@@ -18,11 +18,17 @@ const MOST_ROWS: usize = 60;
 /// No more tables than this.
 const MOST_TABLES: usize = 80;
 
+/// No more comparisons than this are named whose cells are not there.
+const MOST_UNPLACED: usize = 12;
+
 /// All tables of penalties.
 #[derive(Serialize)]
 pub(crate) struct PenaltyView {
     pub(super) tables: Vec<PenaltyTable>,
-    left_out: usize,
+    pub(super) left_out: usize,
+    /// Comparisons of cells that are not in this evidence, by their names.
+    pub(super) unplaced: Vec<String>,
+    pub(super) unplaced_more: usize,
     /// Comparisons whose base differs from itself.
     pub(super) doubtful: usize,
 }
@@ -67,10 +73,11 @@ type Key<'a> = (Kind<'a>, Metric, Line<'a>, Option<Line<'a>>);
 
 pub(crate) fn view(source: &Source<'_>) -> PenaltyView {
     let mut tables: BTreeMap<Key<'_>, Vec<(Line<'_>, u32, &Comparison)>> = BTreeMap::new();
-    let mut doubtful = 0;
+    let (mut doubtful, mut unplaced) = (0, Vec::new());
     for comparison in &source.measurements.comparisons {
         let (Some(base), Some(other)) = (source.named(&comparison.base), source.named(&comparison.other))
         else {
+            unplaced.push(format!("{} against {}", one_line(&comparison.other), one_line(&comparison.base)));
             continue;
         };
         doubtful += usize::from(comparison.null_holds() == Some(false));
@@ -87,7 +94,15 @@ pub(crate) fn view(source: &Source<'_>) -> PenaltyView {
     }
     let left_out = tables.len().saturating_sub(MOST_TABLES);
     let tables = tables.into_iter().take(MOST_TABLES);
-    PenaltyView { tables: tables.map(|(key, compared)| table(key, &compared)).collect(), left_out, doubtful }
+    let unplaced_more = unplaced.len().saturating_sub(MOST_UNPLACED);
+    unplaced.truncate(MOST_UNPLACED);
+    PenaltyView {
+        tables: tables.map(|(key, compared)| table(key, &compared)).collect(),
+        left_out,
+        unplaced,
+        unplaced_more,
+        doubtful,
+    }
 }
 
 /// The line without its load.

@@ -8,15 +8,15 @@ use crate::{
     printable::{clip, one_line},
 };
 
-/// No more lines than this.
-const MOST_LINES: usize = 10;
 /// No more lines of the model than this, and no more reasons.
 const MOST_RULINGS: usize = 4;
 const MOST_REASONS: usize = 2;
+/// No more findings than this.
+const MOST_FINDINGS: usize = 2;
 /// No line is longer.
 const MOST_WIDE: usize = 200;
 
-/// At most ten lines; none when nothing was to be measured.
+/// A dozen lines at most; none when nothing was to be measured.
 pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
     let Some(source) = Source::of(evidence) else { return Vec::new() };
     let measurements = source.measurements;
@@ -31,7 +31,14 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
         shown::many(measured, "cell"),
         shown::count(missing as u64)
     )];
-    lines.extend(finding::findings(&source).into_iter().take(2).map(|finding| format!("  {finding}")));
+    let findings = finding::findings(&source);
+    lines.extend(findings.iter().take(MOST_FINDINGS).map(|finding| format!("  {finding}")));
+    if findings.len() > MOST_FINDINGS {
+        lines.push(format!(
+            "  and {}; the report has them",
+            shown::many(findings.len() - MOST_FINDINGS, "more finding")
+        ));
+    }
     // What does not hold first.
     let mut told: Vec<_> = measurements.rulings.iter().collect();
     told.sort_by_key(|ruling| std::cmp::Reverse(ruling.told));
@@ -50,13 +57,17 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
     if let Some(rest) = told.get(MOST_RULINGS..).filter(|rest| !rest.is_empty()) {
         let bad = rest.iter().filter(|ruling| ruling.told > Told::NotAsked).count();
         lines.push(format!(
-            "  and {} more expectations, of which {bad} do not hold, were not measured or cannot be told",
-            rest.len()
+            "  and {}; of these, not shown to hold: {bad}",
+            shown::many(rest.len(), "more expectation")
         ));
     }
-    for reason in missing::cells(&source).into_iter().take(MOST_REASONS) {
+    let reasons = missing::faults(&source);
+    for reason in reasons.iter().take(MOST_REASONS) {
         lines.push(format!("  missing: {}, {}", reason.count, reason.why));
     }
-    lines.truncate(MOST_LINES);
+    if reasons.len() > MOST_REASONS {
+        let rest = shown::many(reasons.len() - MOST_REASONS, "more reason");
+        lines.push(format!("  missing: {rest}, in the report"));
+    }
     lines.into_iter().map(|line| clip(&line, MOST_WIDE)).collect()
 }

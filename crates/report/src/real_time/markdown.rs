@@ -3,7 +3,11 @@
 use std::fmt::{self, Write};
 
 use super::{Source, claims, finding, label, lead, tables, why_missing};
-use crate::{Evidence, markdown::plain, measurements::rulings};
+use crate::{
+    Evidence,
+    markdown::plain,
+    measurements::{rulings, shown},
+};
 
 /// Writes nothing when no latencies were to be measured.
 pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
@@ -57,7 +61,7 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
         }
         writeln!(to, "\nThe bound is of the maximum, for wake-ups that are independent of each other.\n")?;
     }
-    let compared = tables::comparisons(&source);
+    let (compared, left_out) = tables::comparisons(&source);
     if !compared.is_empty() {
         writeln!(
             to,
@@ -80,6 +84,9 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
                 plain(&row.null),
                 row.pairs
             )?;
+        }
+        if left_out > 0 {
+            writeln!(to, "\nAnd {}; the JSON has them all.", shown::many(left_out, "more row"))?;
         }
         writeln!(to)?;
     }

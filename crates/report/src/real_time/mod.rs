@@ -37,6 +37,7 @@ pub(crate) struct View {
     groups_left_out: usize,
     table: tables::SeriesTable,
     comparisons: Vec<tables::ComparisonRow>,
+    comparisons_left_out: usize,
     doubtful: usize,
     missing: Vec<(String, String)>,
     failed: usize,
@@ -76,7 +77,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
     let latency = source.latency;
     let (groups, groups_left_out) = groups::groups(&source);
     let missing = latency.series.iter().filter(|series| !series.is_measured());
-    let comparisons = tables::comparisons(&source);
+    let (comparisons, comparisons_left_out) = tables::comparisons(&source);
     Some(View {
         emulated: latency.emulated,
         findings: finding::findings(&source),
@@ -88,6 +89,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         table: tables::series(&source),
         doubtful: latency.comparisons.iter().filter(|one| one.null_holds() == Some(false)).count(),
         comparisons,
+        comparisons_left_out,
         missing: missing.map(|series| (label(&series.setting), why_missing(series))).collect(),
         failed: latency
             .series

@@ -143,8 +143,11 @@ pub(super) struct ComparisonRow {
     pub(super) class: &'static str,
 }
 
-pub(super) fn comparisons(source: &Source<'_>) -> Vec<ComparisonRow> {
-    source.latency.comparisons.iter().take(MOST_ROWS).map(|one| comparison(source, one)).collect()
+/// At most so many comparisons, and how many more there are.
+pub(super) fn comparisons(source: &Source<'_>) -> (Vec<ComparisonRow>, usize) {
+    let all = &source.latency.comparisons;
+    let rows = all.iter().take(MOST_ROWS).map(|one| comparison(source, one)).collect();
+    (rows, all.len().saturating_sub(MOST_ROWS))
 }
 
 fn comparison(source: &Source<'_>, one: &Comparison) -> ComparisonRow {

@@ -3,7 +3,7 @@
 use super::{Source, claims, finding, lead};
 use crate::{
     Evidence,
-    measurements::rulings,
+    measurements::{rulings, shown},
     printable::{clip, one_line},
 };
 
@@ -32,7 +32,8 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
         ));
     }
     if told.len() > MOST_CLAIMS {
-        lines.push(format!("  and {} more claims", told.len() - MOST_CLAIMS));
+        let rest = shown::many(told.len() - MOST_CLAIMS, "more claim");
+        lines.push(format!("  and {rest}"));
     }
     lines.into_iter().map(|line| clip(&line, MOST_WIDE)).collect()
 }
