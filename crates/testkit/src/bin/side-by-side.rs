@@ -16,7 +16,7 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 use penstock_host::interrupt;
@@ -41,6 +41,9 @@ const LONGEST: [&str; 10] = [
     "network_in_netns",
     "watch_in_board",
 ];
+
+/// In the environment of every program: by it what a test left in a group of its own (a board, a guest) is found and ended.
+const MARK: &str = "PENSTOCK_SIDE_BY_SIDE";
 
 /// How long programs that were interrupted may take to end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
+            sweep(&mark());
             ExitCode::FAILURE
         }
     }
@@ -139,7 +143,7 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
     while !(waiting.is_empty() && running.is_empty()) {
         if interrupt::pending() {
             eprintln!("interrupted: {} programs were not run to their end", waiting.len() + running.len());
-            end(running);
+            end(running, &mark());
             return Ok(ExitCode::from(130));
         }
         while running.len() < lanes
@@ -219,7 +223,8 @@ fn start(mut task: Task) -> Result<Running, String> {
     };
     let (one, other) = (file(&output).map_err(failed)?, file(&output).map_err(failed)?);
     // A group of its own: all that it starts can be ended with it.
-    let child = task.command.stdin(Stdio::null()).stdout(one).stderr(other).process_group(0).spawn();
+    let command = task.command.env(MARK, mark()).process_group(0);
+    let child = command.stdin(Stdio::null()).stdout(one).stderr(other).spawn();
     let child = child.map_err(failed)?;
     eprintln!("     Started {}", task.name);
     Ok(Running { task, child, output, began: Instant::now() })
@@ -237,8 +242,27 @@ fn tell(ended: &Running, status: ExitStatus, count: &mut Count) -> bool {
     !status.success()
 }
 
-/// Ends what runs, as Ctrl-C would, and by force what does not heed that.
-fn end(mut running: Vec<Running>) {
+/// What this run's programs are marked with: the process id alone may be had by another run later.
+fn mark() -> String {
+    static BEGAN: std::sync::OnceLock<u128> = std::sync::OnceLock::new();
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", std::process::id(), BEGAN.get_or_init(|| now().as_nanos()))
+}
+
+/// The processes with this mark.
+fn marked(mark: &str) -> Vec<Pid> {
+    let wanted = format!("{MARK}={mark}");
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(number);
+    let is_marked = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    all.filter(is_marked).map(Pid::from_raw).collect()
+}
+
+/// Ends what runs, as Ctrl-C would, and by force what does not heed that and what it left behind.
+fn end(mut running: Vec<Running>, mark: &str) {
     let signal = |one: &Running, signal| {
         let group = i32::try_from(one.child.id()).map(Pid::from_raw);
         let _ = group.map(|group| killpg(group, signal));
@@ -252,11 +276,48 @@ fn end(mut running: Vec<Running>) {
         signal(&one, Signal::SIGKILL);
         let _ = one.child.wait();
     }
+    sweep(mark);
+}
+
+/// Ends everything with this mark: a board has a group, or a session, of its own. What was begun meanwhile is found in a further round.
+fn sweep(mark: &str) {
+    let until = Instant::now() + FAREWELL;
+    loop {
+        let left = marked(mark);
+        if left.is_empty() {
+            return;
+        }
+        if Instant::now() > until {
+            eprintln!("still there after SIGKILL: {left:?}");
+            return;
+        }
+        for pid in &left {
+            // One that has just ended is what is wanted.
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As a test leaves a board that is in a session of its own when it is interrupted.
+    #[test]
+    fn what_a_test_left_in_a_session_of_its_own_is_ended_too() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "setsid sleep 987 & setsid sleep 987 & wait"]);
+        let running = start(Task { title: "boards".into(), name: "boards".into(), command }).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        // The shell and both.
+        while marked(&mark()).len() < 3 {
+            assert!(Instant::now() < until, "{:?}", marked(&mark()));
+            thread::sleep(Duration::from_millis(10));
+        }
+        end(vec![running], &mark());
+        assert_eq!(marked(&mark()), []);
+    }
 
     #[test]
     fn skipped_tests_are_named_with_the_reason() {
