@@ -427,19 +427,41 @@ fn lost_datagrams() {
     assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5, "TCP goes on");
 }
 
+/// An interrupt that comes, and is pending no more once this is dropped: whatever fails, the tests after it are not to be interrupted.
+struct Interrupted(Option<thread::JoinHandle<()>>);
+
+impl Interrupted {
+    fn after(time: Duration) -> Interrupted {
+        Interrupted(Some(thread::spawn(move || {
+            thread::sleep(time);
+            interrupt::watched().store(true, Ordering::Relaxed);
+        })))
+    }
+
+    fn wait(&mut self) {
+        if let Some(thread) = self.0.take() {
+            thread.join().expect("it only sleeps");
+        }
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        self.wait();
+        interrupt::acknowledge();
+    }
+}
+
 fn an_interrupted_run() {
     let world = World::new();
     let before = world.state();
     let mut taker = world.taker();
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
     assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
-    let interrupt = thread::spawn(|| {
-        thread::sleep(Duration::from_millis(300));
-        interrupt::watched().store(true, Ordering::Relaxed);
-    });
+    let mut interrupted = Interrupted::after(Duration::from_millis(300));
     let started = Instant::now();
     let why = taker.take(&cells[0], Duration::from_secs(5)).unwrap_err();
-    interrupt.join().unwrap();
+    interrupted.wait();
     assert!(why.contains("interrupted"), "{why}");
     assert!(started.elapsed() < Duration::from_secs(3));
     assert_eq!(taker.finish(), Vec::<String>::new());

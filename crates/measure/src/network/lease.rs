@@ -21,6 +21,9 @@ pub const MARK: &str = "PENSTOCK_MEASURE";
 /// How much longer addresses last than their keeper: what is lent later never meets a keeper of the same address.
 const SLACK: u64 = 10;
 
+/// Between what is left and why.
+const SAID: &str = " because ip said:";
+
 /// What a place is lent.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
@@ -141,7 +144,10 @@ impl Lease {
             let _ = writeln!(script, "{} & p=\"$p $!\"", server.command);
         }
         let _ = writeln!(script, "sleep {}\n[ -z \"$p\" ] || kill -9 $p", lasting.as_secs());
-        script.push_str(&ip(self.forgetting()));
+        let forget = ip(self.forgetting());
+        if !forget.is_empty() {
+            let _ = writeln!(script, "f=$({forget})");
+        }
         self.remove_links(&mut script);
         script.push_str("exit 0\n");
         script
@@ -241,21 +247,45 @@ impl Lease {
         shell(&sweep(&self.client_mark())).deadline(Duration::from_secs(20))
     }
 
+    /// What [`Lease::revoke`] says is still there, and why, where `ip` said something.
+    pub fn left(output: &Output) -> Vec<(String, String)> {
+        let text = output.text();
+        let left = text.lines().filter_map(|line| line.strip_prefix("left "));
+        let left = left.map(|left| {
+            let (what, why) = left.split_once(SAID).unwrap_or((left, ""));
+            let safe = |text: &str| text.trim().chars().filter(|c| !c.is_control()).take(400).collect();
+            (safe(what), safe(why))
+        });
+        left.collect()
+    }
+
     /// The command that takes all of it back, and prints what is still there.
     pub fn revoke(&self) -> Command {
         let mut script = sweep(&format!("{}-", self.mark));
-        let addresses =
-            self.addresses.iter().map(|a| format!("address del {}/{LENGTH} dev {}", a.own, a.interface));
-        script.push_str(&ip(self.forgetting().into_iter().chain(addresses)));
-        self.remove_links(&mut script);
+        // No pattern below is one for files: what `ip` says is printed as it is.
+        script.push_str("set -f\n");
         if !self.addresses.is_empty() {
-            script.push_str("t=$(\"$ip\" -o -4 address show 2>/dev/null)\n");
+            let addresses =
+                self.addresses.iter().map(|a| format!("address del {}/{LENGTH} dev {}", a.own, a.interface));
+            // Two batches: an `ip` that cannot flush a neighbour ends there and then, whatever comes after it and `-force` or not.
+            let _ = writeln!(script, "r=$({})", ip(addresses));
+            let forget = ip(self.forgetting());
+            let _ = writeln!(script, "n=0; while [ $n -lt 3 ]; do n=$((n+1))\nf=$({forget}) && break; done");
+            script.push_str(
+                "t=$(\"$ip\" -o -4 address show 2>&1)\ng=$(\"$ip\" -4 neigh show nud permanent 2>&1)\n",
+            );
         }
-        for Address { own, .. } in &self.addresses {
-            let _ = writeln!(script, "case \"$t\" in *' {own}/'*) echo 'the address {own}' ;; esac");
+        self.remove_links(&mut script);
+        for Address { own, peer, interface, .. } in &self.addresses {
+            let left = |list: &str, pattern: String, what: String, why: &str| {
+                format!("case \"${list}\" in *{}*) echo {} ${why} ;; esac\n", quoted(&pattern), quoted(&what))
+            };
+            script.push_str(&left("t", format!(" {own}/"), format!("left the address {own}{SAID}"), "r"));
+            let neighbour = format!("left the neighbour {peer}{SAID}");
+            script.push_str(&left("g", format!("{peer} dev {interface} "), neighbour, "f"));
         }
         for Made { name, alias } in &self.links {
-            let _ = writeln!(script, "{} && echo 'the link {name}'", is_made(name, &quoted(alias)));
+            let _ = writeln!(script, "{} && echo 'left the link {name}'", is_made(name, &quoted(alias)));
         }
         script.push_str("exit 0\n");
         shell(&script).deadline(Duration::from_secs(60))
@@ -272,11 +302,13 @@ impl Server {
     }
 }
 
-/// Ends every process with this mark, at once: none has anything to put in order.
+/// Ends every process with this mark, at once: none has anything to put in order. All are stopped first: a keeper whose `sleep` is
+/// killed before itself would go on to what it does at its end, beside whoever ends it. What was begun meanwhile is found in a
+/// further round.
 pub(crate) fn sweep(mark: &str) -> String {
     format!(
-        "for f in $(grep -l {} /proc/[0-9]*/environ 2>/dev/null); do f=${{f%/environ}}; kill -9 ${{f#/proc/}} 2>/dev/null; \
-         done\n",
+        "n=0; while [ $n -lt 5 ]; do n=$((n+1)); p=\nfor f in $(grep -l {} /proc/[0-9]*/environ 2>/dev/null); do f=${{f%/environ}}; \
+         p=\"$p ${{f#/proc/}}\"; done\n[ -z \"$p\" ] && break\nkill -STOP $p 2>/dev/null; kill -9 $p 2>/dev/null; done\n",
         quoted(&format!("{MARK}={mark}"))
     )
 }
@@ -288,14 +320,10 @@ pub fn is_made(name: &str, pattern: &str) -> String {
     )
 }
 
-/// Has `ip` do all these; what is already gone is passed over.
+/// Has `ip` do all these, and prints what it says; what is already gone is passed over.
 fn ip(lines: impl IntoIterator<Item = String>) -> String {
     let lines: String = lines.into_iter().map(|line| line + "\n").collect();
-    if lines.is_empty() {
-        lines
-    } else {
-        format!("\"$ip\" -force -batch - >/dev/null 2>&1 <<'END'\n{lines}END\n")
-    }
+    if lines.is_empty() { lines } else { format!("\"$ip\" -force -batch - 2>&1 <<'END'\n{lines}END\n") }
 }
 
 /// Finds iproute2's `ip`: busybox' shell takes its own, which cannot do what is needed, before any that is on `PATH`.
@@ -342,6 +370,22 @@ mod tests {
         let server = Server { command: Command::new("netserver"), at, udp: false, namespace: None };
         let address = if cfg!(target_endian = "little") { "0100007F" } else { "7F000001" };
         assert_eq!(server.pattern(), format!(" {address}:3241 00000000:0000 0A "));
+    }
+
+    #[test]
+    fn what_is_left_is_told_with_what_ip_says() {
+        let output = |text: &str| Output {
+            command: String::new(),
+            status: ExitStatus::from_raw(0),
+            stdout: text.into(),
+            stderr: Vec::new(),
+            truncated: false,
+        };
+        let text =
+            format!("left the address 198.18.0.1{SAID} Flush terminated\nleft the link psbr0\nnoise\n");
+        let left = Lease::left(&output(&text));
+        let told = |what: &str, why: &str| (what.to_owned(), why.to_owned());
+        assert_eq!(left, [told("the address 198.18.0.1", "Flush terminated"), told("the link psbr0", "")]);
     }
 
     #[test]

@@ -112,7 +112,11 @@ impl Site {
         let place = self.place.describe();
         match self.place.run(&self.lease.revoke()) {
             Ok(output) => {
-                output.text().lines().map(|left| format!("{left} could not be taken away {place}")).collect()
+                let told = |(what, why): (String, String)| {
+                    let why = if why.is_empty() { why } else { format!(": {why}") };
+                    format!("{what} could not be taken away {place}{why}")
+                };
+                Lease::left(&output).into_iter().map(told).collect()
             }
             // A place under this kernel that is gone took all of it along.
             Err(PlaceError::Gone { .. }) if !self.vm => Vec::new(),
