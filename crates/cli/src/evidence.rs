@@ -3,7 +3,7 @@
 use std::{env, time::SystemTime};
 
 use penstock_host::files;
-use penstock_model::{Inventory, digest::sha256};
+use penstock_model::{Guest, GuestName, Inventory, Model, NEEDS_PRIVILEGES, digest::sha256};
 use penstock_report::{Evidence, machine::Machine};
 
 use crate::{failure::Failure, model_file::ModelFile};
@@ -20,8 +20,20 @@ pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> E
     evidence.model.name = file.source.name.clone();
     evidence.model.text = file.source.text.clone();
     evidence.hashes.model = Some(sha256(&file.source.text));
+    evidence.notes = privileged(&file.model);
     evidence.machine = Machine::of(&file.model, &Inventory::default(), &Default::default(), emulated);
     evidence
+}
+
+/// What each privileged container opens, a line each.
+fn privileged(model: &Model) -> Vec<String> {
+    let opens = |(name, guest): (&GuestName, &Guest)| {
+        let opens = guest.opens()?;
+        Some(format!(
+            "{name} is privileged. Root in it is root of the host: {opens}. What that is needed for: {NEEDS_PRIVILEGES}."
+        ))
+    };
+    model.guests.iter().filter_map(opens).collect()
 }
 
 /// The hash of this binary.
@@ -37,4 +49,22 @@ pub fn scanned(evidence: &mut Evidence, inventory: &Inventory) -> Result<(), Fai
     evidence.versions.kernel = Some(inventory.kernel.release.clone());
     evidence.notes.extend(inventory.unknown.iter().cloned());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_privileged_container_has_a_line_that_says_what_it_opens() {
+        let text = "nics: {A: }\nguests:\n  plain: {}\n  tool: {privileged: on}\n  whole: {root: /srv/whole, privileged: on}\n";
+        let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap().model;
+        let lines = privileged(&model);
+        let [tool, whole] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(
+            tool.starts_with("tool is privileged. Root in it is root of the host: it reads what"),
+            "{tool}"
+        );
+        assert!(whole.contains("CAP_SYS_ADMIN over the host") && whole.contains("NVMe"), "{whole}");
+    }
 }

@@ -46,6 +46,30 @@ pub struct Guest {
     pub generate: Vec<Generate>,
 }
 
+impl Guest {
+    /// What a container opens that has no user namespace, to stand behind `root in NAME is root of the host:`; `None` for
+    /// other guests.
+    pub fn opens(&self) -> Option<&'static str> {
+        if !self.privileged || self.kind != GuestKind::Container {
+            return None;
+        }
+        Some(match self.root {
+            Root::Overlay => {
+                "it reads what only root may read below /usr and /opt, and nothing but dropped capabilities, a system call \
+                 filter and mounts over /proc keeps it from the rest"
+            }
+            Root::Directory(_) => {
+                "it has CAP_SYS_ADMIN over the host, and can mount /proc/sys writable and have the host run programs \
+                 (core_pattern) where AppArmor does not forbid that; programs in it can make user namespaces"
+            }
+        })
+    }
+}
+
+/// What needs `privileged: on`, and what does not.
+pub const NEEDS_PRIVILEGES: &str = "PFs, VFs, `devices`, rates, limits and real time work without it; only NVMe and SCSI \
+                                    commands past the block layer, mounts of block devices and user namespaces inside need it";
+
 /// What kind of guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

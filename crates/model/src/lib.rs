@@ -41,8 +41,8 @@ pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, So
 pub use document::{MODELINE, schema};
 pub use function::FunctionName;
 pub use guest::{
-    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, READY_WITHIN, Root,
-    Template, Vm,
+    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, NEEDS_PRIVILEGES,
+    READY_WITHIN, Root, Template, Vm,
 };
 pub use inventory::Inventory;
 pub use located::{Against, Elsewhere, Located};

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use super::Subject;
 use crate::{
-    ByteSize, Guest, GuestKind, GuestName, Model, Root,
+    ByteSize, Guest, GuestKind, GuestName, Model,
     decode::nearest,
     diagnostic::{Diagnostic, Path, Place},
     document::GuestDocument,
+    guest::NEEDS_PRIVILEGES,
 };
 
 /// What the machine itself is called where a place is named: a guest's cells would have the same ids as its own.
@@ -76,28 +77,10 @@ pub(super) fn check(subject: &mut Subject<'_>) {
 
 /// What a container opens that has no user namespace.
 fn privileged(name: &GuestName, guest: &Guest, path: &Path) -> Option<Diagnostic> {
-    if !guest.privileged || guest.kind != GuestKind::Container {
-        return None;
-    }
-    let opens = match guest.root {
-        Root::Overlay => {
-            "it reads what only root may read below /usr and /opt, and nothing but dropped capabilities, a system call \
-             filter and mounts over /proc keeps it from the rest"
-        }
-        Root::Directory(_) => {
-            "it has CAP_SYS_ADMIN over the host, can mount /proc/sys writable and have the host run programs \
-             (core_pattern)"
-        }
-    };
+    let opens = guest.opens()?;
     Some(
-        Diagnostic::warning(
-            path.join("privileged"),
-            format!("root in {name} is root of the host: {opens}"),
-        )
-        .with_hint(
-            "leave it out: PFs, VFs, `devices`, rates, limits and real time work without it; only NVMe and SCSI commands \
-             past the block layer and mounts of block devices need it",
-        ),
+        Diagnostic::warning(path.join("privileged"), format!("root in {name} is root of the host: {opens}"))
+            .with_hint(format!("leave it out: {NEEDS_PRIVILEGES}")),
     )
 }
 
