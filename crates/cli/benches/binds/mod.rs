@@ -1,7 +1,7 @@
 //! Whether a VF inside a container has the address that its PF keeps for it, and a link, after each of many binds on a board whose
 //! CPUs all have other work: read with `ip` inside, without Penstock's help.
 
-use std::time::Instant;
+use std::{fs, path::Path, time::Instant};
 
 use penstock_testkit::board::{KeptBoard, own_name};
 use serde_json::Value;
@@ -52,13 +52,18 @@ pub fn count(kernel: &str) -> Counted {
         let started = board.inside(["penstock", verb, "--quiet", board.model()]);
         counted.seconds.push(began.elapsed().as_secs_f64());
         counted.binds += VFS;
-        if started.status == 0 {
-            let (wrong, without_link) = look(&board);
+        let seen = if started.status == 0 {
+            let (wrong, without_link, seen) = look(&board);
             counted.wrong += wrong;
             counted.without_link += without_link;
+            (wrong + without_link > 0).then_some(seen)
         } else {
             counted.failed += 1;
             eprintln!("{verb} ended with {}: {}", started.status, started.stderr);
+            Some(format!("{verb} ended with {}:\n{}", started.status, started.stderr))
+        };
+        if let Some(seen) = seen {
+            keep(&board, kernel, round, &seen);
         }
         println!("{kernel} kernel, round {round}: {:.0} s, {counted:?}", began.elapsed().as_secs_f64());
         if round + 1 < ROUNDS {
@@ -68,8 +73,19 @@ pub fn count(kernel: &str) -> Counted {
     counted
 }
 
-/// How many VFs inside have another address than their PF keeps for them, and how many have no link now or five seconds later.
-fn look(board: &KeptBoard) -> (usize, usize) {
+/// Keeps what was seen of a bind that is not as it should be, with the board's kernel log, beside the build.
+fn keep(board: &KeptBoard, kernel: &str, round: usize, seen: &str) {
+    let log = board.shell("cat /proc/uptime; dmesg");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("binds-{kernel}-{round}.txt"));
+    match fs::write(&path, format!("{seen}\n\n{}{}", log.stdout, log.stderr)) {
+        Ok(()) => eprintln!("kept, with the board's kernel log: {}", path.display()),
+        Err(error) => eprintln!("what was seen could not be kept in {}: {error}\n{seen}", path.display()),
+    }
+}
+
+/// How many VFs inside have another address than their PF keeps for them, and how many have no link now or five seconds later; and all
+/// that was seen.
+fn look(board: &KeptBoard) -> (usize, usize, String) {
     let links = |line: &str| -> Vec<Value> {
         let run = board.shell(line);
         run.ended_with(0).expect("a line of shell in the board");
@@ -94,5 +110,7 @@ fn look(board: &KeptBoard) -> (usize, usize) {
         [&now, &later].iter().all(|links| links.iter().any(|link| link["ifname"] == *name && is_linked(link)))
     };
     let without = later.iter().filter(of_vf).filter(|link| !linked(&link["ifname"])).count();
-    (wrong, without + VFS.saturating_sub(seen.len()))
+    let all = [("PF", &pf), ("inside, now", &now), ("inside, 5 s later", &later)];
+    let all = all.map(|(what, links)| format!("{what}:\n{}", Value::from(links.clone())));
+    (wrong, without + VFS.saturating_sub(seen.len()), all.join("\n"))
 }
