@@ -12,7 +12,10 @@ use minijinja::{
 };
 use penstock_model::{Diagnostic, Diagnostics, GuestName, Path};
 
-use super::{GenerateError, MOST_BYTES, TemplateError};
+use super::{
+    GenerateError, MOST_BYTES, TemplateError,
+    budget::{self, Exceeded, MOST_MEMORY, MOST_TIME},
+};
 
 /// The most instructions that one rendering may take. The table of 64 guests and 510 VFs takes a hundredth of it.
 const FUEL: u64 = 5_000_000;
@@ -61,6 +64,27 @@ impl Engine {
             Err(error) => Err(Broken::of(&error, page.full, template.text, &context)),
         }
     }
+}
+
+/// A template of the user's with its names filled in, in bounded time and memory.
+pub fn render_within(name: String, text: String, context: Value) -> Result<String, Broken> {
+    let rendered = budget::within(move || Engine::new().render(&Named { name: &name, text: &text }, context));
+    let (message, hint) = match rendered {
+        Ok(outcome) => return outcome,
+        Err(Exceeded::Memory) => (
+            format!("the template takes more than {} MiB of memory", MOST_MEMORY >> 20),
+            "does a text or a list grow with each turn of a loop?",
+        ),
+        Err(Exceeded::Thread) => (
+            "there is no memory for the thread that fills it in".to_owned(),
+            "look what takes this machine's memory",
+        ),
+        Err(Exceeded::Time) => (
+            format!("the template is not done after {} s", MOST_TIME.as_secs()),
+            "does a loop go over large texts or lists?",
+        ),
+    };
+    Err(Broken { message, hint: Some(hint.to_owned()), place: None })
 }
 
 /// A page that has an end.

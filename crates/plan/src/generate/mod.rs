@@ -3,6 +3,7 @@
 //! Rendering is pure and repeatable to the byte: the same model, and the same machine or none, give the same text. No
 //! clock, no file, no version goes into it. What templates can name is in `docs/templates.md`.
 
+mod budget;
 mod context;
 mod engine;
 mod error;
@@ -64,7 +65,8 @@ impl GeneratedFile {
 /// # Errors
 ///
 /// [`GenerateError::Unknown`]: a MAC address that is not known. [`GenerateError::Model`]: two files in one place, or a name
-/// that systemd does not take. [`GenerateError::Template`]: a template of the user's that does not parse, names what there is not, does not end, or makes too large a file.
+/// that systemd does not take. [`GenerateError::Template`]: a template of the user's that does not parse, names what there is not, does not end, takes too much
+/// memory, or makes too large a file.
 pub fn render(model: &Model, found: Option<Found<'_>>) -> Result<Vec<GeneratedFile>, GenerateError> {
     if model.guests.values().all(|guest| guest.generate.is_empty()) {
         return Ok(Vec::new());
@@ -82,11 +84,13 @@ pub fn render(model: &Model, found: Option<Found<'_>>) -> Result<Vec<GeneratedFi
         if let Some(function) = function {
             nameable(name, guest, function)?;
         }
-        let text =
-            engine.render(&source(wanted, &path), context).map_err(|error| match &wanted.template {
-                Template::File { path, text } => error.of_template(name, path, text),
-                _ => error.of_model(at(name, position)),
-            })?;
+        let text = match &wanted.template {
+            Template::File { path, text } => engine::render_within(path.clone(), text.clone(), context)
+                .map_err(|error| error.of_template(name, path, text))?,
+            _ => engine
+                .render(&source(wanted, &path), context)
+                .map_err(|error| error.of_model(at(name, position)))?,
+        };
         files.push(GeneratedFile { guest: name.clone(), path, text });
     }
     Ok(files)
