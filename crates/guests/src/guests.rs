@@ -222,8 +222,10 @@ impl Guests {
 
     fn look(&self, fact: &Fact) -> Result<Result<(), String>, GuestError> {
         let (wanted, is, what) = match fact {
-            Fact::GuestDefined { guest, defined } => {
-                (*defined, self.state.definition(guest)?.is_some(), "defined")
+            // Whoever was killed while it defined or removed a guest has left a directory without a definition: that goes as well.
+            Fact::GuestDefined { guest, defined: false } => (false, self.state.has_any(guest), "defined"),
+            Fact::GuestDefined { guest, defined: true } => {
+                (true, self.state.definition(guest)?.is_some(), "defined")
             }
             Fact::GuestRunning { guest, running } if self.is_vm(guest)? => {
                 let there = self.vms.process(guest)?.is_some();

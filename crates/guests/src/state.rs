@@ -104,6 +104,11 @@ impl State {
         read(self.file(guest, "definition.json"))
     }
 
+    /// Whether anything of a guest is kept, a definition or what was left of making or removing one.
+    pub fn has_any(&self, guest: &GuestName) -> bool {
+        files::exists(self.of(guest))
+    }
+
     /// The guest other than `but` that is there and has `function`.
     pub fn holder(&self, function: Bdf, but: &GuestName) -> Result<Option<GuestName>, GuestError> {
         for guest in self.guests()? {

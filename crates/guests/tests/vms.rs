@@ -193,6 +193,20 @@ fn says(error: &GuestError, words: &[&str]) {
     }
 }
 
+/// `make campaign` found it: killed between the directory and the definition, an undo passed over what had been made.
+#[test]
+fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
+    let host = Host::new();
+    let mut guests = host.guests();
+    fs::create_dir_all(host.path("state/penstock-a")).unwrap();
+    let defined = |defined| Fact::GuestDefined { guest: a(), defined };
+    assert!(guests.holds(&defined(true)).unwrap().is_err());
+    assert!(guests.holds(&defined(false)).unwrap().is_err());
+    guests.carry(&Action::UndefineGuest { guest: a() }, PATIENCE).unwrap();
+    assert!(!host.path("state/penstock-a").exists());
+    assert_eq!(guests.holds(&defined(false)).unwrap(), Ok(()));
+}
+
 #[test]
 fn a_life() {
     let host = Host::new();
