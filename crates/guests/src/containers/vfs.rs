@@ -29,8 +29,12 @@ const COMES: Duration = Duration::from_secs(2);
 /// for its link every two seconds (`igbvf_watchdog_task`): an answer that did not come shows by then.
 const STAYS: Duration = Duration::from_secs(3);
 
-/// How long a PF may take to have its link before its VFs are looked at on such a kernel; autonegotiation takes up to five.
+/// How long a PF may be without its link on such a kernel before its VFs are excused; autonegotiation takes up to five. A driver that
+/// resets its NIC takes the link away for as long, and its VFs may miss what it tells them afterwards.
 const OF_PF: Duration = Duration::from_secs(5);
+
+/// How often the PFs of VFs without a link are looked at.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How often it is looked.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -59,7 +63,7 @@ fn compare(owned: &GuestFunction, found: &InterfaceReport, made_up: bool) -> Res
     }
 }
 
-/// A VF whose PF has its link.
+/// A VF that is to have a link as soon as its PF has one.
 struct Expected<'a> {
     owned: &'a GuestFunction,
     pf: Bdf,
@@ -69,6 +73,53 @@ struct Expected<'a> {
     cycles: usize,
     /// Since when it has its link without a break.
     linked_since: Option<Instant>,
+    /// Whether its PF was told to give it none.
+    shut: bool,
+}
+
+impl Expected<'_> {
+    /// Whether nothing more is expected of it: its link has stayed, or cannot come.
+    fn is_settled(&self, pfs: &Pfs, stays: Duration) -> bool {
+        let has_stayed = self.linked_since.is_some_and(|since| since.elapsed() >= stays);
+        has_stayed || (self.linked_since.is_none() && (self.shut || pfs.excuses(self.pf)))
+    }
+
+    /// Whether it has had its time, and is to be brought down and up.
+    fn is_due(&self, pfs: &Pfs) -> bool {
+        let had_its_time = self.linked_since.is_none() && self.up_since.elapsed() >= COMES;
+        had_its_time && !self.shut && !pfs.is_dark(self.pf)
+    }
+}
+
+/// Which PFs have no link, and since when.
+struct Pfs {
+    dark: BTreeMap<Bdf, Instant>,
+    /// Those that had none when it was looked for the first time, where nobody waits for these: their cables are not in.
+    unplugged: BTreeSet<Bdf>,
+}
+
+impl Pfs {
+    fn is_dark(&self, pf: Bdf) -> bool {
+        self.dark.contains_key(&pf)
+    }
+
+    fn excuses(&self, pf: Bdf) -> bool {
+        self.dark.get(&pf).is_some_and(|since| self.unplugged.contains(&pf) || since.elapsed() >= OF_PF)
+    }
+
+    /// Takes down which of these PFs have links now. A VF whose PF has got its link back has its time anew.
+    fn see(&mut self, linked: &BTreeSet<Bdf>, expected: &mut [Expected<'_>]) {
+        let now = Instant::now();
+        for vf in expected.iter_mut().filter(|vf| vf.linked_since.is_none()) {
+            if !linked.contains(&vf.pf) {
+                self.dark.entry(vf.pf).or_insert(now);
+            } else if self.dark.contains_key(&vf.pf) {
+                vf.up_since = now;
+            }
+        }
+        self.dark.retain(|pf, _| !linked.contains(pf));
+        self.unplugged.retain(|pf| !linked.contains(pf));
+    }
 }
 
 impl Containers {
@@ -98,13 +149,11 @@ impl Containers {
             definition.functions.iter().filter_map(|owned| Some((owned, of(owned)?))).collect();
         let until = deadline.min(began + LINK);
         let strict = is_preempt_rt(&self.root);
-        let linked =
-            self.linked_pfs(definition, &mut inside, &vfs, if strict { OF_PF } else { Duration::ZERO });
-        let mut expected: Vec<Expected<'_>> = vfs
-            .into_iter()
-            .filter(|(_, pf)| linked.contains(pf))
-            .map(|(owned, pf)| Expected { owned, pf, up_since: began, cycles: 0, linked_since: None })
-            .collect();
+        let mut pfs = Pfs { dark: BTreeMap::new(), unplugged: BTreeSet::new() };
+        let fresh =
+            |(owned, pf)| Expected { owned, pf, up_since: began, cycles: 0, linked_since: None, shut: false };
+        let mut expected: Vec<Expected<'_>> = vfs.into_iter().map(fresh).collect();
+        let mut looked: Option<Instant> = None;
         let stays = if strict { STAYS } else { Duration::ZERO };
         loop {
             let reports = inside.interfaces()?;
@@ -114,10 +163,24 @@ impl Containers {
                     false => vf.linked_since.or_else(|| Some(Instant::now())),
                 };
             }
-            if expected.iter().all(|vf| vf.linked_since.is_some_and(|since| since.elapsed() >= stays)) {
+            let without = |vf: &&Expected<'_>| vf.linked_since.is_none();
+            let dark: BTreeSet<Bdf> = expected.iter().filter(without).map(|vf| vf.pf).collect();
+            if !dark.is_empty() && looked.is_none_or(|when| when.elapsed() >= LOOK) {
+                let linked = self.linked_pfs(definition, &mut inside, &dark);
+                pfs.see(&linked, &mut expected);
+                if !strict && looked.is_none() {
+                    pfs.unplugged = pfs.dark.keys().copied().collect();
+                }
+                looked = Some(Instant::now());
+            }
+            if expected.iter().all(|vf| vf.is_settled(&pfs, stays)) {
                 return Ok(());
             }
-            self.bring_round(&mut expected, definition, &mut inside, until)?;
+            let open = expected.iter().find(|vf| vf.linked_since.is_none() && !vf.is_settled(&pfs, stays));
+            if let Some(vf) = open.filter(|_| Instant::now() >= until) {
+                return Err(no_link(vf, began));
+            }
+            self.bring_round(&mut expected, &pfs, definition, &mut inside)?;
             if interrupt::pending() || !init.is_alive_below(&self.root) {
                 // Who called sees that for itself.
                 return Ok(());
@@ -126,34 +189,22 @@ impl Containers {
         }
     }
 
-    /// Brings those down and up that have had their time; those whose PF has lost its link since, or was told to give them none,
-    /// are expected no more.
+    /// Brings those down and up that have had their time; those that their PF was told to give none are expected no more.
     fn bring_round(
         &self,
-        expected: &mut Vec<Expected<'_>>,
+        expected: &mut [Expected<'_>],
+        pfs: &Pfs,
         definition: &GuestDefinition,
         inside: &mut Netlink,
-        until: Instant,
     ) -> Result<(), GuestError> {
-        let is_due = |vf: &Expected<'_>| vf.linked_since.is_none() && vf.up_since.elapsed() >= COMES;
         let due: Vec<(&GuestFunction, Bdf)> =
-            expected.iter().filter(|vf| is_due(vf)).map(|vf| (vf.owned, vf.pf)).collect();
+            expected.iter().filter(|vf| vf.is_due(pfs)).map(|vf| (vf.owned, vf.pf)).collect();
         if due.is_empty() {
             return Ok(());
         }
-        let linked = self.linked_pfs(definition, inside, &due, Duration::ZERO);
         let shut = self.shut_by_pf(definition, inside, &due);
-        expected.retain(|vf| !is_due(vf) || (linked.contains(&vf.pf) && !shut.contains(&vf.owned.function)));
-        for vf in expected.iter_mut().filter(|vf| is_due(vf)) {
-            if Instant::now() >= until {
-                return Err(GuestError::NoLink {
-                    function: vf.owned.function,
-                    pf: vf.pf,
-                    interface: vf.owned.interface.clone(),
-                    after: LINK.saturating_sub(until.saturating_duration_since(Instant::now())),
-                    cycles: vf.cycles,
-                });
-            }
+        expected.iter_mut().for_each(|vf| vf.shut |= shut.contains(&vf.owned.function));
+        for vf in expected.iter_mut().filter(|vf| vf.is_due(pfs)) {
             irq::beside(&self.root, vf.pf, vf.cycles, || self.cycle(vf.owned.function, inside))?;
             vf.cycles += 1;
             vf.up_since = Instant::now();
@@ -183,28 +234,18 @@ impl Containers {
         found.is_some_and(|found| found.interface.up && found.interface.carrier == Some(false))
     }
 
-    /// The PFs of these VFs that have their links, whether on the host, in this container or in another one. `patience`: how long
-    /// those that have none may take.
+    /// Those of these PFs that have their links, whether on the host, in this container or in another one.
     fn linked_pfs(
         &self,
         definition: &GuestDefinition,
         inside: &mut Netlink,
-        vfs: &[(&GuestFunction, Bdf)],
-        patience: Duration,
+        pfs: &BTreeSet<Bdf>,
     ) -> BTreeSet<Bdf> {
-        let began = Instant::now();
-        let wanted: BTreeSet<Bdf> = vfs.iter().map(|(_, pf)| *pf).collect();
-        loop {
-            let has_link = |pf: &Bdf, inside: &mut Netlink| {
-                let found = self.with_pf(definition, inside, *pf, |_, found| found.interface.carrier);
-                found.flatten() == Some(true)
-            };
-            let linked: BTreeSet<Bdf> = wanted.iter().copied().filter(|pf| has_link(pf, inside)).collect();
-            if linked == wanted || began.elapsed() >= patience || interrupt::pending() {
-                return linked;
-            }
-            thread::sleep(PAUSE);
-        }
+        let has_link = |pf: &Bdf| {
+            let found = self.with_pf(definition, inside, *pf, |_, found| found.interface.carrier);
+            found.flatten() == Some(true)
+        };
+        pfs.iter().copied().filter(has_link).collect()
     }
 
     /// Those of these VFs that their PF was told to give no link.
@@ -252,6 +293,16 @@ impl Containers {
         let mut there = Netlink::in_namespace_of(self.running(&holder).ok()??.id).ok()?;
         let found = find(&mut there)?;
         Some(look(&mut there, &found))
+    }
+}
+
+fn no_link(vf: &Expected<'_>, began: Instant) -> GuestError {
+    GuestError::NoLink {
+        function: vf.owned.function,
+        pf: vf.pf,
+        interface: vf.owned.interface.clone(),
+        after: began.elapsed(),
+        cycles: vf.cycles,
     }
 }
 
@@ -311,5 +362,37 @@ mod tests {
             error.ends_with(": its driver made that up, since its PF did not answer when it was bound"),
             "{error}"
         );
+    }
+
+    /// A PF that resets itself has no link for a while: its VFs are not given up for that, and have their time anew afterwards.
+    #[test]
+    fn a_vf_is_excused_only_once_its_pf_has_had_no_link_for_long() {
+        let (function, pf): (Bdf, Bdf) = ("0000:04:10.0".parse().unwrap(), "0000:04:00.0".parse().unwrap());
+        let owned = GuestFunction::bare(function, "net0".parse().unwrap());
+        let Some(long_ago) = Instant::now().checked_sub(COMES * 2) else { return };
+        let without =
+            || Expected { owned: &owned, pf, up_since: long_ago, cycles: 1, linked_since: None, shut: false };
+        let mut pfs = Pfs { dark: BTreeMap::new(), unplugged: BTreeSet::new() };
+        let mut vfs = [without()];
+        let linked = BTreeSet::from([pf]);
+        pfs.see(&linked, &mut vfs);
+        assert!(vfs[0].is_due(&pfs) && !vfs[0].is_settled(&pfs, STAYS));
+        // Its PF resets itself: it is waited for.
+        pfs.see(&BTreeSet::new(), &mut vfs);
+        assert!(!vfs[0].is_due(&pfs) && !vfs[0].is_settled(&pfs, STAYS));
+        // It comes back, and the VF has its time anew, and is then brought round.
+        pfs.see(&linked, &mut vfs);
+        assert!(!vfs[0].is_due(&pfs) && !vfs[0].is_settled(&pfs, STAYS));
+        vfs[0].up_since = long_ago;
+        assert!(vfs[0].is_due(&pfs));
+        // One that stays away excuses them; one that was told to give none does so at once.
+        let mut gone = Pfs { dark: BTreeMap::from([(pf, Instant::now())]), unplugged: BTreeSet::from([pf]) };
+        assert!(vfs[0].is_settled(&gone, STAYS) && !vfs[0].is_due(&gone));
+        gone.dark.clear();
+        let shut = Expected { shut: true, ..without() };
+        assert!(shut.is_settled(&gone, STAYS) && !shut.is_due(&gone));
+        // A link that came has to stay.
+        let fresh = Expected { linked_since: Some(Instant::now()), ..without() };
+        assert!(!fresh.is_settled(&pfs, STAYS) && fresh.is_settled(&pfs, Duration::ZERO));
     }
 }
