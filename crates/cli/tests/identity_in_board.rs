@@ -149,8 +149,8 @@ fn what_holds_is_not_written(board: &KeptBoard) -> Outcome {
         if line.contains(" opened: ") {
             let flags = field(line, "flags").unwrap_or_default();
             let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
-            // The lock is a file of this boot's, which says who is at it.
-            let lock = field(line, "path").is_some_and(|path| path == "/run/penstock/lock");
+            // The lock is a file of this boot's, which says who is at it. It is opened in its directory, which is held.
+            let lock = field(line, "path").is_some_and(|path| path == "lock");
             return flags & 0o3 != 0 && !lock;
         }
         if line.contains(" rtnetlink: ") {
