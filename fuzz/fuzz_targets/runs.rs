@@ -20,8 +20,9 @@ fn record() -> Vec<u8> {
 fuzz_target!(|bytes: &[u8]| {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let directory = directory.expect("a temporary directory can be made");
-    let run = directory.path().join("1");
-    fs::create_dir(&run).expect("a directory can be made");
+    let runs = Runs::new(directory.path(), Some("boot".to_owned()));
+    let run = runs.directory().join("1");
+    fs::create_dir_all(&run).expect("a directory can be made");
     let mut parts = bytes.split(|byte| *byte == 0xff);
     for name in ["journal", "run.json", "plan.json", "outcome.json", "decision.json"] {
         match parts.next() {
@@ -35,7 +36,6 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(journal::read(run.join("journal")).is_ok(), damage.is_none());
     let lines = bytes.split(|byte| *byte == 0xff).next().unwrap_or_default().split(|byte| *byte == b'\n').count();
     assert!(entries.len() <= lines);
-    let runs = Runs::new(directory.path(), Some("boot".to_owned()));
     let (known, unreadable) = runs.list().expect("the directory is there");
     assert_eq!(known.len() + unreadable.len(), 1, "a run is told, whole or damaged");
     for run in &known {

@@ -6,7 +6,7 @@ use penstock_model::{Model, Source, guest::Template};
 use penstock_plan::generate::render;
 
 const MODEL: &str = "nics: {NET0: {match: {mac: 02:00:00:00:00:01}, vfs: 2}}\n\
-    guests: {rt: {kind: vm, functions: {net0: 'NET0#1'}, generate: [{template: json, to: out}]}}\n";
+    guests: {rt: {kind: vm, functions: ['NET0#1'], generate: [{template: json, to: out}]}}\n";
 
 fn model() -> Model {
     penstock_model::parse(&Source::new("m.yaml", MODEL)).unwrap_or_else(|error| panic!("{error:?}")).model

@@ -76,6 +76,8 @@ fn keeps_text_and_colours() {
 }
 
 fn drops_the_rest() {
+    // A byte behind a sequence in which a character began is no part of that character, but a control of eight bits.
+    assert_eq!(kept(b"a\x1b[1\xd633m\x9b6nb"), b"a\xd6\x1b[133m6nb");
     let cases: [(&[u8], &str); 26] = [
         // What a terminal answers.
         (b"a\x1b[6nb", "ab"),
