@@ -448,11 +448,10 @@ impl Replay {
                 _ => self.at = At::Text,
             },
             At::Control => match byte {
-                ESC => self.at = At::Escape,
+                // However the sequence ends, a character that began within it ends there: what comes next is not a part of it.
+                ESC => (self.at, self.continues) = (At::Escape, 0),
                 0x40..=0x7e => {
-                    self.at = At::Text;
-                    // A character that began within the sequence ends with it: what comes next is not a part of it.
-                    self.continues = 0;
+                    (self.at, self.continues) = (At::Text, 0);
                     let parameters = &self.held[2..];
                     let plain = parameters.iter().all(|b| matches!(b, b'0'..=b'9' | b';' | b':'));
                     if matches!(byte, b'm' | b'K' | b'C' | b'D' | b'G') && plain && self.held.len() < SEQUENCE

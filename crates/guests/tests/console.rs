@@ -78,6 +78,8 @@ fn keeps_text_and_colours() {
 fn drops_the_rest() {
     // A byte behind a sequence in which a character began is no part of that character, but a control of eight bits.
     assert_eq!(kept(b"a\x1b[1\xd633m\x9b6nb"), b"a\xd6\x1b[133m6nb");
+    assert_eq!(kept(b"a\x1b[1\xd6\x1bZ\x9b6nb"), b"a\xd66nb");
+    assert_eq!(kept(b"a\x1b[1\xd6\x1b]0;t\x07\x9b6nb"), b"a\xd66nb");
     let cases: [(&[u8], &str); 26] = [
         // What a terminal answers.
         (b"a\x1b[6nb", "ab"),
