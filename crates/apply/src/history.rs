@@ -3,11 +3,13 @@
 //! - [`record`]: who, when, with which command, and on which run of the kernel.
 //! - [`state`]: from a journal to what became of each step. Pure.
 //! - [`recovery`]: from runs and what is there to the plan that takes them back. Pure.
+//! - [`overrides`]: which drivers a run that was cut off may have forced on functions without taking that back. Pure.
 //! - [`decision`]: a run that waits for confirmation is confirmed or taken back, never both.
 //! - [`store`]: the runs on disk, each in a directory of its own. [`carried`](mod@carried): the journal of an undo.
 
 pub mod carried;
 pub mod decision;
+pub mod overrides;
 pub mod record;
 pub mod recovery;
 pub mod state;

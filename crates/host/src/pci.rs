@@ -189,6 +189,23 @@ impl PciFunction {
         if kept || self.chosen_driver().as_ref() == Some(&now) {
             return Ok(());
         }
+        self.clear_override()
+    }
+
+    /// Whether `driver_override` names `driver` and serves nobody: a run of ours that was killed while it bound that driver leaves it
+    /// so. It serves a function that is bound to a driver that takes it away from the host, and one for which the operator has
+    /// chosen that driver for good with `driverctl`. A function that is not there has none.
+    pub fn has_idle_override(&self, driver: &str) -> Result<bool, PciError> {
+        let now = match self.driver_override() {
+            Err(PciError::Missing { .. }) => return Ok(false),
+            now => now?,
+        };
+        let passed_through = PASS_THROUGH.contains(&driver) && self.driver()?.as_deref() == Some(driver);
+        Ok(now.as_deref() == Some(driver) && !passed_through && self.chosen_driver() != now)
+    }
+
+    /// Clears `driver_override`; what is bound stays bound.
+    pub fn clear_override(&self) -> Result<(), PciError> {
         let attempt = format!("clear the driver override of {}", self.bdf);
         self.write(&attempt, "driver_override", "\n")
     }

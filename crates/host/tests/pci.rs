@@ -264,6 +264,36 @@ fn a_bound_driver_keeps_the_override_that_names_it() {
 }
 
 #[test]
+fn an_override_is_idle_where_it_serves_no_guest_and_no_choice_of_the_operator() {
+    for (set, bound, chosen, idle) in [
+        ("igbvf", Some("igbvf"), None, true),
+        ("igbvf", None, None, true),
+        ("igbvf", Some("igbvf"), Some("igbvf"), false),
+        ("vfio-pci", Some("igbvf"), None, false),
+        ("(null)", Some("igbvf"), None, false),
+    ] {
+        let tree = Tree::new();
+        tree.write(VF, "driver_override", set);
+        if let Some(bound) = bound {
+            tree.link(VF, "driver", &format!("../../drivers/{bound}"));
+        }
+        if let Some(chosen) = chosen {
+            tree.file(&format!("etc/driverctl.d/pci-{VF}"), &format!("{chosen}\n"));
+        }
+        assert_eq!(tree.function(VF).has_idle_override("igbvf").unwrap(), idle, "{set} {bound:?} {chosen:?}");
+    }
+    for (bound, idle) in [(Some("vfio-pci"), false), (Some("igbvf"), true), (None, true)] {
+        let tree = Tree::new();
+        tree.write(VF, "driver_override", "vfio-pci");
+        if let Some(bound) = bound {
+            tree.link(VF, "driver", &format!("../../drivers/{bound}"));
+        }
+        assert_eq!(tree.function(VF).has_idle_override("vfio-pci").unwrap(), idle, "{bound:?}");
+    }
+    assert!(!Tree::new().function("0000:05:00.0").has_idle_override("igbvf").unwrap());
+}
+
+#[test]
 fn what_driverctl_keeps_is_not_cleared() {
     for name in [format!("pci-{VF}"), VF.to_owned()] {
         for (chosen, kept) in [("vfio-pci", true), ("igbvf", false)] {

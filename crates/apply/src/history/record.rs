@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use penstock_host::running::Running;
+use penstock_model::Bdf;
 use serde::{Deserialize, Serialize};
 
 /// The version of a run directory's form; a reader refuses a newer one.
@@ -108,6 +109,9 @@ pub struct RunRecord {
     /// Runs that were cut off or taken back in part, and that this one went on from: who takes it back takes them back too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supersedes: Vec<RunId>,
+    /// Functions whose `driver_override` a run that was cut off has left set: this one clears it before anything else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clears_overrides: Vec<Bdf>,
 }
 
 impl RunRecord {
@@ -123,6 +127,7 @@ impl RunRecord {
             model: None,
             confirm: None,
             supersedes: Vec::new(),
+            clears_overrides: Vec::new(),
         }
     }
 }

@@ -166,6 +166,9 @@ pub fn take_back(
         run.release()?;
     }
     let begun = machine.begin_undo(alone, &known, &way)?;
+    for said in &begun.said {
+        printer.warn(said);
+    }
     let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use penstock_apply::history::{RunId, RunState, overrides};
+use penstock_host::{PciFunction, chain};
 use penstock_model::{Bdf, Inventory};
-use penstock_plan::Action;
+use penstock_plan::{Action, Plan};
 
 use super::Machine;
 
@@ -41,5 +43,40 @@ impl Machine {
             }
         }
         inventory.own_overrides.extend(own);
+    }
+
+    /// The functions whose `driver_override` this run, which was cut off, has left set. What cannot be found out is told in
+    /// `said`.
+    pub fn left_overrides(
+        &self,
+        run: RunId,
+        plan: &Plan,
+        state: &RunState,
+        said: &mut Vec<String>,
+    ) -> Vec<Bdf> {
+        let mut left = Vec::new();
+        for (function, driver) in overrides::in_doubt(plan, state) {
+            match PciFunction::new(&self.root, function).has_idle_override(&driver) {
+                Ok(true) => {
+                    said.push(format!(
+                        "run {run} has left the driver override {driver} on {function}, which is cleared"
+                    ));
+                    left.push(function);
+                }
+                Ok(false) => {}
+                Err(error) => said.push(format!(
+                    "whether run {run} has left the driver override {driver} on {function} is not known: {}",
+                    chain(&error)
+                )),
+            }
+        }
+        left
+    }
+
+    /// Clears the `driver_override` of these functions; gives what could not be cleared, in words. What is bound stays bound, and a
+    /// function that keeps its override works all the same.
+    pub fn clear_overrides(&self, of: &[Bdf]) -> Vec<String> {
+        let clear = |function: &Bdf| PciFunction::new(&self.root, *function).clear_override().err();
+        of.iter().filter_map(clear).map(|error| chain(&error)).collect()
     }
 }

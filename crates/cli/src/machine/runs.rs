@@ -1,6 +1,12 @@
 //! Changing this machine: alone, with a run's own directory, and found again when it is cut off.
 
-use std::{collections::BTreeMap, env, path::Path, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 use penstock_apply::{
     Applied, ApplyError, HostCarrier, Journal, Mode, Observer, Options,
@@ -15,6 +21,7 @@ use penstock_host::{
     interrupt,
     running::Running,
 };
+use penstock_model::Bdf;
 use penstock_plan::{Carry, Plan, persist};
 
 use super::Machine;
@@ -142,10 +149,13 @@ impl Machine {
             _ if persist::is_for_the_start(plan) => Purpose::Persist,
             _ => Purpose::Apply,
         };
+        let earlier: Vec<&KnownRun> = half_way.iter().map(|(run, _)| run).collect();
+        let clears_overrides = self.overrides_left_by(&runs, &earlier, &mut said);
         let record = RunRecord {
             model: Some(model.source.name.clone()),
             confirm,
-            supersedes: half_way.iter().map(|(run, _)| run.id()).collect(),
+            supersedes: earlier.iter().map(|run| run.id()).collect(),
+            clears_overrides,
             ..RunRecord::new(purpose, who())
         };
         let run = runs.create(record, plan, Some(model.source.text.as_str()));
@@ -156,6 +166,7 @@ impl Machine {
             ));
         }
         let journal = Box::new(run.journal().map_err(not_recorded)?);
+        said.extend(self.clear_overrides(&run.record.clears_overrides));
         Ok(Begun { _alone: alone, run: Some(run), journal, said })
     }
 
@@ -163,12 +174,29 @@ impl Machine {
     pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &Way) -> Result<Begun, Failure> {
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
-        let run = runs.create(RunRecord::new(Purpose::Undo(ids), who()), &way.plan, None)?;
+        let mut said = Vec::new();
+        let earlier: Vec<&KnownRun> = targets.iter().collect();
+        let clears_overrides = self.overrides_left_by(&runs, &earlier, &mut said);
+        let record = RunRecord { clears_overrides, ..RunRecord::new(Purpose::Undo(ids), who()) };
+        let run = runs.create(record, &way.plan, None)?;
         let own = run.journal()?;
         let of = |run: &KnownRun| Ok::<_, StoreError>((run.id(), run.journal()?));
         let journals: Result<BTreeMap<_, _>, _> = targets.iter().map(of).collect();
         let journal = Box::new(UndoJournal::new(own, journals?, way));
-        Ok(Begun { _alone: alone, run: Some(run), journal, said: Vec::new() })
+        said.extend(self.clear_overrides(&run.record.clears_overrides));
+        Ok(Begun { _alone: alone, run: Some(run), journal, said })
+    }
+
+    /// The functions whose `driver_override` runs that were cut off have left set, each once. A run whose plan cannot be read tells
+    /// nothing of it.
+    fn overrides_left_by(&self, runs: &Runs, of: &[&KnownRun], said: &mut Vec<String>) -> Vec<Bdf> {
+        let mut left = BTreeSet::new();
+        for run in of {
+            if let Ok(deeds) = runs.deeds(run) {
+                left.extend(self.left_overrides(run.id(), &deeds.plan, &deeds.state, said));
+            }
+        }
+        left.into_iter().collect()
     }
 
     /// Carries out what was begun, and keeps how it ended.
@@ -240,51 +268,140 @@ fn not_recorded(error: StoreError) -> Failure {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
+    use penstock_apply::journal::{Ending, Entry};
     use penstock_guests::Builtin;
     use penstock_host::Root;
     use penstock_plan::{Action, Fact, Step, StepId};
+    use tempfile::TempDir;
 
     use super::*;
 
-    fn step() -> Step {
-        let pf = "0000:04:00.0".parse().unwrap();
-        let action = Action::SetVfCount { pf, count: 2 };
+    const VF: &str = "0000:04:10.0";
+
+    fn step(action: Action, inverse: Action) -> Step {
         Step {
             id: StepId(1),
             postcondition: Fact::after(&action),
             action,
             reason: "a test".to_owned(),
             needs: Vec::new(),
-            inverse: Some(Action::SetVfCount { pf, count: 0 }),
+            inverse: Some(inverse),
             best_effort: false,
             guest: None,
         }
     }
 
-    #[test]
-    fn a_run_begins_past_damaged_ones_and_says_what_is_not_known_of_them() {
-        let directory = tempfile::tempdir().unwrap();
-        let machine = Machine {
+    fn vf_count(count: u16) -> Action {
+        Action::SetVfCount { pf: "0000:04:00.0".parse().unwrap(), count }
+    }
+
+    fn driver(driver: Option<&str>) -> Action {
+        let driver = driver.map(str::to_owned);
+        Action::SetDriver { function: VF.parse().unwrap(), driver, mac: None }
+    }
+
+    fn machine(directory: &TempDir) -> Machine {
+        Machine {
             root: Root::at(directory.path()),
             state: directory.path().join("state"),
             journal: directory.path().join("kept"),
             builtin: Builtin { directories: Vec::new() },
-        };
-        let plan = Plan { steps: vec![step()], ..Plan::default() };
+        }
+    }
+
+    /// A run of one step whose process is gone.
+    fn cut_off(machine: &Machine, step: &Step, entries: &[Entry]) -> KnownRun {
+        let plan = Plan { steps: vec![step.clone()], ..Plan::default() };
         let gone = Who { process: Running { id: 1, started: u64::MAX }, ..who() };
-        let runs = machine.runs();
-        let make = || runs.create(RunRecord::new(Purpose::Apply, gone.clone()), &plan, None).unwrap();
+        let run = machine.runs().create(RunRecord::new(Purpose::Apply, gone), &plan, None).unwrap();
+        let intent =
+            Entry::Intent { step: step.id, action: step.action.clone(), inverse: step.inverse.clone() };
+        let mut journal = run.journal().unwrap();
+        journal.record(&[Entry::Begin { version: 1, steps: 1 }, intent], true).unwrap();
+        journal.record(entries, true).unwrap();
+        run
+    }
+
+    fn begin(machine: &Machine, plan: &Plan) -> Begun {
+        let path = machine.root.path("/a.yaml");
+        files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
+        let model = crate::model_file::load(&path).unwrap();
+        machine.begin(machine.lock().unwrap(), plan, Mode::Apply, &model, None).unwrap()
+    }
+
+    /// Its VF is bound to a driver, and its `driver_override` is what a run left.
+    fn bound(machine: &Machine, bound: &str, set: &str) {
+        let function = machine.root.path(format!("/sys/bus/pci/devices/{VF}"));
+        files::create_dir_all(&function).unwrap();
+        files::write_atomic(function.join("driver_override"), set).unwrap();
+        std::os::unix::fs::symlink(format!("../../drivers/{bound}"), function.join("driver")).unwrap();
+    }
+
+    fn override_of(machine: &Machine) -> String {
+        let path = machine.root.path(format!("/sys/bus/pci/devices/{VF}/driver_override"));
+        files::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_run_begins_past_damaged_ones_and_says_what_is_not_known_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let step = step(vf_count(2), vf_count(0));
+        let make = || cut_off(&machine, &step, &[]);
         let (damaged, unreadable) = (make(), make());
         files::write_atomic(damaged.directory.join("journal"), "{\"ent{\"entry\":\"begun\"}\n").unwrap();
         files::write_atomic(unreadable.directory.join("run.json"), "{").unwrap();
-        let path = directory.path().join("a.yaml");
-        files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
-        let model = crate::model_file::load(&path).unwrap();
-        let begun = machine.begin(machine.lock().unwrap(), &plan, Mode::Apply, &model, None).unwrap();
+        let begun = begin(&machine, &Plan { steps: vec![step.clone()], ..Plan::default() });
         let said = begun.said.join("\n");
         assert!(said.contains("run 2 cannot be read: what it left, if anything, stays"), "{said}");
         assert!(said.contains("is damaged, so that nobody knows how far it got"), "{said}");
         assert_eq!(begun.run.unwrap().record.supersedes, [damaged.id()]);
+    }
+
+    #[test]
+    fn an_override_that_a_killed_run_left_is_cleared_by_the_next_even_when_nothing_else_is_to_be_done() {
+        let outcome = Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None };
+        let begun_step = Entry::Begun { steps: vec![StepId(1)] };
+        for (what, entries, set, left) in [
+            ("killed at it", vec![begun_step.clone()], "igbvf", "left"),
+            ("nobody of ours set this one", vec![begun_step.clone()], "uio_pci_generic", "kept"),
+            ("it came to its end, so that it is somebody else's", vec![begun_step, outcome], "igbvf", "kept"),
+            ("it was not begun", vec![], "igbvf", "kept"),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let machine = machine(&directory);
+            bound(&machine, "igbvf", set);
+            cut_off(&machine, &step(driver(Some("igbvf")), driver(None)), &entries);
+            let begun = begin(&machine, &Plan::default());
+            let (now, said) = (override_of(&machine), begun.said.join("\n"));
+            if left == "left" {
+                let run = begun.run.expect("a run that records it");
+                assert_eq!(run.record.clears_overrides, [VF.parse().unwrap()], "{what}");
+                assert_eq!(now, "", "{what}");
+                assert!(said.contains("run 1 has left the driver override igbvf on 0000:04:10.0"), "{said}");
+            } else {
+                assert_eq!(now, set, "{what}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_override_that_a_killed_undo_left_is_cleared_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        bound(&machine, "igbvf", "igbvf");
+        let inverse = driver(Some("igbvf"));
+        let entries = [
+            Entry::Begun { steps: vec![StepId(1)] },
+            Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
+            Entry::End { applied: true },
+            Entry::Undo { step: StepId(1), action: inverse.clone() },
+        ];
+        let run = cut_off(&machine, &step(driver(None), inverse), &entries);
+        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &Way::default()).unwrap();
+        assert_eq!(begun.run.unwrap().record.clears_overrides, [VF.parse().unwrap()]);
+        assert_eq!(override_of(&machine), "");
     }
 }

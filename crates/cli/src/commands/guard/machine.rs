@@ -16,7 +16,7 @@ use penstock_host::{
     files::{self, Lock},
     kernel_log, scan,
 };
-use penstock_model::Inventory;
+use penstock_model::{Bdf, Inventory};
 use penstock_plan::Plan;
 
 use super::watch::{Guarded, NoLock, RunEnd};
@@ -100,11 +100,14 @@ impl<'a> Watched<'a> {
     }
 
     /// Has the undo a number and a directory of its own, unless nothing can be recorded now.
-    fn record_undo(&mut self, plan: &Plan) {
+    fn record_undo(&mut self, plan: &Plan, clears_overrides: &[Bdf]) {
         if self.undo.is_some() {
             return;
         }
-        let record = RunRecord::new(Purpose::Undo(vec![self.run.id()]), who());
+        let record = RunRecord {
+            clears_overrides: clears_overrides.to_vec(),
+            ..RunRecord::new(Purpose::Undo(vec![self.run.id()]), who())
+        };
         match self.machine.runs().create(record, plan, None) {
             Ok(undo) => {
                 self.own = CatchUpJournal::new(undo.directory.join("journal"));
@@ -137,7 +140,11 @@ impl<'a> Watched<'a> {
         for Kept { run, step, action, why } in &way.kept {
             self.tell(&format!("run {run}, step {step} is not taken back ({action}): {why}"));
         }
-        self.record_undo(&way.plan);
+        let mut said = Vec::new();
+        let left = self.machine.left_overrides(self.run.id(), &self.plan, &state, &mut said);
+        self.record_undo(&way.plan, &left);
+        said.extend(self.machine.clear_overrides(&left));
+        said.iter().for_each(|said| self.tell(said));
         // An attempt tells of every step that is left.
         self.own.forget();
         self.of_run.forget();
