@@ -131,26 +131,18 @@ fn none(why: String) -> GuestError {
     GuestError::NoIds { why }
 }
 
-/// The ids of a container on the machine below `root`, given to it when it has none; `file` is its [`FILE`].
+/// The ids of a container on the machine below `root`, given to it when it has none; `file` is its [`FILE`]. Those that it has had and
+/// that are root's no more, as on a machine that was installed anew around its disk, are entered again.
 ///
 /// # Errors
 ///
-/// A file cannot be read or written, none are left, or those that the container has had are not root's any more.
+/// A file cannot be read or written, none are left, or somebody else has some of those that the container has had.
 pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, GuestError> {
     let known = |assigned: &Assigned, texts: &[String; 2]| {
-        let Some(ids) = assigned.of(guest) else { return Ok(None) };
-        for ((path, text), first) in PATHS.iter().zip(texts).zip(ids.firsts()) {
-            if !of_root(text).any(|(from, until)| from <= first && first + COUNT <= until) {
-                let why = format!(
-                    "{guest} has had {COUNT} ids from {first} on ({}), which are not root's in {path} any more",
-                    file.display()
-                );
-                return Err(none(why));
-            }
-        }
-        Ok(Some(ids))
+        let ids = assigned.of(guest)?;
+        texts.iter().zip(ids.firsts()).all(|(text, first)| is_roots(text, first)).then_some(ids)
     };
-    if let Some(ids) = known(&Assigned::read(file)?, &read(root)?)? {
+    if let Some(ids) = known(&Assigned::read(file)?, &read(root)?) {
         return Ok(ids);
     }
     if let Some(directory) = file.parent() {
@@ -160,7 +152,8 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
     let _lock = Lock::exclusive_within(file.with_extension("lock"), PATIENCE)?.ok_or_else(busy)?;
     let mut assigned = Assigned::read(file)?;
     let mut texts = read(root)?;
-    if let Some(ids) = known(&assigned, &texts)? {
+    if let Some(ids) = assigned.of(guest) {
+        enter_again(root, guest, ids, &texts).map_err(|why| none(format!("{why} ({})", file.display())))?;
         return Ok(ids);
     }
     let pick = |which: usize, texts: &[String; 2]| {
@@ -172,8 +165,7 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
         for (which, path) in PATHS.iter().enumerate() {
             if pick(which, &texts).is_none() {
                 texts[which] = entered(&texts[which], first, count);
-                files::write_atomic_mode(root.path(path), &texts[which], 0o644)
-                    .map_err(|error| none(format!("{path} cannot be written: {}", error.source)))?;
+                write(root, path, &texts[which]).map_err(none)?;
             }
         }
     }
@@ -182,6 +174,48 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
     assigned.0.push((guest.clone(), ids));
     files::write_durable(file, assigned.text())?;
     Ok(ids)
+}
+
+/// Has root the ids again that a container has had, unless somebody else has any of them in either file: then why not, and nothing is
+/// written.
+fn enter_again(root: &Root, guest: &GuestName, ids: Ids, texts: &[String; 2]) -> Result<(), String> {
+    let lost = || {
+        let all = PATHS.iter().zip(texts).zip(ids.firsts());
+        all.filter(|((_, text), first)| !is_roots(text, *first))
+            .map(|((path, text), first)| (path, text, first))
+    };
+    for (path, _, first) in lost() {
+        for (where_, text) in PATHS.iter().zip(texts) {
+            if let Some((owner, from, count)) = overlapping(text, first) {
+                return Err(format!(
+                    "{guest} has had {COUNT} ids from {first} on, which are not root's in {path} any more: {owner} has {count} from \
+                     {from} on in {where_}"
+                ));
+            }
+        }
+    }
+    lost().try_for_each(|(path, text, first)| write(root, path, &entered(text, first, COUNT)))
+}
+
+fn write(root: &Root, path: &str, text: &str) -> Result<(), String> {
+    files::write_atomic_mode(root.path(path), text, 0o644)
+        .map_err(|error| format!("{path} cannot be written: {}", error.source))
+}
+
+/// Whether root has the [`COUNT`] ids from `first` on, in one range.
+fn is_roots(text: &str, first: u32) -> bool {
+    of_root(text).any(|(from, until)| from <= first && first + COUNT <= until)
+}
+
+/// The first range of somebody else that has any of the [`COUNT`] ids from `first` on: whose, from where, how many.
+fn overlapping(text: &str, first: u32) -> Option<(&str, u64, u64)> {
+    let (first, until) = (u64::from(first), u64::from(first) + u64::from(COUNT));
+    ranges(text)
+        .find(|(owner, from, count)| !is_root(owner) && *from < until && first < from.saturating_add(*count))
+}
+
+fn is_root(owner: &str) -> bool {
+    matches!(owner, "root" | "0")
 }
 
 fn read(root: &Root) -> Result<[String; 2], GuestError> {
@@ -219,7 +253,7 @@ fn of_root(text: &str) -> impl Iterator<Item = (u32, u32)> {
         let until = first.saturating_add(count).min(u64::from(LAST));
         let (from, until) = (u32::try_from(first).ok()?, u32::try_from(until).ok()?);
         let fits = from > 0 && until.checked_sub(from)? >= COUNT;
-        (matches!(owner, "root" | "0") && fits).then_some((from, until))
+        (is_root(owner) && fits).then_some((from, until))
     })
 }
 

@@ -112,12 +112,48 @@ fn full_files_are_said() {
 }
 
 #[test]
-fn ids_that_were_taken_away_are_not_replaced_in_silence() {
+fn ids_that_a_container_has_had_are_entered_again_on_a_machine_that_was_installed_anew() {
     let machine = Machine::new("", "");
-    machine.given("box").unwrap();
-    files::write_atomic(machine.root().path("/etc/subgid"), "").unwrap();
-    let why = machine.why("box");
-    assert!(why.contains("not root's in /etc/subgid any more") && why.contains("container-ids"), "{why}");
+    let ids = machine.given("box").unwrap();
+    for (users, groups) in [
+        ("", ""),
+        // In one of the two; what others have beside it; a range of root's that has a part of it.
+        ("root:1048576:67108864\n", "me:100000:65536\n"),
+        ("me:1000:1000", "you:100000:65536\nroot:1000000:100000\n"),
+    ] {
+        for (path, text) in PATHS.iter().zip([users, groups]) {
+            files::write_atomic(machine.root().path(path), text).unwrap();
+        }
+        assert_eq!(machine.given("box").unwrap(), ids, "{users:?} {groups:?}");
+        for ((text, before), first) in machine.texts().iter().zip([users, groups]).zip(ids.firsts()) {
+            assert!(is_roots(text, first) && text.starts_with(before), "{text}");
+            assert!(before != "root:1048576:67108864\n" || text == before, "{text}: that was enough");
+        }
+    }
+    // The next container has none of them.
+    let other = machine.given("tool").unwrap();
+    assert!(other.user.abs_diff(ids.user) >= COUNT && other.group.abs_diff(ids.group) >= COUNT);
+}
+
+#[test]
+fn ids_that_somebody_else_has_by_now_are_refused_with_the_owner_and_nothing_is_written() {
+    let machine = Machine::new("", "");
+    let ids = machine.given("box").unwrap();
+    let last = ids.user + COUNT - 1;
+    let theirs = format!("root:1000000:20\nmara:{last}:65536\n");
+    for (users, groups, path) in [(&*theirs, "", "/etc/subuid"), ("", &*theirs, "/etc/subgid")] {
+        for (path, text) in PATHS.iter().zip([users, groups]) {
+            files::write_atomic(machine.root().path(path), text).unwrap();
+        }
+        let why = machine.why("box");
+        let wanted =
+            format!("{COUNT} ids from {} on, which are not root's in /etc/subuid any more", ids.user);
+        let owner = format!("mara has 65536 from {last} on in {path}");
+        for part in [wanted, owner, "container-ids".to_owned()] {
+            assert!(why.contains(&part), "{part}: {why}");
+        }
+        assert_eq!(machine.texts(), [users, groups]);
+    }
 }
 
 #[test]
