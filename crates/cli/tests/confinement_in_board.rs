@@ -151,7 +151,9 @@ fn apparmor() -> Outcome {
     );
     let board = KeptBoard::up(&name, &model)?;
     small_root(&board)?;
-    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    let applied = board.inside(["penstock", "apply", board.model()]);
+    applied.ended_with(0)?;
+    assert!(!applied.stderr.contains("without an AppArmor profile"), "{}", applied.stderr);
     for (what, way) in MOUNTED_AWAY {
         let tried = inside(&board, "open", way);
         assert_ne!(tried.status, 0, "it {what}: {}{}", tried.stdout, tried.stderr);
@@ -164,7 +166,10 @@ fn apparmor() -> Outcome {
     let left = board.shell("cat /sys/kernel/security/apparmor/profiles");
     assert_eq!(left.stdout, "", "a profile goes with its container");
     board.shell("mv /usr/sbin/apparmor_parser /root").ended_with(0)?;
-    board.inside(["penstock", "apply", board.model()]).ended_with(0)?;
+    let applied = board.inside(["penstock", "apply", board.model()]);
+    applied.ended_with(0)?;
+    let said = "without an AppArmor profile: the program apparmor_parser is not installed";
+    assert!(applied.stderr.contains(said), "{}", applied.stderr);
     for (what, way) in MOUNTED_AWAY {
         let tried = inside(&board, "open", way);
         assert_eq!(tried.status, 0, "without AppArmor it {what}: {}{}", tried.stdout, tried.stderr);

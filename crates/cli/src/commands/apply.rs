@@ -8,6 +8,7 @@ use penstock_apply::{
     journal::Ending,
     runner::{GuestFailure, NotUndone, StepReport},
 };
+use penstock_guests::containers::apparmor;
 use penstock_host::{files::Lock, process};
 use penstock_model::{GuestName, text::counted};
 use penstock_plan::{Action, Plan, Step, StepId};
@@ -145,11 +146,21 @@ fn begin(
     confirm: Option<Confirm>,
     printer: &mut Printer,
 ) -> Result<Begun, Failure> {
+    if let Some(said) = without_profile(plan, apparmor::why_unconfined(machine.root())) {
+        printer.warn(said);
+    }
     let begun = machine.begin(alone, plan, mode, model, confirm)?;
     for said in &begun.said {
         printer.warn(said);
     }
     Ok(begun)
+}
+
+/// That the containers which a plan starts are without AppArmor's fence, and why, where that is so.
+fn without_profile(plan: &Plan, why: Option<&str>) -> Option<String> {
+    let starts = |step: &Step| matches!(step.action, Action::StartGuest { .. });
+    let why = why.filter(|_| plan.steps.iter().any(starts))?;
+    Some(format!("containers are started without an AppArmor profile: {why}; their other fences hold"))
 }
 
 /// Carries out what was begun and says how it went.
@@ -299,6 +310,39 @@ impl Observer for Narrator<'_> {
                 self.printer.doing(format!("Took back: {}", step.action));
             }
             Some(error) => self.printer.warn(format!("could not take back {}: {error}", step.action)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_plan::Fact;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_profile_is_said_where_a_container_is_started() {
+        let plan_of = |action: Action| {
+            let step = Step {
+                id: StepId(1),
+                postcondition: Fact::after(&action),
+                action,
+                reason: "a test".to_owned(),
+                needs: Vec::new(),
+                inverse: None,
+                best_effort: false,
+                guest: None,
+            };
+            Plan { steps: vec![step], ..Plan::default() }
+        };
+        let guest = || "box".parse().unwrap();
+        let starts = plan_of(Action::StartGuest { guest: guest() });
+        let why = Some("the program apparmor_parser is not installed");
+        let said = without_profile(&starts, why).unwrap();
+        assert!(said.contains("without an AppArmor profile: the program apparmor_parser"), "{said}");
+        assert_eq!(without_profile(&starts, None), None);
+        for other in [Action::StopGuest { guest: guest() }, Action::CreateGuest { guest: guest() }] {
+            assert_eq!(without_profile(&plan_of(other), why), None);
         }
     }
 }

@@ -41,6 +41,15 @@ pub fn of_containers(root: &Root) -> Option<Profile> {
     })
 }
 
+/// Why containers that are started now run without a profile, although the kernel has AppArmor; `None` where they get one, and
+/// where no kernel looks at it.
+pub fn why_unconfined(root: &Root) -> Option<&'static str> {
+    match of_containers(root)? {
+        Profile::Generated => None,
+        Profile::Unconfined(why) => Some(why),
+    }
+}
+
 /// Rules for what else of `/proc` is mounted over, where LXC's own profile leaves off: they hold when a container with
 /// CAP_SYS_ADMIN takes those mounts away.
 pub fn rules() -> impl Iterator<Item = String> {
@@ -105,13 +114,13 @@ mod tests {
     fn a_profile_is_asked_for_only_where_it_can_be_loaded() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        assert_eq!(of_containers(&root), None);
+        assert_eq!((of_containers(&root), why_unconfined(&root)), (None, None));
         let parameters = directory.path().join("sys/module/apparmor/parameters");
         files::create_dir_all(&parameters).unwrap();
         files::write_atomic(parameters.join("enabled"), "N\n").unwrap();
         assert_eq!(of_containers(&root), None);
         files::write_atomic(parameters.join("enabled"), "Y\n").unwrap();
-        let Some(Profile::Unconfined(why)) = of_containers(&root) else { panic!("no file takes profiles") };
+        let why = why_unconfined(&root).expect("no file takes profiles");
         assert!(why.contains("securityfs is not mounted"), "{why}");
     }
 }
