@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use penstock_model::{
     Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
-    VfIndex, inventory::Pf,
+    VfIndex, inventory::Pf, text::counted,
 };
 use sha2::{Digest, Sha256};
 
@@ -261,7 +261,7 @@ fn pick<'a>(
             };
             let found = inventory.pfs.iter().filter(free).find(fits);
             if found.is_none() {
-                let mut what = vec![format!("that is free with {} VFs", nic.vfs)];
+                let mut what = vec![format!("that is free with {}", counted(usize::from(nic.vfs), "VF"))];
                 what.extend(wanted.words());
                 errors.push(CompositionError::NoSuchPf { nic: name.clone(), what: what.join(", ") });
             }

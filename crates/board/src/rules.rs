@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{Emulation, Mac, NicName};
+use penstock_model::{Emulation, Mac, NicName, text::counted};
 use thiserror::Error;
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompositionError {
     /// More VFs than the device that stands for the NIC can have.
-    #[error("NIC {nic} is to have {wanted} VFs, and {} has at most {limit}{}", device_name(*emulation),
+    #[error("NIC {nic} is to have {}, and {} has at most {limit}{}", counted(usize::from(*wanted), "VF"), device_name(*emulation),
         if *emulation == Emulation::Igb { "; `emulation: virtio` has up to 255" } else { "" })]
     TooManyVfs {
         /// The NIC.

@@ -22,7 +22,7 @@ use crate::{
     model_file::Brought,
     printer::Printer,
     remote::wire::{Asked, LINE, PATIENCE, Said, Wire},
-    settings::Settings,
+    settings::{Settings, Widths},
 };
 
 /// How often the time is looked at while nothing is heard.
@@ -55,12 +55,13 @@ fn work(mut verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<St
     let at_loss = AtLoss::of(&verb);
     let (begin, begun) = channel();
     thread::spawn(move || listen(at_loss, begin));
-    let Ok(brought) = begun.recv() else {
+    let Ok((brought, widths)) = begun.recv() else {
         return Err(Failure::new(
             Status::BadInput,
             "nothing came on standard input that another penstock says",
         ));
     };
+    printer.set_widths(widths);
     if let Some(subject) = verb.subject() {
         subject.brought = brought.map(|brought| *brought);
     }
@@ -86,10 +87,10 @@ impl AtLoss {
 }
 
 /// Hears what the other end says, until it is lost.
-fn listen(at_loss: AtLoss, begin: Sender<Option<Box<Brought>>>) {
+fn listen(at_loss: AtLoss, begin: Sender<(Option<Box<Brought>>, Widths)>) {
     let mut interrupted = false;
     hear(&mut |asked| match asked {
-        Asked::Begin(brought) => drop(begin.send(brought)),
+        Asked::Begin { brought, widths } => drop(begin.send((brought, widths))),
         Asked::Alive => {}
         Asked::Interrupt if interrupted => {}
         Asked::Interrupt => {

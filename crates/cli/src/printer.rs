@@ -22,7 +22,7 @@ use crate::{
     failure::{Failure, Status, sources},
     live::Canvas,
     remote::wire::{Said, Wire},
-    settings::Settings,
+    settings::{Settings, Widths},
 };
 
 /// Owns what a command prints. A progress bar on a terminal, plain lines elsewhere, and all of it as messages where another
@@ -33,8 +33,7 @@ pub struct Printer {
     warned: bool,
     color_data: bool,
     color: bool,
-    width: Option<usize>,
-    conversation_width: Option<usize>,
+    widths: Widths,
     interactive: bool,
     bar: Option<ProgressBar>,
     wire: Option<Wire>,
@@ -44,17 +43,14 @@ pub struct Printer {
 impl Printer {
     /// A printer for these settings.
     pub fn new(settings: &Settings) -> Printer {
-        let Settings {
-            json, quiet, warned, color_data, color, width, conversation_width, interactive, ..
-        } = *settings;
+        let Settings { json, quiet, warned, color_data, color, widths, interactive, .. } = *settings;
         Printer {
             json,
             quiet,
             warned,
             color_data,
             color,
-            width,
-            conversation_width,
+            widths,
             interactive,
             bar: None,
             wire: None,
@@ -75,7 +71,12 @@ impl Printer {
 
     /// Columns that data may take; `None`: as many as it likes, since nobody wraps it.
     pub fn width(&self) -> Option<usize> {
-        self.width
+        self.widths.data
+    }
+
+    /// Has text take these widths: whoever reads it sits at another terminal.
+    pub fn set_widths(&mut self, widths: Widths) {
+        self.widths = widths;
     }
 
     /// Data: as JSON where that was asked for, else as text. A reader that went away is no failure.
@@ -156,7 +157,7 @@ impl Printer {
     /// Messages about a file, with their places: shown, and kept for the document.
     pub fn diagnose(&mut self, found: &Diagnostics, source: &Source, against: Against) {
         self.document.diagnose(found.located(source, against));
-        self.explained(found.styled(source, self.conversation_width));
+        self.explained(found.styled(source, self.widths.conversation));
     }
 
     /// The messages about files since the last time.
@@ -335,7 +336,7 @@ impl Printer {
     fn labelled(&self, style: Style, label: &str, message: &str) -> Styled {
         let mut text = Styled::of(style, label);
         let before = columns(label) + 1;
-        text.plain(format!(" {}", hanging(message, self.conversation_width, before)));
+        text.plain(format!(" {}", hanging(message, self.widths.conversation, before)));
         text
     }
 
@@ -352,7 +353,7 @@ impl Printer {
             self.tell(self.labelled(Style::Error, "error:", first));
         }
         for cause in causes {
-            self.tell(hanging(&format!("  because {cause}"), self.conversation_width, 0).into());
+            self.tell(hanging(&format!("  because {cause}"), self.widths.conversation, 0).into());
         }
         for hint in hints {
             self.tell(self.labelled(Style::Help, "help:", hint));

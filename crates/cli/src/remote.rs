@@ -73,7 +73,7 @@ pub fn run(
         words,
         verb: name,
         changes,
-        begin: wire::Asked::Begin(brought),
+        begin: wire::Asked::Begin { brought, widths: settings.widths },
         program: bootstrap::Program::this()?,
         sudo: machines.sudo,
         batch: hosts.len() > 1 || !settings.interactive,

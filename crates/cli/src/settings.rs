@@ -8,6 +8,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice, stream::RawStream};
 use penstock_host::terminal;
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::Common;
 
@@ -27,11 +28,8 @@ pub struct Settings {
     pub color_data: bool,
     /// Colour on standard error.
     pub color: bool,
-    /// Columns that data may take; `None`: as many as it likes. `COLUMNS` says it, else the terminal that standard output is;
-    /// what goes into a pipe or a file is not wrapped.
-    pub width: Option<usize>,
-    /// Columns that conversation may take; `None`: as many as it likes. `COLUMNS` says it, else the terminal that standard error is.
-    pub conversation_width: Option<usize>,
+    /// How wide text may be. `COLUMNS` says it, else the terminal that the stream is; what goes into a pipe or a file is not wrapped.
+    pub widths: Widths,
     /// Whether a person watches standard error, on a terminal that can move its cursor: progress may be redrawn.
     pub interactive: bool,
     /// Where images and snapshots are kept: `$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`.
@@ -40,6 +38,15 @@ pub struct Settings {
     pub state: PathBuf,
     /// Where journals are kept; they outlive a reboot.
     pub journal: PathBuf,
+}
+
+/// How many columns text may take; `None`: as many as it likes, since nobody wraps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Widths {
+    /// On standard output.
+    pub data: Option<usize>,
+    /// On standard error.
+    pub conversation: Option<usize>,
 }
 
 impl Settings {
@@ -54,8 +61,10 @@ impl Settings {
             warned: common.warned,
             color_data: colored(&stdout()),
             color: colored(&stderr()),
-            width: columns(terminal::output_columns).map(|columns| columns.max(NARROWEST)),
-            conversation_width: columns(terminal::error_columns).map(|columns| columns.max(NARROWEST)),
+            widths: Widths {
+                data: columns(terminal::output_columns).map(|columns| columns.max(NARROWEST)),
+                conversation: columns(terminal::error_columns).map(|columns| columns.max(NARROWEST)),
+            },
             interactive,
             cache: directory("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("penstock"),
             state: directory("PENSTOCK_STATE").unwrap_or_else(|| PathBuf::from("/run/penstock")),

@@ -258,6 +258,12 @@ fn a_model() -> Outcome {
         // What it warns of is said here, and not once more there.
         assert_eq!(run.stderr.matches("b names a twice").count(), 1, "{verb}: {}", run.stderr);
     }
+    // It fits the terminal of the user, which the other machine does not see.
+    let mut narrow = server.command(&["plan", "m.yaml", "--host", "good"]);
+    let run: Run = narrow.env("COLUMNS", "50").output().expect("the binary runs").into();
+    run.ended_with(6)?;
+    let widest = run.stderr.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| (20..=50).contains(&widest)), "{widest:?}: {}", run.stderr);
     // A file that would be made beside the model cannot be.
     write(
         "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0], generate: [{template: json, to: beside.json}]}}\n",

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nix::errno::Errno;
-use penstock_model::{Bdf, VfIndex};
+use penstock_model::{Bdf, VfIndex, text::counted};
 use thiserror::Error;
 
 use crate::{
@@ -277,7 +277,7 @@ impl PciFunction {
         let total = self.total_vfs().ok().flatten();
         Some(match errno {
             Errno::ERANGE => match total {
-                Some(total) => format!("the device allows {total} VFs at most"),
+                Some(total) => format!("the device allows {} at most", counted(usize::from(total), "VF")),
                 None => "the device allows fewer VFs".to_owned(),
             },
             Errno::ENOENT | Errno::ENOSYS => {
@@ -288,7 +288,8 @@ impl PciFunction {
                 }
             }
             Errno::ENOMEM | Errno::ENOSPC => format!(
-                "the firmware has set aside too little room for {count} VFs: turn on SR-IOV (and ARI, \"above 4G decoding\") in its set-up, or boot with pci=realloc"
+                "the firmware has set aside too little room for {}: turn on SR-IOV (and ARI, \"above 4G decoding\") in its set-up, or boot with pci=realloc",
+                counted(usize::from(count), "VF")
             ),
             Errno::EBUSY => "a VF is in use by a guest, or another program is changing the VFs".to_owned(),
             Errno::EINVAL => "the driver refuses this number; the kernel log (dmesg) says more".to_owned(),
@@ -523,7 +524,7 @@ pub enum PciError {
         hint: Option<String>,
     },
     /// The driver made another number of VFs.
-    #[error("{function} was asked for {wanted} VFs and has {now}")]
+    #[error("{function} was asked for {} and has {now}", counted(usize::from(*wanted), "VF"))]
     VfCount {
         /// The PF.
         function: Bdf,

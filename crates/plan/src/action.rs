@@ -12,6 +12,7 @@ use penstock_model::{
         BootLoader, Manager, SwitchMode,
         tuning::{Knob, ResctrlGroup, Value},
     },
+    text::counted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -407,7 +408,7 @@ impl Action {
             }
             Action::SetAutoprobe { pf, on: set } => write!(f, "{}: driver autoprobe {}", of(pf), on(set)),
             Action::SetVfCount { pf, count } => {
-                write!(f, "{}: {count} VF{}", of(pf), if *count == 1 { "" } else { "s" })
+                write!(f, "{}: {}", of(pf), counted(usize::from(*count), "VF"))
             }
             Action::SetVfAttribute { pf, vf, attribute } => write!(f, "{}: {attribute}", names.vf(*pf, *vf)),
             Action::SetDriver { function, driver: Some(driver), .. } => {

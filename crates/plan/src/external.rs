@@ -1,6 +1,6 @@
 //! NICs whose VFs somebody else makes: what has to be there before guests get them. Nothing of such a NIC is changed.
 
-use penstock_model::{Mac, Path};
+use penstock_model::{Mac, Path, text::counted};
 
 use crate::{
     error::error,
@@ -19,7 +19,8 @@ pub fn vfs_are_there(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     planner.messages.0.push(error(
         Path::of(["nics", name.as_str(), "vfs"]),
         format!(
-            "{name} is to have {wanted} VFs, and {pf} has {}; it is externally managed, so that penstock makes none",
+            "{name} is to have {}, and {pf} has {}; it is externally managed, so that penstock makes none",
+            counted(usize::from(wanted), "VF"),
             sriov.num_vfs
         ),
         Some(format!(

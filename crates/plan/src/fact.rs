@@ -8,6 +8,7 @@ use penstock_model::{
         Manager, SwitchMode,
         tuning::{Knob, ResctrlGroup, Value},
     },
+    text::counted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -182,7 +183,7 @@ impl Fact {
                 write!(f, "driver autoprobe of {} is {}", of(pf), if *on { "on" } else { "off" })
             }
             Fact::VfCount { pf, count } => {
-                write!(f, "{} has {count} VF{}", of(pf), if *count == 1 { "" } else { "s" })
+                write!(f, "{} has {}", of(pf), counted(usize::from(*count), "VF"))
             }
             Fact::VfAttribute { pf, vf, attribute } => {
                 write!(f, "the PF reports {} with {attribute}", names.vf(*pf, *vf))

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use penstock_model::{
     Bdf, InterfaceAddress, Mtu, Path,
     inventory::{Ability, Capability, Interface, SwitchMode},
+    text::counted,
 };
 
 use crate::{
@@ -55,7 +56,10 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         let why = if wanted == 0 {
             format!("{name} is to have no VFs")
         } else {
-            format!("{name} has {present} VFs, and Linux changes their number only through 0")
+            format!(
+                "{name} has {}, and Linux changes their number only through 0",
+                counted(usize::from(present), "VF")
+            )
         };
         planner.draft.push(Sketch::new(
             Action::SetVfCount { pf, count: 0 },
@@ -71,7 +75,7 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             Some(Action::SetVfCount { pf, count: 0 }),
             needs(),
             Made::Vfs(pf),
-            format!("{name} is to have {wanted} VF{}", if wanted == 1 { "" } else { "s" }),
+            format!("{name} is to have {}", counted(usize::from(wanted), "VF")),
         ));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
+use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute, text::counted};
 
 use crate::{
     Action, Fact, Plan, PlanError, Step, StepId, external, generate, guest, managers, nic, order,
@@ -61,7 +61,12 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
         if nic.remakes() {
             let present = nic.sriov().map_or(0, |sriov| sriov.num_vfs);
             planner.refuse(
-                format!("{} has {present} VFs, and the model wants {}", nic.name, nic.nic.vfs),
+                format!(
+                    "{} has {}, and the model wants {}",
+                    nic.name,
+                    counted(usize::from(present), "VF"),
+                    nic.nic.vfs
+                ),
                 "make them first: penstock apply".to_owned(),
             );
             continue;

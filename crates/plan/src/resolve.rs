@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::HashMap};
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Diagnostic, Diagnostics, Inventory, Mac, Model, Nic, NicMatch, NicName, Path, inventory::Pf,
+    text::counted,
 };
 
 use crate::error::error;
@@ -152,14 +153,21 @@ fn has_room(model: &Model, name: &NicName, nic: &Nic, pf: &Pf) -> Result<(), Vec
     let Some(sriov) = &pf.sriov else {
         return Err(vec![error(
             at(name, "vfs"),
-            format!("{name} is to have {} VFs, but {} has no SR-IOV", nic.vfs, describe(pf)),
+            format!(
+                "{name} is to have {}, but {} has no SR-IOV",
+                counted(usize::from(nic.vfs), "VF"),
+                describe(pf)
+            ),
             Some("match a PF with SR-IOV, or turn it on in the firmware's settings".to_owned()),
         )]);
     };
     let most = room(pf);
     let device = describe(pf);
     let limit = if most < sriov.total_vfs {
-        format!("{device} has PCI addresses for {most} of its {} VFs", sriov.total_vfs)
+        format!(
+            "{device} has PCI addresses for {most} of its {}",
+            counted(usize::from(sriov.total_vfs), "VF")
+        )
     } else {
         format!("{device} has at most {most}")
     };
@@ -291,7 +299,7 @@ fn nearest(matching: &NicMatch, pfs: &[&Pf]) -> String {
             let place = if elsewhere { place(pf) } else { String::new() };
             match room(pf) {
                 0 => format!("{}{place} without SR-IOV", describe(pf)),
-                most => format!("{}{place} with room for {most} VFs", describe(pf)),
+                most => format!("{}{place} with room for {}", describe(pf), counted(usize::from(most), "VF")),
             }
         })
         .collect();

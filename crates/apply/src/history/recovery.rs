@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use penstock_model::{Bdf, GuestName, Inventory};
+use penstock_model::{Bdf, GuestName, Inventory, text::counted};
 use penstock_plan::{Action, Plan, Step, StepId, undo};
 use serde::{Deserialize, Serialize};
 
@@ -206,7 +206,8 @@ fn notes(plan: &Plan) -> Vec<String> {
                 "guest {guest} is made again, suspended and with an empty memory: penstock start lets it run"
             )),
             (Action::SetVfCount { pf, count }, _) if *count > 0 => notes.push(format!(
-                "{pf} gets {count} VFs again, with their driver's defaults where nothing else was recorded"
+                "{pf} gets {} again, with their driver's defaults where nothing else was recorded",
+                counted(usize::from(*count), "VF")
             )),
             _ => {}
         }

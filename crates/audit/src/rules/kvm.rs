@@ -1,6 +1,9 @@
 //! KVM's own settings.
 
-use penstock_model::audit::{Currency, Layer};
+use penstock_model::{
+    audit::{Currency, Layer},
+    text::counted,
+};
 
 use crate::{
     advice::{Advice, boot_without, option, write},
@@ -162,7 +165,7 @@ fn apicv_with_functions(machine: &Machine<'_>) -> Said {
             Finding::pass(format!("{name} Y"), wanted).about(vm.subject())
         } else {
             Finding::conflict(
-                format!("{name} N, and it owns {} functions", vm.process.functions.len()),
+                format!("{name} N, and it owns {}", counted(vm.process.functions.len(), "function")),
                 wanted,
                 turn_on(machine, name),
             )

@@ -1,6 +1,9 @@
 //! What protects tenants from each other: never switched off by us, and what it costs when somebody has.
 
-use penstock_model::audit::{Currency, Layer};
+use penstock_model::{
+    audit::{Currency, Layer},
+    text::counted,
+};
 
 use super::mitigations::Open;
 use crate::{
@@ -161,9 +164,18 @@ fn mitigations_with_tenants(machine: &Machine<'_>) -> Said {
     let open = open(machine, true)?;
     let wanted = "mitigations between guests, and between guests and the host, on";
     if open.is_empty() {
-        return Finding::pass(format!("{tenants} guests, nothing open that they can use"), wanted).into();
+        return Finding::pass(
+            format!("{}, nothing open that they can use", counted(tenants, "guest")),
+            wanted,
+        )
+        .into();
     }
-    Finding::conflict(format!("{}, and {tenants} guests", open.text()), wanted, closed(machine, &open)).into()
+    Finding::conflict(
+        format!("{}, and {}", open.text(), counted(tenants, "guest")),
+        wanted,
+        closed(machine, &open),
+    )
+    .into()
 }
 
 /// Unprivileged programs of BPF undo what mitigates spectre_v2 (`Documentation/admin-guide/hw-vuln/spectre.rst`).

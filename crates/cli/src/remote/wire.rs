@@ -10,7 +10,7 @@ use std::{
 use penstock_model::text::Styled;
 use serde::{Deserialize, Serialize};
 
-use crate::model_file::Brought;
+use crate::{model_file::Brought, settings::Widths};
 
 /// How often each end says that it is alive.
 pub const BEAT: Duration = Duration::from_secs(5);
@@ -52,8 +52,13 @@ pub enum Said {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// The first line: what the arguments speak of.
-    Begin(Option<Box<Brought>>),
+    /// The first line.
+    Begin {
+        /// What the arguments speak of.
+        brought: Option<Box<Brought>>,
+        /// How wide the user's text may be.
+        widths: Widths,
+    },
     /// Ctrl-C.
     Interrupt,
     /// Nothing; it lives.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_model::{
     Bdf, VfIndex,
     inventory::{PresentVf, Sriov, Vf},
+    text::counted,
 };
 
 use super::{
@@ -78,9 +79,10 @@ fn without_attributes(
 ) {
     match capability {
         Ok(Some(found)) => reader.note(format!(
-            "{} has an SR-IOV capability with {} VFs, but the kernel offers no sriov_totalvfs: it lacks \
+            "{} has an SR-IOV capability with {}, but the kernel offers no sriov_totalvfs: it lacks \
              CONFIG_PCI_IOV, or firmware left too little room for the VFs",
-            function.bdf, found.total_vfs
+            function.bdf,
+            counted(usize::from(found.total_vfs), "VF")
         )),
         // That the extended part is missing says nothing: the kernel looked, and it offers no SR-IOV.
         Ok(None) | Err(CapabilityError::Truncated(_)) => {}
@@ -225,9 +227,9 @@ fn vfs(
     for number in 0..sriov.total_vfs {
         let Some(index) = VfIndex::new(number) else {
             reader.note(format!(
-                "{} could have {} VFs; those past {} were left out",
+                "{} could have {}; those past {} were left out",
                 function.bdf,
-                sriov.total_vfs,
+                counted(usize::from(sriov.total_vfs), "VF"),
                 VfIndex::MAX
             ));
             break;
@@ -262,8 +264,9 @@ fn vfs(
     }
     if computable && without_address > 0 {
         reader.note(format!(
-            "{without_address} of the {} VFs of {} would lie past the last bus of its domain and cannot exist",
-            sriov.total_vfs, function.bdf
+            "{without_address} of the {} of {} would lie past the last bus of its domain and cannot exist",
+            counted(usize::from(sriov.total_vfs), "VF"),
+            function.bdf
         ));
     }
     if without_room > 0 {

@@ -209,7 +209,7 @@ fn check_pfs(subject: &mut Subject<'_>) {
         let counted = subject.counted.get(name).copied().unwrap_or(false) && nic.vfs > 0;
         if owned.kind == GuestKind::Vm && (used.is_some() || counted) {
             let user = used.map_or_else(
-                || format!("while the NIC is to have {} VFs", nic.vfs),
+                || format!("while the NIC is to have {}", crate::text::counted(usize::from(nic.vfs), "VF")),
                 |other| match other.guest == owned.guest {
                     true => format!("together with its VF {}", other.function.name),
                     false => format!("while {} uses its VF {}", other.guest, other.function.name),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use penstock_model::{Bdf, GuestName, inventory::Pf};
+use penstock_model::{Bdf, GuestName, inventory::Pf, text::counted};
 
 use super::{Adopted, Draft, Form, Sight, text};
 use crate::{PlanError, drivers};
@@ -116,10 +116,10 @@ fn device(pf: &Pf) -> String {
     let names = [&pf.identity.vendor_name, &pf.identity.device_name];
     let named: Vec<&str> = names.into_iter().flatten().map(String::as_str).collect();
     let driver = pf.driver.as_deref().unwrap_or("none");
-    let most = pf
-        .sriov
-        .as_ref()
-        .map_or_else(|| "no SR-IOV".to_owned(), |sriov| format!("at most {} VFs", sriov.total_vfs));
+    let most = pf.sriov.as_ref().map_or_else(
+        || "no SR-IOV".to_owned(),
+        |sriov| format!("at most {}", counted(usize::from(sriov.total_vfs), "VF")),
+    );
     format!(
         "{}: {}, driver {driver}, {most}",
         pf.bdf,
