@@ -40,7 +40,7 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 13] = [
+    let checks: [(&str, Check); 14] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         ("a_damaged_run_is_told_and_the_others_go_on_in_netns", a_damaged_run),
         ("a_full_disk_keeps_no_run_that_nobody_confirms_in_netns", a_full_disk),
         ("a_disk_that_filled_up_and_is_free_again_has_it_all_recorded_in_netns", room_that_was_reserved),
+        ("a_run_is_taken_back_on_a_disk_that_is_full_in_netns", an_undo_with_a_full_disk),
         ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
     ];
     let missing_for_faults = trials.lacking("strace", || needs::programs(&["strace"]));
@@ -318,6 +319,24 @@ fn room_that_was_reserved(host: &Host) {
     assert!(host.says("confirm", 1).contains("nobody confirmed run 1 in time"));
     let told = fs::read_to_string(host.path("guard.log")).unwrap();
     assert!(!told.contains("cannot be recorded"), "{told}");
+}
+
+/// An apply takes the room for its way back when it begins; what fills the disk afterwards leaves that.
+fn an_undo_with_a_full_disk(host: &Host) {
+    on_a_small_disk(host);
+    let run = host.left(here(), &[(mtu(9000), mtu(1500))], true);
+    run.reserve().unwrap();
+    ip("link set pf0 mtu 9000");
+    let mut log = fs::File::create(host.path("kept/log")).unwrap();
+    while log.write_all(&[0; 512]).is_ok() {}
+    let mut inodes = 0;
+    while fs::File::create(host.path(&format!("kept/{inodes}"))).is_ok() {
+        inodes += 1;
+    }
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+    assert!(host.path("kept/runs/0002/outcome.json").exists());
+    assert!(host.says("undo --list", 0).contains("nothing of it is left"));
 }
 
 /// Where each system call of a guard fails from the moment on at which it watches: the n-th, some, or all (`1+`), where the

@@ -355,7 +355,7 @@ impl KnownRun {
 
     /// Takes the room on the disk that is needed to record its way back, until it is [released](KnownRun::release): whoever fills the
     /// disk meanwhile leaves that. Room for the files that an undo makes, and for twice as much as the plan is long in each of the
-    /// journals.
+    /// journals. Taken already is success.
     pub fn reserve(&self) -> Result<(), StoreError> {
         let directory = self.directory.join(RESERVE);
         files::create_dir_all(&directory)?;

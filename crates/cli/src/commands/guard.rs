@@ -36,6 +36,7 @@ mod machine;
 mod watch;
 
 use machine::Watched;
+use watch::Ended;
 
 /// So long a confirmation waits for another that is being written.
 const ANOTHER_DECIDES: Duration = Duration::from_secs(2);
@@ -141,8 +142,10 @@ pub fn run(
     let mut watched = Watched::new(&machine, run.clone(), printer)?;
     let text = serde_json::to_string(&who())?;
     files::write_durable(run.directory.join("guard.json"), text)?;
-    watch::guard(&mut watched, terms);
-    watched.release();
+    // What is confirmed may still be undone, and needs the room for that.
+    if watch::guard(&mut watched, terms) != Ended::Confirmed {
+        watched.release();
+    }
     Ok(Status::Holds)
 }
 
@@ -160,6 +163,7 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
             ));
             let way =
                 way_back(&[Taken { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
+            run.release()?;
             let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way)?;
             let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;
             outcome?;

@@ -172,12 +172,13 @@ pub fn take_back(
     let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();
-    for (run, _) in targets {
-        if runs.state(run).phase != Phase::Nothing {
-            return Ok(Status::DoesNotHold);
-        }
+    let left = targets.iter().map(|(run, _)| run).rfind(|run| runs.state(run).phase != Phase::Nothing);
+    let Some(left) = left else { return Ok(status) };
+    // For the next undo. Without room that is tried all the same.
+    if left.reserve().is_err() {
+        let _ = left.release();
     }
-    Ok(status)
+    Ok(Status::DoesNotHold)
 }
 
 /// The runs of this purpose of which anything stands, oldest first.

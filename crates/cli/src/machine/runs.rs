@@ -165,6 +165,16 @@ impl Machine {
                 "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
             ));
         }
+        match run.reserve() {
+            // The way back of this run is that of those that it goes on from: one reserve is enough for a machine.
+            Ok(()) => all.iter().for_each(|earlier| drop(earlier.release())),
+            // Giving back needs no way back, so a full disk does not hold it.
+            Err(_) if mode == Mode::TearDown => drop(run.release()),
+            Err(error) => {
+                let _ = run.release();
+                return Err(not_recorded(error));
+            }
+        }
         let journal = Box::new(run.journal().map_err(not_recorded)?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
         Ok(Begun { _alone: alone, run: Some(run), journal, said })
@@ -216,6 +226,9 @@ impl Machine {
         };
         // Its journal tells the same, only slower: a full disk does not make what was done undone.
         let _ = run.end(&ended);
+        if self.runs().state(&run).phase == Phase::Nothing {
+            let _ = run.release();
+        }
         Ok(outcome)
     }
 
@@ -358,6 +371,25 @@ mod tests {
         assert!(said.contains("run 2 cannot be read: what it left, if anything, stays"), "{said}");
         assert!(said.contains("is damaged, so that nobody knows how far it got"), "{said}");
         assert_eq!(begun.run.unwrap().record.supersedes, [damaged.id()]);
+    }
+
+    #[test]
+    fn the_last_run_alone_has_taken_the_room_for_its_way_back_until_nothing_of_it_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let reserve = |run: &KnownRun| run.directory.join("reserve");
+        let plan = Plan { steps: vec![step(vf_count(2), vf_count(0))], ..Plan::default() };
+        let first = begin(&machine, &plan).run.unwrap();
+        let room = files::length(reserve(&first).join("0")).unwrap();
+        assert!(room >= 32 << 10, "{room}");
+        assert!(begin(&machine, &plan).run.is_some() && !files::exists(reserve(&first)));
+        // The PF is not there: its first step fails, and nothing stays.
+        let begun = begin(&machine, &plan);
+        let last = begun.run.clone().unwrap();
+        assert!(files::exists(reserve(&last)));
+        assert!(machine.carry_out(begun, &plan, Mode::Apply, &mut ()).unwrap().is_err());
+        assert_eq!(machine.runs().state(&last).phase, Phase::Nothing);
+        assert!(!files::exists(reserve(&last)));
     }
 
     #[test]
