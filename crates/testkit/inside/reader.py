@@ -18,6 +18,7 @@ GUESTS = "/run/penstock/guests"
 # What is read and then left out, each with its reason.
 STRIPPED = {
     "link ifindex, ifname as key, link_index": "the kernel numbers interfaces anew each time that they are made",
+    "numbers of virtio devices": "given anew with each bind; compared by the PCI function below",
     "link operstate, LOWER_UP, NO-CARRIER": "follow the carrier, some time after the change that is compared",
     "link qdisc": "`noop` until an interface is brought up for the first time, its default discipline ever after",
     "link stats, linkinfo's and slaves' timers": "counters and times",
@@ -50,6 +51,10 @@ def links(*where):
         one = {key: value for key, value in link.items() if key not in LINK}
         one["flags"] = sorted(set(link["flags"]) - {"LOWER_UP", "NO-CARRIER"})
         one["kind"] = one.pop("linkinfo", {}).get("info_kind")
+        if one.get("parentbus") == "virtio":
+            # The kernel numbers virtio devices anew with each bind; the PCI function below stays.
+            device = os.path.realpath("/sys/bus/virtio/devices/%s" % one["parentdev"])
+            one["parentdev"] = os.path.basename(os.path.dirname(device))
         found[link["ifname"]] = one
     for link in json.loads(run(*where, "ip", "-j", "address").stdout or "[]"):
         addresses = (address for address in link.get("addr_info", []) if address.get("scope") != "link")
