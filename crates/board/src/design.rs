@@ -216,6 +216,8 @@ impl Design {
             ));
             arguments.push("-qmp".to_owned());
             arguments.push(format!("unix:{},server=on,wait=off", switch.monitor()));
+            arguments.push("-qmp".to_owned());
+            arguments.push(format!("unix:{},server=on,wait=off", switch.filters()));
         }
         if let Some(size) = self.nvme_namespace {
             arguments.push("-blockdev".to_owned());
@@ -511,7 +513,7 @@ fn compose(
     let mut function = |vf: Option<VfIndex>, number: u16, mac: Mac| {
         let id = vf.map_or_else(|| nic.name.to_string(), |vf| format!("{}.{vf}", nic.name));
         let netdev = format!("{id}-port");
-        let end = End::Switch(switch.add(vf, mac, &netdev));
+        let end = End::Switch(switch.add(vf, mac, &id, &netdev));
         netdevs.push(Netdev { id: netdev.clone(), end });
         let mut device = Device::new(id, DeviceKind::VirtioNet)
             .at(port, number)

@@ -64,6 +64,8 @@ pub fn cable(number: usize) -> String {
 struct Port {
     vf: Option<VfIndex>,
     mac: Mac,
+    /// Its device's id in QEMU.
+    device: String,
     /// Its other end's id in QEMU.
     netdev: String,
 }
@@ -79,9 +81,9 @@ impl Switch {
         self.uplink = uplink;
     }
 
-    /// One more port, of the VF `vf` or of the PF, whose other end in QEMU is `netdev`; gives its socket.
-    pub fn add(&mut self, vf: Option<VfIndex>, mac: Mac, netdev: &str) -> String {
-        self.ports.push(Port { vf, mac, netdev: netdev.to_owned() });
+    /// One more port, of the VF `vf` or of the PF, whose device in QEMU is `device` and has `netdev` as its other end; gives its socket.
+    pub fn add(&mut self, vf: Option<VfIndex>, mac: Mac, device: &str, netdev: &str) -> String {
+        self.ports.push(Port { vf, mac, device: device.to_owned(), netdev: netdev.to_owned() });
         self.socket(vf)
     }
 
@@ -105,6 +107,11 @@ impl Switch {
         format!("{DIRECTORY}/{}.qmp", self.number)
     }
 
+    /// The monitor at which it follows what guests ask of their devices: one serves one at a time.
+    pub fn filters(&self) -> String {
+        format!("{DIRECTORY}/{}.filters", self.number)
+    }
+
     /// The name of the line that leads to it from within the board.
     pub fn line(&self) -> String {
         format!("{LINE}{}", self.pf)
@@ -112,6 +119,7 @@ impl Switch {
 
     /// What it is told at its start: nothing is set yet but addresses, as in a NIC whose VFs were just made.
     pub fn configuration(&self) -> Value {
+        let mut pf = None;
         let mut ports: serde_json::Map<String, Value> = self
             .ports
             .iter()
@@ -123,12 +131,15 @@ impl Switch {
                     // The interfaces decide how long a frame may be, as behind any NIC's switch.
                     "mtu": u16::MAX,
                     "qemu": {"monitor": self.monitor(), "netdev": port.netdev},
+                    "filter": {"monitor": self.filters(), "device": port.device},
                 });
                 if port.vf.is_none() {
-                    // A PF gets no frames of its VFs' VLANs unless it has asked for them, which QEMU keeps to itself.
+                    // What is said over the line lapses with the PF's driver, as in a NIC.
+                    pf = Some(name.clone());
+                    // A PF gets no frames of its VFs' VLANs unless it asks its device for them.
                     settings["trunk"] = "0".into();
-                    // Nor does anybody hear that it is promiscuous, as it is below a bridge: what nobody has the address of is
-                    // for whoever is behind it.
+                    // Without trust it is not promiscuous, as it is below a bridge: what nobody has the address of is for whoever is
+                    // behind it.
                     settings["default"] = true.into();
                 }
                 (name, settings)
@@ -143,15 +154,36 @@ impl Switch {
             // No function is called that.
             ports.insert(
                 format!("{} uplink", self.nic),
-                json!({"cable": cable, "uplink": true, "mtu": u16::MAX}),
+                json!({"cable": cable, "uplink": true, "mtu": u16::MAX, "allow": everything()}),
             );
         }
-        json!({"version": VERSION, "loopback": true, "ports": ports})
+        let mut allow = everything();
+        allow["loopback"] = true.into();
+        json!({"version": VERSION, "loopback": true, "pf": pf, "allow": allow, "ports": ports})
     }
 
     fn file(&self) -> String {
         format!("{DIRECTORY}/{}.json", self.number)
     }
+}
+
+/// All that may be set over a line: whoever is in a board is its administrator, and no board has a way out.
+fn everything() -> Value {
+    json!({
+        "mac": "any",
+        "more_macs": u16::MAX,
+        "vlan": "0-4094",
+        "qos": 7,
+        "vlan_proto": true,
+        "max_tx_rate": 0,
+        "min_tx_rate": u32::MAX,
+        "spoofchk": false,
+        "arp_check": false,
+        "trust": true,
+        "promiscuous": true,
+        "link_state": "enable",
+        "mtu": u16::MAX,
+    })
 }
 
 /// Starts the switches, each by `program` with its configuration and its control socket, and waits until QEMU can connect to

@@ -92,7 +92,9 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = |name: &str| directory.path().join(name);
     let port = |name: &str, mac: &str| serde_json::json!({"socket": socket(name), "mac": mac});
-    let config = serde_json::json!({"version": 1, "ports": {
+    let allow = serde_json::json!({"mac": "any", "vlan": "0-4094", "qos": 7, "vlan_proto": true, "trust": true, "promiscuous": true,
+        "loopback": true});
+    let config = serde_json::json!({"version": 1, "pf": "NET0", "allow": allow, "ports": {
         "NET0": port("pf", "02:00:00:00:00:01"),
         "NET0#0": port("0", "02:00:00:00:00:02"),
         "NET0#10": port("10", "02:00:00:00:00:03"),

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
 const EXAMPLE: &str = include_str!("../../../examples/embedded-switch.yaml");
 const NET0: &str = "0c:c4:7a:9a:61:ea";
 const FORGED: &str = "02:aa:aa:aa:aa:aa";
+const OTHER: &str = "02:bb:bb:bb:bb:bb";
 
 /// Runs a line of shell inside a guest; what it printed, and whether it held.
 fn within(board: &KeptBoard, guest: &str, line: &str) -> (bool, String) {
@@ -208,6 +209,26 @@ fn what_a_model_asks_holds() -> Outcome {
     set(&board, "NET0#0", r#"{"spoofchk":false}"#)?;
     assert!(forgery_passes(&board)?, "the check was what kept it");
 
+    // An address that a guest gives its interface itself is its port's as far as it may be, which QEMU tells the switch.
+    let inside = || -> Result<Value, Failed> {
+        Ok(tell(&board, r#"{"version":1,"do":"get"}"#)?["ports"]["NET0#0"]["inside"].clone())
+    };
+    set(&board, "NET0#0", r#"{"spoofchk":true}"#)?;
+    let (done, own) = within(&board, "checked", "cat /sys/class/net/eth0/address");
+    assert!(done && within(&board, "checked", &format!("ip link set eth0 address {OTHER}")).0);
+    let refused =
+        |told: &Value| told["ungranted"].to_string().contains(OTHER) && told["refused"]["mac"].is_u64();
+    assert!(until(|| inside().is_ok_and(|told| refused(&told))), "{}", inside()?);
+    within(&board, "limited", "ip neigh flush all");
+    assert!(!pings(&board, "checked", 2), "frames from an address that was refused passed");
+    set(&board, "NET0#0", r#"{"trust":true}"#)?;
+    assert_eq!(inside()?["granted"]["macs"], serde_json::json!([OTHER]));
+    assert!(pings(&board, "checked", 2), "frames do not come from and to an address that was granted");
+    assert!(within(&board, "checked", &format!("ip link set eth0 address {}", own.trim())).0);
+    assert!(until(|| inside().is_ok_and(|told| told["granted"].is_null())), "{}", inside()?);
+    within(&board, "limited", "ip neigh flush all");
+    set(&board, "NET0#0", r#"{"spoofchk":false,"trust":false}"#)?;
+
     // A rate.
     let limited = rate(&board)?;
     assert!(limited < 21.0, "{limited} Mbit/s of 20 arrived");
@@ -246,6 +267,16 @@ fn what_a_model_asks_holds() -> Outcome {
     // What the last apply changed is taken back.
     penstock(&["undo"]).ended_with(0)?;
     assert_eq!(configuration()?, changed);
+
+    // What was set over the line lapses when the PF's driver is unbound.
+    let vlan = || configuration().map(|all| all["ports"]["NET0#2"]["vlan"].clone());
+    assert_eq!(vlan()?, 100);
+    let rebind = format!(
+        "pf=$(dirname $(grep -l {NET0} /sys/class/net/*/address | head -n 1)); device=$(basename $(readlink -f $pf/device)); \
+         cd /sys/bus/virtio/drivers/virtio_net && echo $device >unbind && echo $device >bind"
+    );
+    board.shell(&rebind).ended_with(0)?;
+    assert!(until(|| vlan().is_ok_and(|vlan| vlan == 0)), "{:?}", vlan());
 
     drop(board);
     assert_eq!(processes(&name), [], "something was left running");

@@ -1,14 +1,17 @@
 //! What the switch is told at its start and while it runs: its ports and what is set for each.
 
+mod error;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+pub use self::error::ConfigError;
 use crate::{
+    allow::{AllowConfig, Ceiling},
     memory::{Limit, MOST_REGIONS},
     net::{Mac, Tag},
     settings::{LinkState, PortVlan, Settings, TagKind, Vlans},
@@ -43,6 +46,16 @@ pub struct Config {
     /// Who may come to its control socket. It is looked at when the switch starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<AccessConfig>,
+    /// Who may come to the socket of the line from within a machine behind it. It is looked at when the switch starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<AccessConfig>,
+    /// The port of the PF: when its device is reset, what was set from inside lapses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pf: Option<String>,
+    /// How far what is set from inside may go at each port that is a guest's and has no `allow` of its own. Default: such a port's
+    /// attributes cannot be set from inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<AllowConfig>,
     /// Its ports by name.
     #[serde(default)]
     pub ports: BTreeMap<String, PortConfig>,
@@ -110,6 +123,12 @@ pub struct PortConfig {
     /// The QEMU whose guest is told of its link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu: Option<Qemu>,
+    /// The QEMU that tells what the port's guest asks of its device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<QemuFilter>,
+    /// How far what is set from inside may go. Default: the switch's, at a guest's port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<AllowConfig>,
     /// Its MTU. Default: 1500.
     pub mtu: Option<u16>,
     /// MiB that its front end may share: the guest's memory, and what is noted beside it. Default: [`MAX_MEMORY`], or an even part of
@@ -160,6 +179,16 @@ pub struct Qemu {
     pub netdev: String,
 }
 
+/// A QEMU that has a port's device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QemuFilter {
+    /// The unix socket of a monitor that nobody else comes to.
+    pub monitor: PathBuf,
+    /// The `id` of the `-device`.
+    pub device: String,
+}
+
 /// A side of a cable: between two switches, or between a switch and a QEMU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -198,135 +227,6 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What in a configuration makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ConfigError {
-    /// A newer version.
-    #[error("this is version {0} of a configuration; {VERSION} is known here")]
-    Version(u32),
-    /// Text that is no address.
-    #[error("{port}: {text:?} is not a MAC address of one station")]
-    Mac {
-        /// The port.
-        port: String,
-        /// The text.
-        text: String,
-    },
-    /// A VLAN that cannot be.
-    #[error("{port}: {text:?} is not a list of VLANs from 0 to 4094")]
-    Vlan {
-        /// The port.
-        port: String,
-        /// The text.
-        text: String,
-    },
-    /// A priority that cannot be.
-    #[error("{port}: priority {qos}; 7 is the highest")]
-    Qos {
-        /// The port.
-        port: String,
-        /// The number.
-        qos: u8,
-    },
-    /// An MTU that cannot be.
-    #[error("{port}: MTU {mtu}; 68 is the least")]
-    Mtu {
-        /// The port.
-        port: String,
-        /// The number.
-        mtu: u16,
-    },
-    /// None, or more than one, of what a port may lead to.
-    #[error("{port}: it has {has} of socket, tap, packet and cable, and needs one of them")]
-    Place {
-        /// The port.
-        port: String,
-        /// How many it has.
-        has: usize,
-    },
-    /// What no network interface is called.
-    #[error(
-        "{port}: {name:?} cannot be the name of a network interface: that has 1 to 15 bytes without / and spaces"
-    )]
-    Interface {
-        /// The port.
-        port: String,
-        /// The name.
-        name: String,
-    },
-    /// A guarantee that cannot be given.
-    #[error("{port}: min_tx_rate {min}: {why}")]
-    Guarantee {
-        /// The port.
-        port: String,
-        /// Its guarantee.
-        min: u32,
-        /// Why not.
-        why: String,
-    },
-    /// Memory that not all ports can have.
-    #[error(
-        "{port}: max_memory {asked} MiB: {why}; `memory` of the switch is {all} MiB, which all ports share so that none \
-         takes another's"
-    )]
-    Memory {
-        /// The port.
-        port: String,
-        /// What it would have.
-        asked: u64,
-        /// Why not.
-        why: &'static str,
-        /// What all have together.
-        all: u64,
-    },
-    /// Somebody who cannot be let come to a socket.
-    #[error("{socket}: {why}")]
-    Access {
-        /// The port, or the control socket.
-        socket: String,
-        /// What makes no sense.
-        why: String,
-    },
-    /// A speed that limits nothing.
-    #[error("{port}: speed {speed}: only an uplink has a speed; max_tx_rate limits what a port sends")]
-    Speed {
-        /// The port.
-        port: String,
-        /// Its speed.
-        speed: u32,
-    },
-    /// A port that cannot be watched.
-    #[error("{port}: mirror of {of:?}: {why}")]
-    Mirror {
-        /// The port that watches.
-        port: String,
-        /// Whom.
-        of: String,
-        /// Why not.
-        why: &'static str,
-    },
-    /// Two ports that lead to the same.
-    #[error("{first} and {second} have the same {place}")]
-    Socket {
-        /// What they have in common.
-        place: Place,
-        /// One of them.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// Two ports with one address in one VLAN.
-    #[error("{first} and {second} have the same address {mac} in the same VLAN")]
-    Collision {
-        /// One of them.
-        first: String,
-        /// The other.
-        second: String,
-        /// The address.
-        mac: Mac,
-    },
-}
-
 impl Config {
     /// Sees whether it makes sense, and what it is for each port.
     pub fn settings(&self) -> Result<BTreeMap<String, Settings>, ConfigError> {
@@ -358,6 +258,7 @@ impl Config {
         }
         self.guarantees()?;
         self.mirrors()?;
+        self.ceilings()?;
         let mut all = all;
         self.share_memory(&mut all)?;
         Ok(all)
@@ -428,6 +329,44 @@ impl Config {
         Ok(())
     }
 
+    /// Sees whether the ceilings make sense.
+    fn ceilings(&self) -> Result<(), ConfigError> {
+        let mut devices = BTreeMap::new();
+        for (name, port) in &self.ports {
+            let Some(filter) = &port.filter else { continue };
+            if let Some(first) = devices.insert((&filter.monitor, &filter.device), name) {
+                let device = filter.device.clone();
+                return Err(ConfigError::Device { first: first.clone(), second: name.clone(), device });
+            }
+        }
+        let refused = |of: &str, why: String| ConfigError::Allow { of: of.to_owned(), why };
+        let ports = self.ports.iter().filter_map(|(name, port)| Some((name.as_str(), port.allow.as_ref()?)));
+        let all: Vec<_> = self.allow.iter().map(|allow| ("the switch", allow)).chain(ports).collect();
+        for (of, allow) in &all {
+            allow.ceiling().map_err(|why| refused(of, why))?;
+            if allow.loopback && *of != "the switch" {
+                return Err(refused(of, "loopback is the switch's, not a port's".to_owned()));
+            }
+        }
+        match (&self.pf, all.first()) {
+            (Some(pf), _) if !self.ports.contains_key(pf) => {
+                Err(refused("the switch", format!("there is no port {pf}, which `pf` names")))
+            }
+            (None, Some((of, _))) => {
+                let why = "what is set from inside lapses when the PF's device is reset: `pf` beside `ports` has to name its port";
+                Err(refused(of, why.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How far what is set from inside may go at a port; `None`: nothing may be set.
+    pub fn ceiling(&self, name: &str) -> Option<Ceiling> {
+        let port = self.ports.get(name)?;
+        let own = port.allow.as_ref();
+        own.or_else(|| self.allow.as_ref().filter(|_| !is_empty(&port.socket)))?.ceiling().ok()
+    }
+
     /// Sees whether those who are to be watched are there.
     fn mirrors(&self) -> Result<(), ConfigError> {
         let mirrors = self.ports.iter().filter_map(|(name, port)| Some((name, port.mirror.as_ref()?)));
@@ -455,6 +394,11 @@ impl Config {
     /// Who may come to the control socket.
     pub fn control_access(&self) -> Result<Access, ConfigError> {
         access(self.control.as_ref(), "control")
+    }
+
+    /// Who may come to the line's socket.
+    pub fn line_access(&self) -> Result<Access, ConfigError> {
+        access(self.line.as_ref(), "line")
     }
 }
 
@@ -488,7 +432,8 @@ impl PortConfig {
         all.pop().filter(|_| has == 1).ok_or_else(|| ConfigError::Place { port: name.to_owned(), has })
     }
 
-    fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
+    /// What it is for its port, without what follows from others; `name` is for what cannot be.
+    pub(crate) fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
         let port = name.to_owned();
         if self.qos > 7 {
             return Err(ConfigError::Qos { port, qos: self.qos });
@@ -531,7 +476,8 @@ impl PortConfig {
     }
 }
 
-fn mac(text: &str) -> Option<Mac> {
+/// An address as it is written.
+pub(crate) fn mac(text: &str) -> Option<Mac> {
     let mut octets = [0; 6];
     let mut parts = text.split(':');
     for octet in &mut octets {
@@ -541,7 +487,8 @@ fn mac(text: &str) -> Option<Mac> {
     parts.next().is_none().then(|| Mac::new(octets))
 }
 
-fn vlans(text: &str) -> Option<Vlans> {
+/// VLANs as they are written, like `0,100-199`.
+pub(crate) fn vlans(text: &str) -> Option<Vlans> {
     let mut all = Vlans::none();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -555,116 +502,4 @@ fn vlans(text: &str) -> Option<Vlans> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(text: &str) -> Result<BTreeMap<String, Settings>, String> {
-        let config: Config = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        config.settings().map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_port_is_as_it_says() {
-        let all = config(
-            r#"{"version": 1, "ports": {"NET0#0": {"socket": "/run/0", "mac": "02:00:00:00:00:01", "vlan": 100, "qos": 3,
-            "spoofchk": true}, "up": {"socket": "/run/1", "trunk": "0,100-101", "uplink": true}}}"#,
-        )
-        .unwrap();
-        let port = &all["NET0#0"];
-        assert_eq!(port.macs[0].to_string(), "02:00:00:00:00:01");
-        assert_eq!(port.vlan.unwrap().tag, Tag { vlan: 100, priority: 3 });
-        let up = &all["up"];
-        assert!(up.is_member(0) && up.is_member(101) && !up.is_member(102) && !up.is_member(9999));
-    }
-
-    #[test]
-    fn guarantees_are_those_of_an_uplink_with_a_speed() {
-        let all = |up: &str, a: &str, b: &str| {
-            config(&format!(
-                r#"{{"version": 1, "ports": {{"up": {{"socket": "/u", {up}}}, "a": {{"socket": "/a", {a}}},
-                "b": {{"socket": "/b", {b}}}}}}}"#
-            ))
-        };
-        let up = r#""uplink": true, "speed": 1000"#;
-        let min = |rate: u32| format!(r#""min_tx_rate": {rate}"#);
-        assert_eq!(all(up, &min(400), &min(600)).unwrap()["b"].min_tx_rate, 600);
-        let capped = format!(r#"{}, "max_tx_rate": 5"#, min(6));
-        for (up, a, b, told) in [
-            (
-                up,
-                min(400),
-                min(601),
-                "b: min_tx_rate 601: with it 1001 Mbit/s are promised of the uplink's 1000",
-            ),
-            (r#""uplink": true"#, min(1), min(0), "a: min_tx_rate 1: the uplink has no speed"),
-            (r#""default": true"#, min(1), min(0), "a: min_tx_rate 1: there is no uplink"),
-            (up, capped, min(0), "a: min_tx_rate 6: it is more than its max_tx_rate of 5"),
-            (up, r#""speed": 3"#.to_owned(), min(0), "a: speed 3: only an uplink has a speed"),
-            (up, r#""mirror": {"ports": ["c"]}"#.to_owned(), min(0), r#"a: mirror of "c": there is no such"#),
-            (up, r#""mirror": {"ports": ["a"]}"#.to_owned(), min(0), "does not watch itself"),
-            (up, r#""mirror": {"ports": [], "direction": "up"}"#.to_owned(), min(0), "unknown variant `up`"),
-        ] {
-            let error = all(up, &a, &b).unwrap_err();
-            assert!(error.contains(told), "{a} {b}: {error}");
-        }
-    }
-
-    #[test]
-    fn no_port_has_the_memory_of_another() {
-        let limits = |text: &str| {
-            config(&format!(r#"{{"version": 1, {text}}}"#)).map(|all| {
-                let limits = all.values().map(|settings| settings.memory);
-                limits.map(|limit| (limit.bytes >> 20, limit.regions)).collect::<Vec<_>>()
-            })
-        };
-        let two = |whole: &str, a: &str| {
-            limits(&format!(r#"{whole} "ports": {{"a": {{"socket": "/a"{a}}}, "b": {{"socket": "/b"}}}}"#))
-        };
-        assert_eq!(two("", "").unwrap(), [(1 << 20, 509), (1 << 20, 509)]);
-        assert_eq!(two("", r#", "max_memory": 4194304"#).unwrap(), [(4 << 20, 509), (1 << 20, 509)]);
-        assert_eq!(two(r#""memory": 1000,"#, r#", "max_memory": 300"#).unwrap(), [(300, 509), (700, 509)]);
-        let many: Vec<String> = (0..256).map(|at| format!(r#""{at}": {{"socket": "/{at}"}}"#)).collect();
-        let many = limits(&format!(r#""ports": {{{}}}"#, many.join(","))).unwrap();
-        assert!(many.iter().all(|limit| *limit == (MEMORY / 256, 117)));
-        for (whole, a, told) in [
-            ("", r#", "max_memory": 0"#, "a: max_memory 0 MiB: a guest without memory"),
-            (
-                r#""memory": 1000,"#,
-                r#", "max_memory": 1001"#,
-                "a: max_memory 1001 MiB: with it the ports have more",
-            ),
-            (r#""memory": 1000,"#, r#", "max_memory": 1000"#, "b: max_memory 0 MiB: nothing is left for it"),
-            ("", r#", "max_memory": 18446744073709551615"#, "a process has less"),
-        ] {
-            let error = two(whole, a).unwrap_err();
-            assert!(error.contains(told) && error.contains("`memory` of the switch is"), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
-        let port = |text: &str| {
-            config(&format!(r#"{{"version": 1, "ports": {{"a": {{"socket": "/s", {text}}}}}}}"#))
-        };
-        for (text, told) in [
-            (r#""mac": "02:00:00:00:00""#, "is not a MAC address"),
-            (r#""mac": "03:00:00:00:00:01""#, "of one station"),
-            (r#""vlan": 4095"#, "VLANs from 0 to 4094"),
-            (r#""trunk": "5-4""#, "list of VLANs"),
-            (r#""qos": 8"#, "7 is the highest"),
-            (r#""mtu": 10"#, "68 is the least"),
-            (r#""spoofcheck": true"#, "unknown field"),
-            (r#""tap": "t0""#, "it has 2 of socket, tap, packet and cable"),
-            (r#""tap": "a name/too long for one""#, "cannot be the name of a network interface"),
-            (r#""cable": {"reach": "/c"}"#, "unknown variant"),
-        ] {
-            let error = port(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
-        }
-        assert!(config(r#"{"version": 2}"#).unwrap_err().contains("version 2"));
-        let twice = r#"{"version": 1, "ports": {"a": {"socket": "/a", "mac": "02:00:00:00:00:01"},
-            "b": {"socket": "/b", "mac": "02:00:00:00:00:01"}}}"#;
-        assert!(config(twice).unwrap_err().contains("same address"));
-        assert!(config(&twice.replace("/b", "/a")).unwrap_err().contains("same socket"));
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use std::{
         mpsc::RecvTimeoutError,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -31,7 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Config, VERSION},
-    server::{Attributes, Event, Server},
+    rx_filter::Filter,
+    server::{Attributes, Event, Server, ServerError},
     socket::{self, Access},
 };
 
@@ -70,6 +71,7 @@ struct Known {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Wish {
     /// Say what is set and how the ports are.
     Get,
@@ -94,6 +96,13 @@ pub enum Wish {
     Reload {
         /// All of it.
         config: Config,
+    },
+    /// Say what the guest of a port asks of its device: for who follows QEMU's `NIC_RX_FILTER_CHANGED` in the switch's place.
+    Filter {
+        /// The port.
+        port: String,
+        /// What `query-rx-filter` tells of the device, as QEMU has it; `null`: nothing is asked for any more.
+        filter: serde_json::Value,
     },
     /// Tell what happens.
     Subscribe,
@@ -131,8 +140,8 @@ impl Answer {
 pub enum Rights {
     /// Everything.
     All,
-    /// What the administrator of a PF may: look, and set what is set for its functions; not say where ports lead to. For who is
-    /// in a machine behind the switch.
+    /// What the administrator of a PF may: look at those ports that have an `allow`, and set what that allows; not say where ports
+    /// lead to. For who is in a machine behind the switch, and may be hostile.
     Attributes,
 }
 
@@ -145,9 +154,12 @@ impl Rights {
         let ports: Vec<&Attributes> = match &wish {
             _ if self == Rights::All => return Ok(wish),
             Wish::Reload { .. } => return denied("reload"),
+            Wish::Filter { .. } => return denied("filter"),
+            // A serial line would be nothing else from then on.
+            Wish::Subscribe => return denied("subscribe"),
             Wish::Set { attributes, .. } => vec![attributes],
             Wish::Change { ports } => ports.values().collect(),
-            Wish::Get | Wish::Loopback { .. } | Wish::Subscribe => Vec::new(),
+            Wish::Get | Wish::Loopback { .. } => Vec::new(),
         };
         let mut keys = ports.iter().flat_map(|attributes| attributes.keys());
         match keys.find(|key| !ATTRIBUTES.contains(&key.as_str())) {
@@ -213,6 +225,7 @@ pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -
 pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
+    let mut pace = Pace::new();
     loop {
         let mut line = Vec::new();
         lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
@@ -225,15 +238,69 @@ pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> 
             return Ok(());
         }
         let (id, request) = read(&line);
-        if let Ok(Wish::Subscribe) = request {
+        if let (Ok(Wish::Subscribe), Rights::All) = (&request, rights) {
             return tell(stream, server, id);
         }
         let answer = request
-            .and_then(|wish| rights.allow(wish))
-            .and_then(|wish| answer(wish, server))
+            .and_then(|wish| {
+                pace.take(rights, &wish);
+                rights.allow(wish.clone()).inspect_err(|denied| note(&wish, denied, server))
+            })
+            .and_then(|wish| answer(wish, server, rights))
             .unwrap_or_else(|failed| failed);
         send(stream, &Known { id, answer })?;
     }
+}
+
+/// Requests from inside that are answered as fast as they come, and how long it takes until one more is: each has the data path do
+/// something.
+const BURST: u32 = 1024;
+const EACH: Duration = Duration::from_millis(5);
+
+/// Holds back who asks without end.
+#[derive(Debug)]
+struct Pace {
+    left: u32,
+    since: Instant,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { left: BURST, since: Instant::now() }
+    }
+
+    /// Waits until there is one more, where there are limits.
+    fn take(&mut self, rights: Rights, wish: &Wish) {
+        if rights == Rights::All {
+            return;
+        }
+        let elapsed = self.since.elapsed();
+        let more = (elapsed.as_nanos() / EACH.as_nanos()).min(u128::from(BURST)) as u32;
+        if more > 0 {
+            self.left = self.left.saturating_add(more).min(BURST);
+            self.since = Instant::now();
+        }
+        // Several ports in one request are several requests.
+        let cost = match wish {
+            Wish::Change { ports } => (ports.len() as u32).clamp(1, BURST),
+            _ => 1,
+        };
+        if cost > self.left {
+            thread::sleep(EACH.saturating_mul(cost));
+        }
+        self.left = self.left.saturating_sub(cost);
+    }
+}
+
+/// Counts a wish that is not to be had at all, at the ports that it names.
+fn note(wish: &Wish, denied: &Answer, server: &Server) {
+    let ports: Vec<&String> = match wish {
+        Wish::Set { port, .. } | Wish::Filter { port, .. } => vec![port],
+        Wish::Change { ports } => ports.keys().collect(),
+        _ => Vec::new(),
+    };
+    let Answer::Error { text, .. } = denied else { return };
+    ports.into_iter().for_each(|port| server.denied(port, text));
 }
 
 /// Tells what happens, for as long as somebody listens.
@@ -276,33 +343,35 @@ pub(crate) fn read(line: &[u8]) -> (Option<u64>, Result<Wish, Answer>) {
     }
 }
 
-fn answer(wish: Wish, server: &Server) -> Result<Answer, Answer> {
-    let failed = |error: crate::server::ServerError| Answer::failed(&error);
-    match wish {
-        Wish::Get => {
-            let ports = server.ports().map_err(failed)?;
+fn answer(wish: Wish, server: &Server, rights: Rights) -> Result<Answer, Answer> {
+    let failed = |error: ServerError| Answer::failed(&error);
+    let done = match (wish, rights) {
+        (Wish::Get, _) => {
+            let mut ports = server.ports().map_err(failed)?;
+            if rights == Rights::Attributes {
+                server.veil(&mut ports);
+            }
             let state =
-                serde_json::json!({"version": VERSION, "loopback": server.config().loopback, "ports": ports});
-            Ok(Answer::Ok(state))
+                serde_json::json!({"version": VERSION, "loopback": server.loopback(), "ports": ports});
+            return Ok(Answer::Ok(state));
         }
-        Wish::Set { port, attributes } => {
-            server.set(&port, &attributes).map_err(failed)?;
-            Ok(Answer::Ok(serde_json::Value::Null))
+        (Wish::Set { port, attributes }, Rights::All) => server.set(&port, &attributes),
+        (Wish::Set { port, attributes }, Rights::Attributes) => {
+            server.change_from_inside(&BTreeMap::from([(port, attributes)]))
         }
-        Wish::Change { ports } => {
-            server.change(&ports).map_err(failed)?;
-            Ok(Answer::Ok(serde_json::Value::Null))
+        (Wish::Change { ports }, Rights::All) => server.change(&ports),
+        (Wish::Change { ports }, Rights::Attributes) => server.change_from_inside(&ports),
+        (Wish::Loopback { on }, Rights::All) => server.set_loopback(on),
+        (Wish::Loopback { on }, Rights::Attributes) => server.set_loopback_from_inside(on),
+        (Wish::Reload { config }, _) => server.apply(&config),
+        (Wish::Filter { port, filter }, _) => {
+            let filter = (!filter.is_null()).then(|| Filter::read(&filter)).transpose();
+            let filter = filter.map_err(|text| Answer::Error { text, causes: Vec::new() })?;
+            server.set_filter(&port, filter)
         }
-        Wish::Loopback { on } => {
-            server.set_loopback(on).map_err(failed)?;
-            Ok(Answer::Ok(serde_json::Value::Null))
-        }
-        Wish::Reload { config } => {
-            server.apply(&config).map_err(failed)?;
-            Ok(Answer::Ok(serde_json::Value::Null))
-        }
-        Wish::Subscribe => Ok(Answer::Ok(serde_json::Value::Null)),
-    }
+        (Wish::Subscribe, _) => Ok(()),
+    };
+    done.map(|()| Answer::Ok(serde_json::Value::Null)).map_err(failed)
 }
 
 fn send(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
@@ -349,8 +418,10 @@ mod tests {
         for wish in [Wish::Get, set] {
             assert_eq!(Rights::Attributes.allow(wish.clone()), Ok(wish));
         }
-        let reload = Wish::Reload { config: Config::default() };
-        assert!(Rights::Attributes.allow(reload).is_err());
+        let filter = Wish::Filter { port: "a".to_owned(), filter: serde_json::Value::Null };
+        for wish in [Wish::Reload { config: Config::default() }, filter, Wish::Subscribe] {
+            assert!(Rights::Attributes.allow(wish).is_err());
+        }
         for (line, told) in [
             (&br#"{"version": 2, "do": "get"}"#[..], "version 2"),
             (br#"{"version": 1, "do": "forget"}"#, "unknown variant"),

@@ -84,8 +84,8 @@ pub struct Engine {
     promiscuous: Vec<PortId>,
     mirrors: Mirrors,
     share: Share,
-    /// Who wants to know of rings that cannot be served any more.
-    news: Option<mpsc::Sender<(PortId, RingError)>>,
+    /// Who wants to know what befalls ports.
+    news: Option<mpsc::Sender<News>>,
 }
 
 impl Default for Engine {
@@ -113,6 +113,15 @@ impl Default for Engine {
             news: None,
         }
     }
+}
+
+/// What befalls ports.
+#[derive(Clone, Copy, Debug)]
+pub enum News {
+    /// A ring of this port is served no more.
+    Broken(PortId, RingError),
+    /// Devices were reset: [`Engine::take_resets`] tells which.
+    Reset,
 }
 
 /// A ring of frames from a guest, by its port and its pair.
@@ -267,9 +276,27 @@ impl Engine {
         self.rings_changed();
     }
 
-    /// Tells `news` of each ring that cannot be served any more.
-    pub fn tell_of_broken(&mut self, news: mpsc::Sender<(PortId, RingError)>) {
+    /// Tells `news` of each ring that cannot be served any more, and that devices were reset.
+    pub fn tell(&mut self, news: mpsc::Sender<News>) {
         self.news = Some(news);
+    }
+
+    /// A port's device was reset by its guest.
+    pub fn note_reset(&mut self, id: PortId) {
+        let first = self.port_mut(id).is_some_and(|port| !std::mem::replace(&mut port.was_reset, true));
+        // Whoever hears of it asks for all that were: a guest that does nothing else makes no queue.
+        if let Some(news) = self.news.as_ref().filter(|_| first) {
+            let _ = news.send(News::Reset);
+        }
+    }
+
+    /// The ports whose devices were reset since they were asked for last.
+    pub fn take_resets(&mut self) -> Vec<PortId> {
+        let numbered = (0..).zip(&mut self.ports);
+        let was_reset = |port: &mut Option<Box<Port>>| {
+            port.as_deref_mut().is_some_and(|port| std::mem::take(&mut port.was_reset))
+        };
+        numbered.filter_map(|(id, port)| was_reset(port).then_some(id)).collect()
     }
 
     /// A ring of this port is served no more.
@@ -540,10 +567,10 @@ impl Engine {
 }
 
 /// Tells who wants to know that a ring of this port is served no more.
-fn tell(news: &Option<mpsc::Sender<(PortId, RingError)>>, id: PortId, why: RingError) {
+fn tell(news: &Option<mpsc::Sender<News>>, id: PortId, why: RingError) {
     if let Some(news) = news {
         // Nobody may be there any more.
-        let _ = news.send((id, why));
+        let _ = news.send(News::Broken(id, why));
     }
 }
 

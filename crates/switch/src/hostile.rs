@@ -4,12 +4,13 @@
 //! Each takes any bytes, has the switch bear them, and sees to it that those who have nothing to do with it lose nothing.
 
 mod control;
+mod inside;
 mod neighbours;
 mod offload;
 mod protocol;
 mod rings;
 
-pub use self::{control::control, offload::offload, protocol::protocol, rings::rings};
+pub use self::{control::control, inside::inside, offload::offload, protocol::protocol, rings::rings};
 
 /// Bytes as decisions. When they have run out, everything is 0.
 #[derive(Debug)]

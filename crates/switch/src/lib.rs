@@ -25,6 +25,7 @@
     )
 )]
 
+pub mod allow;
 pub mod channel;
 pub mod config;
 pub mod control;
@@ -50,6 +51,7 @@ pub mod outside;
 mod patience;
 pub mod program;
 pub mod ring;
+pub mod rx_filter;
 pub mod server;
 pub mod settings;
 pub mod socket;

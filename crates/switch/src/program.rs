@@ -54,8 +54,10 @@ pub fn read(path: &Path) -> Result<Config, String> {
 pub struct Run<'a> {
     /// Its configuration.
     pub config: &'a Path,
-    /// The socket on which it is controlled, and what may be done there.
-    pub control: Option<(&'a Path, Rights)>,
+    /// The socket on which the host controls it.
+    pub control: Option<&'a Path>,
+    /// The socket of the line from within a machine behind it, on which `allow` limits what may be done.
+    pub line: Option<&'a Path>,
     /// Whether it ends when its last guest has gone, too, and when none comes within a minute.
     pub until_left: bool,
     /// Whether what is set while it runs is written into its configuration, so that the next one begins with that.
@@ -67,9 +69,12 @@ pub struct Run<'a> {
 /// # Errors
 /// In words: why it could not be started.
 pub fn run(run: &Run<'_>) -> Result<(), String> {
-    let Run { config: path, control, until_left, keep } = *run;
+    let Run { config: path, control, line, until_left, keep } = *run;
     let config = read(path)?;
-    let access = config.control_access().map_err(|error| chain(&error))?;
+    let sockets = [
+        (control, Rights::All, config.control_access().map_err(|error| chain(&error))?),
+        (line, Rights::Attributes, config.line_access().map_err(|error| chain(&error))?),
+    ];
     // Before there is another thread, so that none of them gets these signals.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -93,11 +98,19 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
         let failed = |error| format!("no thread could be had to watch the guests: {error}");
         thread::Builder::new().name("guests".to_owned()).spawn(watch).map_err(failed)?;
     }
+    if keep && let Err(error) = server.begin_with(path) {
+        // Without it all is as the host has set it.
+        eprintln!(
+            "penstock-switch: what was set from inside before does not hold any more: it could not be read: {error}"
+        );
+    }
     server.apply(&config).map_err(|error| chain(&error))?;
     if keep {
         server.keep_in(path);
     }
-    if let Some((socket, rights)) = control {
+    server.attend().map_err(|error| chain(&error))?;
+    for (socket, rights, access) in sockets {
+        let Some(socket) = socket else { continue };
         let failed = |error| format!("the control socket {} could not be had: {error}", socket.display());
         control::serve(socket, Arc::clone(&server), rights, access).map_err(failed)?;
     }
@@ -115,7 +128,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
         }
     }
     server.close();
-    if let Some((socket, _)) = control {
+    for socket in [control, line].into_iter().flatten() {
         let _ = fs::remove_file(socket);
     }
     Ok(())

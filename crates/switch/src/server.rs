@@ -1,43 +1,53 @@
 //! A switch as it runs: its worker, its ports' sockets, and what may be changed meanwhile.
 
+mod attached;
+mod events;
+mod filters;
+mod inside;
 mod link;
 mod outside;
 mod port;
 mod qemu;
+mod wishes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fs,
     hash::{BuildHasher, Hasher, RandomState},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use thiserror::Error;
 
-use self::{link::Links, outside::Outside, port::Listening};
+use self::{
+    attached::{Attached, is_enabled},
+    events::Listeners,
+    filters::{Asked, Follower},
+    inside::{Inside, Unmet, with},
+    link::Links,
+};
+pub use self::{
+    events::{Counted, Event, PortState, Subscription},
+    inside::{Granted, InsideState},
+};
 use crate::{
-    config::{Cable, Config, ConfigError, MirrorDirection, Place, PortConfig},
-    counters::{Counters, Dropped},
-    engine::{Engine, Mirror, Port},
-    settings::{LinkState, Settings},
-    socket::{self, Access},
+    allow::Refusal,
+    config::{Config, ConfigError, MirrorDirection, Place, QemuFilter},
+    engine::{Engine, Mirror, News, Port},
+    net::Mac,
+    socket::Access,
     table::PortId,
     worker::{self, Handle},
 };
 
 /// How long ports that are given up may take to let go of their front ends, all together.
 const LEAVE: Duration = Duration::from_secs(2);
-/// Events that a listener may be behind before it misses some.
-const BEHIND: usize = 1024;
 
 /// Why the switch did not do something.
 #[derive(Debug, Error)]
@@ -80,263 +90,52 @@ pub enum ServerError {
         #[source]
         source: serde_json::Error,
     },
+    /// Nothing of a port may be set from inside.
+    #[error("nothing was changed: the host lets nothing of {port} be set from inside: it has no `allow`")]
+    NoAllow {
+        /// The port.
+        port: String,
+    },
+    /// It goes further than what is set from inside may.
+    #[error("nothing was changed: {port}: {asked} goes further than the host allows from inside: {ceiling}")]
+    Beyond {
+        /// The port, or the switch.
+        port: String,
+        /// What was asked for.
+        asked: String,
+        /// How far it may go.
+        ceiling: String,
+    },
+    /// Another port has the address.
+    #[error("nothing was changed: {port}: another port has the address {mac} in one of its VLANs")]
+    Taken {
+        /// The port.
+        port: String,
+        /// The address.
+        mac: Mac,
+    },
     /// The worker has ended.
     #[error("the switch has ended")]
     Ended,
 }
 
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "event")]
-pub enum Event {
-    /// How all is: what comes before everything else, and after [`Event::Missed`]. An event that comes after it may be told by it
-    /// already.
-    Snapshot {
-        /// Whether frames between ports stay inside.
-        loopback: bool,
-        /// All ports.
-        ports: BTreeMap<String, PortState>,
-    },
-    /// Frames between ports stay inside from now on, or go out.
-    Loopback {
-        /// Whether they stay.
-        on: bool,
-    },
-    /// One of a port's rings is served no more, since what its guest wrote into it cannot be.
-    Broken {
-        /// The port.
-        port: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A guest came to a port.
-    Connected {
-        /// The port.
-        port: String,
-    },
-    /// A guest left a port, or was sent away.
-    Disconnected {
-        /// The port.
-        port: String,
-        /// Why.
-        why: String,
-    },
-    /// A port is there, with these settings.
-    Set {
-        /// The port.
-        port: String,
-        /// Its settings.
-        settings: Box<PortConfig>,
-    },
-    /// A port's link went up or down.
-    Link {
-        /// The port.
-        port: String,
-        /// Whether it is up now.
-        up: bool,
-    },
-    /// A port is there no more.
-    Removed {
-        /// The port.
-        port: String,
-    },
-    /// The listener was too slow, and missed some. What it has missed is in the snapshot that follows.
-    Missed,
-}
-
-/// A port as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PortState {
-    /// What is set for it.
-    pub settings: PortConfig,
-    /// Whether a front end is connected; at a port that is no guest's: whether there is another side.
-    pub connected: bool,
-    /// Why there is none: why the last was sent away, at a guest's port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unconnected: Option<String>,
-    /// Whether its link is up.
-    #[serde(default)]
-    pub up: bool,
-    /// Why its QEMU does not know of its link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub untold: Option<String>,
-    /// Pairs of rings that are served.
-    pub pairs: usize,
-    /// Why a ring is served no more.
-    pub broken: Option<String>,
-    /// What went through it.
-    pub counters: Counted,
-}
-
-/// Counters with their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Counted {
-    pub sent: u64,
-    pub sent_bytes: u64,
-    pub received: u64,
-    pub received_bytes: u64,
-    /// Frames of the guest's that were dropped, by reason.
-    pub dropped_sent: BTreeMap<Dropped, u64>,
-    /// Frames for the guest that were dropped, by reason.
-    pub dropped_received: BTreeMap<Dropped, u64>,
-    /// Copies of others' frames that it got.
-    #[serde(default)]
-    pub mirrored: u64,
-    #[serde(default)]
-    pub mirrored_bytes: u64,
-    /// Copies for it that were dropped, by reason.
-    #[serde(default)]
-    pub dropped_mirrored: BTreeMap<Dropped, u64>,
-}
-
-impl From<&Counters> for Counted {
-    fn from(counters: &Counters) -> Counted {
-        let named = |counts: &[u64]| {
-            Dropped::ALL
-                .into_iter()
-                .zip(counts)
-                .filter(|(_, count)| **count > 0)
-                .map(|(why, count)| (why, *count))
-                .collect()
-        };
-        Counted {
-            sent: counters.sent,
-            sent_bytes: counters.sent_bytes,
-            received: counters.received,
-            received_bytes: counters.received_bytes,
-            dropped_sent: named(&counters.dropped_sent),
-            dropped_received: named(&counters.dropped_received),
-            mirrored: counters.mirrored,
-            mirrored_bytes: counters.mirrored_bytes,
-            dropped_mirrored: named(&counters.dropped_mirrored),
-        }
-    }
-}
-
-/// Who wants to hear of events.
-#[derive(Clone, Debug, Default)]
-struct Listeners(Arc<Mutex<Vec<Listener>>>);
-
-#[derive(Debug)]
-struct Listener {
-    sender: mpsc::SyncSender<Event>,
-    missed: Arc<AtomicBool>,
-}
-
-impl Listeners {
-    fn tell(&self, event: &Event) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|listener| match listener.sender.try_send(event.clone()) {
-            Ok(()) => true,
-            Err(mpsc::TrySendError::Disconnected(_)) => false,
-            Err(mpsc::TrySendError::Full(_)) => {
-                listener.missed.store(true, Ordering::Release);
-                true
-            }
-        });
-    }
-}
-
-/// Events, from when it was had.
-#[derive(Debug)]
-pub struct Subscription {
-    events: mpsc::Receiver<Event>,
-    missed: Arc<AtomicBool>,
-}
-
-impl Subscription {
-    /// Whether there were more events than this listener took, and some are lost; that is told once.
-    pub fn has_missed(&self) -> bool {
-        self.missed.swap(false, Ordering::AcqRel)
-    }
-}
-
-impl std::ops::Deref for Subscription {
-    type Target = mpsc::Receiver<Event>;
-
-    fn deref(&self) -> &mpsc::Receiver<Event> {
-        &self.events
-    }
-}
-
-/// What keeps a port connected.
-#[derive(Debug)]
-enum Attached {
-    Guest(Listening),
-    Outside(Outside),
-}
-
-impl Attached {
-    fn open(place: &Place, id: PortId, settings: &Settings, access: Access) -> std::io::Result<Attached> {
-        match place {
-            Place::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
-            outside => {
-                Outside::open(outside, id, settings, is_enabled(settings), access).map(Attached::Outside)
-            }
-        }
-    }
-
-    /// Lets others come to its socket, if it has one, than before.
-    fn set_access(&self, access: Access) -> std::io::Result<()> {
-        match self {
-            Attached::Guest(listening) => socket::set_access(listening.path(), access),
-            Attached::Outside(outside) => match outside.place() {
-                Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) => socket::set_access(path, access),
-                _ => Ok(()),
-            },
-        }
-    }
-
-    fn serve(&mut self, name: &str, settings: &Settings, links: Links) -> std::io::Result<()> {
-        match self {
-            Attached::Guest(listening) => listening.serve(name, links),
-            Attached::Outside(outside) => outside.serve(name, settings.mtu, links),
-        }
-    }
-
-    fn id(&self) -> PortId {
-        match self {
-            Attached::Guest(listening) => listening.id(),
-            Attached::Outside(outside) => outside.id(),
-        }
-    }
-
-    fn is_at(&self, place: &Place) -> bool {
-        match (self, place) {
-            (Attached::Guest(listening), Place::Guest(path)) => listening.path() == path,
-            (Attached::Outside(outside), place) => outside.place() == place,
-            _ => false,
-        }
-    }
-
-    /// Has it let go of its other side.
-    fn end(&self) {
-        match self {
-            Attached::Guest(listening) => listening.end(),
-            Attached::Outside(outside) => outside.end(),
-        }
-    }
-
-    /// Waits until it has, but not longer than `until`.
-    fn close(self, until: Instant) {
-        match self {
-            Attached::Guest(listening) => listening.close(until),
-            Attached::Outside(outside) => outside.close(until),
-        }
-    }
-}
-
-fn is_enabled(settings: &Settings) -> bool {
-    settings.link_state != LinkState::Disable
-}
-
 #[derive(Debug, Default)]
 struct State {
+    /// What the host has set.
     config: Config,
+    /// What was set from inside, and what guests ask of their devices.
+    inside: Inside,
+    /// Both together: what holds.
+    effective: Config,
+    /// What guests ask of their devices and is not granted.
+    unmet: Unmet,
+    /// How often something from inside was refused, by port.
+    refused: BTreeMap<String, BTreeMap<Refusal, u64>>,
     /// Where what is set is written, too.
     kept: Option<PathBuf>,
     ports: BTreeMap<String, Attached>,
+    /// Who follows what guests ask of their devices, by QEMU's monitor.
+    followers: BTreeMap<PathBuf, Follower>,
 }
 
 /// Who watches whom, by number.
@@ -354,18 +153,43 @@ fn mirrors(config: &Config, ports: &BTreeMap<String, Attached>) -> Vec<Mirror> {
     all.collect()
 }
 
-/// Writes a configuration whole or not at all, under a name that nobody can foresee until it is: where others may write to the
+/// Writes something whole or not at all, under a name that nobody can foresee until it is: where others may write to the
 /// directory, none of them can have put a link or a file of his there.
-fn keep(path: &Path, config: &Config) -> io::Result<()> {
+fn keep(path: &Path, what: &impl Serialize) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{:016x}.part", RandomState::new().build_hasher().finish()));
     let write = || {
-        fs::File::create_new(&part)?.write_all(&serde_json::to_vec_pretty(config)?)?;
+        fs::File::create_new(&part)?.write_all(&serde_json::to_vec_pretty(what)?)?;
         fs::rename(&part, path)
     };
     write().inspect_err(|_| {
         let _ = fs::remove_file(&part);
     })
+}
+
+/// Where what was set from inside is kept, beside the host's configuration.
+fn inside_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".inside");
+    name.into()
+}
+
+/// Writes what came from inside beside the host's configuration in `path`.
+fn keep_inside(path: &Path, inside: &Inside) {
+    let apart = inside_of(path);
+    let written = match inside.is_empty() {
+        true => fs::remove_file(&apart).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }),
+        false => keep(&apart, inside),
+    };
+    let _ = written.inspect_err(|error| complain(&apart, error));
+}
+
+/// It holds all the same: whoever sets something is not to take it for refused.
+fn complain(path: &Path, error: &io::Error) {
+    eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
 }
 
 /// A switch that runs.
@@ -378,6 +202,10 @@ pub struct Server {
     links: Links,
     /// Whose turn it is to change something.
     turn: Mutex<()>,
+    /// Rings when a guest has reset its device, or asks something of it.
+    bell: Mutex<Option<mpsc::Receiver<()>>>,
+    /// What guests have asked of their devices since.
+    asked: Arc<Asked>,
 }
 
 /// Attributes of a port with their values, in the spelling of the configuration.
@@ -391,20 +219,29 @@ impl Server {
     pub fn start() -> Result<Server, ServerError> {
         let (news, told) = mpsc::channel();
         let mut engine = Engine::default();
-        engine.tell_of_broken(news);
+        engine.tell(news);
         let (handle, worker) = worker::start(engine).map_err(ServerError::Start)?;
         let listeners = Listeners::default();
         let links = Links::new(handle.clone(), listeners.clone());
         let watched = links.clone();
         // It ends with the engine, which has the other end.
-        let watch = move || told.into_iter().for_each(|(id, why)| watched.broken(id, &why));
+        let (ring, bell) = mpsc::channel();
+        let asked = Arc::new(Asked::new(ring.clone()));
+        let watch = move || {
+            for news in told {
+                match news {
+                    News::Broken(id, why) => watched.broken(id, &why),
+                    News::Reset => drop(ring.send(())),
+                }
+            }
+        };
         std::thread::Builder::new()
             .name("news".to_owned())
             .stack_size(port::STACK)
             .spawn(watch)
             .map_err(ServerError::Start)?;
-        let (state, turn) = (Mutex::default(), Mutex::default());
-        Ok(Server { handle, worker: Some(worker), state, listeners, links, turn })
+        let (state, turn, bell) = (Mutex::default(), Mutex::default(), Mutex::new(Some(bell)));
+        Ok(Server { handle, worker: Some(worker), state, listeners, links, turn, bell, asked })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -420,7 +257,34 @@ impl Server {
         self.apply_now(config)
     }
 
-    fn apply_now(&self, config: &Config) -> Result<(), ServerError> {
+    fn apply_now(&self, host: &Config) -> Result<(), ServerError> {
+        // What the host says makes sense by itself, or not at all.
+        host.settings()?;
+        self.lapse()?;
+        let (mut inside, before) = {
+            let state = self.state();
+            (state.inside.clone(), state.config.clone())
+        };
+        let dropped = inside.rebase(&before, host);
+        self.commit(host, inside)?;
+        for (port, why) in dropped {
+            self.listeners.tell(&Event::Lapsed { port, why });
+        }
+        Ok(())
+    }
+
+    /// Makes the switch as the host has it, with what came from inside on top.
+    fn commit(&self, host: &Config, mut inside: Inside) -> Result<(), ServerError> {
+        let over = inside.over(host)?;
+        let unmet = inside.grant(host, &over);
+        let effective = inside.granted_over(over);
+        self.make(&effective)?;
+        self.remember(host, inside, effective, unmet);
+        Ok(())
+    }
+
+    /// Makes the ports so.
+    fn make(&self, config: &Config) -> Result<(), ServerError> {
         let settings = config.settings()?;
         let places = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.place(name)?)));
         let places: BTreeMap<String, Place> = places.collect::<Result<_, ConfigError>>()?;
@@ -428,6 +292,7 @@ impl Server {
         let accesses: BTreeMap<String, Access> = accesses.collect::<Result<_, ConfigError>>()?;
         let access = |name: &str| accesses.get(name).copied().unwrap_or_default();
         config.control_access()?;
+        config.line_access()?;
         let mut state = self.state();
         let stays =
             |name: &str, attached: &Attached| places.get(name).is_some_and(|place| attached.is_at(place));
@@ -463,10 +328,11 @@ impl Server {
             }
         }
         let loopback = config.loopback;
-        if loopback != state.config.loopback {
+        if loopback != state.effective.loopback {
             self.listeners.tell(&Event::Loopback { on: loopback });
         }
         self.handle.ask(move |engine| engine.set_loopback(loopback)).ok_or(ServerError::Ended)?;
+        let mut same = Vec::new();
         for (name, settings) in settings {
             let settings = Arc::new(settings);
             if let Some(mut attached) = new.remove(&name) {
@@ -483,19 +349,16 @@ impl Server {
                 self.links.put(id, &name);
                 attached.serve(&name, &settings, self.links.clone()).map_err(ServerError::Start)?;
                 state.ports.insert(name.clone(), attached);
-            } else if state.config.ports.get(&name) == config.ports.get(&name) {
+            } else if state.effective.ports.get(&name) == config.ports.get(&name) {
                 // Its part of the memory follows from all ports.
-                if let Some(id) = state.ports.get(&name).map(Attached::id) {
-                    let memory = settings.memory;
-                    self.handle.ask(move |engine| engine.set_memory(id, memory)).ok_or(ServerError::Ended)?;
-                }
+                same.extend(state.ports.get(&name).map(|attached| (attached.id(), settings.memory)));
                 continue;
             } else if let Some(attached) = state.ports.get(&name) {
                 if let Attached::Outside(outside) = attached {
                     outside.set_enabled(is_enabled(&settings));
                     outside.set_macs(&settings.macs);
                 }
-                let before = state.config.ports.get(&name).and_then(|port| port.access(&name).ok());
+                let before = state.effective.ports.get(&name).and_then(|port| port.access(&name).ok());
                 if before != Some(access(&name))
                     && let Some(place) = places.get(&name)
                 {
@@ -511,25 +374,73 @@ impl Server {
             }
         }
         let mirrors = mirrors(config, &state.ports);
-        self.handle.ask(move |engine| engine.set_mirrors(mirrors)).ok_or(ServerError::Ended)?;
+        let finish = move |engine: &mut Engine| {
+            same.into_iter().for_each(|(id, memory)| engine.set_memory(id, memory));
+            engine.set_mirrors(mirrors);
+        };
+        self.handle.ask(finish).ok_or(ServerError::Ended)?;
         for (name, attached) in &state.ports {
             let qemu = config.ports.get(name).and_then(|port| port.qemu.as_ref());
             self.links.set_qemu(attached.id(), qemu).map_err(ServerError::Start)?;
         }
-        state.config = config.clone();
-        if let Some(path) = &state.kept
-            && let Err(error) = keep(path, config)
-        {
-            // It holds all the same: whoever sets something is not to take it for refused.
-            eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
+        let mut wanted: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
+        for (name, port) in &config.ports {
+            if let Some(QemuFilter { monitor, device }) = &port.filter {
+                wanted.entry(monitor.clone()).or_default().insert(device.clone(), name.clone());
+            }
         }
-        self.links.refresh();
-        Ok(())
+        filters::follow(&mut state.followers, wanted, &self.asked).map_err(ServerError::Start)
     }
 
-    /// Has everything that is set from now on written to `path`, too.
+    /// Notes what holds now, also where it outlives this process.
+    fn remember(&self, host: &Config, inside: Inside, effective: Config, unmet: Unmet) {
+        let mut state = self.state();
+        let mut news = Vec::new();
+        for (port, missing) in &unmet {
+            let before = state.unmet.get(port);
+            for (why, text) in missing.iter().filter(|new| !before.is_some_and(|all| all.contains(new))) {
+                news.push(Event::Refused { port: port.clone(), why: *why, text: text.clone() });
+            }
+        }
+        for event in &news {
+            if let Event::Refused { port, why, .. } = event {
+                *state.refused.entry(port.clone()).or_default().entry(*why).or_default() += 1;
+            }
+        }
+        if let Some(path) = state.kept.clone() {
+            if state.config != *host {
+                let _ = keep(&path, host).inspect_err(|error| complain(&path, error));
+            }
+            if state.inside != inside {
+                keep_inside(&path, &inside);
+            }
+        }
+        state.config = host.clone();
+        state.inside = inside;
+        state.effective = effective;
+        state.unmet = unmet;
+        let ports: BTreeSet<String> = state.config.ports.keys().cloned().collect();
+        state.refused.retain(|port, _| ports.contains(port));
+        drop(state);
+        news.iter().for_each(|event| self.listeners.tell(event));
+        self.links.refresh();
+    }
+
+    /// Has everything that is set from now on written to `path`, too, and what comes from inside apart from that.
     pub fn keep_in(&self, path: &Path) {
-        self.state().kept = Some(path.to_owned());
+        let mut state = self.state();
+        keep_inside(path, &state.inside);
+        state.kept = Some(path.to_owned());
+    }
+
+    /// Begins with what a switch before this one, which kept its configuration in `path`, has been told from inside. It holds as far as
+    /// the configuration that is applied next allows it. Comes before that.
+    ///
+    /// # Errors
+    /// When what is there cannot be read; nothing of it holds then.
+    pub fn begin_with(&self, path: &Path) -> io::Result<()> {
+        self.state().inside = Inside::read(&inside_of(path))?.unwrap_or_default();
+        Ok(())
     }
 
     /// Changes some attributes of a port: those that `attributes` names, in the spelling of the configuration.
@@ -554,20 +465,7 @@ impl Server {
                 .ports
                 .get(name)
                 .ok_or_else(|| ServerError::NoPort { name: name.clone(), all: all() })?;
-            let mut changed = port.clone();
-            for (key, value) in attributes {
-                let failed = |source| ServerError::Attribute {
-                    port: name.clone(),
-                    key: key.clone(),
-                    value: value.clone(),
-                    source,
-                };
-                let mut whole = serde_json::to_value(&changed).map_err(failed)?;
-                if let Some(whole) = whole.as_object_mut() {
-                    whole.insert(key.clone(), value.clone());
-                }
-                changed = serde_json::from_value(whole).map_err(failed)?;
-            }
+            let changed = with(name, port, attributes)?;
             config.ports.insert(name.clone(), changed);
         }
         self.apply_now(&config)
@@ -581,9 +479,14 @@ impl Server {
         self.apply(&Config { loopback: on, ..self.config() })
     }
 
-    /// What is set.
+    /// What the host has set.
     pub fn config(&self) -> Config {
         self.state().config.clone()
+    }
+
+    /// Whether frames between ports stay inside.
+    pub fn loopback(&self) -> bool {
+        self.state().effective.loopback
     }
 
     /// All ports as they are.
@@ -604,7 +507,9 @@ impl Server {
                 Attached::Outside(outside) => (outside.is_connected(), outside.why()),
             };
             let found = PortState {
-                settings: state.config.ports.get(name).cloned().unwrap_or_default(),
+                settings: state.effective.ports.get(name).cloned().unwrap_or_default(),
+                inside: state.inside_of(name),
+                unlearned: state.followers.values().find_map(|follower| follower.why(name)),
                 connected,
                 unconnected,
                 up,
@@ -620,22 +525,19 @@ impl Server {
 
     /// Tells of events from now on.
     pub fn subscribe(&self) -> Subscription {
-        let (sender, events) = mpsc::sync_channel(BEHIND);
-        let missed = Arc::new(AtomicBool::new(false));
-        let listener = Listener { sender, missed: Arc::clone(&missed) };
-        self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
-        Subscription { events, missed }
+        self.listeners.subscribe()
     }
 
     /// How all is, as an event.
     pub fn snapshot(&self) -> Result<Event, ServerError> {
-        Ok(Event::Snapshot { loopback: self.config().loopback, ports: self.ports()? })
+        Ok(Event::Snapshot { loopback: self.loopback(), ports: self.ports()? })
     }
 }
 
 impl Server {
     /// Sends all guests away and takes the sockets away.
     pub fn close(&self) {
+        self.state().followers.clear();
         let ports = std::mem::take(&mut self.state().ports);
         ports.values().for_each(Attached::end);
         let until = Instant::now() + LEAVE;

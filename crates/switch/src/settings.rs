@@ -1,6 +1,8 @@
 //! What the administrator of a PF sets for a port: the attributes of `ip link set PF vf N ...`, and a few that NICs have and
 //! `ip` has not.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -35,10 +37,49 @@ impl Vlans {
     pub fn has(&self, vlan: u16) -> bool {
         self.0.get(usize::from(vlan / 64)).is_some_and(|word| word >> (vlan % 64) & 1 == 1)
     }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// Those that are not among `others`.
+    pub fn without(mut self, others: &Vlans) -> Vlans {
+        self.0.iter_mut().zip(others.0.iter()).for_each(|(word, other)| *word &= !other);
+        self
+    }
+
+    /// Whether one is in both.
+    pub fn meets(&self, others: &Vlans) -> bool {
+        self.0.iter().zip(others.0.iter()).any(|(word, other)| word & other != 0)
+    }
 }
 
-impl std::fmt::Debug for Vlans {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// As a configuration has them: `0,100-199`.
+impl fmt::Display for Vlans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut vlan = 0;
+        let mut separator = "";
+        while vlan < 4096 {
+            let first = vlan;
+            while self.has(vlan) {
+                vlan += 1;
+            }
+            match vlan - first {
+                0 => vlan += 1,
+                1 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{}", vlan - 1)?,
+            }
+            if vlan > first && self.has(first) {
+                separator = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Vlans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries((0..4096).filter(|vlan| self.has(*vlan))).finish()
     }
 }
@@ -54,6 +95,16 @@ pub enum LinkState {
     Enable,
     /// Down: nothing goes in or out.
     Disable,
+}
+
+impl fmt::Display for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkState::Auto => "auto",
+            LinkState::Enable => "enable",
+            LinkState::Disable => "disable",
+        })
+    }
 }
 
 /// What kind of tag a port VLAN has.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use crate::{counters::Dropped, server::PortState};
+use crate::server::PortState;
 
 const HEADINGS: [&str; 8] = ["PORT", "STATE", "LINK", "VLAN", "SENT", "RECEIVED", "COPIES", "DROPPED"];
 
@@ -74,8 +74,27 @@ fn notes(text: &mut String, port: &PortState) {
     if let Some(why) = &port.untold {
         note("", why);
     }
+    if let Some(why) = &port.unlearned {
+        note("", why);
+    }
     if let Some(why) = &port.broken {
         note("a ring is served no more: ", why);
+    }
+    let inside = &port.inside;
+    if !inside.set.is_empty() {
+        let set = inside.set.iter().map(|(key, value)| format!("{key} {value}"));
+        note("set from inside: ", &set.collect::<Vec<_>>().join(", "));
+    }
+    if !inside.granted.is_empty() {
+        note("its guest asked for, and has: ", &inside.granted.to_string());
+    }
+    for missing in &inside.ungranted {
+        note("its guest asks for, and has not: ", missing);
+    }
+    if !inside.refused.is_empty() {
+        let all: Vec<String> =
+            inside.refused.iter().map(|(why, count)| format!("{count} {}", named(*why))).collect();
+        note("refused to the inside: ", &all.join(", "));
     }
     for (what, reasons) in [
         ("of what it sent, dropped: ", &counters.dropped_sent),
@@ -91,14 +110,19 @@ fn notes(text: &mut String, port: &PortState) {
 }
 
 /// A reason as the protocol spells it.
-fn named(why: Dropped) -> String {
+fn named(why: impl serde::Serialize) -> String {
     serde_json::to_value(why).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::PortConfig, server::Counted};
+    use crate::{
+        allow::Refusal,
+        config::PortConfig,
+        counters::Dropped,
+        server::{Counted, Granted, InsideState},
+    };
 
     #[test]
     fn a_table_has_a_line_for_each_port_and_says_why() {
@@ -109,11 +133,26 @@ mod tests {
         };
         let settings = PortConfig { vlan: 100, ..PortConfig::default() };
         let one = PortState { settings, connected: true, up: true, counters, ..PortState::default() };
+        let inside = InsideState {
+            set: [("vlan".to_owned(), 7.into())].into_iter().collect(),
+            granted: Granted {
+                macs: vec!["02:00:00:00:00:09".to_owned()],
+                promiscuous: true,
+                vlans: vec![5],
+            },
+            ungranted: vec!["VLAN 6: the host allows VLANs 5".to_owned()],
+            refused: BTreeMap::from([(Refusal::Vlan, 2), (Refusal::MaxTxRate, 1)]),
+        };
+        let one = PortState { inside, ..one };
         let other = PortState { unconnected: Some("it has not come".to_owned()), ..PortState::default() };
         let text = table(&BTreeMap::from([("NET0#0".to_owned(), one), ("cable".to_owned(), other)]));
         let wanted = "\
 PORT    STATE      LINK  VLAN     SENT  RECEIVED  COPIES  DROPPED
 NET0#0  connected  up    own 100  1234         0       0        4
+    set from inside: vlan 7
+    its guest asked for, and has: address 02:00:00:00:00:09, VLAN 5, all frames of its VLANs
+    its guest asks for, and has not: VLAN 6: the host allows VLANs 5
+    refused to the inside: 2 vlan, 1 max_tx_rate
     of what it sent, dropped: 3 spoofed_mac, 1 link_down
 cable   awaited    down  all         0         0       0        0
     not connected: it has not come

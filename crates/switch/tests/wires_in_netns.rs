@@ -67,7 +67,7 @@ fn address_of(interface: &str) -> String {
 fn switch<const N: usize>(ports: [(&str, PortConfig); N]) -> Server {
     let ports: BTreeMap<String, PortConfig> = ports.map(|(name, port)| (name.to_owned(), port)).into();
     let server = Server::start().unwrap();
-    server.apply(&Config { version: 1, loopback: true, memory: None, control: None, ports }).unwrap();
+    server.apply(&Config { version: 1, loopback: true, ports, ..Config::default() }).unwrap();
     server
 }
 
@@ -116,9 +116,8 @@ fn a_tap_has_the_address_of_its_port() {
     let config = |port: PortConfig| Config {
         version: 1,
         loopback: true,
-        memory: None,
-        control: None,
         ports: [("tap".to_owned(), port)].into(),
+        ..Config::default()
     };
     // One that is there with another address is refused, and keeps it.
     ip("tuntap add dev t0 mode tap");
@@ -279,9 +278,8 @@ fn what_cannot_be_had() {
     let server = Server::start().unwrap();
     let refused = |config: PortConfig| {
         let ports = BTreeMap::from([("a".to_owned(), config)]);
-        let error = server
-            .apply(&Config { version: 1, loopback: true, memory: None, control: None, ports })
-            .unwrap_err();
+        let error =
+            server.apply(&Config { version: 1, loopback: true, ports, ..Config::default() }).unwrap_err();
         let mut text = error.to_string();
         let mut next = std::error::Error::source(&error);
         while let Some(cause) = next {

@@ -9,10 +9,7 @@ use std::{
 };
 
 use penstock_host::{Command, interrupt};
-use penstock_switch::{
-    control::Rights,
-    program::{self, Run},
-};
+use penstock_switch::program::{self, Run};
 
 use crate::{
     arguments::EmbeddedSwitch,
@@ -36,9 +33,9 @@ pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     if *again {
         return keep_alive(arguments);
     }
-    // Who is in the board reaches this socket, and no board has a way out.
-    let control = Some((control.as_path(), Rights::Attributes));
-    program::run(&Run { config, control, until_left: *until_left, keep: true })
+    // Who is in the board reaches this socket; what may be done there, `allow` of the configuration says.
+    let line = Some(control.as_path());
+    program::run(&Run { config, control: None, line, until_left: *until_left, keep: true })
         .map_err(|why| Failure::new(Status::Failed, why))?;
     Ok(Status::Holds)
 }

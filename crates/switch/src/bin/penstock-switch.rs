@@ -10,7 +10,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use penstock_switch::{
-    control::{self, Answer, Rights, Wish},
+    control::{self, Answer, Wish},
     program::{self, read},
     server::{Attributes, PortState},
     status,
@@ -33,6 +33,9 @@ enum Verb {
         /// The socket on which it is controlled
         #[arg(long, value_name = "SOCKET")]
         control: Option<PathBuf>,
+        /// The socket to which a line leads from within a machine behind it: there only that may be set which `allow` allows
+        #[arg(long, value_name = "SOCKET")]
+        line: Option<PathBuf>,
         /// End when the last guest has gone, or when none comes at all
         #[arg(long)]
         until_left: bool,
@@ -76,15 +79,20 @@ enum Control {
         /// The configuration
         config: PathBuf,
     },
+    /// Say what a port's guest asks of its device, as QEMU tells it (`query-rx-filter`), read from standard input; `null`: nothing
+    Filter {
+        /// The port
+        port: String,
+    },
     /// Print how all is, and then what happens, an event a line
     Watch,
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
-        Verb::Run { config, control, until_left, keep } => {
-            let control = control.as_deref().map(|socket| (socket, Rights::All));
-            program::run(&program::Run { config: &config, control, until_left, keep })
+        Verb::Run { config, control, line, until_left, keep } => {
+            let (control, line) = (control.as_deref(), line.as_deref());
+            program::run(&program::Run { config: &config, control, line, until_left, keep })
         }
         Verb::Ctl { socket, wish } => ctl(&socket, wish),
     };
@@ -108,6 +116,11 @@ fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
         Control::Set { changes } => Wish::Change { ports: parsed(&changes)? },
         Control::Loopback { value } => Wish::Loopback { on: value == "on" },
         Control::Reload { config } => Wish::Reload { config: read(&config)? },
+        Control::Filter { port } => {
+            let odd = |error| format!("{port}: what stands on standard input is no JSON: {error}");
+            let told: serde_json::Value = serde_json::from_reader(std::io::stdin()).map_err(odd)?;
+            Wish::Filter { filter: filter_of(told), port }
+        }
         Control::Watch => Wish::Subscribe,
     };
     let failed = |error| format!("the switch at {} did not answer: {error}", socket.display());
@@ -147,6 +160,17 @@ fn shown(mut state: serde_json::Value, only: Option<&str>, json: bool) -> Result
             .unwrap_or_default();
     }
     Ok(if json { format!("{state:#}\n") } else { status::table(&ports) })
+}
+
+/// The filter of one device, also where it stands in QEMU's answer (`{"return": [...]}`).
+fn filter_of(mut told: serde_json::Value) -> serde_json::Value {
+    if let Some(answer) = told.get_mut("return") {
+        told = answer.take();
+    }
+    match told {
+        serde_json::Value::Array(mut one) if one.len() == 1 => one.pop().unwrap_or_default(),
+        other => other,
+    }
 }
 
 /// Attributes as they are typed, behind the port that they are for: a value is JSON where it can be, and else a text.

@@ -89,6 +89,8 @@ pub struct Port {
     pub counters: Counters,
     /// Why one of its rings is served no more.
     pub broken: Option<RingError>,
+    /// Whether its device was reset since somebody asked.
+    pub(super) was_reset: bool,
     /// The way back to a front end that has the device's configuration from us.
     pub channel: Option<Channel>,
     /// Its front end's connection, to be shut when it cannot go on.
@@ -118,6 +120,7 @@ impl Port {
             up: true,
             counters: Counters::default(),
             broken: None,
+            was_reset: false,
             channel: None,
             connection: None,
         }

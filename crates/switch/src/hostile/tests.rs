@@ -45,6 +45,11 @@ proptest! {
     }
 
     #[test]
+    fn lines_from_inside_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        inside(&bytes);
+    }
+
+    #[test]
     fn lines_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         control(&bytes);
     }

@@ -2,6 +2,7 @@
 
 mod cables;
 mod descriptors;
+mod inside;
 mod iommu;
 mod killed;
 mod listeners;
@@ -14,6 +15,7 @@ use std::{
     collections::BTreeMap,
     os::fd::AsRawFd,
     path::Path,
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +29,8 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::*;
 use crate::{
+    config::PortConfig,
+    counters::Dropped,
     driver::{Driver, Form, GuestMemory, SplitDriver, driver_of},
     features::{EVENT_INDEX, MERGEABLE, PACKED, PROTOCOL, VERSION_1},
 };
@@ -149,7 +153,7 @@ fn config(directory: &Path, count: u8) -> Config {
         let mac = Some(format!("02:00:00:00:00:{number:02x}"));
         (format!("NET0#{number}"), PortConfig { socket, mac, spoofchk: true, ..PortConfig::default() })
     });
-    Config { version: 1, loopback: true, memory: None, control: None, ports: ports.collect() }
+    Config { version: 1, loopback: true, ports: ports.collect(), ..Config::default() }
 }
 
 fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {

@@ -1,0 +1,83 @@
+//! What a port leads to: a guest's socket, or a wire.
+
+use std::time::Instant;
+
+use super::{link::Links, outside::Outside, port::Listening};
+use crate::{
+    config::{Cable, Place},
+    settings::{LinkState, Settings},
+    socket::{self, Access},
+    table::PortId,
+};
+
+/// What keeps a port connected.
+#[derive(Debug)]
+pub(super) enum Attached {
+    Guest(Listening),
+    Outside(Outside),
+}
+
+impl Attached {
+    pub fn open(place: &Place, id: PortId, settings: &Settings, access: Access) -> std::io::Result<Attached> {
+        match place {
+            Place::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
+            outside => {
+                Outside::open(outside, id, settings, is_enabled(settings), access).map(Attached::Outside)
+            }
+        }
+    }
+
+    /// Lets others come to its socket, if it has one, than before.
+    pub fn set_access(&self, access: Access) -> std::io::Result<()> {
+        match self {
+            Attached::Guest(listening) => socket::set_access(listening.path(), access),
+            Attached::Outside(outside) => match outside.place() {
+                Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) => socket::set_access(path, access),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    pub fn serve(&mut self, name: &str, settings: &Settings, links: Links) -> std::io::Result<()> {
+        match self {
+            Attached::Guest(listening) => listening.serve(name, links),
+            Attached::Outside(outside) => outside.serve(name, settings.mtu, links),
+        }
+    }
+
+    pub fn id(&self) -> PortId {
+        match self {
+            Attached::Guest(listening) => listening.id(),
+            Attached::Outside(outside) => outside.id(),
+        }
+    }
+
+    pub fn is_at(&self, place: &Place) -> bool {
+        match (self, place) {
+            (Attached::Guest(listening), Place::Guest(path)) => listening.path() == path,
+            (Attached::Outside(outside), place) => outside.place() == place,
+            _ => false,
+        }
+    }
+
+    /// Has it let go of its other side.
+    pub fn end(&self) {
+        match self {
+            Attached::Guest(listening) => listening.end(),
+            Attached::Outside(outside) => outside.end(),
+        }
+    }
+
+    /// Waits until it has, but not longer than `until`.
+    pub fn close(self, until: Instant) {
+        match self {
+            Attached::Guest(listening) => listening.close(until),
+            Attached::Outside(outside) => outside.close(until),
+        }
+    }
+}
+
+/// Whether its link may be up.
+pub(super) fn is_enabled(settings: &Settings) -> bool {
+    settings.link_state != LinkState::Disable
+}
