@@ -114,6 +114,8 @@ pub enum Verb {
     /// Keep, enter and drop a rehearsal's board
     #[command(subcommand)]
     Board(Board),
+    /// Give containers VFs, as a plugin of their runtime: the Container Network Interface (docs/cni.md)
+    Cni,
     /// Print the JSON Schema of the model, or of what `--json` prints
     Schema(Schema),
     /// Work inside a VM for the Penstock on its host

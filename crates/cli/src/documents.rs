@@ -194,6 +194,7 @@ impl Kind {
             | Verb::Measure(_)
             | Verb::Board(Board::Ssh { .. } | Board::Console { .. })
             | Verb::Schema(_)
+            | Verb::Cni
             | Verb::Inside(_)
             | Verb::Guard(_)
             | Verb::AtBoot(_)

@@ -66,6 +66,7 @@ pub use cause::chain;
 pub use embedded::Keeper;
 pub use here::Here;
 pub use interface::InterfaceReport;
+pub use namespace::NetworkNamespace;
 pub use netlink::{Netlink, NetlinkError};
 pub use pci::{PciError, PciFunction, interface_of};
 pub use place::{Place, PlaceError};

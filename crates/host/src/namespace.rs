@@ -3,10 +3,21 @@
 //! A thread enters the namespace, does the work and ends: no other thread ever changes its namespace. A socket stays
 //! in the namespace where it was made (`net/core/sock.c`), so making one is all that has to be done there.
 
-use std::{fs::File, io, thread};
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    thread,
+};
 
 use nix::sched::{CloneFlags, setns};
 use thiserror::Error;
+
+use crate::{
+    Netlink, NetlinkError,
+    files::{FileError, Result as FileResult},
+};
 
 /// Why a network namespace could not be entered.
 #[derive(Debug, Error)]
@@ -29,12 +40,102 @@ pub fn within<T: Send>(pid: Option<u32>, work: impl FnOnce() -> T + Send) -> Res
         setns(&namespace, CloneFlags::CLONE_NEWNET)?;
         Ok(work())
     };
-    let outcome = thread::scope(|scope| {
+    in_a_thread(enter_and_work).map_err(|source| NamespaceError { pid, source })
+}
+
+/// Runs `work` in a thread of its own.
+fn in_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
         thread::Builder::new()
             .name("namespace".to_owned())
-            .spawn_scoped(scope, enter_and_work)?
+            .spawn_scoped(scope, work)?
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
-    outcome.map_err(|source| NamespaceError { pid, source })
+    })
+}
+
+/// A network namespace that is held by one of its files: `/proc/PID/ns/net`, `/run/netns/NAME` (network_namespaces(7)). It lives
+/// for as long as it is held.
+#[derive(Debug)]
+pub struct NetworkNamespace {
+    path: PathBuf,
+    file: File,
+}
+
+impl NetworkNamespace {
+    /// The namespace whose file is `path`. What is no namespace is refused by the first use.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such file, or it cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> FileResult<NetworkNamespace> {
+        let path = path.as_ref().to_owned();
+        match File::open(&path) {
+            Ok(file) => Ok(NetworkNamespace { path, file }),
+            Err(source) => Err(FileError { attempt: "open the network namespace", path, source }),
+        }
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As of [`NetworkNamespace::open`].
+    pub fn current() -> FileResult<NetworkNamespace> {
+        NetworkNamespace::open("/proc/thread-self/ns/net")
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What no other namespace has while this one lives: the device and the inode of its file (namespaces(7)).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn identity(&self) -> FileResult<(u64, u64)> {
+        let data = self.file.metadata().map_err(|source| FileError {
+            attempt: "look at the network namespace",
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok((data.dev(), data.ino()))
+    }
+
+    /// Runs `work` in it; see [`within`].
+    ///
+    /// # Errors
+    ///
+    /// When the file is no network namespace, or it may not be entered.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> FileResult<T> {
+        let enter_and_work = || {
+            setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        };
+        in_a_thread(enter_and_work).map_err(|source| FileError {
+            attempt: "enter the network namespace",
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// A socket in it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be entered, or the kernel gives no socket.
+    pub fn netlink(&self) -> Result<Netlink, NetlinkError> {
+        self.within(Netlink::open).map_err(|error| NetlinkError::Socket {
+            attempt: format!("{} {}", error.attempt, error.path.display()),
+            source: error.source,
+        })?
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }

@@ -20,6 +20,11 @@ impl InterfaceAddress {
         self.0.addr()
     }
 
+    /// The first address of its network: the one whose bits behind the prefix are zero.
+    pub fn network(self) -> IpAddr {
+        self.0.network()
+    }
+
     /// The prefix length in bits.
     pub fn prefix(self) -> u8 {
         self.0.prefix_len()

@@ -52,6 +52,8 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/tests/report.rs", "program", Own),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
     ("crates/cli/tests/yaml_language_server.rs", "program", Own),
+    // The plugin that the configuration names.
+    ("crates/cni/src/ipam.rs", "& program", OneOf(&[])),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
     ("crates/guests/src/containers/lxc.rs", "program", Given("command")),
     ("crates/guests/src/containers/rates.rs", "find (\"nsenter\") ?", OneOf(&["nsenter"])),

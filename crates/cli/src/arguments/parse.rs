@@ -1,6 +1,6 @@
 //! From the words of the command line to [`Arguments`]: whether there are colours is known before clap says anything.
 
-use std::{env, ffi::OsString, process};
+use std::{env, ffi::OsString, path::Path, process};
 
 use anstream::ColorChoice;
 use clap::{Parser, ValueEnum, error::ContextKind};
@@ -9,10 +9,21 @@ use penstock_model::text::one_line;
 use super::{Arguments, Color, peers};
 use crate::{documents::Document, status::Status};
 
+/// The name by which this program is `penstock cni`.
+const PLUGIN: &str = "penstock-cni";
+
 impl Arguments {
     /// What the user typed. Where that makes no sense, or help is asked for, it is said and the program ends.
     pub fn of_the_command_line() -> Arguments {
-        let words: Vec<OsString> = env::args_os().collect();
+        let mut words: Vec<OsString> = env::args_os().collect();
+        // A container runtime starts a plugin by its file's name and with no word more.
+        if words
+            .first()
+            .is_some_and(|called| Path::new(called).file_name().is_some_and(|name| name == PLUGIN))
+        {
+            words.truncate(1);
+            words.push("cni".into());
+        }
         color(&words).write_global();
         Arguments::try_parse_from(&words).unwrap_or_else(|error| complain(&words, error))
     }

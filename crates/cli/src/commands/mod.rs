@@ -5,6 +5,7 @@ mod at_boot;
 pub mod audit;
 mod board;
 pub mod check;
+mod cni;
 pub mod console;
 mod embedded_switch;
 pub mod generate;
@@ -55,6 +56,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema(arguments) => schema::run(&arguments, printer),
         Verb::Inside(arguments) => inside::run(&arguments),
+        Verb::Cni => cni::run(),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }

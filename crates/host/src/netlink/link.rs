@@ -2,14 +2,16 @@
 
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage};
 use nix::libc;
-use penstock_model::{InterfaceName, Mac, Mtu, inventory::Interface};
+use penstock_model::{InterfaceAddress, InterfaceName, Mac, Mtu, inventory::Interface};
+
+use std::os::fd::{AsFd, AsRawFd};
 
 use super::{
     Netlink, NetlinkError,
     ethtool::Ethtool,
     wire::{self, Message},
 };
-use crate::InterfaceReport;
+use crate::{InterfaceReport, namespace::NetworkNamespace};
 
 /// `RTM_NEWLINK`.
 pub(super) const NEW_LINK: u16 = libc::RTM_NEWLINK;
@@ -35,9 +37,7 @@ impl Netlink {
     /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels) and those
     /// whose name [`InterfaceName`] refuses.
     pub fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
-        let mut body = LinkMessage::default();
-        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-        let mut reports = self.route.dump("list the network interfaces", GET_LINK, &body, link_report)?;
+        let mut reports = self.links()?;
         for (index, address) in self.addresses()? {
             if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
                 report.interface.addresses.push(address);
@@ -49,6 +49,19 @@ impl Netlink {
             }
         }
         Ok(reports)
+    }
+
+    /// The same without addresses and speeds, in one dump: speeds are asked of the hardware, which takes milliseconds.
+    pub fn links(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
+        let mut body = LinkMessage::default();
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        self.route.dump("list the network interfaces", GET_LINK, &body, link_report)
+    }
+
+    /// The addresses of one interface.
+    pub fn addresses_of(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
+        let all = self.addresses()?;
+        Ok(all.into_iter().filter(|(of, _)| *of == index).map(|(_, address)| address).collect())
     }
 
     /// Brings an interface administratively up or down.
@@ -81,6 +94,26 @@ impl Netlink {
         let mut body = change(index);
         body.attributes.push(LinkAttribute::IfName(to.to_string()));
         self.set_link(&format!("call interface {index} {to}"), &body)
+    }
+
+    /// Moves an interface to another namespace and gives it a name there, with one request. It is down afterwards, without
+    /// addresses, and has another index where its own is taken there.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` where something there has the name. The interface may have been moved all the same, under its old name: the
+    /// kernel looks at the new one when it has moved (`net/core/rtnetlink.c`, `do_setlink`).
+    pub fn move_to(
+        &mut self,
+        index: u32,
+        namespace: &NetworkNamespace,
+        name: &InterfaceName,
+    ) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
+        body.attributes.push(LinkAttribute::IfName(name.to_string()));
+        let attempt = format!("move interface {index} to {} as {name}", namespace.path().display());
+        self.set_link(&attempt, &body)
     }
 
     pub(super) fn set_link(&mut self, attempt: &str, body: &LinkMessage) -> Result<(), NetlinkError> {

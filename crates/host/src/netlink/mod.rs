@@ -8,6 +8,7 @@ mod error;
 mod ethtool;
 mod events;
 mod glance;
+mod interface_route;
 mod link;
 mod route;
 mod socket;
@@ -30,6 +31,7 @@ pub use self::{
     error::NetlinkError,
     events::{LinkEvents, Touched},
     glance::VfGlance,
+    interface_route::InterfaceRoute,
     route::Route,
     wait::{wait_for_interface, wait_for_udev},
 };

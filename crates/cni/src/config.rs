@@ -1,0 +1,454 @@
+//! The network configuration that a runtime gives on standard input. Its keys are those of the SR-IOV plugin of the Kubernetes network
+//! plumbing group, and `pf` and `vfs` besides.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use penstock_model::{
+    Bdf, InterfaceName, LinkState, Mac, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol, VlanQos,
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Value, json};
+
+use crate::document::{Attached, CniError};
+
+/// The largest configuration, in bytes.
+pub const LARGEST: usize = 4 << 20;
+
+/// A version of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 0.3.0
+    V0_3_0,
+    /// 0.3.1
+    V0_3_1,
+    /// 0.4.0
+    V0_4_0,
+    /// 1.0.0
+    V1_0_0,
+    /// 1.1.0
+    V1_1_0,
+}
+
+impl Version {
+    /// All that are understood, the oldest first.
+    pub const ALL: [Version; 5] =
+        [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
+
+    /// As configurations write it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Version::V0_3_0 => "0.3.0",
+            Version::V0_3_1 => "0.3.1",
+            Version::V0_4_0 => "0.4.0",
+            Version::V1_0_0 => "1.0.0",
+            Version::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// The version of a configuration, whatever else is wrong with it; the newest where it says none that is understood. What
+    /// an error is told in.
+    pub fn told_by(bytes: &[u8]) -> Version {
+        let document: Option<Value> = serde_json::from_slice(bytes).ok();
+        document.as_ref().and_then(|document| Version::of(document).ok()).unwrap_or(Version::V1_1_0)
+    }
+
+    fn of(document: &Value) -> Result<Version, CniError> {
+        let said = document.get("cniVersion").and_then(Value::as_str).unwrap_or_default();
+        Version::ALL.into_iter().find(|version| version.text() == said).ok_or_else(|| {
+            // The specification has one that says none be of 0.1.0.
+            let said = if said.is_empty() { "0.1.0" } else { said };
+            let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
+            CniError::new(CniError::VERSION, format!("the configuration is of CNI version {said:?}"))
+                .hint(format!("this plugin understands {}", known.join(", ")))
+        })
+    }
+
+    /// What VERSION answers to a configuration that says this one.
+    pub fn answer(bytes: &[u8]) -> Value {
+        let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
+        json!({"cniVersion": Version::told_by(bytes).text(), "supportedVersions": known})
+    }
+}
+
+/// How a configuration names a PF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pf {
+    /// By its PCI address.
+    Function(Bdf),
+    /// By its permanent MAC address.
+    Mac(Mac),
+    /// By the name of its interface.
+    Interface(InterfaceName),
+}
+
+impl FromStr for Pf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pf, String> {
+        if let Ok(function) = text.parse() {
+            return Ok(Pf::Function(function));
+        }
+        if let Ok(mac) = text.parse() {
+            return Ok(Pf::Mac(mac));
+        }
+        text.parse().map(Pf::Interface).map_err(|_| {
+            format!("{text:?} is neither a PCI address, nor a MAC address, nor the name of an interface")
+        })
+    }
+}
+
+impl fmt::Display for Pf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pf::Function(function) => function.fmt(f),
+            Pf::Mac(mac) => mac.fmt(f),
+            Pf::Interface(name) => name.fmt(f),
+        }
+    }
+}
+
+/// An attachment that is still wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Attachment {
+    /// The container.
+    #[serde(rename = "containerID")]
+    pub container: String,
+    /// Its interface.
+    #[serde(rename = "ifname")]
+    pub interface: String,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Nothing but what ends a call.
+    #[serde(alias = "panic", alias = "fatal")]
+    Error,
+    /// And what was not as it should be.
+    #[serde(alias = "warn")]
+    Warning,
+    /// And what was done.
+    #[default]
+    Info,
+    /// And with what.
+    #[serde(alias = "trace")]
+    Debug,
+}
+
+/// A network configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration {
+    /// Its version.
+    pub version: Version,
+    /// The network.
+    pub name: String,
+    /// The VF that is meant.
+    pub device: Option<Bdf>,
+    /// Or the PF of which any free one is.
+    pub pf: Option<Pf>,
+    /// Of which only these may be taken.
+    pub vfs: Option<Vec<VfIndex>>,
+    /// What is set.
+    pub settings: VfSettings,
+    /// The plugin that gives addresses.
+    pub ipam: Option<String>,
+    /// How much is logged.
+    pub level: LogLevel,
+    /// To where; else to standard error.
+    pub log: Option<PathBuf>,
+    /// What ADD gave.
+    pub previous: Option<Attached>,
+    /// Which attachments are still wanted (GC).
+    pub valid: Option<Vec<Attachment>>,
+    /// All of it, as it came.
+    pub whole: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    name: String,
+    #[serde(default, rename = "deviceID")]
+    device: Option<String>,
+    #[serde(default)]
+    pf: Option<String>,
+    #[serde(default)]
+    vfs: Option<Vec<VfIndex>>,
+    #[serde(default)]
+    vlan: Option<VlanId>,
+    #[serde(default, rename = "vlanQoS")]
+    vlan_qos: Option<VlanQos>,
+    #[serde(default, deserialize_with = "protocol")]
+    vlan_proto: Option<VlanProtocol>,
+    #[serde(default)]
+    mac: Option<String>,
+    #[serde(default, deserialize_with = "on_off")]
+    spoofchk: Option<bool>,
+    #[serde(default, deserialize_with = "on_off")]
+    trust: Option<bool>,
+    #[serde(default, rename = "link_state", deserialize_with = "link_state")]
+    link_state: Option<LinkState>,
+    #[serde(default, rename = "min_tx_rate")]
+    min_tx_rate: Option<TxRate>,
+    #[serde(default, rename = "max_tx_rate")]
+    max_tx_rate: Option<TxRate>,
+    #[serde(default)]
+    ipam: Option<Ipam>,
+    #[serde(default)]
+    log_level: Option<LogLevel>,
+    #[serde(default)]
+    log_file: Option<PathBuf>,
+    #[serde(default)]
+    runtime_config: Option<Runtime>,
+    #[serde(default, rename = "prevResult")]
+    previous: Option<Attached>,
+    #[serde(default, rename = "cni.dev/valid-attachments")]
+    valid: Option<Vec<Attachment>>,
+    #[serde(default, rename = "cni.dev/attachments")]
+    attachments: Option<Vec<Attachment>>,
+}
+
+#[derive(Deserialize)]
+struct Ipam {
+    #[serde(default, rename = "type")]
+    plugin: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Runtime {
+    #[serde(default)]
+    mac: Option<String>,
+    #[serde(default, rename = "deviceID")]
+    device: Option<String>,
+}
+
+fn on_off<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        Value::Bool(set) => Ok(Some(set)),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) if text == "on" => Ok(Some(true)),
+        Value::String(text) if text == "off" => Ok(Some(false)),
+        other => Err(D::Error::custom(format!("{other} is neither \"on\" nor \"off\""))),
+    }
+}
+
+fn protocol<'de, D: Deserializer<'de>>(from: D) -> Result<Option<VlanProtocol>, D::Error> {
+    match Option::<String>::deserialize(from)?.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("") => Ok(None),
+        Some("802.1q") => Ok(Some(VlanProtocol::Dot1q)),
+        Some("802.1ad") => Ok(Some(VlanProtocol::Dot1ad)),
+        Some(other) => Err(D::Error::custom(format!("vlanProto is {other:?}, not 802.1q or 802.1ad"))),
+    }
+}
+
+fn link_state<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LinkState>, D::Error> {
+    match Option::<String>::deserialize(from)?.as_deref() {
+        None | Some("") => Ok(None),
+        Some("auto") => Ok(Some(LinkState::Auto)),
+        Some("enable") => Ok(Some(LinkState::Enable)),
+        Some("disable") => Ok(Some(LinkState::Disable)),
+        Some(other) => Err(D::Error::custom(format!("link_state is {other:?}, not auto, enable or disable"))),
+    }
+}
+
+impl Configuration {
+    /// Reads what came on standard input; `mac` is the address among `CNI_ARGS`. The runtime's own MAC address comes first, then
+    /// that, then the configuration's.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, with the specification's number for that.
+    pub fn read(bytes: &[u8], mac: Option<Mac>) -> Result<Configuration, CniError> {
+        let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
+            CniError::new(CniError::DECODING, format!("the configuration is no JSON: {error}"))
+        })?;
+        let version = Version::of(&whole)?;
+        let wrong = |text: String| CniError::new(CniError::CONFIGURATION, text);
+        let raw: Raw = serde_json::from_value(whole.clone())
+            .map_err(|error| wrong(format!("the configuration is wrong: {error}")))?;
+        if raw.name.is_empty() {
+            return Err(wrong("the configuration has no name".to_owned()));
+        }
+        let runtime = raw.runtime_config.unwrap_or_default();
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let device = given(runtime.device).or(given(raw.device));
+        let device = device
+            .map(|text| text.parse::<Bdf>().map_err(|error| wrong(format!("deviceID is wrong: {error}"))))
+            .transpose()?;
+        let pf =
+            given(raw.pf).map(|text| text.parse::<Pf>().map_err(|why| wrong(format!("pf is wrong: {why}"))));
+        let address = |text: String| {
+            let mac: Mac = text.parse().map_err(|error| wrong(format!("mac is wrong: {error}")))?;
+            if mac.is_multicast() || mac.is_zero() {
+                return Err(wrong(format!("no interface can have the MAC address {mac}")));
+            }
+            Ok(mac)
+        };
+        let own = given(raw.mac).map(address).transpose()?;
+        let settings = VfSettings {
+            mac: given(runtime.mac).map(address).transpose()?.or(mac).or(own),
+            vlan: raw.vlan,
+            qos: raw.vlan_qos,
+            vlan_proto: raw.vlan_proto,
+            spoofchk: raw.spoofchk,
+            trust: raw.trust,
+            min_tx_rate: raw.min_tx_rate,
+            max_tx_rate: raw.max_tx_rate,
+            link_state: raw.link_state,
+        };
+        settled(&settings)?;
+        if raw.vfs.is_some() && pf.is_none() {
+            return Err(wrong("vfs says which VFs of a PF may be taken, and there is no pf".to_owned()));
+        }
+        let ipam = raw.ipam.map(|ipam| ipam.plugin).filter(|plugin| !plugin.is_empty());
+        if let Some(plugin) = ipam.as_deref().filter(|plugin| plugin.contains('/')) {
+            return Err(wrong(format!("the type of ipam is {plugin:?}, not a file's name")));
+        }
+        Ok(Configuration {
+            version,
+            name: raw.name,
+            device,
+            pf: pf.transpose()?.filter(|_| device.is_none()),
+            vfs: raw.vfs,
+            settings,
+            ipam,
+            level: raw.log_level.unwrap_or_default(),
+            log: raw.log_file.filter(|path| path.is_absolute()),
+            previous: raw.previous,
+            valid: raw.valid.or(raw.attachments),
+            whole,
+        })
+    }
+}
+
+/// Whether the settings go together.
+fn settled(settings: &VfSettings) -> Result<(), CniError> {
+    let wrong = |text: String| Err(CniError::new(CniError::CONFIGURATION, text));
+    let none = settings.vlan.unwrap_or_default().get() == 0;
+    if let Some(qos) = settings.qos.filter(|qos| none && qos.get() != 0) {
+        return wrong(format!("vlanQoS {qos} needs a vlan of 1 to 4094"));
+    }
+    if none && settings.vlan_proto == Some(VlanProtocol::Dot1ad) {
+        return wrong("vlanProto 802.1ad needs a vlan of 1 to 4094".to_owned());
+    }
+    match (settings.min_tx_rate, settings.max_tx_rate) {
+        (Some(min), Some(max)) if max.0 != 0 && min > max => {
+            wrong(format!("min_tx_rate of {min} is more than max_tx_rate of {max}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(change: Value) -> Result<Configuration, CniError> {
+        let mut document =
+            json!({"cniVersion": "1.0.0", "name": "net", "type": "sriov", "deviceID": "0000:01:10.0"});
+        for (key, value) in change.as_object().unwrap() {
+            document[key] = value.clone();
+        }
+        Configuration::read(document.to_string().as_bytes(), Some("02:00:00:00:00:0a".parse().unwrap()))
+    }
+
+    #[test]
+    fn every_key_of_the_sriov_plugin_is_taken_as_it_is() {
+        let read = read(json!({
+            "cniVersion": "0.3.1", "vlan": 100, "vlanQoS": 3, "vlanProto": "802.1AD", "mac": "02:00:00:00:00:01",
+            "spoofchk": "off", "trust": "on", "link_state": "enable", "min_tx_rate": 10, "max_tx_rate": 100,
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}, "logLevel": "debug", "logFile": "/var/log/a",
+            "runtimeConfig": {"mac": "02:00:00:00:00:02", "deviceID": "0000:01:10.2"},
+        }))
+        .unwrap();
+        assert_eq!((read.version, read.device), (Version::V0_3_1, Some("0000:01:10.2".parse().unwrap())));
+        let settings = &read.settings;
+        assert_eq!(settings.mac, Some("02:00:00:00:00:02".parse().unwrap()), "the runtime's first");
+        assert_eq!((settings.vlan, settings.qos), (VlanId::new(100), VlanQos::new(3)));
+        assert_eq!(settings.vlan_proto, Some(VlanProtocol::Dot1ad));
+        assert_eq!((settings.spoofchk, settings.trust), (Some(false), Some(true)));
+        assert_eq!(settings.link_state, Some(LinkState::Enable));
+        assert_eq!((settings.min_tx_rate, settings.max_tx_rate), (Some(TxRate(10)), Some(TxRate(100))));
+        assert_eq!(read.ipam.as_deref(), Some("host-local"));
+        assert_eq!((read.level, read.log), (LogLevel::Debug, Some(PathBuf::from("/var/log/a"))));
+    }
+
+    #[test]
+    fn what_is_empty_or_null_is_not_said() {
+        let read = read(json!({"vlan": null, "spoofchk": "", "mac": "", "link_state": "", "ipam": {}, "prevResult": null})).unwrap();
+        assert_eq!(read.settings.mac, Some("02:00:00:00:00:0a".parse().unwrap()), "that of CNI_ARGS");
+        assert_eq!(read.settings.attributes().len(), 1);
+        assert_eq!((read.ipam, read.previous), (None, None));
+    }
+
+    #[test]
+    fn a_pf_is_named_in_three_ways() {
+        for (text, pf) in [
+            ("0000:01:00.0", Pf::Function("0000:01:00.0".parse().unwrap())),
+            ("02:00:00:00:00:01", Pf::Mac("02:00:00:00:00:01".parse().unwrap())),
+            ("ens1f0", Pf::Interface("ens1f0".parse().unwrap())),
+        ] {
+            let read = read(json!({"deviceID": "", "pf": text, "vfs": [0, 3]})).unwrap();
+            assert_eq!(read.pf, Some(pf));
+            assert_eq!(read.vfs.unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_number() {
+        for (change, code, words) in [
+            (json!({"cniVersion": "0.2.0"}), 1, "\"0.2.0\""),
+            (json!({"cniVersion": ""}), 1, "\"0.1.0\""),
+            (json!({"name": ""}), 7, "no name"),
+            (json!({"deviceID": "eth0"}), 7, "deviceID"),
+            (json!({"deviceID": "", "pf": "a b"}), 7, "pf is wrong"),
+            (json!({"vfs": [1]}), 7, "there is no pf"),
+            (json!({"vlan": 4095}), 7, "4095"),
+            (json!({"vlan": "a"}), 7, "configuration is wrong"),
+            (json!({"vlanQoS": 3}), 7, "needs a vlan"),
+            (json!({"vlan": 0, "vlanProto": "802.1ad"}), 7, "needs a vlan"),
+            (json!({"vlan": 3, "vlanProto": "802.3"}), 7, "802.3"),
+            (json!({"spoofchk": "yes"}), 7, "yes"),
+            (json!({"link_state": "up"}), 7, "\"up\""),
+            (json!({"mac": "01:00:5e:00:00:01"}), 7, "no interface can have"),
+            (json!({"min_tx_rate": 9, "max_tx_rate": 3}), 7, "more than"),
+            (json!({"min_tx_rate": -1}), 7, "configuration is wrong"),
+            (json!({"ipam": {"type": "../x"}}), 7, "not a file's name"),
+        ] {
+            let error = read(change.clone()).unwrap_err();
+            assert_eq!(error.code, code, "{change}: {error}");
+            assert!(error.text.contains(words), "{change}: {error}");
+        }
+        assert_eq!(Configuration::read(b"{", None).unwrap_err().code, CniError::DECODING);
+    }
+
+    #[test]
+    fn the_versions_are_told() {
+        let answer = Version::answer(br#"{"cniVersion": "0.4.0"}"#);
+        assert_eq!(answer["cniVersion"], "0.4.0");
+        assert_eq!(answer["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
+        assert_eq!(Version::answer(b"")["cniVersion"], "1.1.0");
+    }
+
+    #[test]
+    fn both_keys_of_gc_are_read() {
+        let list = json!([{"containerID": "a", "ifname": "net1"}]);
+        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+            let valid = read(json!({key: list})).unwrap().valid.unwrap();
+            assert_eq!((valid[0].container.as_str(), valid[0].interface.as_str()), ("a", "net1"), "{key}");
+        }
+        assert_eq!(read(json!({})).unwrap().valid, None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_may_come(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Configuration::read(&bytes, None);
+            let _ = Version::answer(&bytes);
+        }
+    }
+}

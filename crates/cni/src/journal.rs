@@ -1,0 +1,234 @@
+//! Which VF is whose: a file for each in `/run/penstock/cni`, written before anything of the VF is changed. What lies in `/run` ends
+//! with the kernel's run, as VFs do.
+
+use std::time::Duration;
+
+use penstock_host::{Root, files};
+use penstock_model::{Bdf, InterfaceName, Mac, VfAttribute, VfIndex, inventory::VfState};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::document::CniError;
+
+/// Where the records are.
+pub const DIRECTORY: &str = "/run/penstock/cni";
+/// How long another call may be at a VF.
+const AT_WORK: Duration = Duration::from_secs(60);
+/// A record of a later Penstock is not read by this one.
+const FORMAT: u32 = 1;
+
+/// How far an ADD has come: each is written down before it is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// The VF is the container's; nothing is changed.
+    Reserved,
+    /// Its attributes are set at the PF, and its MAC address.
+    Setting,
+    /// It is moved into the container.
+    Moving,
+    /// The IPAM plugin is asked.
+    Addressing,
+    /// Addresses and routes are set.
+    Configuring,
+    /// The container has it.
+    Attached,
+    /// It is taken back.
+    Releasing,
+}
+
+impl Step {
+    /// All of an ADD, in its order.
+    pub const OF_ADD: [Step; 6] =
+        [Step::Reserved, Step::Setting, Step::Moving, Step::Addressing, Step::Configuring, Step::Attached];
+}
+
+/// A VF as it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// Its driver.
+    pub driver: Option<String>,
+    /// Its interface; none under a driver that makes none (`vfio-pci`).
+    pub interface: Option<BeforeInterface>,
+    /// Its attributes at the PF, where that tells of them.
+    pub state: Option<VfState>,
+}
+
+/// A VF's interface as it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeforeInterface {
+    /// Its name.
+    pub name: InterfaceName,
+    /// Its address.
+    pub mac: Mac,
+    /// Its MTU.
+    pub mtu: u32,
+    /// Whether it was up.
+    pub up: bool,
+    /// What kind of software interface it is; none of a NIC's is one.
+    pub kind: Option<String>,
+}
+
+/// A VF that a container has, or is being given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this form.
+    pub format: u32,
+    /// The network.
+    pub network: String,
+    /// The container.
+    pub container: String,
+    /// The name that the interface has in there.
+    pub interface: InterfaceName,
+    /// The file of its namespace.
+    pub netns: String,
+    /// Its identity (device and inode): files of namespaces are used again.
+    pub namespace: (u64, u64),
+    /// The VF.
+    pub function: Bdf,
+    /// Its PF.
+    pub pf: Bdf,
+    /// Its index there.
+    pub vf: VfIndex,
+    /// What is set at the PF.
+    pub wanted: Vec<VfAttribute>,
+    /// The VF as it was.
+    pub before: Before,
+    /// How far it has come.
+    pub step: Step,
+    /// The configuration, for an end that nobody asks for with one.
+    pub configuration: Value,
+}
+
+impl Record {
+    /// A record of this form.
+    pub const FORMAT: u32 = FORMAT;
+
+    /// Whether it is of this attachment.
+    pub fn is_of(&self, container: &str, interface: &str) -> bool {
+        self.container == container && self.interface.as_str() == interface
+    }
+}
+
+/// The records of a machine.
+#[derive(Debug)]
+pub struct Journal {
+    /// Held: whatever becomes of its name, records are in this very directory.
+    directory: files::OwnDirectory,
+}
+
+impl Journal {
+    /// Opens it, and makes its directory (0700).
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or is not this user's alone.
+    pub fn open(root: &Root) -> Result<Journal, CniError> {
+        Ok(Journal { directory: files::hold_own_directory(root.path(DIRECTORY))? })
+    }
+
+    /// Waits until no other call is at the VF.
+    ///
+    /// # Errors
+    ///
+    /// When that takes too long.
+    pub fn lock(&self, function: Bdf) -> Result<files::Lock, CniError> {
+        let path = self.directory.path().join(format!("{function}.lock"));
+        files::Lock::exclusive_within(path, AT_WORK)?.ok_or_else(|| {
+            let why = format!("another call of the plugin has been at {function} for a minute");
+            CniError::new(CniError::TRY_AGAIN, why)
+        })
+    }
+
+    /// Takes the lock of a VF; `None` while another call has it.
+    ///
+    /// # Errors
+    ///
+    /// When the lock cannot be made.
+    pub fn try_lock(&self, function: Bdf) -> Result<Option<files::Lock>, CniError> {
+        Ok(files::Lock::try_exclusive(self.directory.path().join(format!("{function}.lock")))?)
+    }
+
+    /// The record of a VF.
+    ///
+    /// # Errors
+    ///
+    /// When there is one that cannot be read: then nobody knows whose it is.
+    pub fn of(&self, function: Bdf) -> Result<Option<Record>, CniError> {
+        let path = self.directory.path().join(format!("{function}.json"));
+        let text = match files::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let read: Result<Record, _> = serde_json::from_str(&text);
+        let why = match read {
+            Ok(record) if record.format == FORMAT && record.function == function => return Ok(Some(record)),
+            Ok(record) => format!("it is of version {}", record.format),
+            Err(error) => error.to_string(),
+        };
+        Err(CniError::new(CniError::IO, format!("{DIRECTORY}/{function}.json cannot be read: {why}"))
+            .hint("who has the VF is not known; remove the file when nobody has"))
+    }
+
+    /// Every record that can be read, and what is wrong with the others.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be listed.
+    pub fn all(&self) -> Result<(Vec<Record>, Vec<CniError>), CniError> {
+        let (mut records, mut wrong) = (Vec::new(), Vec::new());
+        for name in files::list(self.directory.path())? {
+            // What a call that was killed has left of writing a record.
+            if let Some((record, _)) = name.strip_suffix(".part").and_then(|name| name.split_once(".json")) {
+                files::remove_parts(self.directory.path().join(format!("{record}.json")))?;
+            }
+            let Some(function) = name.strip_suffix(".json").and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            match self.of(function) {
+                Ok(record) => records.extend(record),
+                Err(error) => wrong.push(error),
+            }
+        }
+        Ok((records, wrong))
+    }
+
+    /// The record of an attachment.
+    ///
+    /// # Errors
+    ///
+    /// When records cannot be listed, or one that cannot be read may be it.
+    pub fn of_attachment(&self, container: &str, interface: &str) -> Result<Option<Record>, CniError> {
+        let (records, wrong) = self.all()?;
+        match (
+            records.into_iter().find(|record| record.is_of(container, interface)),
+            wrong.into_iter().next(),
+        ) {
+            (Some(record), _) => Ok(Some(record)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Writes a record whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn write(&self, record: &Record) -> Result<(), CniError> {
+        let path = self.directory.path().join(format!("{}.json", record.function));
+        let text =
+            serde_json::to_vec(record).map_err(|error| CniError::new(CniError::IO, error.to_string()))?;
+        Ok(files::write_atomic_mode(path, text, 0o600)?)
+    }
+
+    /// Forgets a VF.
+    ///
+    /// # Errors
+    ///
+    /// When the record cannot be removed.
+    pub fn remove(&self, function: Bdf) -> Result<(), CniError> {
+        Ok(files::remove_file(self.directory.path().join(format!("{function}.json")))?)
+    }
+}

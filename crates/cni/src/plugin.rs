@@ -1,0 +1,477 @@
+//! The verbs.
+
+use std::path::PathBuf;
+
+use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, Root, files::Lock};
+use penstock_model::{Bdf, InterfaceName, VfAttribute};
+use serde_json::Value;
+
+use crate::{
+    call::{Call, Verb},
+    compare,
+    config::{Configuration, LogLevel, Pf, Version},
+    document::{Attached, CniError, Interface},
+    ipam,
+    journal::{Before, BeforeInterface, Journal, Record, Step},
+    log::Log,
+    place::Container,
+    vf::{self, Attributes, Vf, found_among},
+};
+
+/// The plugin on one machine.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The machine.
+    pub root: Root,
+    /// Called when a step of an ADD or of a release has been written down, before it is begun.
+    pub on_step: fn(Step),
+}
+
+/// What a call works with.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    pub plugin: &'a Plugin,
+    pub call: &'a Call,
+    pub configuration: &'a Configuration,
+    pub journal: Journal,
+    /// In the host's namespace.
+    pub netlink: Netlink,
+    /// The host's namespace.
+    pub home: NetworkNamespace,
+    pub log: Log,
+}
+
+impl Plugin {
+    /// The plugin on this machine.
+    pub fn system() -> Plugin {
+        Plugin { root: Root::system(), on_step: |_| {} }
+    }
+
+    /// One call: what goes to standard output, if something does.
+    ///
+    /// # Errors
+    ///
+    /// The error's document.
+    pub fn run(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+        input: &[u8],
+    ) -> Result<Option<Value>, Value> {
+        let outcome = Call::read(variable).and_then(|call| self.answer(&call, input));
+        outcome.map_err(|error| error.document(Version::told_by(input)))
+    }
+
+    fn answer(&self, call: &Call, input: &[u8]) -> Result<Option<Value>, CniError> {
+        if call.verb == Verb::Version {
+            return Ok(Some(Version::answer(input)));
+        }
+        let configuration = Configuration::read(input, call.mac)?;
+        let about = match call.container.as_str() {
+            "" => configuration.name.clone(),
+            container => format!("{} of {container}", configuration.name),
+        };
+        let log = Log::of(&configuration, about);
+        let outcome = self.work(call, &configuration, log.clone());
+        if let Err(error) = &outcome {
+            log.say(LogLevel::Error, error.to_string());
+        }
+        outcome
+    }
+
+    fn work(&self, call: &Call, configuration: &Configuration, log: Log) -> Result<Option<Value>, CniError> {
+        let open = || -> Result<Work<'_>, CniError> {
+            Ok(Work {
+                plugin: self,
+                call,
+                configuration,
+                journal: Journal::open(&self.root)?,
+                netlink: Netlink::open()?,
+                home: NetworkNamespace::current()?,
+                log,
+            })
+        };
+        let mut work = match open() {
+            Err(error) if call.verb == Verb::Status => {
+                return Err(CniError { code: CniError::NOT_AVAILABLE, ..error });
+            }
+            work => work?,
+        };
+        match call.verb {
+            Verb::Add => work.add().map(|attached| Some(attached.document(configuration.version))),
+            Verb::Del => work.del().map(|()| None),
+            Verb::Check => work.check().map(|()| None),
+            Verb::Gc => work.gc().map(|()| None),
+            Verb::Status => work.status().map(|()| None),
+            Verb::Version => Ok(Some(Version::answer(&[]))),
+        }
+    }
+}
+
+impl Work<'_> {
+    pub(crate) fn root(&self) -> &Root {
+        &self.plugin.root
+    }
+
+    /// Writes down how far it has come.
+    pub(crate) fn step(&self, record: &mut Record, step: Step) -> Result<(), CniError> {
+        record.step = step;
+        self.journal.write(record)?;
+        (self.plugin.on_step)(step);
+        Ok(())
+    }
+
+    fn netns(&self) -> Result<PathBuf, CniError> {
+        let netns = self.call.netns.clone();
+        netns.ok_or_else(|| CniError::new(CniError::ENVIRONMENT, "CNI_NETNS is not set"))
+    }
+
+    fn add(&mut self) -> Result<Attached, CniError> {
+        let name = self.call.interface()?.clone();
+        let mut container = Container::open(&self.netns()?)?;
+        if container.namespace.identity()? == self.home.identity()? {
+            let text = format!("CNI_NETNS {} is the host's own namespace", self.netns()?.display());
+            return Err(CniError::new(CniError::ENVIRONMENT, text));
+        }
+        if let Some(old) = self.journal.of_attachment(&self.call.container, name.as_str())? {
+            let _lock = self.journal.lock(old.function)?;
+            if let Some(old) =
+                self.journal.of(old.function)?.filter(|old| old.is_of(&self.call.container, name.as_str()))
+            {
+                self.reclaim(old)?;
+            }
+        }
+        if container.has(&name)? {
+            return Err(CniError::new(
+                CniError::ENVIRONMENT,
+                format!("the container has an interface {name} already"),
+            ));
+        }
+        let (vf, _lock) = self.choose()?;
+        let mut record = self.reserve(&vf, &container, &name)?;
+        match self.attach(&mut record, &vf, &mut container, &name) {
+            Ok(attached) => {
+                self.log.say(LogLevel::Info, format!("has {} as {name}", vf.bdf()));
+                Ok(attached)
+            }
+            Err(error) => {
+                // Everything goes back; what does not is left to DEL and to the next ADD, which find the record.
+                if record.step >= Step::Addressing
+                    && let Err(error) = ipam::delegate(self.call, self.configuration, "DEL")
+                {
+                    self.log.say(LogLevel::Warning, error.to_string());
+                }
+                if let Err(error) = self.release(record) {
+                    self.log.say(LogLevel::Warning, error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The VF that the configuration names, or a free one of the PF that it names, with its lock.
+    fn choose(&mut self) -> Result<(Vf, Lock), CniError> {
+        match (self.configuration.device, &self.configuration.pf) {
+            (Some(function), _) => {
+                let vf = Vf::at(self.root(), function)?;
+                let lock = self.journal.lock(function)?;
+                if let Some(record) = self.journal.of(function)? {
+                    self.reclaim(record)?;
+                }
+                Ok((vf, lock))
+            }
+            (None, Some(pf)) => self.choose_of(&pf.clone()),
+            (None, None) => Err(CniError::new(CniError::CONFIGURATION, "the configuration names no VF")
+                .hint("deviceID is a VF's PCI address, which a device plugin may give; pf is a PF of which any free VF is taken")),
+        }
+    }
+
+    fn choose_of(&mut self, named: &Pf) -> Result<(Vf, Lock), CniError> {
+        let links = self.netlink.interfaces()?;
+        let pf = vf::pf(self.root(), named, &links)?;
+        let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
+        let vfs: Vec<Vf> = pf
+            .virtual_functions()?
+            .into_iter()
+            .filter(|(index, _)| allowed(*index))
+            .map(|(index, function)| Vf {
+                function: penstock_host::PciFunction::new(self.root(), function),
+                pf: pf.clone(),
+                index,
+            })
+            .collect();
+        let mut stale = Vec::new();
+        for vf in &vfs {
+            match self.journal.of(vf.bdf())? {
+                Some(record) => stale.push((vf, record)),
+                None if !self.is_idle(vf, &links) => {}
+                None => {
+                    // Another call may have it meanwhile, or have given it back under another name.
+                    if let Some(lock) = self.journal.try_lock(vf.bdf())?
+                        && self.journal.of(vf.bdf())?.is_none()
+                    {
+                        let now = self.netlink.links()?;
+                        if found_among(self.root(), &vf.function, &now).is_some() {
+                            return Ok((vf.clone(), lock));
+                        }
+                    }
+                }
+            }
+        }
+        // What killed calls and dead containers have left.
+        for (vf, _) in stale {
+            let Some(lock) = self.journal.try_lock(vf.bdf())? else { continue };
+            let reclaimed = match self.journal.of(vf.bdf())? {
+                Some(record) => self.reclaim(record),
+                None => continue,
+            };
+            match reclaimed {
+                Ok(()) => return Ok((vf.clone(), lock)),
+                Err(error) => self.log.say(LogLevel::Debug, error.to_string()),
+            }
+        }
+        let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
+        Err(CniError::new(CniError::TAKEN, text)
+            .hint("a free VF has an interface in the host's namespace, without addresses and in no bridge"))
+    }
+
+    /// Whether the host itself does nothing with a VF.
+    pub(crate) fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
+        let Some(report) = found_among(self.root(), &vf.function, links) else { return false };
+        let name = &report.interface.name;
+        let in_bridge =
+            penstock_host::files::exists(self.root().path(format!("/sys/class/net/{name}/master")));
+        let own = |ip: std::net::IpAddr| match ip {
+            std::net::IpAddr::V4(ip) => ip.is_link_local(),
+            std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        !in_bridge && report.interface.addresses.iter().all(|address| own(address.ip()))
+    }
+
+    /// Writes down whose the VF is, and how it was found.
+    fn reserve(&mut self, vf: &Vf, container: &Container, name: &InterfaceName) -> Result<Record, CniError> {
+        let links = self.netlink.links()?;
+        let report = found_among(self.root(), &vf.function, &links);
+        let driver = vf.function.driver()?;
+        if report.is_none() {
+            let text = match &driver {
+                Some(driver)
+                    if driver == "vfio-pci" || driver.starts_with("uio") || driver.starts_with("igb_uio") =>
+                {
+                    None
+                }
+                Some(driver) => Some(format!("{} has the driver {driver} and no interface here", vf.bdf())),
+                None => Some(format!("{} has no driver", vf.bdf())),
+            };
+            if let Some(text) = text {
+                return Err(CniError::new(CniError::TAKEN, text)
+                    .hint("another container may have it; a VF without a driver has to be bound to the host's, or to vfio-pci"));
+            }
+        }
+        let plugin = self.plugin;
+        let settings = &self.configuration.settings;
+        let mut state = None;
+        if !settings.attributes().is_empty() {
+            state = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.state(vf.index)?;
+        }
+        let mut wanted = vf::wanted(settings, state.as_ref());
+        if state.is_none() {
+            let others = vf::but_mac(&wanted);
+            if !others.is_empty() || (report.is_none() && !wanted.is_empty()) {
+                return Err(vf::nothing_keeps(vf.pf.bdf(), &wanted));
+            }
+            // The interface itself can have the address.
+            wanted.clear();
+        }
+        let mut record = Record {
+            format: Record::FORMAT,
+            network: self.configuration.name.clone(),
+            container: self.call.container.clone(),
+            interface: name.clone(),
+            netns: container.namespace.path().to_string_lossy().into_owned(),
+            namespace: container.namespace.identity()?,
+            function: vf.bdf(),
+            pf: vf.pf.bdf(),
+            vf: vf.index,
+            wanted,
+            before: Before {
+                driver,
+                interface: report.map(|report| BeforeInterface {
+                    name: report.interface.name,
+                    mac: report.interface.mac,
+                    mtu: report.interface.mtu,
+                    up: report.interface.up,
+                    kind: report.kind,
+                }),
+                state,
+            },
+            step: Step::Reserved,
+            configuration: self.configuration.whole.clone(),
+        };
+        self.step(&mut record, Step::Reserved)?;
+        Ok(record)
+    }
+
+    fn attach(
+        &mut self,
+        record: &mut Record,
+        vf: &Vf,
+        container: &mut Container,
+        name: &InterfaceName,
+    ) -> Result<Attached, CniError> {
+        self.step(record, Step::Setting)?;
+        let plugin = self.plugin;
+        let others: Vec<VfAttribute> = vf::but_mac(&record.wanted);
+        if !others.is_empty() {
+            Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.set(vf.index, &others)?;
+        }
+        let by_pf = vf::mac_among(&record.wanted);
+        let links = self.netlink.links()?;
+        let mut interface = Interface {
+            name: name.to_string(),
+            mac: by_pf.or(record.before.state.as_ref().map(|state| state.mac)).filter(|mac| !mac.is_zero()),
+            mtu: None,
+            sandbox: Some(record.netns.clone()),
+            function: Some(vf.bdf()),
+        };
+        let mut moved = None;
+        if record.before.interface.is_some() {
+            let report = found_among(&plugin.root, &vf.function, &links).ok_or_else(|| {
+                CniError::new(
+                    CniError::TAKEN,
+                    format!("the interface of {} is gone: somebody else took it", vf.bdf()),
+                )
+            })?;
+            self.netlink.set_up(report.index, false)?;
+            let own = self.configuration.settings.mac.unwrap_or(report.interface.mac);
+            let report = vf::give_mac(&plugin.root, &mut self.netlink, vf, &report, own, by_pf)?;
+            self.step(record, Step::Moving)?;
+            self.netlink.move_to(report.index, &container.namespace, name)?;
+            let inside = container.netlink.links()?.into_iter().find(|of| of.interface.name == *name);
+            let inside = inside.ok_or_else(|| {
+                CniError::new(
+                    CniError::REFUSED,
+                    format!("{name} is not in the container after it was moved there"),
+                )
+            })?;
+            container.netlink.set_up(inside.index, true)?;
+            interface.mac = Some(inside.interface.mac);
+            interface.mtu = Some(inside.interface.mtu);
+            moved = Some(inside.index);
+        } else if let Some(mac) = by_pf {
+            Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?
+                .set(vf.index, &[VfAttribute::Mac(mac)])?;
+        }
+        let mut attached = Attached::default();
+        if self.configuration.ipam.is_some() {
+            self.step(record, Step::Addressing)?;
+            attached = ipam::add(self.call, self.configuration)?;
+        }
+        attached.interfaces = vec![interface];
+        attached.ips.iter_mut().for_each(|address| address.interface = Some(0));
+        if let Some(index) = moved {
+            self.step(record, Step::Configuring)?;
+            container.configure(index, name, 0, &attached)?;
+        }
+        self.step(record, Step::Attached)?;
+        Ok(attached)
+    }
+
+    fn del(&mut self) -> Result<(), CniError> {
+        let name = self.call.interface()?.clone();
+        let addresses = ipam::delegate(self.call, self.configuration, "DEL");
+        match self.journal.of_attachment(&self.call.container, name.as_str())? {
+            Some(found) => {
+                let _lock = self.journal.lock(found.function)?;
+                // Whoever had the lock may have taken it back, and given the VF to another.
+                let record = self.journal.of(found.function)?;
+                if let Some(record) =
+                    record.filter(|record| record.is_of(&self.call.container, name.as_str()))
+                    && let Err(error) = self.release(record)
+                {
+                    self.log.say(LogLevel::Warning, format!("{error}; the next call tries again"));
+                }
+            }
+            None => {
+                if let Err(error) = self.take_back_unrecorded(&name) {
+                    self.log.say(LogLevel::Warning, error.to_string());
+                }
+            }
+        }
+        addresses.map(drop)
+    }
+
+    fn check(&mut self) -> Result<(), CniError> {
+        let name = self.call.interface()?.clone();
+        let differs = |wrong: Vec<String>| CniError::new(CniError::DIFFERS, wrong.join("; "));
+        let previous =
+            self.configuration.previous.clone().ok_or_else(|| {
+                CniError::new(CniError::CONFIGURATION, "CHECK needs prevResult, what ADD gave")
+            })?;
+        let Some((place, wanted)) = previous.of_container(&name) else {
+            let text = format!("prevResult has no interface {name} of a container");
+            return Err(CniError::new(CniError::CONFIGURATION, text));
+        };
+        let record = self.journal.of_attachment(&self.call.container, name.as_str())?;
+        let mut wrong = Vec::new();
+        if let Some(record) = record.as_ref().filter(|record| record.step != Step::Attached) {
+            wrong.push(format!(
+                "{} was not given to the container as a whole, or is being taken back",
+                record.function
+            ));
+        }
+        let mut container = Container::open(&self.netns()?)?;
+        let plugin = self.plugin;
+        let mut wanted = wanted.clone();
+        let known = record.as_ref().map(|record| record.function).or(self.configuration.device);
+        wanted.function = wanted.function.or(known);
+        let has_interface = record.as_ref().is_none_or(|record| record.before.interface.is_some());
+        let report = container.netlink.interfaces()?.into_iter().find(|report| report.interface.name == name);
+        match report {
+            None if !has_interface => {}
+            None => wrong.push(format!("the container has no interface {name}")),
+            Some(report) => {
+                let routes = container.netlink.routes_over(report.index)?;
+                let function = wanted.function.filter(|function| is_of(&plugin.root, *function, &report));
+                // Another's, if the kernel tells of one.
+                let function = function.or(report.device.as_ref().and_then(|device| device.parse().ok()));
+                if function.is_none() && report.device.is_some() {
+                    wrong.push(format!("{name} is not the interface of the VF"));
+                }
+                let seen = compare::Seen { report, function, routes };
+                let addresses: Vec<_> = previous.addresses_of(place).collect();
+                wrong.extend(compare::interface(&wanted, &addresses, &previous.kernel_routes(), &seen));
+            }
+        }
+        if let Some(function) = wanted.function {
+            wrong.extend(self.check_attributes(function, record.as_ref())?);
+        }
+        if !wrong.is_empty() {
+            return Err(differs(wrong));
+        }
+        ipam::delegate(self.call, self.configuration, "CHECK").map(drop)
+    }
+
+    /// What is set at the PF, against what the record has, or the configuration where there is none.
+    fn check_attributes(&mut self, function: Bdf, record: Option<&Record>) -> Result<Vec<String>, CniError> {
+        let settings = &self.configuration.settings;
+        if record.is_some_and(|record| record.wanted.is_empty())
+            || settings.attributes().is_empty() && record.is_none()
+        {
+            return Ok(Vec::new());
+        }
+        let plugin = self.plugin;
+        let vf = Vf::at(&plugin.root, function)?;
+        let state = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.state(vf.index)?;
+        let wanted = match record {
+            Some(record) => record.wanted.clone(),
+            None if state.is_none() => vf::but_mac(&settings.attributes()),
+            None => vf::wanted(settings, state.as_ref()),
+        };
+        Ok(compare::attributes(&wanted, state.as_ref()))
+    }
+}
+
+/// Whether an interface is that of a function.
+fn is_of(root: &Root, function: Bdf, report: &InterfaceReport) -> bool {
+    penstock_host::interface_of(function, std::slice::from_ref(report), root).is_some()
+}

@@ -1,0 +1,222 @@
+//! A VF comes back: whatever has become of its container, and never from somebody else.
+
+use std::{path::Path, time::Instant};
+
+use penstock_host::{InterfaceReport, NetlinkError, netlink::wait_for_interface};
+use penstock_model::{InterfaceName, Mtu, VfAttribute};
+
+use crate::{
+    config::LogLevel,
+    document::CniError,
+    journal::{BeforeInterface, Record, Step},
+    place::Container,
+    plugin::Work,
+    vf::{self, Attributes, INTERFACE, Vf, found_among},
+};
+
+impl Work<'_> {
+    /// Takes back the VF of a record whose container does not have it any more, or never had it. The caller has its lock.
+    ///
+    /// # Errors
+    ///
+    /// When the container has it, or it cannot be taken back.
+    pub(crate) fn reclaim(&mut self, record: Record) -> Result<(), CniError> {
+        let root = self.root().clone();
+        let has = |container: &mut Container| match &record.before.interface {
+            None => Ok(record.step == Step::Attached),
+            Some(_) => Ok::<bool, CniError>(container.interface_of(&root, &record)?.is_some()),
+        };
+        // An ADD that was killed leaves it half way: what it had done so far is nobody's.
+        let whole = record.step == Step::Attached;
+        if whole
+            && let Some(mut container) = Container::of(&record)
+            && has(&mut container)?
+        {
+            let text =
+                format!("container {} has {} as {}", record.container, record.function, record.interface);
+            return Err(CniError::new(CniError::TAKEN, text));
+        }
+        let what = format!(
+            "{} comes back from container {}, which does not have it",
+            record.function, record.container
+        );
+        self.log.say(LogLevel::Info, what);
+        self.release(record)
+    }
+
+    /// Takes a VF back from the container of its record and puts it into the state that it was found in. The caller has its lock.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be put back. The record stays then, and the next call that meets it tries again.
+    pub(crate) fn release(&mut self, mut record: Record) -> Result<(), CniError> {
+        self.step(&mut record, Step::Releasing)?;
+        let root = self.root().clone();
+        let vf = match Vf::at(&root, record.function) {
+            Ok(vf) => vf,
+            // The number of VFs was lowered: there is nothing to put back.
+            Err(error) if error.code == CniError::NO_VF => return self.journal.remove(record.function),
+            Err(error) => return Err(error),
+        };
+        let driver = vf.function.driver()?;
+        if let (None, Some(before)) = (&driver, &record.before.driver) {
+            // A call was killed while it bound the driver anew.
+            vf.function.set_driver(Some(before))?;
+        } else if driver != record.before.driver {
+            self.log.say(LogLevel::Warning, format!("{} has another driver now and is left alone", vf.bdf()));
+            return self.journal.remove(record.function);
+        }
+        match record.before.interface.clone() {
+            None => self.restore_attributes(&vf, &record, true)?,
+            Some(before) => {
+                let report = self.bring_home(&vf, &record, &before)?;
+                self.restore(&vf, &record, &before, report)?;
+            }
+        }
+        self.journal.remove(record.function)
+    }
+
+    /// The VF's interface in the host's namespace, after it was moved there if need be.
+    fn bring_home(
+        &mut self,
+        vf: &Vf,
+        record: &Record,
+        before: &BeforeInterface,
+    ) -> Result<InterfaceReport, CniError> {
+        let root = self.root().clone();
+        let mut lives = false;
+        // The runtime may know the namespace by another file than it did.
+        let named = self.call.netns.as_deref().and_then(|netns| Container::open(netns).ok());
+        let named =
+            named.filter(|container| container.namespace.identity().is_ok_and(|of| of == record.namespace));
+        if let Some(mut container) = Container::of(record).or(named) {
+            lives = true;
+            if let Some(report) = container.interface_of(&root, record)? {
+                self.move_home(&mut container, &report, &before.name)?;
+            }
+        }
+        let links = self.netlink.links()?;
+        if let Some(report) = found_among(&root, &vf.function, &links) {
+            return Ok(report);
+        }
+        let elsewhere = || {
+            CniError::new(
+                CniError::TRY_AGAIN,
+                format!("the interface of {} is in neither namespace", vf.bdf()),
+            )
+        };
+        if lives {
+            return Err(elsewhere());
+        }
+        // The kernel takes a while to give back what was in a namespace that has ended.
+        wait_for_interface(&mut self.netlink, &root, vf.bdf(), Instant::now() + INTERFACE)
+            .map_err(|_| elsewhere())
+    }
+
+    /// Moves an interface to the host's namespace, under `name` if that is free there.
+    fn move_home(
+        &mut self,
+        container: &mut Container,
+        report: &InterfaceReport,
+        name: &InterfaceName,
+    ) -> Result<(), CniError> {
+        let index = report.index;
+        container.netlink.set_up(index, false)?;
+        match container.netlink.move_to(index, &self.home, name) {
+            Err(error @ NetlinkError::Refused { .. }) => {
+                let there = container.netlink.links()?.iter().any(|of| of.index == index);
+                if !there {
+                    // It has moved, and could not be renamed.
+                    return Ok(());
+                }
+                // As the kernel itself calls what it gives back.
+                let Ok(spare) = format!("dev{index}").parse() else { return Err(error.into()) };
+                match container.netlink.move_to(index, &self.home, &spare) {
+                    Err(_) if container.netlink.links()?.iter().any(|of| of.index == index) => {
+                        Err(error.into())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Puts everything back, and goes on past what cannot be.
+    fn restore(
+        &mut self,
+        vf: &Vf,
+        record: &Record,
+        before: &BeforeInterface,
+        report: InterfaceReport,
+    ) -> Result<(), CniError> {
+        let root = self.root().clone();
+        let mut failed = Vec::new();
+        failed.extend(self.netlink.set_up(report.index, false).err().map(CniError::from));
+        failed.extend(self.restore_attributes(vf, record, false).err());
+        let by_pf = vf::mac_among(&record.wanted).and(record.before.state.as_ref()).map(|state| state.mac);
+        let report = match vf::give_mac(&root, &mut self.netlink, vf, &report, before.mac, by_pf) {
+            Ok(report) => report,
+            Err(error) => {
+                failed.push(error);
+                report
+            }
+        };
+        let index = report.index;
+        if report.interface.mtu != before.mtu
+            && let Some(mtu) = Mtu::new(before.mtu)
+        {
+            failed.extend(self.netlink.set_mtu(index, mtu).err().map(CniError::from));
+        }
+        if report.interface.name != before.name
+            && let Err(error) = self.netlink.rename(index, &before.name)
+        {
+            // Somebody has the name now: the VF can be used under another.
+            self.log.say(LogLevel::Warning, error.to_string());
+        }
+        if before.up {
+            failed.extend(self.netlink.set_up(index, true).err().map(CniError::from));
+        }
+        match failed.into_iter().next() {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Gives back at the PF what was set there: all but the MAC address, or that too.
+    fn restore_attributes(&mut self, vf: &Vf, record: &Record, mac_too: bool) -> Result<(), CniError> {
+        let Some(state) = &record.before.state else { return Ok(()) };
+        let set = |of: &VfAttribute| record.wanted.iter().any(|wanted| wanted.kind() == of.kind());
+        let all: Vec<VfAttribute> = state.attributes().into_iter().filter(set).collect();
+        let all = if mac_too { all } else { vf::but_mac(&all) };
+        if all.is_empty() {
+            return Ok(());
+        }
+        let plugin = self.plugin;
+        Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.set(vf.index, &all)
+    }
+
+    /// Takes back a VF of which nothing is written down, as after `/run` was emptied: only from the very namespace that the runtime
+    /// names, and only the VF that the configuration or ADD's result names. How it was before is not known.
+    pub(crate) fn take_back_unrecorded(&mut self, name: &InterfaceName) -> Result<(), CniError> {
+        let previous = self.configuration.previous.as_ref().and_then(|previous| previous.of_container(name));
+        let function = previous.and_then(|(_, interface)| interface.function).or(self.configuration.device);
+        let (Some(function), Some(netns)) = (function, self.call.netns.clone()) else { return Ok(()) };
+        if self.journal.of(function)?.is_some() {
+            // Another attachment's.
+            return Ok(());
+        }
+        let Ok(mut container) = Container::open(Path::new(&netns)) else { return Ok(()) };
+        if container.namespace.identity()? == self.home.identity()? {
+            return Ok(());
+        }
+        let _lock = self.journal.lock(function)?;
+        let links = container.netlink.links()?;
+        let Some(report) = penstock_host::interface_of(function, &links, self.root()) else { return Ok(()) };
+        if report.interface.name != *name {
+            return Ok(());
+        }
+        let Ok(spare) = format!("dev{}", report.index).parse() else { return Ok(()) };
+        self.move_home(&mut container, &report, &spare)
+    }
+}

@@ -1,0 +1,60 @@
+//! STATUS: whether a container can be given something.
+
+use crate::{
+    document::CniError,
+    ipam,
+    plugin::Work,
+    vf::{self, Attributes, Vf},
+};
+
+impl Work<'_> {
+    /// Says whether an ADD of this configuration can come to something.
+    pub(crate) fn status(&mut self) -> Result<(), CniError> {
+        let not_available = |error: CniError| CniError { code: CniError::NOT_AVAILABLE, ..error };
+        let (records, _) = self.journal.all().map_err(not_available)?;
+        let pf = match (self.configuration.device, &self.configuration.pf) {
+            (Some(function), _) => Some(Vf::at(self.root(), function).map_err(not_available)?.pf),
+            (None, Some(named)) => {
+                let links = self.netlink.interfaces()?;
+                let pf = vf::pf(self.root(), named, &links).map_err(not_available)?;
+                let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
+                let free =
+                    pf.virtual_functions().map_err(|error| not_available(error.into()))?.into_iter().any(
+                        |(index, function)| {
+                            let vf = Vf {
+                                function: penstock_host::PciFunction::new(self.root(), function),
+                                pf: pf.clone(),
+                                index,
+                            };
+                            let taken = records.iter().any(|record| record.function == function);
+                            allowed(index) && !taken && self.is_idle(&vf, &links)
+                        },
+                    );
+                if !free {
+                    let text = format!("no VF of {named} is free");
+                    return Err(CniError::new(CniError::NOT_AVAILABLE, text));
+                }
+                Some(pf)
+            }
+            // Each ADD names its own.
+            (None, None) => None,
+        };
+        let wanted = vf::but_mac(&self.configuration.settings.attributes());
+        if let Some(pf) = pf.filter(|_| !wanted.is_empty()) {
+            let plugin = self.plugin;
+            let tells = Attributes::of(&plugin.root, &mut self.netlink, &pf).and_then(|mut of| {
+                let first = pf.virtual_functions()?.into_iter().next();
+                first.map_or(Ok(None), |(index, _)| of.state(index))
+            });
+            // What containers have of this PF may not be what was set for them.
+            let limited = records.iter().any(|record| record.pf == pf.bdf() && !record.wanted.is_empty());
+            let code = if limited { CniError::LIMITED } else { CniError::NOT_AVAILABLE };
+            match tells {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(CniError { code, ..vf::nothing_keeps(pf.bdf(), &wanted) }),
+                Err(error) => return Err(CniError { code, ..error }),
+            }
+        }
+        ipam::delegate(self.call, self.configuration, "STATUS").map(drop)
+    }
+}

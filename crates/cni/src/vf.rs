@@ -1,0 +1,240 @@
+//! One VF: where it is, and what it is set to.
+
+use std::time::{Duration, Instant};
+
+use penstock_host::{
+    InterfaceReport, Keeper, Netlink, PciFunction, Root, interface_of,
+    netlink::{wait_for_interface, wait_for_udev},
+};
+use penstock_model::{Bdf, Mac, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState};
+
+use crate::{config::Pf, document::CniError};
+
+/// How long the interface of a VF may take to come, after its driver was bound or its namespace ended.
+pub const INTERFACE: Duration = Duration::from_secs(10);
+/// How long udev may take to name it.
+const UDEV: Duration = Duration::from_secs(2);
+
+/// A VF of this machine.
+#[derive(Clone, Debug)]
+pub struct Vf {
+    /// The function.
+    pub function: PciFunction,
+    /// Its PF.
+    pub pf: PciFunction,
+    /// Its index there.
+    pub index: VfIndex,
+}
+
+impl Vf {
+    /// The VF at this address.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it is no VF.
+    pub fn at(root: &Root, function: Bdf) -> Result<Vf, CniError> {
+        let vf = PciFunction::new(root, function);
+        if !vf.exists() {
+            return Err(CniError::new(CniError::NO_VF, format!("there is no PCI function {function}"))
+                .hint("its PF may have fewer VFs now: see sriov_numvfs"));
+        }
+        let Some(pf) = vf.physical_function()? else {
+            return Err(CniError::new(CniError::NO_VF, format!("{function} is no VF")));
+        };
+        let pf = PciFunction::new(root, pf);
+        let index = pf.virtual_functions()?.into_iter().find(|(_, of)| *of == function);
+        let (index, _) = index.ok_or_else(|| {
+            CniError::new(CniError::NO_VF, format!("{} does not list {function} among its VFs", pf.bdf()))
+        })?;
+        Ok(Vf { function: vf, pf, index })
+    }
+
+    /// Its address.
+    pub fn bdf(&self) -> Bdf {
+        self.function.bdf()
+    }
+}
+
+/// The PF that a configuration names.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn pf(root: &Root, named: &Pf, links: &[InterfaceReport]) -> Result<PciFunction, CniError> {
+    let report = |wanted: &dyn Fn(&InterfaceReport) -> bool| {
+        links
+            .iter()
+            .find(|report| report.kind.is_none() && wanted(report))
+            .or_else(|| links.iter().find(|r| wanted(r)))
+    };
+    let found = match named {
+        Pf::Function(function) => Some(PciFunction::new(root, *function)),
+        Pf::Mac(mac) => report(&|of| of.permanent_mac.unwrap_or(of.interface.mac) == *mac)
+            .and_then(|of| function_named(root, of.interface.name.as_str())),
+        Pf::Interface(name) => function_named(root, name.as_str()),
+    };
+    let found = found.filter(PciFunction::exists);
+    found.ok_or_else(|| CniError::new(CniError::NO_VF, format!("there is no PF {named} here")))
+}
+
+/// The function whose interface is called `name` in the namespace of this `/sys`: in both layouts, as
+/// `/sys/class/net/NAME/device` is the function or its virtio device.
+fn function_named(root: &Root, name: &str) -> Option<PciFunction> {
+    let device = penstock_host::files::canonical(root.path(format!("/sys/class/net/{name}/device"))).ok()?;
+    let function =
+        device.ancestors().take(2).find_map(|part| part.file_name()?.to_str()?.parse::<Bdf>().ok())?;
+    Some(PciFunction::new(root, function))
+}
+
+/// The interface of a function among those of a namespace: the one whose device it is, or, where the kernel does not tell an
+/// interface's device (before 5.14), the one of the name that sysfs has.
+pub fn found_among(
+    root: &Root,
+    function: &PciFunction,
+    links: &[InterfaceReport],
+) -> Option<InterfaceReport> {
+    interface_of(function.bdf(), links, root).or_else(|| {
+        let names = function.interface_names().ok()?;
+        let named =
+            |report: &&InterfaceReport| names.iter().any(|name| name == report.interface.name.as_str());
+        links.iter().filter(|report| report.device.is_none()).find(named).cloned()
+    })
+}
+
+/// The attributes to set, where one that travels with another takes the other from what is set.
+pub fn wanted(settings: &VfSettings, now: Option<&VfState>) -> Vec<VfAttribute> {
+    let mut settings = settings.clone();
+    if let Some(now) = now
+        && (settings.min_tx_rate.is_some() || settings.max_tx_rate.is_some())
+    {
+        settings.min_tx_rate = settings.min_tx_rate.or(Some(now.min_tx_rate));
+        settings.max_tx_rate = settings.max_tx_rate.or(Some(now.max_tx_rate));
+    }
+    settings.attributes()
+}
+
+/// What sets the attributes of a PF's VFs, reached from the host's namespace.
+#[derive(Debug)]
+pub struct Attributes<'a> {
+    keeper: Keeper<'a>,
+    pf: Bdf,
+}
+
+impl<'a> Attributes<'a> {
+    /// Of this PF, whose interface must be in the namespace of `netlink`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn of(root: &Root, netlink: &'a mut Netlink, pf: &PciFunction) -> Result<Attributes<'a>, CniError> {
+        let links = netlink.links()?;
+        let report = found_among(root, pf, &links).ok_or_else(|| {
+            let text = format!("the PF {} has no interface here, through which its VFs are set", pf.bdf());
+            CniError::new(CniError::REFUSED, text)
+        })?;
+        Ok(Attributes { keeper: Keeper::of(root, netlink, report.index)?, pf: pf.bdf() })
+    }
+
+    /// What is set for a VF; `None` when the PF's driver tells nothing of it and no embedded switch does.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel or the embedded switch does not answer.
+    pub fn state(&mut self, vf: VfIndex) -> Result<Option<VfState>, CniError> {
+        Ok(self.keeper.vfs()?.into_iter().find(|(index, _)| *index == vf).map(|(_, state)| state))
+    }
+
+    /// Sets attributes one by one, so that it is known which was refused.
+    ///
+    /// # Errors
+    ///
+    /// When one is.
+    pub fn set(&mut self, vf: VfIndex, wanted: &[VfAttribute]) -> Result<(), CniError> {
+        for attribute in wanted {
+            self.keeper.set(&[(vf, *attribute)]).map_err(|error| {
+                let pf = self.pf;
+                let failed = CniError::from(error);
+                CniError { text: format!("PF {pf}: {}", failed.text), ..failed }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The error for attributes that nothing keeps.
+pub fn nothing_keeps(pf: Bdf, wanted: &[VfAttribute]) -> CniError {
+    let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "the driver of the PF {pf} tells nothing of its VFs, so that {} cannot be set",
+        wanted.join(", ")
+    );
+    CniError::new(CniError::REFUSED, text)
+        .hint("a virtio PF needs a line to its embedded switch (docs/cni.md); else leave these keys out")
+}
+
+/// Whether the MAC address is among the attributes.
+pub fn mac_among(attributes: &[VfAttribute]) -> Option<Mac> {
+    attributes.iter().find_map(|attribute| match attribute {
+        VfAttribute::Mac(mac) => Some(*mac),
+        _ => None,
+    })
+}
+
+/// Those that are no MAC address.
+pub fn but_mac(attributes: &[VfAttribute]) -> Vec<VfAttribute> {
+    attributes.iter().filter(|attribute| attribute.kind() != VfAttributeKind::Mac).copied().collect()
+}
+
+/// Gives the interface of a VF, which is down and in the host's namespace, the address `own`, and has the PF give it `by_pf` in
+/// between where that is wanted. The VF asks first: some drivers (igb) let a VF ask for nothing any more once its PF has given it an
+/// address. Where the driver of the VF refuses both times it is bound anew, since it takes the PF's word then. Its index.
+///
+/// # Errors
+///
+/// When it ends with another address.
+pub fn give_mac(
+    root: &Root,
+    netlink: &mut Netlink,
+    vf: &Vf,
+    report: &InterfaceReport,
+    own: Mac,
+    by_pf: Option<Mac>,
+) -> Result<InterfaceReport, CniError> {
+    let differs = report.interface.mac != own;
+    if differs {
+        let _ = netlink.set_mac(report.index, own);
+    }
+    if let Some(mac) = by_pf {
+        Attributes::of(root, netlink, &vf.pf)?.set(vf.index, &[VfAttribute::Mac(mac)])?;
+    }
+    if !differs {
+        return Ok(report.clone());
+    }
+    let links = netlink.links()?;
+    let now = links.into_iter().find(|of| of.index == report.index);
+    if let Some(now) = now.filter(|now| now.interface.mac == own) {
+        return Ok(now);
+    }
+    let refused = match netlink.set_mac(report.index, own) {
+        Ok(()) => return Ok(InterfaceReport { interface: with_mac(report, own), ..report.clone() }),
+        Err(error) => error,
+    };
+    let Some(driver) = vf.function.driver()?.filter(|_| by_pf.is_some()) else { return Err(refused.into()) };
+    vf.function.set_driver(None)?;
+    vf.function.set_driver(Some(&driver))?;
+    let now = wait_for_interface(netlink, root, vf.bdf(), Instant::now() + INTERFACE)?;
+    wait_for_udev(root, now.index, Instant::now() + UDEV);
+    if now.interface.mac != own {
+        let text = format!(
+            "{} has the MAC address {} after its driver was bound anew, not {own}",
+            vf.bdf(),
+            now.interface.mac
+        );
+        return Err(CniError::new(CniError::REFUSED, text));
+    }
+    Ok(now)
+}
+
+fn with_mac(report: &InterfaceReport, mac: Mac) -> penstock_model::inventory::Interface {
+    penstock_model::inventory::Interface { mac, ..report.interface.clone() }
+}

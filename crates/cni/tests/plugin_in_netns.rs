@@ -1,0 +1,514 @@
+//! The plugin on machines made of namespaces: VFs are veth interfaces that a tree in the place of `/sys` calls VFs. This program is the
+//! plugin, too, when a test starts it as a runtime does.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+    thread,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::getpid,
+};
+use penstock_cni::{Plugin, journal::Step};
+use penstock_host::Root;
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Where the plugin finds the tree that stands for `/`.
+const ROOT: &str = "PENSTOCK_CNI_TEST_ROOT";
+/// The step at which it is to die.
+const DIES: &str = "PENSTOCK_CNI_TEST_DIES";
+
+fn main() -> ExitCode {
+    if let Some(root) = env::var_os(ROOT) {
+        return be_the_plugin(PathBuf::from(root));
+    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let missing = missing.or_else(|| trials.lacking("root", needs::root));
+    let tests: [(&str, fn()); 10] = [
+        ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
+        ("check_names_what_differs_in_netns", check_names_what_differs),
+        ("a_plugin_killed_at_any_step_loses_nothing_in_netns", a_plugin_killed_at_any_step),
+        ("two_adds_of_one_vf_give_it_once_in_netns", two_adds_of_one_vf),
+        ("free_vfs_of_a_pf_are_given_once_each_in_netns", free_vfs_of_a_pf),
+        ("an_add_that_fails_takes_all_back_in_netns", an_add_that_fails),
+        ("a_del_needs_neither_namespace_nor_record_nor_vf_in_netns", a_del_needs_nothing),
+        ("gc_takes_back_what_is_not_named_in_netns", gc_takes_back),
+        ("status_tells_whether_an_add_can_succeed_in_netns", status_tells),
+        ("a_vf_that_the_host_uses_is_not_free_in_netns", a_vf_that_the_host_uses),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+fn be_the_plugin(root: PathBuf) -> ExitCode {
+    let dies = |step: Step| {
+        if env::var(DIES).is_ok_and(|at| serde_json::to_value(step).unwrap() == at) {
+            kill(getpid(), Signal::SIGKILL).unwrap();
+        }
+    };
+    let mut input = Vec::new();
+    std::io::stdin().read_to_end(&mut input).unwrap();
+    let plugin = Plugin { root: Root::at(root), on_step: dies };
+    let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
+        Ok(document) => (document, 0),
+        Err(error) => (Some(error), 1),
+    };
+    if let Some(document) = document {
+        println!("{document}");
+    }
+    ExitCode::from(code)
+}
+
+/// A machine with a PF and two VFs.
+struct Machine {
+    host: Namespace,
+    directory: TempDir,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+struct Ended {
+    holds: bool,
+    document: Value,
+}
+
+impl Ended {
+    fn code(&self) -> u64 {
+        self.document["code"].as_u64().unwrap_or(0)
+    }
+}
+
+const VFS: [&str; 2] = ["0000:01:10.0", "0000:01:10.1"];
+
+impl Machine {
+    fn new() -> Machine {
+        let host = Namespace::new();
+        host.batch(
+            "ip",
+            "link add pf0 address 02:00:00:00:00:10 type veth peer name wire\n\
+             link add vf0 address 02:00:00:00:00:20 type veth peer name wire0\n\
+             link add vf1 address 02:00:00:00:00:21 type veth peer name wire1\n\
+             link set wire0 up\nlink set wire1 up\nlink set pf0 up\nlink set vf0 up mtu 1400\n",
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Machine { host, directory };
+        let pf = machine.path("sys/bus/pci/devices/0000:01:00.0");
+        fs::create_dir_all(pf.join("net/pf0")).unwrap();
+        fs::write(pf.join("sriov_numvfs"), "2\n").unwrap();
+        let class = machine.path("sys/class/net/pf0");
+        fs::create_dir_all(&class).unwrap();
+        symlink("../../../bus/pci/devices/0000:01:00.0", class.join("device")).unwrap();
+        for (index, vf) in VFS.into_iter().enumerate() {
+            let directory = machine.path("sys/bus/pci/devices").join(vf);
+            fs::create_dir_all(directory.join(format!("net/vf{index}"))).unwrap();
+            symlink("../0000:01:00.0", directory.join("physfn")).unwrap();
+            symlink(format!("../{vf}"), pf.join(format!("virtfn{index}"))).unwrap();
+        }
+        let ipam = machine.path("bin/addresses");
+        fs::create_dir_all(ipam.parent().unwrap()).unwrap();
+        let script = "#!/bin/sh\n\
+            d=$(dirname \"$0\")\n\
+            cat >/dev/null\n\
+            echo \"$CNI_COMMAND $CNI_CONTAINERID\" >> \"$d/log\"\n\
+            if [ -e \"$d/fails\" ]; then echo '{\"code\": 77, \"msg\": \"no address left\"}'; exit 1; fi\n\
+            [ \"$CNI_COMMAND\" != ADD ] || echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.5/24\", \"gateway\": \"10.1.0.1\"},\
+             {\"address\": \"fd00::5/64\"}], \"routes\": [{\"dst\": \"0.0.0.0/0\"}], \"dns\": {\"nameservers\": [\"10.1.0.1\"]}}'\n";
+        fs::write(&ipam, script).unwrap();
+        fs::set_permissions(&ipam, fs::Permissions::from_mode(0o755)).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    /// What the host has of the VFs: all that must be as before in the end.
+    fn vfs(&self) -> Vec<String> {
+        let all = self.host.run("ip -o -d link show");
+        let mut vfs: Vec<String> = all
+            .lines()
+            .filter(|line| line.contains(": vf") || line.contains(": dev") || line.contains(": net"))
+            .map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let after = |word: &str| {
+                    words.iter().position(|of| *of == word).and_then(|at| words.get(at + 1)).copied()
+                };
+                let up = words[2].contains(",UP") || words[2].contains("<UP");
+                format!("{} up={up} mtu={:?} mac={:?}", words[1], after("mtu"), after("link/ether"))
+            })
+            .collect();
+        vfs.sort();
+        vfs
+    }
+
+    fn records(&self) -> Vec<String> {
+        let names = fs::read_dir(self.path("run/penstock/cni")).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".json")).collect()
+    }
+
+    fn ipam_log(&self) -> String {
+        fs::read_to_string(self.path("bin/log")).unwrap_or_default()
+    }
+
+    fn call(
+        &self,
+        verb: &str,
+        container: &str,
+        netns: Option<&str>,
+        configuration: &Value,
+        dies: Option<Step>,
+    ) -> Ended {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
+        command.env(ROOT, self.directory.path()).env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
+        command.env("CNI_IFNAME", "net1").env("CNI_PATH", self.path("bin")).env_remove("PENSTOCK_PATH");
+        if let Some(netns) = netns {
+            command.env("CNI_NETNS", netns);
+        }
+        if let Some(step) = dies {
+            command.env(DIES, serde_json::to_value(step).unwrap().as_str().unwrap());
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        assert_eq!(
+            dies.is_some(),
+            output.status.code().is_none(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ended { holds: output.status.success(), document }
+    }
+
+    fn add(&self, container: &str, into: &Namespace, configuration: &Value) -> Ended {
+        self.call("ADD", container, Some(&netns(into)), configuration, None)
+    }
+
+    fn del(&self, container: &str, from: Option<&Namespace>, configuration: &Value) -> Ended {
+        self.call("DEL", container, from.map(netns).as_deref(), configuration, None)
+    }
+}
+
+fn netns(namespace: &Namespace) -> String {
+    format!("/proc/{}/ns/net", namespace.id)
+}
+
+fn configuration(more: Value) -> Value {
+    let mut all = json!({"cniVersion": "1.1.0", "name": "data", "type": "sriov", "deviceID": VFS[0], "logLevel": "error"});
+    for (key, value) in more.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    all
+}
+
+fn with_addresses() -> Value {
+    configuration(json!({"mac": "02:00:00:00:00:99", "ipam": {"type": "addresses"}}))
+}
+
+fn interfaces(namespace: &Namespace) -> String {
+    namespace.run("ip -o link show")
+}
+
+fn a_vf_is_given_checked_and_taken_back() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let container = Namespace::new();
+    let mut configuration = with_addresses();
+    let added = machine.add("a", &container, &configuration);
+    assert_eq!(
+        added.document,
+        json!({
+            "cniVersion": "1.1.0",
+            "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:99", "mtu": 1400, "sandbox": netns(&container), "pciID": VFS[0]}],
+            "ips": [
+                {"interface": 0, "address": "10.1.0.5/24", "gateway": "10.1.0.1"},
+                {"interface": 0, "address": "fd00::5/64"},
+            ],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dns": {"nameservers": ["10.1.0.1"]},
+        })
+    );
+    assert!(added.holds);
+    let seen = container.run("ip address show net1");
+    for words in ["10.1.0.5/24", "fd00::5/64", "02:00:00:00:00:99", "mtu 1400", ",UP"] {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+    assert!(container.run("ip route").contains("default via 10.1.0.1 dev net1"));
+    assert_eq!(machine.vfs().len(), 1, "the host has the other one alone");
+    let mode = fs::metadata(machine.path("run/penstock/cni")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+
+    configuration["prevResult"] = added.document;
+    let checked = machine.call("CHECK", "a", Some(&netns(&container)), &configuration, None);
+    assert!(checked.holds && checked.document.is_null(), "{checked:?}");
+    assert!(machine.del("a", Some(&container), &configuration).holds);
+    assert_eq!(machine.vfs(), before);
+    assert!(!interfaces(&container).contains("net1"));
+    assert_eq!(machine.records(), [""; 0]);
+    assert_eq!(machine.ipam_log(), "ADD a\nCHECK a\nDEL a\n");
+    assert!(machine.del("a", Some(&container), &configuration).holds, "once more is fine");
+}
+
+fn check_names_what_differs() {
+    let machine = Machine::new();
+    let container = Namespace::new();
+    let mut configuration = with_addresses();
+    configuration["prevResult"] = machine.add("a", &container, &configuration).document;
+    let check = || machine.call("CHECK", "a", Some(&netns(&container)), &configuration, None);
+    assert!(check().holds);
+    for (change, back, words) in [
+        ("link set net1 mtu 1300", "link set net1 mtu 1400", "an MTU of 1300, not 1400"),
+        (
+            "link set net1 address 02:00:00:00:00:55",
+            "link set net1 address 02:00:00:00:00:99",
+            "02:00:00:00:00:55",
+        ),
+        ("address delete 10.1.0.5/24 dev net1", "address add 10.1.0.5/24 dev net1", "no address 10.1.0.5/24"),
+        (
+            "route replace default via 10.1.0.2 dev net1",
+            "route replace default via 10.1.0.1 dev net1",
+            "no route to 0.0.0.0/0",
+        ),
+        ("link set net1 name other", "link set other name net1", "no interface net1"),
+    ] {
+        container.batch("ip", &format!("{change}\n"));
+        let checked = check();
+        assert!(!checked.holds && checked.code() == 103, "{change}: {checked:?}");
+        assert!(checked.document["msg"].as_str().unwrap().contains(words), "{change}: {checked:?}");
+        container.batch("ip", &format!("{back}\n"));
+        // An address that goes takes its routes along.
+        container.batch("ip", "route replace default via 10.1.0.1 dev net1\n");
+        assert!(check().holds, "{back}");
+    }
+    container.run("ip link set net1 down");
+    assert!(check().document["msg"].as_str().unwrap().contains("net1 is down"));
+    assert!(machine.del("a", Some(&container), &configuration).holds);
+}
+
+/// Killed when each step was written down, and before it was begun; and once in the middle of a release.
+fn a_plugin_killed_at_any_step() {
+    for step in Step::OF_ADD {
+        let machine = Machine::new();
+        let before = machine.vfs();
+        let (container, other) = (Namespace::new(), Namespace::new());
+        let configuration = with_addresses();
+        machine.call("ADD", "a", Some(&netns(&container)), &configuration, Some(step));
+        assert_eq!(machine.records().len(), 1, "{step:?}");
+        // Its own DEL, which is killed as well, and sent again.
+        machine.call("DEL", "a", Some(&netns(&container)), &configuration, Some(Step::Releasing));
+        assert!(machine.del("a", Some(&container), &configuration).holds, "{step:?}");
+        assert_eq!(machine.vfs(), before, "{step:?}");
+        assert_eq!(machine.records(), [""; 0], "{step:?}");
+        assert!(machine.ipam_log().ends_with("DEL a\n"), "{step:?}");
+        // Nobody sends DEL: the next ADD cleans up, and what a container has whole is not taken from it.
+        machine.call("ADD", "b", Some(&netns(&container)), &configuration, Some(step));
+        let added = machine.add("c", &other, &configuration);
+        if step == Step::Attached {
+            assert_eq!((added.holds, added.code()), (false, 101), "{added:?}");
+            assert!(machine.del("b", Some(&container), &configuration).holds);
+            assert!(machine.add("c", &other, &configuration).holds);
+        } else {
+            assert!(added.holds, "{step:?}: {added:?}");
+        }
+        // Of a VF that is another's by now, the first container's DEL leaves everything.
+        assert!(machine.del("b", Some(&container), &configuration).holds);
+        assert!(interfaces(&other).contains("net1"), "{step:?}");
+        assert!(machine.del("c", Some(&other), &configuration).holds);
+        assert_eq!(machine.vfs(), before, "{step:?}");
+        // The same container again, after its own ADD was killed.
+        machine.call("ADD", "d", Some(&netns(&container)), &configuration, Some(step));
+        if step != Step::Attached {
+            assert!(machine.add("d", &container, &configuration).holds, "{step:?}");
+        }
+        assert!(machine.del("d", Some(&container), &configuration).holds);
+        assert_eq!(machine.vfs(), before, "{step:?}");
+    }
+}
+
+fn two_adds_of_one_vf() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    for _ in 0..5 {
+        let containers = [Namespace::new(), Namespace::new()];
+        let names = ["a", "b"];
+        let ended: Vec<Ended> = thread::scope(|scope| {
+            let calls: Vec<_> = (0..2)
+                .map(|n| (names[n], &containers[n], &machine))
+                .map(|(name, container, machine)| {
+                    scope.spawn(move || machine.add(name, container, &with_addresses()))
+                })
+                .collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        assert_eq!(ended.iter().filter(|ended| ended.holds).count(), 1, "{ended:?}");
+        let refused = ended.iter().find(|ended| !ended.holds).unwrap();
+        assert_eq!(refused.code(), 101, "{refused:?}");
+        for (name, container) in names.iter().zip(&containers) {
+            assert!(machine.del(name, Some(container), &with_addresses()).holds);
+        }
+        assert_eq!(machine.vfs(), before);
+    }
+}
+
+fn free_vfs_of_a_pf() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    for pf in ["pf0", "0000:01:00.0", "02:00:00:00:00:10"] {
+        let configuration = configuration(json!({"deviceID": "", "pf": pf}));
+        let containers = [Namespace::new(), Namespace::new(), Namespace::new()];
+        let names = ["a", "b", "c"];
+        let ended: Vec<Ended> = thread::scope(|scope| {
+            let calls: Vec<_> = names
+                .iter()
+                .zip(&containers)
+                .map(|(name, container)| (name, container, &machine, &configuration))
+                .map(|(name, container, machine, all)| scope.spawn(move || machine.add(name, container, all)))
+                .collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        let mut given: Vec<&str> =
+            ended.iter().filter_map(|ended| ended.document["interfaces"][0]["pciID"].as_str()).collect();
+        given.sort();
+        assert_eq!(given, VFS, "{ended:?}");
+        let refused: Vec<u64> = ended.iter().filter(|ended| !ended.holds).map(Ended::code).collect();
+        assert_eq!(refused, [101]);
+        for (name, container) in names.iter().zip(&containers) {
+            assert!(machine.del(name, Some(container), &configuration).holds);
+        }
+        assert_eq!(machine.vfs(), before);
+    }
+    let one = configuration(json!({"deviceID": "", "pf": "pf0", "vfs": [1]}));
+    let container = Namespace::new();
+    let added = machine.add("a", &container, &one);
+    assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1]);
+    assert!(machine.del("a", Some(&container), &one).holds);
+}
+
+fn an_add_that_fails() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let container = Namespace::new();
+    // A PF that keeps no attributes says so, before anything is done.
+    let vlan = machine.add("a", &container, &configuration(json!({"vlan": 100})));
+    assert_eq!((vlan.holds, vlan.code()), (false, 102));
+    assert!(vlan.document["msg"].as_str().unwrap().contains("vlan 100"), "{vlan:?}");
+    // The IPAM plugin's own number and words, and everything back.
+    fs::write(machine.path("bin/fails"), "").unwrap();
+    let added = machine.add("a", &container, &with_addresses());
+    assert_eq!(added.code(), 77);
+    assert_eq!(added.document["msg"], "IPAM plugin addresses: ADD: no address left");
+    assert_eq!(machine.ipam_log(), "ADD a\nDEL a\n");
+    let missing = machine.add("a", &container, &configuration(json!({"ipam": {"type": "nobody"}})));
+    assert_eq!(missing.code(), 104, "{missing:?}");
+    // The name is taken.
+    fs::remove_file(machine.path("bin/fails")).unwrap();
+    container.run("ip link add net1 type veth peer name x");
+    let taken = machine.add("a", &container, &with_addresses());
+    assert_eq!(taken.code(), 4, "{taken:?}");
+    // No such VF; a PF is none.
+    for device in ["0000:09:00.0", "0000:01:00.0"] {
+        assert_eq!(
+            machine.add("a", &Namespace::new(), &configuration(json!({"deviceID": device}))).code(),
+            100
+        );
+    }
+    // Into the host itself.
+    assert_eq!(machine.add("a", &machine.host, &with_addresses()).code(), 4);
+    assert_eq!(machine.vfs(), before);
+    assert_eq!(machine.records(), [""; 0]);
+}
+
+fn a_del_needs_nothing() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let configuration = with_addresses();
+    // A namespace that the runtime does not name any more, and one that it names anew.
+    let container = Namespace::new();
+    assert!(machine.add("a", &container, &configuration).holds);
+    assert!(machine.del("a", None, &configuration).holds);
+    assert_eq!(machine.vfs(), before);
+    // The container has renamed it, and changed it.
+    assert!(machine.add("a", &container, &configuration).holds);
+    container.batch("ip", "link set net1 mtu 1000 address 02:00:00:00:00:77\n");
+    assert!(machine.del("a", Some(&container), &configuration).holds);
+    assert_eq!(machine.vfs(), before);
+    // The number of VFs was lowered.
+    let machine = Machine::new();
+    let container = Namespace::new();
+    assert!(machine.add("a", &container, &configuration).holds);
+    fs::remove_dir_all(machine.path("sys/bus/pci/devices").join(VFS[0])).unwrap();
+    container.run("ip link delete net1");
+    assert!(machine.del("a", Some(&container), &configuration).holds);
+    assert_eq!(machine.records(), [""; 0]);
+    // Nothing is written down, nothing was ever given.
+    fs::remove_dir_all(machine.path("run")).unwrap();
+    assert!(machine.del("z", None, &configuration).holds);
+    assert!(machine.ipam_log().ends_with("DEL z\n"));
+}
+
+fn gc_takes_back() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let (kept, lost) = (Namespace::new(), Namespace::new());
+    let first = with_addresses();
+    let mut second = with_addresses();
+    second["deviceID"] = VFS[1].into();
+    assert!(machine.add("kept", &kept, &first).holds);
+    assert!(machine.add("lost", &lost, &second).holds);
+    let gc = |more: Value| {
+        let mut all = first.clone();
+        for (key, value) in more.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        machine.call("GC", "", None, &all, None)
+    };
+    assert_eq!(gc(json!({})).code(), 7, "nothing is taken back by mistake");
+    let valid = json!([{"containerID": "kept", "ifname": "net1"}]);
+    assert!(gc(json!({"name": "another", "cni.dev/valid-attachments": []})).holds, "another network's");
+    assert!(interfaces(&lost).contains("net1"));
+    let collected = gc(json!({"cni.dev/valid-attachments": valid}));
+    assert!(collected.holds, "{collected:?}");
+    assert!(interfaces(&kept).contains("net1") && !interfaces(&lost).contains("net1"));
+    assert!(machine.ipam_log().contains("DEL lost\nGC "), "{}", machine.ipam_log());
+    assert!(gc(json!({"cni.dev/attachments": []})).holds);
+    assert_eq!(machine.vfs(), before);
+}
+
+fn status_tells() {
+    let machine = Machine::new();
+    let status = |all: Value| machine.call("STATUS", "", None, &configuration(all), None).code();
+    assert_eq!(status(json!({})), 0);
+    assert_eq!(status(json!({"deviceID": "", "pf": "pf0"})), 0);
+    assert_eq!(status(json!({"deviceID": "0000:09:00.0"})), 50);
+    assert_eq!(status(json!({"deviceID": "", "pf": "pf9"})), 50);
+    assert_eq!(status(json!({"vlan": 7})), 50, "this PF keeps no attributes");
+    assert_eq!(status(json!({"deviceID": "", "pf": "pf0", "vfs": [9]})), 50);
+    let containers = [Namespace::new(), Namespace::new()];
+    let pf = configuration(json!({"deviceID": "", "pf": "pf0"}));
+    assert!(machine.add("a", &containers[0], &pf).holds && machine.add("b", &containers[1], &pf).holds);
+    assert_eq!(status(json!({"deviceID": "", "pf": "pf0"})), 50);
+    fs::write(machine.path("bin/fails"), "").unwrap();
+    assert_eq!(status(json!({"ipam": {"type": "addresses"}})), 77);
+}
+
+fn a_vf_that_the_host_uses() {
+    let machine = Machine::new();
+    machine.host.run("ip address add 192.0.2.1/24 dev vf0");
+    let container = Namespace::new();
+    let configuration = configuration(json!({"deviceID": "", "pf": "pf0"}));
+    let added = machine.add("a", &container, &configuration);
+    assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1], "{added:?}");
+    assert_eq!(machine.add("b", &Namespace::new(), &configuration).code(), 101);
+}
