@@ -443,6 +443,8 @@ impl Carry for HostCarrier {
             Action::SetBootArguments(arguments) => boot::set_arguments(&self.root, arguments, deadline),
             Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
+            | Action::StartSwitch { .. }
+            | Action::StopSwitch { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }

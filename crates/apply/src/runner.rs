@@ -62,7 +62,9 @@ impl Default for Options<'_> {
 impl Options<'_> {
     fn deadline_of(&self, action: &Action) -> Duration {
         match action {
-            Action::StartGuest { .. }
+            Action::StartSwitch { .. }
+            | Action::StopSwitch { .. }
+            | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }
@@ -350,6 +352,8 @@ fn is_setting(action: &Action) -> bool {
         | Action::RemoveAddress { .. }
         | Action::DefineGuest(_)
         | Action::UndefineGuest { .. }
+        | Action::StartSwitch { .. }
+        | Action::StopSwitch { .. }
         | Action::StartGuest { .. }
         | Action::CreateGuest { .. }
         | Action::ResumeGuest { .. }

@@ -87,6 +87,8 @@ pub struct Design {
     pub kernel_arguments: Option<String>,
     /// Whether it runs VMs, so that its start includes libvirt's.
     pub vms: bool,
+    /// Whether systemd has to be its first process: the switches of NICs that VMs own are units of it.
+    pub systemd: bool,
     /// Size in bytes of the NVMe namespace, when there is one.
     pub nvme_namespace: Option<u64>,
 }
@@ -404,6 +406,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         switches: Vec::new(),
         devices: Vec::new(),
         vms: has_vm,
+        systemd: model.guests.values().any(|guest| !guest.nics.is_empty()),
         kernel_arguments: None,
         nvme_namespace: None,
     };

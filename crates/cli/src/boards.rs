@@ -65,6 +65,7 @@ impl Boards {
         let binary = env::current_exe()?;
         let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
         let name = name.map(str::to_owned);
+        let lasting = Lasting { systemd: lasting.systemd || design.systemd, ..lasting };
         let options = UpOptions { cold, lasting, name, switch, ..UpOptions::default() };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
             .map_err(failed)

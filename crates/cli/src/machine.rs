@@ -9,7 +9,7 @@ use std::{
 
 use penstock_apply::{
     GuestPlace,
-    verify::{GuestSight, placement, realtime},
+    verify::{GuestSight, placement, realtime, tenant_nics},
 };
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
@@ -17,7 +17,7 @@ use penstock_host::{
     scan::lifelines::{Started, lifelines, lifelines_here},
     threads,
 };
-use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, Verdict};
+use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict};
 use penstock_plan::generate::{self, Seen};
 
 use crate::{
@@ -198,6 +198,16 @@ impl Machine {
         };
         let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();
         placement(model, &inventory.cpus.online, &sights)
+    }
+
+    /// What the embedded switches of the NICs tell that the model's VMs own.
+    pub fn tenant_nics(&self, model: &Model) -> Vec<Verdict> {
+        let guests = self.guests();
+        let ports = |(guest, found): (&GuestName, &Guest)| -> Vec<_> {
+            let of = |nic: &NicName| ((guest.clone(), nic.clone()), guests.vms().switch_ports(guest, nic));
+            found.nics.keys().map(of).collect()
+        };
+        tenant_nics(model, &model.guests.iter().flat_map(ports).collect())
     }
 
     /// What decides how late the model's guests wake, read anew.

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{ProcessError, chain, files::FileError, netlink::NetlinkError};
-use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac};
+use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use penstock_plan::CarryError;
 use thiserror::Error;
 
@@ -414,6 +414,32 @@ pub enum GuestError {
         /// What it does not do.
         what: &'static str,
     },
+    /// The embedded switch of a NIC that a VM owns was not started or stopped.
+    #[error("the embedded switch of {guest}/{nic} {what}{}", listed(said))]
+    Switch {
+        /// The VM.
+        guest: GuestName,
+        /// Its NIC.
+        nic: NicName,
+        /// What went wrong.
+        what: String,
+        /// The last lines that it, or systemd, said.
+        said: Vec<String>,
+    },
+    /// libvirt or its QEMU cannot give a VM an SR-IOV NIC.
+    #[error("no VM of this host can own an SR-IOV NIC: {why}")]
+    NoComposition {
+        /// What was tried, and what came of it.
+        why: String,
+    },
+    /// Nobody is there to start switches again.
+    #[error("{guest}/{nic} needs an embedded switch, and this host has no systemd that would look after it")]
+    NoSystemd {
+        /// The VM.
+        guest: GuestName,
+        /// Its NIC.
+        nic: NicName,
+    },
     /// Its partition or its scheduling.
     #[error("guest {guest} does not have its CPUs as it should")]
     Realtime {
@@ -442,6 +468,10 @@ impl GuestError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             GuestError::Realtime { source, .. } => source.hint()?.to_owned(),
+            GuestError::NoComposition { .. } => {
+                "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
+            }
+            GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
                 "the file system of its `root` cannot be mounted with other ids (an overlay cannot, tmpfs can from Linux 6.3 \
@@ -540,6 +570,8 @@ impl GuestError {
         match (&self, self.hint()) {
             (
                 GuestError::NoLxc { .. }
+                | GuestError::NoSystemd { .. }
+                | GuestError::NoComposition { .. }
                 | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }
                 | GuestError::OthersRoot { .. }
@@ -574,6 +606,9 @@ fn hint_for_qemu(said: &[String]) -> Option<String> {
     let says = |words: &str| said.iter().any(|line| line.contains(words));
     Some(if says("Device or resource busy") || says("is in use by") {
         "another program or VM uses one of its functions: see `fuser -v /dev/vfio/*` and `virsh list`"
+            .to_owned()
+    } else if says("sriov-pf") {
+        "a VM that owns an SR-IOV NIC needs QEMU 10.2 or later: `penstock check MODEL --here` tries it"
             .to_owned()
     } else if says("not viable") {
         "others in a function's IOMMU group are used by the host: `penstock check --here` names them"

@@ -149,6 +149,8 @@ impl Guests {
                 }
             }
             Action::UndefineGuest { guest } => self.undefine(guest, patience),
+            Action::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, patience),
+            Action::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, patience),
             Action::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
                 self.containers.start(guest, patience)
@@ -235,8 +237,12 @@ impl Guests {
                 (*running, there, "running")
             }
             Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
+            Fact::SwitchRunning { guest, nic, running } => return self.vms.switch_runs(guest, nic, *running),
             Fact::GuestSuspended { guest } => {
                 let there = self.is_vm(guest)? && self.vms.process(guest)?.is_some();
+                if let (true, Err(why)) = (there, self.vms.ports_connected(guest)?) {
+                    return Ok(Err(why));
+                }
                 (true, there && self.vms.suspended()?.contains(guest), "suspended")
             }
             Fact::GuestIsolated { guest, cpus, on } => {
@@ -267,6 +273,8 @@ fn attempt(action: &Action) -> String {
     match action {
         Action::DefineGuest(definition) => format!("define guest {}", definition.guest),
         Action::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
+        Action::StartSwitch { guest, nic } => format!("start the embedded switch of {guest}/{nic}"),
+        Action::StopSwitch { guest, nic } => format!("stop the embedded switch of {guest}/{nic}"),
         Action::StartGuest { guest } => format!("start guest {guest}"),
         Action::CreateGuest { guest } => format!("make VM {guest}"),
         Action::ResumeGuest { guest } => format!("let VM {guest} run"),

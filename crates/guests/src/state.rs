@@ -14,6 +14,7 @@
 //! | `layer`, `root` | where the layer and the root are mounted, inside the container alone |
 //! | `domain.xml` | what libvirt is told; made at each start |
 //! | `vmlinuz`, `initramfs` | what a VM boots, where Penstock makes it |
+//! | `switch-NIC` | of a NIC that a VM owns: its switch's configuration, log and sockets |
 //! | `console.sock` | where a VM's console is served, to one at a time |
 
 use std::{

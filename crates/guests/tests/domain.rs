@@ -3,9 +3,17 @@
 
 use std::path::Path;
 
-use penstock_guests::vms::domain::{self, Booted, Domain};
-use penstock_model::{ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, Vm};
-use penstock_plan::action::{GuestDefinition, GuestFunction};
+use penstock_guests::{
+    state::State,
+    vms::{
+        domain::{self, Booted, Domain},
+        switch::sockets,
+    },
+};
+use penstock_model::{
+    ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, TenantNic, VfSettings, Vm,
+};
+use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
 fn function(bdf: &str) -> GuestFunction {
     GuestFunction::bare(bdf.parse().unwrap(), "eth0".parse().unwrap())
@@ -29,12 +37,16 @@ fn kernel() -> Booted {
 
 fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -> String {
     let emulator: Option<CpuSet> = emulator.map(|set| set.parse().unwrap());
+    let state = State::new("/run/penstock/guests".into());
+    let sockets = |own| sockets(&state, &definition.guest, own).into_iter().map(|(_, path)| path).collect();
+    let switches: Vec<_> = definition.nics.iter().map(sockets).collect();
     domain::render(&Domain {
         definition,
         boot,
         emulator: emulator.as_ref(),
         console_log: "/run/penstock/guests/penstock-rt-2/console.log",
         console_socket: "/run/penstock/guests/penstock-rt-2/console.sock",
+        switches: &switches,
     })
 }
 
@@ -95,6 +107,22 @@ fn functions_have_addresses_of_their_own() {
         assert_eq!(domain::function_at(&definition, inside.parse().unwrap()), Some(owned.function));
     }
     assert_eq!(domain::function_at(&definition, "0000:00:07.0".parse().unwrap()), None);
+}
+
+#[test]
+fn a_nic_of_its_own_has_its_vfs_before_their_pf() {
+    let nic = |name: &str, number: u8, vfs: u8, queues: u16| {
+        let mac = |last: u8| penstock_model::Mac::new([0x02, 0, 0, 0, number, last]);
+        let vf = |last: u8| VfSettings { mac: Some(mac(last + 1)), ..VfSettings::default() };
+        let nic = TenantNic { mac: mac(0), vfs: (0..vfs).map(vf).collect(), uplink: None, queues };
+        GuestNic { name: name.parse().unwrap(), nic, uplink_at: None }
+    };
+    let definition = GuestDefinition {
+        vm: Some(Vm { huge_pages: Some(ByteSize(2 << 20)), ..Vm::default() }),
+        nics: vec![nic("net0", 0, 2, 1), nic("net1", 1, 1, 4)],
+        ..definition("rt-2", &["0000:04:10.0"])
+    };
+    golden("tenant.xml", &render(&definition, &kernel(), None));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! permanent MAC address of the PF; what goes through it is the switch's control protocol. Its ports are named as a model
 //! names functions: `NET0`, `NET0#3`.
 
+pub mod control;
 mod line;
 mod wire;
 
@@ -17,6 +18,7 @@ use penstock_model::{
     inventory::{SwitchMode, VfState},
 };
 
+pub use self::control::PortReport;
 use self::line::Line;
 pub use self::wire::{Answer, Request, State, Why};
 use crate::{Netlink, NetlinkError, Root, files};

@@ -125,6 +125,9 @@ pub(crate) struct GuestDocument {
     pub realtime: Option<GuestRealtimeEntry>,
     /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
     pub functions: Vec<FunctionEntry>,
+    /// SR-IOV NICs that a VM owns itself, by name: QEMU emulates each, and an embedded switch of the host carries its frames. Default:
+    /// none.
+    pub nics: IndexMap<NicName, TenantNicDocument>,
     /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
     /// A container's root file system: `overlay`, programs and libraries of the host under a layer in memory, or an absolute directory.
@@ -156,6 +159,32 @@ pub(crate) struct GuestDocument {
     pub ready_within: Option<u32>,
     /// Files that are made for it from this model. Default: none.
     pub generate: Vec<GenerateDocument>,
+}
+
+/// An SR-IOV NIC that a VM owns: the VM makes its VFs and hands them out.
+///
+/// ```yaml
+/// net0: {vfs: 4, uplink: NET0, functions: {2: {vlan: 100}}}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a NIC of a VM: a mapping like {vfs: 4}")]
+#[schemars(rename = "TenantNic")]
+pub(crate) struct TenantNicDocument {
+    /// How many VFs the VM can make of it, 1 to 7. Must be given.
+    #[schemars(range(min = 1, max = 7))]
+    pub vfs: Option<VfCount>,
+    /// Where its embedded switch leads to: a PF of the model that stays on the host, like `NET0`, or else an interface of the
+    /// host. Default: nowhere; its functions reach each other alone.
+    pub uplink: Option<FunctionName>,
+    /// The PF's MAC address. Default: derived from the names of machine, VM and NIC, the same for ever.
+    #[serde(alias = "mac-address")]
+    pub mac: Option<Mac>,
+    /// What the embedded switch keeps for VFs, by index: `{2: {vlan: 100}}`. Default: nothing but addresses, which are derived from
+    /// the PF's.
+    pub functions: IndexMap<String, VfSettings>,
+    /// Pairs of queues of each function, 1 to 16. Default: 1.
+    #[schemars(range(min = 1, max = 16))]
+    pub queues: Option<u16>,
 }
 
 /// A device of the host that a container may use: only its path, or a mapping.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuSet, FunctionName, GuestName, GuestRealtime, InterfaceAddress, InterfaceName, Mtu, TxRate,
-    VfSettings,
+    ByteSize, CpuSet, FunctionName, GuestName, GuestRealtime, InterfaceAddress, InterfaceName, Mtu, NicName,
+    TenantNic, TxRate, VfSettings,
 };
 
 /// A VM or a container.
@@ -29,6 +30,9 @@ pub struct Guest {
     pub realtime: Option<GuestRealtime>,
     /// The functions that it owns, in order: its first is `eth0` unless named.
     pub functions: Vec<Function>,
+    /// SR-IOV NICs that a VM owns, by the names that it calls them. Default: none.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub nics: IndexMap<NicName, TenantNic>,
     /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
     /// A container's root file system.

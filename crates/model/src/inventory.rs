@@ -22,7 +22,7 @@ pub use self::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, Scheduling,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, NicName, Scheduling,
     SerialNumber, SlotName, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
 };
 
@@ -129,6 +129,9 @@ pub struct FoundGuest {
     /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub home_drivers: BTreeMap<Bdf, String>,
+    /// The NICs that a VM owns itself, as it was defined.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub nics: BTreeSet<NicName>,
     /// The CPUs of the isolated partitions that its control groups are; empty for one that is none. `scan` leaves it so; the
     /// binary fills it in.
     #[serde(default, skip_serializing_if = "is_empty")]

@@ -31,6 +31,7 @@ pub mod quantity;
 pub mod realtime;
 mod render;
 mod selectors;
+pub mod tenant;
 pub mod text;
 mod tree;
 pub mod verdict;
@@ -54,6 +55,7 @@ pub use parse::{Parsed, parse};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
+pub use tenant::{MAX_TENANT_NICS, MAX_TENANT_VFS, TenantFunctionName, TenantNic, Uplink};
 pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfSettings, VlanId, VlanProtocol,

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{FunctionName, GuestName, NicName};
+use crate::{FunctionName, GuestName, NicName, TenantFunctionName};
 
 /// How one comparison came out.
 #[derive(
@@ -51,6 +51,8 @@ pub enum Subject {
     Nic(NicName),
     /// A function, wherever it is.
     Function(FunctionName),
+    /// A function of a NIC that a VM owns.
+    Tenant(TenantFunctionName),
     /// A guest: running, CPU and memory limits.
     Guest(GuestName),
     /// Whether frames sent by `from` arrive at `to`.
@@ -68,6 +70,7 @@ impl fmt::Display for Subject {
             Subject::Machine => f.write_str("machine"),
             Subject::Nic(nic) => nic.fmt(f),
             Subject::Function(function) => function.fmt(f),
+            Subject::Tenant(function) => function.fmt(f),
             Subject::Guest(guest) => guest.fmt(f),
             Subject::Path { from, to } => write!(f, "{from} -> {to}"),
         }

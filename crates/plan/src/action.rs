@@ -6,8 +6,8 @@ use std::{
 };
 
 use penstock_model::{
-    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, Scheduling, TxRate,
-    VfAttribute, VfIndex, Vm,
+    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, Scheduling,
+    TenantNic, TxRate, VfAttribute, VfIndex, Vm,
     inventory::{
         BootLoader, Manager, SwitchMode,
         tuning::{Knob, ResctrlGroup, Value},
@@ -62,6 +62,11 @@ pub enum Action {
     DefineGuest(GuestDefinition),
     /// Remove a guest's definition.
     UndefineGuest { guest: GuestName },
+    /// Start the embedded switch of a NIC that a defined VM owns, with a socket for each of the NIC's functions; systemd starts it
+    /// again when it dies. QEMU waits for it, so that it comes before the VM.
+    StartSwitch { guest: GuestName, nic: NicName },
+    /// Stop such a switch.
+    StopSwitch { guest: GuestName, nic: NicName },
     /// Start a defined container; its functions leave the host.
     StartGuest { guest: GuestName },
     /// Create a defined VM suspended: its memory and its functions are with it, and it has not run yet.
@@ -204,6 +209,21 @@ pub struct GuestDefinition {
     pub scheduling: Option<Scheduling>,
     /// Its functions, in order.
     pub functions: Vec<GuestFunction>,
+    /// The NICs that a VM owns itself, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<GuestNic>,
+}
+
+/// A NIC that a VM owns, on a machine whose functions have been resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GuestNic {
+    /// Its name.
+    pub name: NicName,
+    /// What the model says of it.
+    pub nic: TenantNic,
+    /// Where the function is on this machine that its uplink leads to; `None` for an interface, or no uplink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink_at: Option<Bdf>,
 }
 
 impl GuestDefinition {
@@ -221,6 +241,7 @@ impl GuestDefinition {
             vm: None,
             scheduling: None,
             functions: Vec::new(),
+            nics: Vec::new(),
         }
     }
 }
@@ -296,6 +317,8 @@ impl Action {
             | Action::SetBootArguments(_)
             | Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
+            | Action::StartSwitch { .. }
+            | Action::StopSwitch { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }
@@ -335,6 +358,8 @@ impl Action {
         match self {
             Action::DefineGuest(definition) => Some(&definition.guest),
             Action::UndefineGuest { guest }
+            | Action::StartSwitch { guest, .. }
+            | Action::StopSwitch { guest, .. }
             | Action::StartGuest { guest }
             | Action::CreateGuest { guest }
             | Action::ResumeGuest { guest }
@@ -432,6 +457,8 @@ impl Action {
             Action::ResetFunction { function } => write!(f, "{}: reset", of(function)),
             Action::DefineGuest(definition) => write!(f, "guest {}: define", definition.guest),
             Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
+            Action::StartSwitch { guest, nic } => write!(f, "{guest}/{nic}: start its embedded switch"),
+            Action::StopSwitch { guest, nic } => write!(f, "{guest}/{nic}: stop its embedded switch"),
             Action::StartGuest { guest } => write!(f, "guest {guest}: start"),
             Action::CreateGuest { guest } => write!(f, "guest {guest}: create, suspended"),
             Action::ResumeGuest { guest } => write!(f, "guest {guest}: let it run"),

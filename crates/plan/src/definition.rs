@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Vm};
+use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm};
 
 use crate::{
-    action::{GuestDefinition, GuestFunction},
+    action::{GuestDefinition, GuestFunction, GuestNic},
     planner::Planner,
     realtime, vfs,
     wanted::{WantedNic, WantedVf},
@@ -24,6 +24,15 @@ pub fn define(
     functions: &[(&WantedNic<'_>, Option<&WantedVf<'_>>)],
 ) -> GuestDefinition {
     let is_vm = guest.kind == GuestKind::Vm;
+    let nics = guest.nics.iter().map(|(name, nic)| GuestNic {
+        name: name.clone(),
+        uplink_at: match &nic.uplink {
+            Some(Uplink::Function(function)) => planner.resolved.get(&function.nic).copied(),
+            _ => None,
+        },
+        nic: nic.clone(),
+    });
+    let nics = nics.collect();
     GuestDefinition {
         guest: name.clone(),
         cpus: if is_vm { Some(vcpus(guest)) } else { guest.cpus },
@@ -54,6 +63,7 @@ pub fn define(
                 home_driver: home_driver(planner.inventory, name, nic, *vf),
             })
             .collect(),
+        nics,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use penstock_model::{Bdf, GuestName, inventory::Manager};
+use penstock_model::{Bdf, GuestName, NicName, inventory::Manager};
 
 use crate::{Action, Fact, Step, StepId};
 
@@ -23,6 +23,8 @@ pub enum Made {
     Driver(Bdf),
     /// A guest is defined, or no longer.
     Defined(GuestName),
+    /// The embedded switch of a NIC that a VM owns is there, or no longer.
+    Switch(GuestName, NicName),
     /// A guest is there: it runs, or is a VM that is suspended; or it is there no longer.
     Running(GuestName),
     /// A guest is ready. Of one that nothing waits for, that it runs is all that there is to need.

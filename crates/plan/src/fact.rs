@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
-    Bdf, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, Scheduling, VfAttribute, VfIndex,
+    Bdf, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, Scheduling, VfAttribute,
+    VfIndex,
     inventory::{
         Manager, SwitchMode,
         tuning::{Knob, ResctrlGroup, Value},
@@ -57,6 +58,8 @@ pub enum Fact {
     Reset { function: Bdf },
     /// The guest is defined (or not).
     GuestDefined { guest: GuestName, defined: bool },
+    /// The embedded switch of the VM's NIC runs, with a socket for each of its functions (or does not).
+    SwitchRunning { guest: GuestName, nic: NicName, running: bool },
     /// The guest runs (or does not).
     GuestRunning { guest: GuestName, running: bool },
     /// The VM is there, and suspended.
@@ -113,6 +116,8 @@ impl Fact {
             Action::ResetFunction { function } => Fact::Reset { function },
             Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
             Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
+            Action::StartSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: true },
+            Action::StopSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: false },
             Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
             Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
             Action::CreateGuest { guest } | Action::SuspendGuest { guest } => Fact::GuestSuspended { guest },
@@ -141,6 +146,7 @@ impl Fact {
     pub fn guest(&self) -> Option<&GuestName> {
         match self {
             Fact::GuestDefined { guest, .. }
+            | Fact::SwitchRunning { guest, .. }
             | Fact::GuestRunning { guest, .. }
             | Fact::GuestSuspended { guest }
             | Fact::GuestIsolated { guest, .. }
@@ -215,6 +221,9 @@ impl Fact {
             Fact::Switch { pf, mode } => write!(f, "the embedded switch of {} is in {mode} mode", of(pf)),
             Fact::Reset { function } => write!(f, "{} was reset", of(function)),
             Fact::GuestDefined { guest, defined } => write!(f, "guest {guest} is {}defined", not(defined)),
+            Fact::SwitchRunning { guest, nic, running } => {
+                write!(f, "the embedded switch of {guest}/{nic} is {}running", not(running))
+            }
             Fact::GuestRunning { guest, running } => write!(f, "guest {guest} is {}running", not(running)),
             Fact::GuestSuspended { guest } => write!(f, "guest {guest} is there, suspended"),
             Fact::GuestReady { guest } => write!(f, "guest {guest} is ready"),

@@ -1,8 +1,8 @@
 //! The steps that start guests: drivers, definitions, starts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName};
+use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName, Uplink};
 
 use crate::{
     Action,
@@ -102,8 +102,12 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
             (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
             vec![Made::Defined(name.clone())],
             Made::Defined(name.clone()),
-            format!("{name} owns {}", list(guest.guest)),
+            format!("{name} owns {}", list(name, guest.guest)),
         ));
+    }
+    for guest in fresh().filter(|guest| guest.is_vm()) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        switches(planner, guest);
     }
     for guest in fresh().filter(|guest| guest.is_vm()) {
         planner.draft.on_behalf_of(Some(guest.name));
@@ -185,7 +189,7 @@ fn starting<'n, 'a>(
     planner.given.insert(name.clone(), starting.addresses().collect());
     if planner.runs(name) {
         let addresses: Vec<Bdf> = starting.addresses().collect();
-        let right = running(planner, name, &addresses, suspended);
+        let right = same_nics(planner, name, guest) && running(planner, name, &addresses, suspended);
         return (right && suspended).then_some(starting);
     }
     let mut free = true;
@@ -207,6 +211,19 @@ fn starting<'n, 'a>(
         }
     }
     free.then_some(starting)
+}
+
+/// A VM keeps the NICs of its own that it was made with.
+fn same_nics(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> bool {
+    let found = planner.inventory.guests.get(name).map(|found| &found.nics);
+    let same = found.is_none_or(|found| found.iter().eq(guest.nics.keys().collect::<BTreeSet<_>>()));
+    if !same {
+        planner.refuse(
+            format!("guest {name} runs with other NICs of its own than the model gives it"),
+            format!("stop it first: penstock stop MODEL {name}"),
+        );
+    }
+    same
 }
 
 /// A guest that is there is left alone, if it has what the model gives it; that is the answer.
@@ -333,8 +350,9 @@ fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>
     );
 }
 
-fn list(guest: &Guest) -> String {
-    let names: Vec<String> = guest.functions.iter().map(|function| function.name.to_string()).collect();
+fn list(name: &GuestName, guest: &Guest) -> String {
+    let functions = guest.functions.iter().map(|function| function.name.to_string());
+    let names: Vec<String> = functions.chain(guest.nics.keys().map(|nic| format!("{name}/{nic}"))).collect();
     if names.is_empty() { "no function".to_owned() } else { names.join(", ") }
 }
 
@@ -368,11 +386,48 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     ));
 }
 
+/// Starts the embedded switches of the NICs that a VM owns. QEMU waits for their sockets when it is started.
+fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let name = guest.name;
+    for (nic, found) in &guest.guest.nics {
+        let mut needs = vec![Made::Defined(name.clone())];
+        let leads = match &found.uplink {
+            None => "leads nowhere else".to_owned(),
+            Some(uplink) => format!("leads to {uplink}"),
+        };
+        if let Some(Uplink::Function(function)) = &found.uplink
+            && let Some(pf) = planner.resolved.get(&function.nic)
+        {
+            needs.push(Made::Interface(*pf));
+        }
+        planner.draft.push(Sketch::new(
+            Action::StartSwitch { guest: name.clone(), nic: nic.clone() },
+            Some(Action::StopSwitch { guest: name.clone(), nic: nic.clone() }),
+            needs,
+            Made::Switch(name.clone(), nic.clone()),
+            format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len())),
+        ));
+    }
+    if !guest.guest.nics.is_empty() {
+        planner.note(format!(
+            "libvirt marks {name} as tainted (custom-device): it has no words for a VF of an emulated PF, which are given by <qemu:override>"
+        ));
+        planner.note(format!(
+            "the embedded switches of {name} map all of its memory, as QEMU does; the VFs of its NICs are off until it enables them"
+        ));
+    }
+}
+
+fn vfs_in_words(count: usize) -> String {
+    format!("{count} VF{}", if count == 1 { "" } else { "s" })
+}
+
 /// Creates a VM suspended. It needs its functions and nobody else: what it waits for is waited for while it is there.
 fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Made::Defined(name.clone())];
     needs.extend(guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf)]));
+    needs.extend(guest.guest.nics.keys().map(|nic| Made::Switch(name.clone(), nic.clone())));
     planner.draft.push(Sketch::new(
         Action::CreateGuest { guest: name.clone() },
         Some(Action::StopGuest { guest: name.clone() }),

@@ -1,6 +1,6 @@
 //! The steps that stop guests and give their functions back.
 
-use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, VfIndex};
+use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, NicName, VfIndex};
 
 use crate::{
     Action,
@@ -49,6 +49,16 @@ pub fn stop_steps(
     } else {
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
+    let switches: Vec<NicName> = found.nics.iter().cloned().collect();
+    for nic in &switches {
+        planner.draft.push(Sketch::new(
+            Action::StopSwitch { guest: name.clone(), nic: nic.clone() },
+            Some(Action::StartSwitch { guest: name.clone(), nic: nic.clone() }),
+            vec![Made::Running(name.clone())],
+            Made::Switch(name.clone(), nic.clone()),
+            format!("nobody but {name} uses it"),
+        ));
+    }
     realtime::remove_group(planner, name);
     let returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
     for function in &returned {
@@ -63,10 +73,12 @@ pub fn stop_steps(
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
     let definition = define(planner, name, guest, &functions);
+    let mut needs = vec![Made::Running(name.clone())];
+    needs.extend(switches.into_iter().map(|nic| Made::Switch(name.clone(), nic)));
     planner.draft.push(Sketch::new(
         Action::UndefineGuest { guest: name.clone() },
         Some(Action::DefineGuest(definition)),
-        vec![Made::Running(name.clone())],
+        needs,
         Made::Defined(name.clone()),
         format!("{name} is to leave nothing behind"),
     ));

@@ -60,6 +60,8 @@ pub fn way_back<'a>(plan: &'a Plan, step: &'a Step) -> WayBack<'a> {
         | Action::AddAddress { .. }
         | Action::RemoveAddress { .. }
         | Action::UndefineGuest { .. }
+        | Action::StartSwitch { .. }
+        | Action::StopSwitch { .. }
         | Action::StartGuest { .. }
         | Action::CreateGuest { .. }
         | Action::ResumeGuest { .. }

@@ -127,6 +127,7 @@ pub(crate) fn of(evidence: &Evidence) -> Vec<Group<'_>> {
         let name = match &verdict.subject {
             Subject::Machine => GroupName::Machine,
             Subject::Nic(nic) => GroupName::Nic(nic.clone()),
+            Subject::Tenant(function) => GroupName::Guest(function.guest.clone()),
             Subject::Guest(guest) => GroupName::Guest(guest.clone()),
             Subject::Path { .. } => GroupName::Paths,
             Subject::Function(function) => match (owners.get(function), &verdict.vantage) {
@@ -169,7 +170,7 @@ fn worst_subject_first(verdicts: Vec<&Verdict>) -> Vec<&Verdict> {
     let rank = |subject: &Subject| match subject {
         Subject::Machine => 0,
         Subject::Nic(_) | Subject::Guest(_) => 1,
-        Subject::Function(_) => 2,
+        Subject::Function(_) | Subject::Tenant(_) => 2,
         Subject::Path { .. } => 3,
     };
     let mut sorted = verdicts;

@@ -72,6 +72,7 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         // The reset file's write returned; the device keeps no trace of it.
         Fact::Reset { .. } => Ok(Ok(())),
         Fact::GuestDefined { .. }
+        | Fact::SwitchRunning { .. }
         | Fact::GuestRunning { .. }
         | Fact::GuestSuspended { .. }
         | Fact::GuestIsolated { .. }

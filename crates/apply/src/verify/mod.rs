@@ -32,6 +32,7 @@ mod scene;
 mod scope;
 mod sheet;
 mod stations;
+mod tenant;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
@@ -39,6 +40,7 @@ pub use placement::placement;
 pub use realtime::{GuestSight, realtime};
 pub use scope::{Scope, function_at};
 pub use stations::{Across, Crossing, Post, Remote};
+pub use tenant::{TenantPorts, tenant_nics};
 
 /// Where a guest can be looked into.
 pub enum GuestPlace {

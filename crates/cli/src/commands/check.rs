@@ -133,6 +133,10 @@ fn look(
         Ok(_) | Err(GenerateError::Unknown(_)) => {}
         Err(error) => return Err(model_file::explain_generate(&error, &file.source, printer)),
     }
+    if arguments.here && file.model.guests.values().any(|guest| !guest.nics.is_empty()) {
+        printer.doing("Trying whether QEMU composes SR-IOV NICs");
+        Machine::here(settings).guests().vms().composes()?;
+    }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
     Ok(Summary {
         machine: file.model.machine.to_string(),

@@ -103,6 +103,7 @@ pub fn beside(
 ) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = machine.limits(&file.model);
     verdicts.extend(machine.placement(&file.model, inventory));
+    verdicts.extend(machine.tenant_nics(&file.model));
     verdicts.extend(machine.realtime(&file.model, inventory));
     let generated =
         generate::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));

@@ -221,6 +221,8 @@ impl Fault for GuestError {
             | GuestError::Closed { .. }
             | GuestError::NoLimits { .. }
             | GuestError::NoRate { .. }
+            | GuestError::NoSystemd { .. }
+            | GuestError::NoComposition { .. }
             | GuestError::NoBuiltin { .. } => Status::Missing,
             GuestError::NoRoot { .. }
             | GuestError::NoFile { .. }
@@ -240,6 +242,7 @@ impl Fault for GuestError {
             | GuestError::Unstoppable { .. }
             | GuestError::NotBack { .. }
             | GuestError::NotMade { .. }
+            | GuestError::Switch { .. }
             | GuestError::NotThere { .. }
             | GuestError::Died { .. }
             | GuestError::NotReady { .. } => Status::Failed,

@@ -58,6 +58,8 @@ impl Known<'_> {
                 _ if FROM_THE_START.contains(&attribute) => self.restart([guest.clone()]),
                 _ => Advice::Apply,
             },
+            // A switch is told when it is started, and its VM with it.
+            Subject::Tenant(function) => self.restart([function.guest.clone()]),
             Subject::Nic(nic) => self.of_nic(nic, attribute),
             Subject::Function(function) => self.of_function(function, verdict),
             Subject::Machine if attribute == "kernel argument" => Advice::Persist,

@@ -164,6 +164,7 @@ impl Lines {
 
     fn turned<'a>(&self, change: &'a Change, known: &Known) -> Turned<'a> {
         let concerns = match &change.verdict.subject {
+            Subject::Tenant(function) => vec![function.guest.clone()],
             Subject::Guest(guest) => vec![guest.clone()],
             Subject::Nic(nic) => self.of_nics.get(nic).into_iter().flatten().cloned().collect(),
             Subject::Function(function) => match (&function.vf, self.of_functions.get(&function.to_string()))

@@ -7,6 +7,7 @@ use penstock_host::{
     cpio::{self, Archive},
     files::{self, FileError},
 };
+use penstock_model::InterfaceName;
 use penstock_plan::action::GuestDefinition;
 
 /// Where the program itself is inside a builtin guest with an agent.
@@ -49,6 +50,10 @@ pub fn interfaces(definition: &GuestDefinition) -> String {
             text.push_str(&format!(" {address}"));
         }
         text.push('\n');
+    }
+    // The PFs of its own NICs are called as the model calls them; VFs are there when somebody enables them.
+    for own in definition.nics.iter().filter(|own| own.name.as_str().parse::<InterfaceName>().is_ok()) {
+        text.push_str(&format!("{} {} -\n", own.nic.mac, own.name));
     }
     text
 }

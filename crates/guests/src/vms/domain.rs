@@ -2,14 +2,16 @@
 //!
 //! Every device sits on the root bus at an address that is chosen here, so that an address that is seen inside can be
 //! traced to the host's function behind it. No root ports in between: a kernel has less to look through when it boots, and
-//! a VF needs none.
+//! a VF needs none. Only a NIC of the VM's own has one: SR-IOV wants it.
 //!
 //! Format: <https://libvirt.org/formatdomain.html>.
 
 use std::{fmt::Write as _, path::PathBuf};
 
-use penstock_model::{Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy};
-use penstock_plan::action::GuestDefinition;
+use penstock_model::{
+    Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy, VfIndex,
+};
+use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use crate::state::PREFIX;
 
@@ -20,8 +22,8 @@ pub const MEMORY: u64 = 256 << 20;
 /// disk's.
 const FIRST_SLOT: usize = 4;
 
-/// One after the last slot for functions: 31 is the south bridge's.
-const END_SLOT: usize = 31;
+/// One after the last slot for functions: 30 is the root ports' of the VM's own NICs, 31 the south bridge's.
+const END_SLOT: usize = 30;
 
 /// The most functions that a VM can have: each slot takes eight.
 pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
@@ -60,6 +62,8 @@ pub struct Domain<'a> {
     pub console_log: &'a str,
     /// The socket on which the console is served.
     pub console_socket: &'a str,
+    /// The sockets of the embedded switch of each NIC of the VM's own, in order: the PF's, then the VFs'.
+    pub switches: &'a [Vec<PathBuf>],
 }
 
 /// How many virtual CPUs a VM gets.
@@ -110,7 +114,11 @@ pub fn render(domain: &Domain<'_>) -> String {
     let mut line = |indent: usize, text: String| {
         let _ = writeln!(xml, "{:indent$}{text}", "", indent = indent * 2);
     };
-    line(0, "<domain type='kvm'>".to_owned());
+    let schema = match definition.nics.is_empty() {
+        true => "",
+        false => " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
+    };
+    line(0, format!("<domain type='kvm'{schema}>"));
     line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
     line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(MEMORY)));
     line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
@@ -135,6 +143,11 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(1, "<memoryBacking>".to_owned());
     if let Some(size) = vm.huge_pages {
         line(2, format!("<hugepages><page size='{}' unit='KiB'/></hugepages>", size.0 / 1024));
+    }
+    if !definition.nics.is_empty() {
+        // The switches read and write frames where the guest has them.
+        line(2, "<source type='memfd'/>".to_owned());
+        line(2, "<access mode='shared'/>".to_owned());
     }
     // What a function reaches by DMA is never merged with another's pages; that which looks for such pages costs time.
     line(2, "<nosharepages/>".to_owned());
@@ -171,6 +184,9 @@ pub fn render(domain: &Domain<'_>) -> String {
     }
     line(2, "<controller type='usb' model='none'/>".to_owned());
     line(2, "<controller type='pci' index='0' model='pcie-root'/>".to_owned());
+    for at in 0..definition.nics.len() {
+        root_port(at, definition.nics.len(), &mut line);
+    }
     if let Booted::Disk { path, format } = domain.boot {
         let format = match format {
             DiskFormat::Raw => "raw",
@@ -211,6 +227,9 @@ pub fn render(domain: &Domain<'_>) -> String {
         line(3, "<rom enabled='no'/>".to_owned());
         line(2, "</hostdev>".to_owned());
     }
+    for (at, (own, sockets)) in definition.nics.iter().zip(domain.switches).enumerate() {
+        tenant_nic(at, own, sockets, &mut line);
+    }
     line(2, "<serial type='unix'>".to_owned());
     line(3, format!("<source mode='bind' path='{}'/>", escape(domain.console_socket)));
     line(3, format!("<log file='{}' append='off'/>", escape(domain.console_log)));
@@ -231,8 +250,81 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(2, "</rng>".to_owned());
     line(2, "<memballoon model='none'/>".to_owned());
     line(1, "</devices>".to_owned());
+    if !definition.nics.is_empty() {
+        compose(definition, &mut line);
+    }
     line(0, "</domain>".to_owned());
     xml
+}
+
+/// The slot of the root ports.
+const ROOT_PORTS: u8 = 30;
+
+/// The alias of a function of the VM's NIC number `at`, which is its id in QEMU, too. libvirt keeps those that begin so.
+fn alias(at: usize, vf: Option<VfIndex>) -> String {
+    match vf {
+        None => format!("ua-nic{at}"),
+        Some(vf) => format!("ua-nic{at}-vf{vf}"),
+    }
+}
+
+/// The root port of the VM's NIC number `at` of `count`.
+fn root_port(at: usize, count: usize, line: &mut impl FnMut(usize, String)) {
+    let others = if at == 0 && count > 1 { " multifunction='on'" } else { "" };
+    line(2, format!("<controller type='pci' index='{}' model='pcie-root-port'>", at + 1));
+    line(
+        3,
+        format!(
+            "<address type='pci' domain='0x0000' bus='0x00' slot='0x{ROOT_PORTS:02x}' function='0x{at:x}'{others}/>"
+        ),
+    );
+    line(2, "</controller>".to_owned());
+}
+
+/// A NIC of the VM's own. libvirt makes devices in the order of its file, and QEMU wants VFs before their PF
+/// (`hw/pci/pcie_sriov.c`, `pcie_sriov_register_device`).
+fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl FnMut(usize, String)) {
+    let mut functions: Vec<_> = own.nic.functions().zip(sockets).collect();
+    functions.rotate_left(1);
+    for ((vf, mac, _), socket) in functions {
+        line(2, "<interface type='vhostuser'>".to_owned());
+        line(3, format!("<mac address='{mac}'/>"));
+        line(3, format!("<source type='unix' path='{}' mode='client'>", escape(&socket.to_string_lossy())));
+        // A switch that has died is there again a moment later.
+        line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
+        line(3, "</source>".to_owned());
+        line(3, "<model type='virtio'/>".to_owned());
+        if own.nic.queues > 1 {
+            line(3, format!("<driver queues='{}'/>", own.nic.queues));
+        }
+        line(3, "<rom enabled='no'/>".to_owned());
+        line(3, format!("<alias name='{}'/>", alias(at, vf)));
+        let function = vf.map_or(0, |vf| vf.get() + 1);
+        let others = if vf.is_none() { " multifunction='on'" } else { "" };
+        line(
+            3,
+            format!(
+                "<address type='pci' domain='0x0000' bus='0x{:02x}' slot='0x00' function='0x{function:x}'{others}/>",
+                at + 1
+            ),
+        );
+        line(2, "</interface>".to_owned());
+    }
+}
+
+/// Says which function is a VF of which, for which libvirt has no words of its own.
+fn compose(definition: &GuestDefinition, line: &mut impl FnMut(usize, String)) {
+    line(1, "<qemu:override>".to_owned());
+    for (at, own) in definition.nics.iter().enumerate() {
+        for vf in own.nic.functions().filter_map(|(vf, ..)| vf) {
+            line(2, format!("<qemu:device alias='{}'>", alias(at, Some(vf))));
+            line(3, "<qemu:frontend>".to_owned());
+            line(4, format!("<qemu:property name='sriov-pf' type='string' value='{}'/>", alias(at, None)));
+            line(3, "</qemu:frontend>".to_owned());
+            line(2, "</qemu:device>".to_owned());
+        }
+    }
+    line(1, "</qemu:override>".to_owned());
 }
 
 fn own_address(slot: u8) -> String {
@@ -271,11 +363,11 @@ mod tests {
 
     #[test]
     fn addresses_inside_lead_back_to_functions() {
-        for count in [0, 1, 26, 27, 28, 200, MOST_FUNCTIONS] {
+        for count in [0, 1, 25, 26, 27, 200, MOST_FUNCTIONS] {
             let all: std::collections::BTreeSet<Bdf> =
                 (0..count).map(|position| address_inside(position, count).unwrap()).collect();
             assert_eq!(all.len(), count, "each its own");
-            assert!(all.iter().all(|bdf| (4..31).contains(&bdf.device())));
+            assert!(all.iter().all(|bdf| (4..30).contains(&bdf.device())));
             // Whatever has more than one function has a function 0.
             assert!(all.iter().all(|bdf| all.contains(&Bdf::new(0, RoutingId(bdf.routing_id().0 & !7)))));
         }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
-use penstock_model::{Boot, GuestKind, GuestName, Inside, Vm, inventory::FoundGuest};
+use penstock_model::{Boot, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
 use penstock_plan::action::GuestDefinition;
 
 use self::{place::report_of, virsh::Virsh};
@@ -32,11 +32,13 @@ use crate::{
 pub mod agent;
 mod base64;
 mod builtin;
+mod composition;
 pub mod console_report;
 pub mod domain;
 mod needs;
 mod place;
 mod prepare;
+pub mod switch;
 mod virsh;
 
 pub use builtin::Builtin;
@@ -95,12 +97,18 @@ impl Vms {
 
     /// The guests that are defined here, whether they are there or suspended, and their functions.
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
+        let mut definitions: BTreeMap<GuestName, BTreeSet<NicName>> = BTreeMap::new();
+        for guest in self.state.guests()? {
+            let nics = self.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
+            definitions.insert(guest, nics.into_iter().map(|own| own.name).collect());
+        }
         let found = self.status()?.into_iter().map(|(guest, status)| {
             let found = FoundGuest {
                 running: status.pid.is_some(),
                 suspended: status.condition == Condition::Suspended,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
+                nics: definitions.remove(&guest).unwrap_or_default(),
                 ..FoundGuest::default()
             };
             (guest, found)

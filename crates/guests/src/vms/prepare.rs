@@ -9,7 +9,7 @@ use penstock_plan::action::GuestDefinition;
 use super::{
     Vms, builtin,
     domain::{self, Booted, Domain},
-    needs, vm,
+    needs, switch, vm,
 };
 use crate::error::GuestError;
 
@@ -30,12 +30,20 @@ impl Vms {
         }
         let boot = self.booted(definition)?;
         let emulator = needs::emulator(&self.root, &self.state, definition)?;
+        let switches: Vec<Vec<PathBuf>> = definition
+            .nics
+            .iter()
+            .map(|own| {
+                switch::sockets(&self.state, guest, own).into_iter().map(|(_, socket)| socket).collect()
+            })
+            .collect();
         let text = domain::render(&Domain {
             definition,
             boot: &boot,
             emulator: emulator.as_ref(),
             console_log: &self.console_log(guest).to_string_lossy(),
             console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
+            switches: &switches,
         });
         Ok(files::write_atomic(self.state.file(guest, "domain.xml"), text)?)
     }
@@ -79,7 +87,7 @@ impl Vms {
 }
 
 /// This program, where a builtin guest can run it.
-fn own_program() -> Option<PathBuf> {
+pub(super) fn own_program() -> Option<PathBuf> {
     // Without it the guest cannot be looked into as well as with it; everything else works.
     std::env::current_exe().ok().filter(|path| files::exists(path))
 }

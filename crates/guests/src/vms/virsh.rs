@@ -123,6 +123,19 @@ impl Virsh {
         })
     }
 
+    /// The user as whom libvirt runs QEMU, as a number; `None` for its own, which is root.
+    pub fn qemu_user(&self, patience: Duration) -> Result<Option<u32>, VirshError> {
+        let text = self.call(["capabilities".into()], patience)?;
+        Ok(read_user(&String::from_utf8_lossy(&text)))
+    }
+
+    /// The command line with which a domain of this XML would be started. Nothing is started.
+    pub fn native(&self, xml: &str, patience: Duration) -> Result<String, VirshError> {
+        let words = ["domxml-to-native", "qemu-argv", "--xml", "/dev/stdin"];
+        let text = self.call_with(words.map(OsString::from), xml.as_bytes(), patience)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
     /// The guests that are there, and suspended.
     pub fn suspended(&self, patience: Duration) -> Result<Vec<GuestName>, VirshError> {
         let text = self.call(["list".into(), "--name".into(), "--state-paused".into()], patience)?;
@@ -161,10 +174,20 @@ impl Virsh {
         words: impl IntoIterator<Item = OsString>,
         patience: Duration,
     ) -> Result<Vec<u8>, VirshError> {
+        self.call_with(words, &[], patience)
+    }
+
+    fn call_with(
+        &self,
+        words: impl IntoIterator<Item = OsString>,
+        input: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<u8>, VirshError> {
         let program = self.program.clone().or_else(|| process::find("virsh")).ok_or(VirshError::Missing)?;
         let command = Command::new(program)
             .args(["-q", "-c", CONNECTION])
             .args(words)
+            .input(input)
             // What it says is looked at.
             .env("LC_ALL", "C")
             .current_dir("/");
@@ -186,6 +209,16 @@ impl Virsh {
     }
 }
 
+/// The user of the security model `dac`: `<baselabel type='kvm'>+64055:+994</baselabel>`
+/// (<https://libvirt.org/formatcaps.html>).
+fn read_user(capabilities: &str) -> Option<u32> {
+    let (_, dac) = capabilities.split_once("<model>dac</model>")?;
+    let (dac, _) = dac.split_once("</secmodel>")?;
+    let (_, label) = dac.split_once("<baselabel type='kvm'>")?;
+    let (user, _) = label.split_once(':')?;
+    user.trim_start_matches('+').parse().ok().filter(|user| *user != 0)
+}
+
 fn read_refusal(errors: &str) -> VirshError {
     let said: Vec<String> = errors
         .lines()
@@ -205,6 +238,16 @@ fn read_refusal(errors: &str) -> VirshError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_user_of_qemu_is_that_of_the_dac_model() {
+        let text = "<secmodel>\n <model>apparmor</model>\n <doi>0</doi>\n</secmodel>\n<secmodel>\n <model>dac</model>\n \
+                    <doi>0</doi>\n <baselabel type='kvm'>+64055:+994</baselabel>\n \
+                    <baselabel type='qemu'>+64055:+994</baselabel>\n</secmodel>";
+        assert_eq!(read_user(text), Some(64055));
+        assert_eq!(read_user(&text.replace("64055", "0")), None);
+        assert_eq!(read_user("<secmodel><model>selinux</model></secmodel>"), None);
+    }
 
     #[test]
     fn refusals_are_told_apart() {

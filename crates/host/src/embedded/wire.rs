@@ -9,6 +9,8 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::control::PortReport;
+
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
 
@@ -73,6 +75,16 @@ pub struct State {
 #[derive(Clone, Debug, Deserialize)]
 struct PortState {
     settings: Settings,
+    #[serde(default)]
+    connected: bool,
+    #[serde(default)]
+    unconnected: Option<String>,
+    #[serde(default)]
+    up: bool,
+    #[serde(default)]
+    pairs: usize,
+    #[serde(default)]
+    broken: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -95,6 +107,19 @@ impl State {
     /// Whether frames between its ports stay inside.
     pub fn mode(&self) -> SwitchMode {
         if self.loopback { SwitchMode::Veb } else { SwitchMode::Vepa }
+    }
+
+    /// All ports by name.
+    pub fn ports(&self) -> BTreeMap<String, PortReport> {
+        let report = |port: &PortState| PortReport {
+            settings: state(&port.settings),
+            connected: port.connected,
+            unconnected: port.unconnected.clone(),
+            up: port.up,
+            pairs: port.pairs,
+            broken: port.broken.clone(),
+        };
+        self.ports.iter().map(|(name, port)| (name.clone(), report(port))).collect()
     }
 
     /// The VFs, in index order.

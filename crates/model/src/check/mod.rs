@@ -12,6 +12,7 @@ mod mac;
 mod measure;
 mod nic;
 mod realtime;
+mod tenant;
 mod vm;
 
 use indexmap::IndexMap;
@@ -89,10 +90,16 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .collect();
     let mut owned = Vec::new();
     let mut lists = cpus::Lists::default();
+    let mut tenants = Vec::new();
     let guests: IndexMap<GuestName, Guest> = guests
         .into_iter()
-        .map(|(name, guest)| {
+        .map(|(name, mut guest)| {
+            let own = std::mem::take(&mut guest.nics);
+            // A container's have been refused as a key that it has no use for.
+            let own = if guest.kind == Some(GuestKind::Vm) { own } else { IndexMap::new() };
+            let own = tenant::build(machine.as_str(), &name, own, &nics, &mut tenants, messages);
             let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
+            let guest = Guest { nics: own, ..guest };
             (name, guest)
         })
         .collect();
@@ -120,6 +127,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     cpus::check(&mut subject);
     realtime::check(&mut subject);
     vm::check(&mut subject);
+    tenant::check(&tenants, &mut subject);
     generate::check(&mut subject);
     measure::check(&targets, &lines, &mut subject);
     board::check(&mut subject);
@@ -241,6 +249,7 @@ fn build_guest(
         exclusive: document.exclusive.unwrap_or_default() || realtime.is_some(),
         realtime,
         functions,
+        nics: IndexMap::new(),
         after: document.after,
         root,
         init: document.init.map(words).unwrap_or_default(),

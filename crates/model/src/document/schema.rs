@@ -12,7 +12,8 @@ use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/penstock/penstock/main/schema/model.schema.json";
 
 /// Keys that are read too, as other tools spell them: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 22] = [
+const ALIASES: [(&str, &str, &[&str]); 23] = [
+    ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
     ("Nic", "externally_managed", &["externallyManaged"]),
     ("Function", "mac", &["mac-address"]),
@@ -66,6 +67,7 @@ pub fn schema() -> Value {
     for (place, name) in [
         ("/properties/nics", "NicName"),
         ("/properties/guests", "GuestName"),
+        ("/$defs/Guest/properties/nics", "NicName"),
         ("/$defs/Board/properties/emulation", "NicName"),
     ] {
         let pattern = schema["$defs"][name]["pattern"].clone();
@@ -181,7 +183,8 @@ mod tests {
         NicMatch, VfSettings,
         document::{
             BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument, GuestDocument,
-            GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument, measure::StorageDocument,
+            GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument, TenantNicDocument,
+            measure::StorageDocument,
         },
     };
 
@@ -226,6 +229,7 @@ mod tests {
             ("NicMatch", read::<NicMatch>()),
             ("VfSettings", read::<VfSettings>()),
             ("Guest", read::<GuestDocument>()),
+            ("TenantNic", read::<TenantNicDocument>()),
             ("Device", read::<DeviceDocument>()),
             ("Boot", read::<BootDocument>()),
             ("Generate", read::<GenerateDocument>()),

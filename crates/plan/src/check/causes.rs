@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use penstock_model::{Bdf, GuestName, Model, inventory::tuning::Knob};
+use penstock_model::{Bdf, GuestName, Model, NicName, inventory::tuning::Knob};
 
 use super::{machine::Machine, rules::VFIO};
 use crate::{Action, Step};
@@ -18,6 +18,8 @@ enum Aspect {
     Attributes(Bdf),
     InterfaceMac(Bdf),
     Defined(GuestName),
+    /// The embedded switch of a VM's NIC runs, or no longer.
+    Switch(GuestName, NicName),
     /// The guest is there, or no longer.
     There(GuestName),
     /// The guest runs, or no longer.
@@ -101,6 +103,9 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::SetLink { function, .. } => one(Aspect::Link(*function)),
         Action::DefineGuest(definition) => one(Aspect::Defined(definition.guest.clone())),
         Action::UndefineGuest { guest } => one(Aspect::Defined(guest.clone())),
+        Action::StartSwitch { guest, nic } | Action::StopSwitch { guest, nic } => {
+            one(Aspect::Switch(guest.clone(), nic.clone()))
+        }
         // One that is suspended does not run, and stopping it changes nothing for those who need it running.
         Action::StopGuest { guest } if machine.suspended(guest) => one(Aspect::There(guest.clone())),
         Action::StartGuest { guest } | Action::StopGuest { guest } => {
@@ -163,7 +168,17 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::ResetFunction { function } => vec![Aspect::Driver(*function)],
         Action::SetMac { function, .. } => vec![Aspect::Driver(*function)],
         Action::Rename { function, .. } => vec![Aspect::Link(*function)],
-        Action::UndefineGuest { guest } => vec![Aspect::There(guest.clone())],
+        Action::StartSwitch { guest, nic } => {
+            let definition = machine.definitions.get(guest);
+            let uplink =
+                definition.and_then(|all| all.nics.iter().find(|found| found.name == *nic)?.uplink_at);
+            [Aspect::Defined(guest.clone())].into_iter().chain(uplink.map(Aspect::Link)).collect()
+        }
+        Action::StopSwitch { guest, .. } => vec![Aspect::There(guest.clone())],
+        Action::UndefineGuest { guest } => {
+            let switches = machine.nics(guest).into_iter().map(|nic| Aspect::Switch(guest.clone(), nic));
+            [Aspect::There(guest.clone())].into_iter().chain(switches).collect()
+        }
         Action::StopGuest { guest } if machine.suspended(guest) => vec![Aspect::Running(guest.clone())],
         Action::StopGuest { guest } | Action::SuspendGuest { guest } => {
             let dependents = model.guests.iter().filter(|(_, other)| other.after.contains(guest));
@@ -187,6 +202,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             for function in machine.functions(guest) {
                 all.extend([Aspect::Driver(*function), Aspect::Attributes(*function)]);
             }
+            all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::Switch(guest.clone(), nic)));
             all
         }
         Action::ResumeGuest { guest } => {

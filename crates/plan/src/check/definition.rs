@@ -52,6 +52,10 @@ pub fn defined(
         (None, Some(pin)) => wrong.extend(intrudes(name.as_str(), "is pinned to", pin, &foreign)),
         _ => {}
     }
+    let nics = definition.nics.iter().map(|own| (&own.name, &own.nic));
+    if !nics.eq(guest.nics.iter()) {
+        wrong.push(format!("guest {name} is defined with other NICs of its own than the model gives it"));
+    }
     let Some(vm) = &definition.vm else { return wrong };
     let mut rest = vm.clone();
     rest.emulator.clone_from(&guest.vm.emulator);

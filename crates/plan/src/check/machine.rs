@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, GuestName, InterfaceName, Inventory, Mac, VfAttribute, VfIndex,
+    Bdf, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
     inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -25,6 +25,8 @@ pub struct Machine {
     inside: HashMap<Bdf, (Interface, Option<Mac>)>,
     /// Definitions written in this plan.
     pub definitions: HashMap<GuestName, GuestDefinition>,
+    /// The embedded switches of VMs' NICs that run.
+    switches: HashSet<(GuestName, NicName)>,
     /// Functions of guests that are defined, as far as known.
     owned: HashMap<GuestName, Vec<Bdf>>,
     /// Which running guest has which function.
@@ -51,6 +53,9 @@ impl Machine {
             seats,
             inside: HashMap::new(),
             definitions: HashMap::new(),
+            switches: running()
+                .flat_map(|(guest, found)| found.nics.iter().map(|nic| (guest.clone(), nic.clone())))
+                .collect(),
             owned: running().map(|(guest, found)| (guest.clone(), found.functions.clone())).collect(),
             users: running()
                 .flat_map(|(guest, found)| found.functions.iter().map(move |bdf| (*bdf, guest.clone())))
@@ -160,6 +165,19 @@ impl Machine {
         self.owned.get(guest).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// The NICs that a VM owns: as it was defined in this plan, else as it was found.
+    pub fn nics(&self, guest: &GuestName) -> Vec<NicName> {
+        match self.definitions.get(guest) {
+            Some(definition) => definition.nics.iter().map(|nic| nic.name.clone()).collect(),
+            None => self.guest(guest).map(|found| found.nics.iter().cloned().collect()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether the embedded switch of a VM's NIC runs.
+    pub fn switched(&self, guest: &GuestName, nic: &NicName) -> bool {
+        self.switches.contains(&(guest.clone(), nic.clone()))
+    }
+
     fn interface_slot(&mut self, function: Bdf) -> Option<&mut Option<Interface>> {
         let Seat { pf, vf } = self.seat(function)?;
         let pf = self.inventory.pfs.get_mut(pf)?;
@@ -219,6 +237,12 @@ impl Machine {
                 self.owned.remove(guest);
                 self.definitions.remove(guest);
                 self.inventory.guests.remove(guest);
+            }
+            Action::StartSwitch { guest, nic } => {
+                self.switches.insert((guest.clone(), nic.clone()));
+            }
+            Action::StopSwitch { guest, nic } => {
+                self.switches.remove(&(guest.clone(), nic.clone()));
             }
             Action::StartGuest { guest } => self.start(guest),
             Action::StopGuest { guest } => self.stop(guest),
@@ -319,10 +343,11 @@ impl Machine {
             self.users.insert(*function, guest.clone());
         }
         let home_drivers = self.home_drivers(guest);
+        let nics = self.nics(guest).into_iter().collect();
         let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
         self.inventory.guests.insert(
             guest.clone(),
-            FoundGuest { running: true, functions, home_drivers, scheduling, ..FoundGuest::default() },
+            FoundGuest { running: true, functions, home_drivers, nics, scheduling, ..FoundGuest::default() },
         );
     }
 
@@ -353,7 +378,10 @@ impl Machine {
             }
         }
         let home_drivers = self.home_drivers(guest);
-        self.inventory.guests.insert(guest.clone(), FoundGuest { home_drivers, ..FoundGuest::default() });
+        let nics = self.nics(guest).into_iter().collect();
+        self.inventory
+            .guests
+            .insert(guest.clone(), FoundGuest { home_drivers, nics, ..FoundGuest::default() });
     }
 
     /// The drivers that go back to a guest's functions: as it was defined in this plan, else as it was found.

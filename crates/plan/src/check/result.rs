@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName, SlotName,
+    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName, SlotName, Uplink,
     inventory::{Pf, SwitchMode},
 };
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Action, Plan,
-    action::GuestDefinition,
+    action::{GuestDefinition, GuestNic},
     generate::{Found, render},
 };
 
@@ -253,11 +253,25 @@ impl Judge<'_> {
             Some(definition) => {
                 wrong.extend(defined(self.model, self.inventory, guest, definition));
                 wrong.extend(self.given(name, guest, &wanted, definition));
+                wrong.extend(definition.nics.iter().filter_map(|own| self.switched(name, own)));
             }
             None if self.ran(name) => {}
             None => wrong.push(format!("guest {name} was not defined")),
         }
         wrong
+    }
+
+    /// What is wrong with a NIC that a VM owns: where its uplink leads to, and whether its switch runs.
+    fn switched(&self, name: &GuestName, own: &GuestNic) -> Option<String> {
+        let leads = match &own.nic.uplink {
+            Some(Uplink::Function(function)) => self.address(function),
+            _ => None,
+        };
+        if own.uplink_at != leads {
+            return Some(format!("the uplink of {name}/{} leads elsewhere than the model says", own.name));
+        }
+        (!self.machine.switched(name, &own.name))
+            .then(|| format!("the embedded switch of {name}/{} does not run", own.name))
     }
 
     /// Whether those who configure interfaces were told of all functions of guests, and of no others.

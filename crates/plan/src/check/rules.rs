@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use penstock_model::{
-    Bdf, FunctionName, GuestKind, GuestName, Inventory, Mac, Model, VfAttribute, VfIndex, inventory::Pf,
+    Bdf, FunctionName, GuestKind, GuestName, Inventory, Mac, Model, NicName, VfAttribute, VfIndex,
+    inventory::Pf,
 };
 
 use super::{
@@ -78,6 +79,10 @@ impl<'a> Rules<'a> {
                 Some(found) if found.running => vec![format!("guest {guest} still runs")],
                 Some(_) => vec![],
             },
+            Action::StartSwitch { guest, nic } => start_switch(machine, guest, nic),
+            Action::StopSwitch { guest, nic } if machine.runs(guest) => {
+                vec![format!("{guest} is there, and its {nic} is without a switch")]
+            }
             Action::StartGuest { guest } => self.start(machine, guest),
             Action::CreateGuest { guest } => self.create(machine, guest),
             Action::ResumeGuest { guest } => self.resume(machine, guest),
@@ -198,6 +203,11 @@ impl<'a> Rules<'a> {
         let mut broken = Vec::new();
         if !is_vm(machine, self.model, guest) {
             broken.push(format!("{guest} is a container, and is started, not created"));
+        }
+        for nic in machine.nics(guest).iter().filter(|nic| !machine.switched(guest, nic)) {
+            broken.push(format!(
+                "QEMU would wait for the embedded switch of {guest}/{nic}, which does not run"
+            ));
         }
         for function in machine.functions(guest) {
             broken.extend(exists(machine, *function));
@@ -350,6 +360,26 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> V
         && machine.pf(pf).is_some_and(tells_mac)
     {
         broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
+    }
+    broken
+}
+
+/// The switch of a NIC of a VM that is defined and not there, and whose uplink is up on the host.
+fn start_switch(machine: &Machine, guest: &GuestName, nic: &NicName) -> Vec<String> {
+    let mut broken = Vec::new();
+    if machine.runs(guest) {
+        broken.push(format!("guest {guest} is there already"));
+    }
+    if !machine.nics(guest).contains(nic) {
+        broken.push(format!("guest {guest} is not defined with a NIC {nic}"));
+    }
+    let definition = machine.definitions.get(guest);
+    let found = definition.and_then(|definition| definition.nics.iter().find(|found| found.name == *nic));
+    if let Some(uplink) = found.and_then(|found| found.uplink_at) {
+        broken.extend(on_host(machine, uplink));
+        if machine.interface(uplink).is_some_and(|interface| !interface.up) {
+            broken.push(format!("{uplink} is down, and the uplink of {guest}/{nic} leads there"));
+        }
     }
     broken
 }

@@ -68,6 +68,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         | (Action::SuspendGuest { guest }, Fact::GuestSuspended { guest: of })
         | (Action::ResumeGuest { guest }, Fact::GuestRunning { guest: of, running: true })
         | (Action::AwaitGuest { guest, .. }, Fact::GuestReady { guest: of }) => guest == of,
+        (Action::StartSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: true })
+        | (Action::StopSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: false }) => {
+            (guest, nic) == (of, is)
+        }
         (Action::AwaitLink { pf, .. }, Fact::LinkUp { pf: at }) => pf == at,
         (Action::WriteFile { path, text }, Fact::FileIs { path: at, text: is }) => path == at && text == is,
         (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
@@ -172,6 +176,12 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             None => Must(Action::UndefineGuest { guest: definition.guest.clone() }),
         },
         Action::UndefineGuest { .. } => WayBack::Redefine,
+        Action::StartSwitch { guest, nic } => {
+            Must(Action::StopSwitch { guest: guest.clone(), nic: nic.clone() })
+        }
+        Action::StopSwitch { guest, nic } => {
+            Must(Action::StartSwitch { guest: guest.clone(), nic: nic.clone() })
+        }
         Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
         // A VM comes back suspended: what it waited for may no longer be so.
         Action::StopGuest { guest } if is_vm(machine, model, guest) => {

@@ -169,6 +169,9 @@ impl<'a> Played<'a> {
             | Action::AddAddress { .. }
             | Action::DefineGuest(_)
             | Action::UndefineGuest { .. }
+            // A switch hears and sends through a socket of its own: what the uplink's interface is to the host, it stays.
+            | Action::StartSwitch { .. }
+            | Action::StopSwitch { .. }
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }
             | Action::AwaitLink { .. }

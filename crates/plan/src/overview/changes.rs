@@ -224,6 +224,24 @@ impl Gathering<'_> {
                     self.own(Group::Guest(guest.clone()), "state", change.before, None);
                 }
             }
+            Action::StartSwitch { guest, nic } => {
+                let what = format!("switch of {nic}");
+                self.own(
+                    Group::Guest(guest.clone()),
+                    &what,
+                    Some("stopped".to_owned()),
+                    Some("running".to_owned()),
+                );
+            }
+            Action::StopSwitch { guest, nic } => {
+                let what = format!("switch of {nic}");
+                self.own(
+                    Group::Guest(guest.clone()),
+                    &what,
+                    Some("running".to_owned()),
+                    Some("stopped".to_owned()),
+                );
+            }
             Action::StartGuest { guest } => {
                 self.state(guest, "running");
                 self.moves(guest, true);
@@ -390,6 +408,10 @@ impl Gathering<'_> {
         parts.extend(definition.scheduling.map(|scheduling| format!("scheduled as {scheduling}")));
         let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
         parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
+        parts.extend(definition.nics.iter().map(|own| {
+            let count = own.nic.vfs.len();
+            format!("NIC {} with {count} VF{}", own.name, if count == 1 { "" } else { "s" })
+        }));
         parts.join(", ")
     }
 }

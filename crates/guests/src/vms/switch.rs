@@ -1,0 +1,370 @@
+//! The embedded switches of the NICs that VMs own: what each is told, and the units of systemd that they are.
+//!
+//! A switch has to be there before its VM, since QEMU waits for its sockets, and outlives Penstock; systemd starts it again when it
+//! dies. Its unit is transient (`systemd-run`): it is gone with the machine's power, as the VM is.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    Command, Netlink,
+    embedded::{PortReport, control},
+    files, interrupt,
+    pci::interface_of,
+    process,
+};
+use penstock_model::{
+    FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, Uplink, VfIndex, VfSettings,
+};
+use penstock_plan::action::GuestNic;
+use serde_json::{Value, json};
+
+use super::{Vms, prepare::own_program};
+use crate::{error::GuestError, state::State, words::last_lines};
+
+/// The version of a switch's configuration.
+const VERSION: u32 = 1;
+/// How long a switch may take to be there.
+const STARTING: Duration = Duration::from_secs(20);
+/// How long systemd may take for what it is asked.
+const MOMENT: Duration = Duration::from_secs(30);
+/// How often it is looked at whether a switch is there.
+const LOOK: Duration = Duration::from_millis(20);
+/// How many last lines of its log an error carries.
+const LINES: usize = 5;
+
+/// The unit of systemd that is the switch of the NIC `nic` of `guest`. Neither name can have a colon.
+pub fn unit(guest: &GuestName, nic: &NicName) -> String {
+    format!("penstock-switch-{guest}:{nic}.service")
+}
+
+/// The name of a function of a VM's NIC, which is that of its port, too.
+pub fn port(guest: &GuestName, nic: &NicName, vf: Option<VfIndex>) -> String {
+    let function = FunctionName { nic: nic.clone(), vf };
+    TenantFunctionName { guest: guest.clone(), function }.to_string()
+}
+
+fn directory(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
+    state.file(guest, &format!("switch-{nic}"))
+}
+
+/// The socket on which a switch is controlled.
+pub fn control_socket(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
+    directory(state, guest, nic).join("control")
+}
+
+/// The socket of each function of a NIC, the PF's first.
+pub fn sockets(state: &State, guest: &GuestName, own: &GuestNic) -> Vec<(Option<VfIndex>, PathBuf)> {
+    let directory = directory(state, guest, &own.name);
+    let file = |vf: Option<VfIndex>| vf.map_or_else(|| "pf".to_owned(), |vf| vf.to_string());
+    own.nic.functions().map(|(vf, ..)| (vf, directory.join(file(vf)))).collect()
+}
+
+/// What a switch is told: its ports are the NIC's functions, and QEMU's user alone may come to their sockets; the uplink leads to
+/// the interface `uplink`.
+pub fn configuration(
+    guest: &GuestName,
+    own: &GuestNic,
+    sockets: &[(Option<VfIndex>, PathBuf)],
+    qemu_user: Option<u32>,
+    uplink: Option<&InterfaceName>,
+) -> Value {
+    let mut ports = serde_json::Map::new();
+    for ((vf, mac, settings), (_, socket)) in own.nic.functions().zip(sockets) {
+        let mut told = json!({
+            "socket": socket,
+            "mac": mac.to_string(),
+            // The interfaces decide how long a frame may be, as behind any NIC's switch.
+            "mtu": u16::MAX,
+        });
+        if let Some(user) = qemu_user {
+            told["access"] = json!({"mode": "0600", "owner": user.to_string()});
+        }
+        match vf {
+            Some(_) => set(&mut told, &settings),
+            None => {
+                // A PF gets no frames of its VFs' VLANs, and what nobody has the address of: it may have a bridge on top.
+                told["trunk"] = "0".into();
+                told["default"] = true.into();
+            }
+        }
+        ports.insert(port(guest, &own.name, vf), told);
+    }
+    if let Some(interface) = uplink {
+        // No function is called that.
+        let name = format!("{guest}/{} uplink", own.name);
+        ports.insert(name, json!({"packet": interface, "uplink": true, "mtu": u16::MAX}));
+    }
+    json!({"version": VERSION, "loopback": true, "ports": ports})
+}
+
+/// What the model sets for a VF, in the switch's words.
+fn set(told: &mut Value, settings: &VfSettings) {
+    if let Some(vlan) = settings.vlan {
+        told["vlan"] = json!(vlan);
+        told["qos"] = json!(settings.qos.unwrap_or_default());
+        told["vlan_proto"] = json!(settings.vlan_proto.unwrap_or_default());
+    }
+    told["spoofchk"] = settings.spoofchk.unwrap_or_default().into();
+    told["trust"] = settings.trust.unwrap_or_default().into();
+    told["max_tx_rate"] = settings.max_tx_rate.map_or(0, |rate| rate.0).into();
+}
+
+/// How systemd is asked to run `program` as the switch in `directory`.
+fn start_command(unit: &str, program: &Path, directory: &Path) -> Command {
+    let log = directory.join("log");
+    let output = format!("append:{}", log.display());
+    Command::new("systemd-run")
+        .args(["--quiet", "--collect", "--unit", unit, "--property", "Description=Penstock embedded switch"])
+        // However often it dies: QEMU comes back to its sockets, and frames pass again.
+        .args(["--property", "Restart=always", "--property", "RestartSec=100ms"])
+        .args(["--property", "StartLimitIntervalSec=0"])
+        .args(["--property", &format!("StandardOutput={output}"), "--property"])
+        .arg(format!("StandardError={output}"))
+        .arg("--")
+        .arg(program)
+        .arg("embedded-switch")
+        .arg(directory.join("switch.json"))
+        .arg("--control")
+        .arg(directory.join("control"))
+        .deadline(MOMENT)
+}
+
+impl Vms {
+    /// Starts the switch of a NIC of a VM that is defined and not there; one that is left over is started anew.
+    pub fn start_switch(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        patience: Duration,
+    ) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        let own = self.own_nic(guest, nic)?;
+        if self.process(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        let failed = |what: &str, said: Vec<String>| GuestError::Switch {
+            guest: guest.clone(),
+            nic: nic.clone(),
+            what: what.to_owned(),
+            said,
+        };
+        if !files::exists(self.root.path("/run/systemd/system")) || process::find("systemd-run").is_none() {
+            return Err(GuestError::NoSystemd { guest: guest.clone(), nic: nic.clone() });
+        }
+        let program =
+            own_program().ok_or_else(|| failed("has no program: this one was moved", Vec::new()))?;
+        let qemu_user = self
+            .virsh
+            .qemu_user(patience)
+            .map_err(|source| self.libvirt("ask as whom it runs QEMU".to_owned(), source))?;
+        let uplink = self.uplink(&own).map_err(|what| failed(&what, Vec::new()))?;
+        self.end_switch(guest, nic)?;
+        let directory = directory(&self.state, guest, nic);
+        let sockets = sockets(&self.state, guest, &own);
+        files::create_dir_all(&directory)?;
+        // QEMU's user comes through it.
+        for directory in [self.state.directory().to_owned(), self.state.of(guest), directory.clone()] {
+            files::set_mode(directory, 0o755)?;
+        }
+        let told = configuration(guest, &own, &sockets, qemu_user, uplink.as_ref());
+        files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
+        let unit = unit(guest, nic);
+        start_command(&unit, &program, &directory)
+            .succeed()
+            .map_err(|error| failed("was not started", vec![penstock_host::chain(&error)]))?;
+        let began = Instant::now();
+        // The control socket is the last that it makes.
+        while !control::is_served(&directory.join("control")) {
+            if began.elapsed() > STARTING.min(patience) || interrupt::pending() {
+                let said = last_lines(&directory.join("log"), LINES);
+                let _ = self.end_switch(guest, nic);
+                return Err(failed("does not come to serve its ports", said));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Stops the switch of a NIC of a VM that is not there; already gone is success.
+    pub fn stop_switch(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        patience: Duration,
+    ) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        if self.process(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        self.end_switch(guest, nic)
+    }
+
+    fn end_switch(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
+        let unit = unit(guest, nic);
+        let known = Command::new("systemctl").args(["is-active", "--quiet", &unit]).deadline(MOMENT).run();
+        let served = control::is_served(&control_socket(&self.state, guest, nic));
+        // 0: it is active; 3: it is not, or is just about to be started again; 4: there is no such unit (systemctl(1)).
+        if served || !known.is_ok_and(|output| output.status.code() == Some(4)) {
+            let stopped = Command::new("systemctl").args(["stop", &unit]).deadline(MOMENT).run();
+            let served = control::is_served(&control_socket(&self.state, guest, nic));
+            if served || stopped.is_err() {
+                let said = match stopped {
+                    Ok(output) => output.errors().lines().map(str::to_owned).collect(),
+                    Err(error) => vec![penstock_host::chain(&error)],
+                };
+                let what = format!("does not end: systemctl stop {unit}");
+                return Err(GuestError::Switch { guest: guest.clone(), nic: nic.clone(), what, said });
+            }
+        }
+        Ok(files::remove_tree(directory(&self.state, guest, nic))?)
+    }
+
+    fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
+        let found = self.defined(guest)?.nics.into_iter().find(|own| own.name == *nic);
+        found.ok_or_else(|| GuestError::Switch {
+            guest: guest.clone(),
+            nic: nic.clone(),
+            what: "belongs to no NIC that the VM was defined with".to_owned(),
+            said: Vec::new(),
+        })
+    }
+
+    /// The interface that a NIC's uplink leads to, which is there; why it is not, else.
+    fn uplink(&self, own: &GuestNic) -> Result<Option<InterfaceName>, String> {
+        let Some(uplink) = &own.nic.uplink else { return Ok(None) };
+        let reports = Netlink::open()
+            .and_then(|mut netlink| netlink.interfaces())
+            .map_err(|error| format!("cannot be led to {uplink}: {}", penstock_host::chain(&error)))?;
+        let found = match (uplink, own.uplink_at) {
+            (Uplink::Interface(name), _) => {
+                reports.iter().find(|report| report.interface.name == *name).cloned()
+            }
+            (Uplink::Function(_), Some(function)) => interface_of(function, &reports, &self.root),
+            (Uplink::Function(_), None) => None,
+        };
+        match found {
+            Some(report) => Ok(Some(report.interface.name)),
+            None => Err(format!("cannot be led to {uplink}: this host has no such interface")),
+        }
+    }
+
+    /// The ports of the switch of a NIC, as it tells of them; why it does not, else.
+    pub fn switch_ports(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+    ) -> Result<BTreeMap<String, PortReport>, String> {
+        control::ports(&control_socket(&self.state, guest, nic)).map_err(|error| penstock_host::chain(&error))
+    }
+
+    /// Whether the switch of a NIC runs, with a port for each function, or does not.
+    pub(crate) fn switch_runs(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        running: bool,
+    ) -> Result<Result<(), String>, GuestError> {
+        if !running {
+            let served = control::is_served(&control_socket(&self.state, guest, nic));
+            return Ok(if served { Err("it is running".to_owned()) } else { Ok(()) });
+        }
+        let own = self.own_nic(guest, nic)?;
+        let ports = match self.switch_ports(guest, nic) {
+            Ok(ports) => ports,
+            Err(why) => return Ok(Err(why)),
+        };
+        let names = own.nic.functions().map(|(vf, ..)| port(guest, nic, vf));
+        let missing = names.into_iter().find(|name| !ports.contains_key(name));
+        Ok(missing.map_or(Ok(()), |name| Err(format!("it has no port {name}"))))
+    }
+
+    /// Whether QEMU is connected to each port of each NIC of the VM's own; why not, else.
+    pub(crate) fn ports_connected(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
+        for own in self.defined(guest)?.nics {
+            let ports = match self.switch_ports(guest, &own.name) {
+                Ok(ports) => ports,
+                Err(why) => return Ok(Err(why)),
+            };
+            for (vf, ..) in own.nic.functions() {
+                let name = port(guest, &own.name, vf);
+                match ports.get(&name) {
+                    Some(report) if report.connected => {}
+                    Some(report) => {
+                        let why = report.unconnected.clone().unwrap_or_else(|| "it has not come".to_owned());
+                        return Ok(Err(format!("QEMU is not connected to the port of {name}: {why}")));
+                    }
+                    None => return Ok(Err(format!("its embedded switch has no port {name}"))),
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{Mac, TenantNic, VlanId};
+
+    use super::*;
+
+    fn own() -> GuestNic {
+        let mac = |text: &str| text.parse::<Mac>().unwrap();
+        let vf = |text: &str| VfSettings { mac: Some(mac(text)), ..VfSettings::default() };
+        let second = VfSettings { vlan: VlanId::new(100), spoofchk: Some(true), ..vf("02:00:00:00:00:02") };
+        GuestNic {
+            name: "net0".parse().unwrap(),
+            nic: TenantNic {
+                mac: mac("02:00:00:00:00:00"),
+                vfs: vec![vf("02:00:00:00:00:01"), second],
+                uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
+                queues: 1,
+            },
+            uplink_at: None,
+        }
+    }
+
+    #[test]
+    fn a_switch_is_told_of_each_function_and_of_its_uplink() {
+        let state = State::new("/run/penstock/guests".into());
+        let guest: GuestName = "node-1".parse().unwrap();
+        let own = own();
+        let sockets = sockets(&state, &guest, &own);
+        let uplink = "eth0".parse().unwrap();
+        let told = configuration(&guest, &own, &sockets, Some(64055), Some(&uplink));
+        let common = json!({"mtu": 65535, "access": {"mode": "0600", "owner": "64055"}});
+        let with = |more: Value| {
+            let mut all = common.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all
+        };
+        let directory = "/run/penstock/guests/penstock-node-1/switch-net0";
+        let wanted = json!({"version": 1, "loopback": true, "ports": {
+            "node-1/net0": with(json!({
+                "socket": format!("{directory}/pf"), "mac": "02:00:00:00:00:00", "trunk": "0", "default": true
+            })),
+            "node-1/net0#0": with(json!({
+                "socket": format!("{directory}/0"), "mac": "02:00:00:00:00:01",
+                "spoofchk": false, "trust": false, "max_tx_rate": 0
+            })),
+            "node-1/net0#1": with(json!({
+                "socket": format!("{directory}/1"), "mac": "02:00:00:00:00:02", "vlan": 100, "qos": 0,
+                "vlan_proto": "802.1Q", "spoofchk": true, "trust": false, "max_tx_rate": 0
+            })),
+            "node-1/net0 uplink": {"packet": "eth0", "uplink": true, "mtu": 65535},
+        }});
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn the_longest_names_that_a_model_may_have_fit_a_socket() {
+        let state = State::new("/run/penstock/guests".into());
+        let (guest, nic) = ("g".repeat(48).parse().unwrap(), "n".repeat(12).parse().unwrap());
+        let path = control_socket(&state, &guest, &nic);
+        assert!(path.as_os_str().len() <= 107, "{}", path.display());
+    }
+}

@@ -1,0 +1,253 @@
+//! NICs that VMs own: how QEMU may compose them (`hw/pci/pcie_sriov.c`), what their switch can keep, where it leads to.
+
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+
+use super::{Subject, nic, unusable};
+use crate::{
+    FunctionName, GuestName, InterfaceName, LinkState, MAX_TENANT_NICS, MAX_TENANT_VFS, Mac, Nic, NicName,
+    TenantFunctionName, TenantNic, Uplink, VfIndex, VfSettings,
+    diagnostic::{Diagnostic, Path},
+    document::TenantNicDocument,
+    tenant::MAX_TENANT_QUEUES,
+};
+
+/// The longest names of a VM and of its NIC together: both are in the path of a socket, which has 107 bytes (`unix(7)`).
+const LONGEST_NAMES: usize = 60;
+
+/// An address that is written.
+pub(super) struct Written {
+    function: TenantFunctionName,
+    mac: Mac,
+    path: Path,
+}
+
+/// The NICs of the VM `guest` as they were written; the addresses that stand there are added to `written`.
+pub(super) fn build(
+    machine: &str,
+    guest: &GuestName,
+    documents: IndexMap<NicName, TenantNicDocument>,
+    nics: &IndexMap<NicName, Nic>,
+    written: &mut Vec<Written>,
+    messages: &mut Vec<Diagnostic>,
+) -> IndexMap<NicName, TenantNic> {
+    let path = Path::of(["guests", guest.as_str(), "nics"]);
+    if documents.len() > MAX_TENANT_NICS {
+        let text = format!(
+            "{guest} has {} NICs of its own, and a VM has room for {MAX_TENANT_NICS}",
+            documents.len()
+        );
+        messages.push(Diagnostic::error(path.clone(), text).at_key());
+    }
+    let built = documents.into_iter().map(|(name, document)| {
+        let path = path.join(name.as_str());
+        let nic = build_nic(machine, guest, &name, document, nics, &path, written, messages);
+        (name, nic)
+    });
+    built.collect()
+}
+
+#[allow(clippy::too_many_arguments, reason = "who it is, what is written, and where both go")]
+fn build_nic(
+    machine: &str,
+    guest: &GuestName,
+    name: &NicName,
+    document: TenantNicDocument,
+    nics: &IndexMap<NicName, Nic>,
+    path: &Path,
+    written: &mut Vec<Written>,
+    messages: &mut Vec<Diagnostic>,
+) -> TenantNic {
+    let length = guest.as_str().len() + name.as_str().len();
+    if length > LONGEST_NAMES {
+        let text = format!(
+            "the names {guest} and {name} have {length} characters together, and the path of a socket has room for {LONGEST_NAMES}"
+        );
+        messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("give one a shorter name"));
+    }
+    let vfs = match document.vfs.map(|vfs| vfs.get()) {
+        None => {
+            let text = format!("nothing says how many VFs {guest} can make of {name}");
+            messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("write `vfs`, 1 to 7"));
+            0
+        }
+        Some(vfs @ 1..=MAX_TENANT_VFS) => vfs,
+        Some(vfs) => {
+            let text = format!("a NIC of a VM has 1 to {MAX_TENANT_VFS} VFs, not {vfs}");
+            messages.push(Diagnostic::error(path.join("vfs"), text).with_hint(
+                "its functions share a slot behind a root port, which has eight; give the VM another NIC for more",
+            ));
+            vfs.min(MAX_TENANT_VFS)
+        }
+    };
+    let queues = document.queues.unwrap_or(1);
+    if !(1..=MAX_TENANT_QUEUES).contains(&queues) {
+        let text = format!("a function has 1 to {MAX_TENANT_QUEUES} pairs of queues, not {queues}");
+        messages.push(Diagnostic::error(path.join("queues"), text));
+    }
+    let mut note = |vf: Option<VfIndex>, mac: Option<Mac>, path: Path| {
+        let function = FunctionName { nic: name.clone(), vf };
+        let function = TenantFunctionName { guest: guest.clone(), function };
+        written.extend(mac.map(|mac| Written { function, mac, path }));
+    };
+    note(None, document.mac, path.join("mac"));
+    let mac = document.mac.unwrap_or_else(|| TenantNic::derived_mac(machine, guest, name));
+    let derived = |vf: VfIndex| VfSettings { mac: Some(Mac::derived(mac, vf)), ..VfSettings::default() };
+    let mut all: Vec<VfSettings> = (0..vfs).map_while(VfIndex::new).map(derived).collect();
+    for (key, settings) in document.functions {
+        let path = path.join("functions").join(&key);
+        let index = key.parse::<u16>().ok().and_then(VfIndex::new);
+        let Some((vf, slot)) = index.and_then(|vf| Some((vf, all.get_mut(usize::from(vf.get()))?))) else {
+            let has = match vfs {
+                0 => format!("{name} has no VFs"),
+                1 => format!("{name} has 1 VF, 0"),
+                _ => format!("{name} has the VFs 0 to {}", vfs - 1),
+            };
+            let text = format!("there is no VF {}: {has}", crate::tree::shown(&key));
+            let hint = "keys of `functions` are indices of VFs; the PF's address is the NIC's `mac`";
+            messages.push(Diagnostic::error(path, text).at_key().with_hint(hint));
+            continue;
+        };
+        note(Some(vf), settings.mac, path.join("mac"));
+        check_settings(&settings, &path, messages);
+        *slot = settings.or(slot);
+    }
+    let uplink = document.uplink.map(|uplink| lead_out(uplink, nics, &path.join("uplink"), messages));
+    TenantNic { mac, vfs: all, uplink: uplink.flatten(), queues }
+}
+
+/// What an embedded switch of a tenant NIC cannot keep.
+fn check_settings(settings: &VfSettings, path: &Path, messages: &mut Vec<Diagnostic>) {
+    nic::check_vlan(settings, settings, path, messages);
+    if settings.min_tx_rate.is_some_and(|rate| rate.0 != 0) {
+        let text = "a rate is guaranteed of an uplink's speed, and that of a VM's NIC has none";
+        messages.push(
+            Diagnostic::error(path.join("min_tx_rate"), text)
+                .at_key()
+                .with_hint("leave it out; `max_tx_rate` is held"),
+        );
+    }
+    if settings.link_state == Some(LinkState::Auto) || settings.link_state.is_none() {
+        return;
+    }
+    let text = "the link that a VF of a VM's NIC shows cannot be set: its QEMU is not told of it";
+    messages.push(Diagnostic::error(path.join("link_state"), text).at_key().with_hint("leave it out"));
+}
+
+/// Where an uplink leads to: to a function of the model, or to an interface that the model does not have.
+fn lead_out(
+    uplink: FunctionName,
+    nics: &IndexMap<NicName, Nic>,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) -> Option<Uplink> {
+    if nics.contains_key(&uplink.nic) {
+        if uplink.vf.is_some() {
+            let text =
+                format!("{uplink} is a VF, and an uplink leads to a PF or to another interface of the host");
+            messages.push(Diagnostic::error(path.clone(), text).with_hint(format!(
+                "write `{}`: a VF gets frames for its own address alone, and those inside the VM have others",
+                uplink.nic
+            )));
+            return None;
+        }
+        return Some(Uplink::Function(uplink));
+    }
+    match (uplink.vf, uplink.nic.as_str().parse::<InterfaceName>()) {
+        (None, Ok(interface)) => Some(Uplink::Interface(interface)),
+        _ => {
+            let hint = super::function::nic_hint(&uplink.nic, nics.keys());
+            let text = format!("an uplink leads to {uplink}, and there is no NIC {}", uplink.nic);
+            messages.push(Diagnostic::error(path.clone(), text).with_hint(hint));
+            None
+        }
+    }
+}
+
+/// Addresses that two have, and uplinks that lead two switches, or a switch and a guest, to one interface.
+pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
+    uplinks(subject);
+    addresses(written, subject);
+}
+
+fn uplinks(subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let mut first: HashMap<&Uplink, Path> = HashMap::new();
+    for (guest, name, uplink) in model.guests.iter().flat_map(|(guest, found)| {
+        found.nics.iter().filter_map(move |(name, nic)| Some((guest, name, nic.uplink.as_ref()?)))
+    }) {
+        let path = Path::of(["guests", guest.as_str(), "nics", name.as_str(), "uplink"]);
+        if let Some(other) = first.get(uplink) {
+            let text = format!("two NICs have {uplink} as their uplink, and would not reach each other");
+            subject.messages.push(
+                Diagnostic::error(path.clone(), text)
+                    .with_related(other.clone(), "first given here")
+                    .with_hint("give each an interface of its own, like one of a veth pair in a bridge"),
+            );
+        }
+        let owned =
+            |function: &FunctionName| subject.owned.iter().find(|owned| owned.function.name == *function);
+        if let Uplink::Function(function) = uplink
+            && let Some(owned) = owned(function)
+        {
+            let text =
+                format!("{function} goes to {}, so that no uplink on the host leads there", owned.guest);
+            subject.messages.push(
+                Diagnostic::error(path.clone(), text).with_related(owned.name_path(), "given away here"),
+            );
+        }
+        first.entry(uplink).or_insert(path);
+    }
+}
+
+fn addresses(written: &[Written], subject: &mut Subject<'_>) {
+    let model = subject.model;
+    if model.guests.values().all(|guest| guest.nics.is_empty()) {
+        return;
+    }
+    // Who has which address by now. Two of the machine's own functions with one have been reported.
+    let mut holders: HashMap<Mac, String> = HashMap::new();
+    for (name, nic) in &model.nics {
+        let Some(pf) = nic.matching.mac else { continue };
+        holders.insert(pf, name.to_string());
+        for vf in (0..nic.vfs).map_while(VfIndex::new) {
+            holders.insert(Mac::derived(pf, vf), format!("{name}#{vf}"));
+        }
+    }
+    for owned in subject.owned {
+        holders.extend(owned.written.mac.map(|mac| (mac, owned.function.name.to_string())));
+    }
+    for written in written {
+        if let Some(why) = unusable(written.mac) {
+            subject.messages.push(
+                Diagnostic::error(written.path.clone(), format!("{} {why}", written.mac)).with_hint(
+                    "an address of your own starts with 02, 06, 0a or 0e; left out, it is derived",
+                ),
+            );
+        }
+    }
+    for (guest, found) in &model.guests {
+        for (name, nic) in &found.nics {
+            for (vf, mac, _) in nic.functions() {
+                let function = FunctionName { nic: name.clone(), vf };
+                let function = TenantFunctionName { guest: guest.clone(), function };
+                if let Some(other) = holders.get(&mac) {
+                    let path = written.iter().find(|written| written.function == function);
+                    let path = path.map_or_else(
+                        || Path::of(["guests", guest.as_str(), "nics", name.as_str()]),
+                        |written| written.path.clone(),
+                    );
+                    let text = format!("{function} and {other} have the same MAC address, {mac}");
+                    subject
+                        .messages
+                        .push(Diagnostic::error(path, text).with_hint(
+                            "every function needs an address of its own; left out, it is derived",
+                        ));
+                } else {
+                    holders.insert(mac, function.to_string());
+                }
+            }
+        }
+    }
+}
