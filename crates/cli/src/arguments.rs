@@ -508,6 +508,9 @@ pub struct EmbeddedSwitch {
     /// The socket on which it is controlled
     #[arg(long, value_name = "SOCKET")]
     pub control: PathBuf,
+    /// The socket is for this host alone, where everything may be done; else what `allow` of the configuration says
+    #[arg(long)]
+    pub own: bool,
     /// End when the last guest has gone, or when none comes at all
     #[arg(long)]
     pub until_left: bool,

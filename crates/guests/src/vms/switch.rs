@@ -131,6 +131,7 @@ fn start_command(unit: &str, program: &Path, directory: &Path) -> Command {
         .arg(directory.join("switch.json"))
         .arg("--control")
         .arg(directory.join("control"))
+        .arg("--own")
         .deadline(MOMENT)
 }
 
