@@ -22,6 +22,7 @@ nics:
 guests:
   node-1:
     kind: vm
+    memory: 512MiB
     ready_within: 600
     nics:
       net0:
