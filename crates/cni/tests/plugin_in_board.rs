@@ -1,0 +1,219 @@
+//! `penstock cni` on a real kernel: VFs of an igb NIC, whose driver keeps their attributes, and of a virtio NIC, whose embedded switch
+//! does, are given to network namespaces and come back. What is so before and after is read by `ip` and from sysfs.
+#![allow(clippy::disallowed_methods)]
+
+use std::process::ExitCode;
+
+use libtest_mimic::Failed;
+use penstock_testkit::{
+    board::{KeptBoard, own_name},
+    trials::{self, Outcome},
+};
+use serde_json::{Value, json};
+
+fn main() -> ExitCode {
+    trials::on_boards(&[
+        ("containers_get_vfs_of_igb_and_virtio_in_board", containers_get_vfs),
+        ("a_plugin_killed_at_any_moment_loses_nothing_in_board", killed_at_any_moment),
+    ])
+}
+
+/// An IPAM plugin that gives the address in the configuration, and kills who asks where that says so.
+const ADDRESSES: &str = r#"#!/bin/sh
+address=$(sed -n 's/.*"gives":"\([^"]*\)".*/\1/p')
+[ "$CNI_COMMAND" = ADD ] || exit 0
+[ "$address" != nothing ] || kill -9 $PPID
+echo "{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"$address\"}]}"
+"#;
+
+/// `cni VERB CONTAINER`, with the configuration on standard input.
+const CALL: &str = r#"#!/bin/sh
+export CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_IFNAME=net1 CNI_PATH=/root/cni CNI_NETNS=/run/netns/$2
+exec /root/cni/penstock-cni
+"#;
+
+/// Two VFs of each PF, both PFs up.
+const MAKE: &str = r#"set -e
+mkdir -p /root/cni && ln -sf $(command -v penstock) /root/cni/penstock-cni
+for pf in /sys/bus/pci/devices/*/sriov_numvfs; do
+  pf=$(dirname $pf)
+  ip link set $(ls -d $pf/net/* $pf/virtio*/net/* 2>/dev/null | head -1 | xargs basename) up
+  echo 2 > $pf/sriov_numvfs
+done
+for try in $(seq 100); do
+  n=0
+  for vf in /sys/bus/pci/devices/*/physfn; do
+    ls $(dirname $vf)/net $(dirname $vf)/virtio*/net 2>/dev/null | grep -q eth && n=$((n+1))
+  done
+  [ $n -eq 4 ] && break
+  sleep 0.1
+done
+[ $n -eq 4 ]"#;
+
+/// All that a VF is: its PF's word on it, its driver, its interface.
+const STATE: &str = r#"for pf in /sys/bus/pci/devices/*/sriov_numvfs; do
+  pf=$(dirname $pf)
+  ip link show $(ls -d $pf/net/* $pf/virtio*/net/* 2>/dev/null | head -1 | xargs basename) | grep ' vf '
+done
+for vf in /sys/bus/pci/devices/*/physfn; do
+  vf=$(dirname $vf); d=$(ls -d $vf/net/* $vf/virtio*/net/* 2>/dev/null | head -1)
+  echo ${vf##*/} $(basename $(readlink $vf/driver)) $(basename $d) $(cat $d/address $d/mtu $d/flags)
+done
+ls /run/penstock/cni 2>/dev/null | grep json; true"#;
+
+struct Bench {
+    board: KeptBoard,
+    igb: String,
+    virtio: String,
+}
+
+impl Bench {
+    fn up(test: &str) -> Result<Bench, Failed> {
+        let name = own_name(test);
+        let model = format!(
+            "machine: {name}\nnics:\n  NET0: {{vfs: 2}}\n  NET1: {{vfs: 2}}\nguests:\n  \
+             a: {{functions: [NET0#0, NET1#0]}}\nboard: {{emulation: {{NET0: igb, NET1: virtio}}}}\n"
+        );
+        let board = KeptBoard::up(&name, &model)?;
+        let mut bench = Bench { board, igb: String::new(), virtio: String::new() };
+        bench.say(MAKE)?;
+        for (path, text) in [("/root/cni/addresses", ADDRESSES), ("/root/cni/call", CALL)] {
+            bench.board.write(path, text).ended_with(0)?;
+        }
+        bench.say("chmod +x /root/cni/*")?;
+        let pf = |driver: &str| {
+            format!(
+                "for pf in /sys/bus/pci/drivers/{driver}/*/sriov_numvfs; do basename $(dirname $pf); done | head -1"
+            )
+        };
+        bench.igb = bench.say(&pf("igb"))?.trim().to_owned();
+        bench.virtio = bench.say(&pf("virtio-pci"))?.trim().to_owned();
+        Ok(bench)
+    }
+
+    fn say(&self, line: &str) -> Result<String, Failed> {
+        let run = self.board.shell(line);
+        if run.status != 0 {
+            return Err(format!("{line}: status {}: {}{}", run.status, run.stdout, run.stderr).into());
+        }
+        Ok(run.stdout)
+    }
+
+    /// A call of the plugin: whether it held, and what it answered.
+    fn call(&self, verb: &str, container: &str, configuration: &Value) -> Result<(bool, Value), Failed> {
+        let run =
+            self.board.shell(&format!("/root/cni/call {verb} {container} <<'END'\n{configuration}\nEND\n"));
+        let answer = match run.stdout.trim() {
+            "" => Value::Null,
+            text => serde_json::from_str(text)
+                .map_err(|error| format!("{verb}: {error}: {text}{}", run.stderr))?,
+        };
+        if run.status > 1 {
+            return Err(format!("{verb}: status {}: {}", run.status, run.stderr).into());
+        }
+        Ok((run.status == 0, answer))
+    }
+
+    fn holds(&self, verb: &str, container: &str, configuration: &Value) -> Result<Value, Failed> {
+        match self.call(verb, container, configuration)? {
+            (true, answer) => Ok(answer),
+            (false, answer) => Err(format!("{verb} of {container}: {answer}").into()),
+        }
+    }
+}
+
+fn configuration(more: Value) -> Value {
+    let mut all = json!({"cniVersion": "1.1.0", "name": "data", "type": "penstock-cni"});
+    for (key, value) in more.as_object().expect("an object") {
+        all[key] = value.clone();
+    }
+    all
+}
+
+fn containers_get_vfs() -> Outcome {
+    let bench = Bench::up("cni")?;
+    let before = bench.say(STATE)?;
+    for pf in [&bench.igb, &bench.virtio] {
+        let of = |mac: &str, address: &str| {
+            configuration(json!({
+                "pf": pf, "mac": mac, "vlan": 100, "spoofchk": "on",
+                "ipam": {"type": "addresses", "gives": address},
+            }))
+        };
+        let (a, b) = (of("02:00:00:00:aa:01", "10.7.0.1/24"), of("02:00:00:00:aa:02", "10.7.0.2/24"));
+        bench.say("ip netns add a; ip netns add b; ip netns add c")?;
+        bench.holds("STATUS", "a", &a)?;
+        let given = bench.holds("ADD", "a", &a)?;
+        let interface = &given["interfaces"][0];
+        assert_eq!(
+            (&interface["mac"], &interface["mtu"]),
+            (&json!("02:00:00:00:aa:01"), &json!(1500)),
+            "{given}"
+        );
+        bench.holds("ADD", "b", &b)?;
+        // Through the NIC, in their VLAN.
+        bench.say("ip netns exec a ping -q -c 3 -i 0.3 -W 2 10.7.0.2")?;
+        let (added, answer) = bench.call("ADD", "c", &a)?;
+        assert!(!added && answer["code"] == 101, "no VF is left: {answer}");
+        assert_eq!(bench.call("STATUS", "a", &a)?.1["code"], 50);
+
+        // CHECK sees what somebody changes at the PF.
+        let mut checked = a.clone();
+        checked["prevResult"] = given.clone();
+        bench.holds("CHECK", "a", &checked)?;
+        if *pf == bench.igb {
+            bench.say(&format!("ip link set $(basename /sys/bus/pci/devices/{pf}/net/*) vf 0 vlan 7"))?;
+            let (held, answer) = bench.call("CHECK", "a", &checked)?;
+            assert!(!held && answer["code"] == 103, "{answer}");
+            assert!(answer["msg"].as_str().is_some_and(|text| text.contains("vlan 7")), "{answer}");
+        }
+
+        // The one's namespace ends first, the other is collected: all is as it was.
+        bench.say("ip netns delete a")?;
+        bench.holds("DEL", "a", &a)?;
+        let mut collect = b.clone();
+        collect["cni.dev/valid-attachments"] = json!([]);
+        bench.holds("GC", "x", &collect)?;
+        assert_eq!(bench.say(STATE)?, before, "{pf}");
+
+        // One VF, two at once.
+        let device = interface["pciID"].as_str().expect("a function").to_owned();
+        let one = configuration(json!({"deviceID": device}));
+        bench.say(&format!("cat > /root/one <<'END'\n{one}\nEND\n"))?;
+        bench.say(
+            "ip netns add a; for n in b c; do /root/cni/call ADD $n < /root/one > /root/$n.out & done; wait",
+        )?;
+        let both = bench.say("cat /root/b.out /root/c.out")?;
+        assert_eq!((both.matches("pciID").count(), both.matches("\"code\":101").count()), (1, 1), "{both}");
+        bench.say("for n in b c; do /root/cni/call DEL $n < /root/one; done; ip -all netns delete")?;
+        assert_eq!(bench.say(STATE)?, before, "{pf}");
+    }
+    // VFs end while a container has one.
+    let one = configuration(json!({"pf": bench.igb, "vlan": 5}));
+    bench.say("ip netns add a")?;
+    bench.holds("ADD", "a", &one)?;
+    bench.say(&format!("echo 0 > /sys/bus/pci/devices/{}/sriov_numvfs", bench.igb))?;
+    bench.holds("DEL", "a", &one)?;
+    assert_eq!(bench.say("ls /run/penstock/cni | grep -c json; true")?.trim(), "0");
+    Ok(())
+}
+
+fn killed_at_any_moment() -> Outcome {
+    let bench = Bench::up("cni-kill")?;
+    let before = bench.say(STATE)?;
+    for pf in [&bench.igb, &bench.virtio] {
+        let all = configuration(json!({
+            "pf": pf, "mac": "02:00:00:00:aa:01", "vlan": 100, "trust": "on",
+            "ipam": {"type": "addresses", "gives": "nothing"},
+        }));
+        bench.say(&format!("cat > /root/all <<'END'\n{all}\nEND\n"))?;
+        // At every 15 ms of an ADD, which dies in its IPAM plugin at the latest.
+        for moment in (1..=16).map(|n| f64::from(n) * 0.015) {
+            bench.say(&format!(
+                "ip netns add a; timeout -s KILL {moment} /root/cni/call ADD a < /root/all; /root/cni/call DEL a < /root/all && ip netns delete a"
+            ))?;
+            assert_eq!(bench.say(STATE)?, before, "{pf}, after {moment} s");
+        }
+    }
+    Ok(())
+}
