@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_host::embedded::PortReport;
 use penstock_model::{
-    FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic, TxRate, Verdict,
-    VfIndex, VfSettings,
+    FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic, Verdict, VfIndex,
+    VfSettings,
     verdict::{Subject, Vantage},
 };
 
@@ -31,28 +31,21 @@ pub fn tenant_nics(model: &Model, seen: &BTreeMap<(GuestName, NicName), TenantPo
 
 fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts, sheet: &mut Sheet) {
     let nothing = BTreeSet::new();
+    let find = |port: &str, absent: &str| match ports {
+        Err(why) => Err(Blind::Unknown(format!("its embedded switch does not tell: {why}"))),
+        Ok(ports) => ports.get(port).ok_or_else(|| Blind::Absent(absent.to_owned())),
+    };
     for (vf, mac, settings) in nic.functions() {
         let function = FunctionName { nic: name.clone(), vf };
         let function = TenantFunctionName { guest: guest.clone(), function };
-        let port = match ports {
-            Err(why) => Err(Blind::Unknown(format!("its embedded switch does not tell: {why}"))),
-            Ok(ports) => ports
-                .get(&function.to_string())
-                .ok_or_else(|| Blind::Absent("its embedded switch has no such port".to_owned())),
-        };
+        let port = find(&function.to_string(), "its embedded switch has no such port");
         let mut page = sheet.page(Subject::Tenant(function), Vantage::Host, &nothing);
         connected(&port, &mut page);
         page.compare("mac", mac, port.clone().map(|port| port.settings.mac));
         attributes(&settings, &port, &mut page);
         enabled(vf, &port, &mut page);
         if let (None, Some(uplink)) = (vf, &nic.uplink) {
-            let port = match ports {
-                Err(why) => Err(Blind::Unknown(format!("its embedded switch does not tell: {why}"))),
-                Ok(ports) => ports
-                    .get(&format!("{guest}/{name} uplink"))
-                    .ok_or_else(|| Blind::Absent("its embedded switch has none".to_owned())),
-            };
-            match port {
+            match find(&format!("{guest}/{name} uplink"), "its embedded switch has none") {
                 Err(blind) => page.blind("uplink", uplink, blind),
                 Ok(port) if port.connected && port.up => page.put("uplink", uplink, uplink, Outcome::Pass),
                 Ok(port) => {
@@ -103,9 +96,8 @@ fn attributes(wanted: &VfSettings, port: &Seen<'_>, page: &mut Page<'_>) {
     if wanted.trust.is_some() {
         page.compare("trust", flag(wanted.trust), port.clone().map(|port| flag(port.settings.trust)));
     }
-    if let Some(TxRate(_)) = wanted.max_tx_rate {
-        let rate = wanted.max_tx_rate.unwrap_or_default().to_string();
-        page.compare("max_tx_rate", rate, has(|port| port.settings.max_tx_rate.to_string()));
+    if let Some(rate) = wanted.max_tx_rate {
+        page.compare("max_tx_rate", rate.to_string(), has(|port| port.settings.max_tx_rate.to_string()));
     }
 }
 
@@ -122,7 +114,7 @@ fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut Page<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::{Source, inventory::VfState, parse};
+    use penstock_model::{Source, TxRate, inventory::VfState, parse};
 
     use super::*;
 
