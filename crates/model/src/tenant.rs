@@ -50,6 +50,11 @@ impl fmt::Display for Uplink {
 }
 
 impl TenantNic {
+    /// What the embedded switch of the NIC `name` of `guest` calls the port of its uplink. No function is called that.
+    pub fn uplink_port(guest: &GuestName, name: &NicName) -> String {
+        format!("{guest}/{name} uplink")
+    }
+
     /// The address of the PF of the NIC `nic` of the VM `guest` when the model gives none. Locally administered and unicast; no
     /// derived address of a VF below index 15,360 begins with its first octet. **This is part of the file format: it never
     /// changes.**

@@ -45,7 +45,7 @@ fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts
         attributes(&settings, &port, &mut page);
         enabled(vf, &port, &mut page);
         if let (None, Some(uplink)) = (vf, &nic.uplink) {
-            match find(&format!("{guest}/{name} uplink"), "its embedded switch has none") {
+            match find(&TenantNic::uplink_port(guest, name), "its embedded switch has none") {
                 Err(blind) => page.blind("uplink", uplink, blind),
                 Ok(port) if port.connected && port.up => page.put("uplink", uplink, uplink, Outcome::Pass),
                 Ok(port) => {

@@ -18,7 +18,8 @@ use penstock_host::{
     process,
 };
 use penstock_model::{
-    FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, Uplink, VfIndex, VfSettings,
+    FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink, VfIndex,
+    VfSettings,
 };
 use penstock_plan::action::GuestNic;
 use serde_json::{Value, json};
@@ -95,8 +96,7 @@ pub fn configuration(
         ports.insert(port(guest, &own.name, vf), told);
     }
     if let Some(interface) = uplink {
-        // No function is called that.
-        let name = format!("{guest}/{} uplink", own.name);
+        let name = TenantNic::uplink_port(guest, &own.name);
         ports.insert(name, json!({"packet": interface, "uplink": true, "mtu": u16::MAX}));
     }
     json!({"version": VERSION, "loopback": true, "ports": ports})
