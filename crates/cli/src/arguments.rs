@@ -19,7 +19,11 @@ pub use self::{
     board::{Board, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
 };
-use crate::{documents::Kind, model_file::Brought, remote::hosts::Host, status::Status};
+use crate::{
+    documents::Kind,
+    remote::{hosts::Host, protocol::Payload},
+    status::Status,
+};
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 #[derive(Debug, Parser)]
@@ -199,9 +203,9 @@ pub struct Subject {
     /// What becomes of the model's warnings
     #[command(flatten)]
     pub strict: Strict,
-    /// What the Penstock that this one works for has brought along, in place of the file
+    /// What the user's Penstock has sent along, in place of the file
     #[arg(skip)]
-    pub brought: Option<Brought>,
+    pub payload: Option<Payload>,
 }
 
 /// What becomes of a model's warnings.

@@ -4,7 +4,6 @@
 //! [`commands`]; [`arguments`] is what the user typed, [`settings`] what that and the environment come to.
 
 mod arguments;
-mod attended;
 mod audit_table;
 mod boards;
 mod commands;
@@ -68,7 +67,7 @@ fn run() -> Status {
     let mut settings = Settings::resolve(&arguments.common);
     settings.json |= matches!(arguments.verb, Verb::Check(Check { format: Format::Json, .. }));
     if arguments.common.attended {
-        return attended::run(arguments.verb, &settings);
+        return remote::agent::run(arguments.verb, &settings);
     }
     let mut printer = Printer::new(&settings);
     printer.expect(Kind::of(&arguments.verb));

@@ -8,14 +8,16 @@ use penstock_model::{
     Template, inventory::INVENTORY_VERSION,
 };
 use penstock_plan::generate::{self, GenerateError};
-use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::{NicAt, Strict, Subject},
     failure::{Failure, Fault, OrBadInput, Status},
     machine::Machine,
     printer::Printer,
-    remote::hosts::Host,
+    remote::{
+        hosts::Host,
+        protocol::{Payload, TemplateFile},
+    },
     settings::Settings,
 };
 
@@ -47,73 +49,45 @@ pub struct ModelFile {
     pub directory: PathBuf,
 }
 
-/// A template of the user's.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TemplateFile {
-    /// Its path as the model has it: relative to the model's directory, or absolute.
-    pub path: String,
-    /// Its text.
-    pub text: String,
-}
-
-/// A model with all that it refers to, as it travels to another machine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Brought {
-    /// What the user calls it.
-    name: String,
-    /// Its text.
-    text: String,
-    /// Where its relative paths start from on the machine of the user.
-    directory: PathBuf,
-    /// The templates that it names.
-    templates: Vec<TemplateFile>,
-}
-
-impl Brought {
-    /// What the user calls the model.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What goes along with a model. Refused when that would make files beside a model which is not there.
-    pub fn of(file: &ModelFile, printer: &mut Printer) -> Result<Brought, Failure> {
-        let written = parse(file.source.clone()).map_err(|rejected| rejected.explain(printer))?.model;
-        let mut messages = Vec::new();
-        for (guest, owner) in &written.guests {
-            for (position, wanted) in owner.generate.iter().enumerate() {
-                if !Path::new(&wanted.to).is_absolute() {
-                    let place = Place::of(["guests", guest.as_str(), "generate"]).join(position).join("to");
-                    let why =
-                        "this path is relative to the model's directory, which another machine does not have";
-                    messages
-                        .push(Diagnostic::error(place, why).with_hint("write an absolute path for --host"));
-                }
+/// The model of `file`, with every file that it refers to, for another machine.
+///
+/// # Errors
+///
+/// The model places generated files relative to itself: they would be made beside a model that is not there.
+pub fn payload(file: &ModelFile, printer: &mut Printer) -> Result<Payload, Failure> {
+    let written = parse(file.source.clone()).map_err(|rejected| rejected.explain(printer))?.model;
+    let mut messages = Vec::new();
+    for (guest, owner) in &written.guests {
+        for (position, wanted) in owner.generate.iter().enumerate() {
+            if !Path::new(&wanted.to).is_absolute() {
+                let place = Place::of(["guests", guest.as_str(), "generate"]).join(position).join("to");
+                let why =
+                    "this path is relative to the model's directory, which another machine does not have";
+                messages.push(Diagnostic::error(place, why).with_hint("write an absolute path for --host"));
             }
         }
-        if !messages.is_empty() {
-            return Err(explain(&Diagnostics(messages), &file.source, printer));
-        }
-        Ok(Brought {
-            name: file.source.name.clone(),
-            text: file.source.text.clone(),
-            directory: file.directory.clone(),
-            templates: file.templates.clone(),
-        })
     }
+    if !messages.is_empty() {
+        return Err(explain(&Diagnostics(messages), &file.source, printer));
+    }
+    Ok(Payload {
+        name: file.source.name.clone(),
+        text: file.source.text.clone(),
+        directory: file.directory.clone(),
+        templates: file.templates.clone(),
+    })
+}
 
-    /// Checks it and puts it together again. Its warnings have been printed where it comes from.
-    fn unpack(&self) -> Result<ModelFile, Rejected> {
-        let mut file = parse(Source::new(&self.name, &self.text))?;
-        file.directory = self.directory.clone();
-        let among = |path: &str| {
-            let known = self.templates.iter().find(|known| known.path == path);
-            known
-                .map(|known| known.text.clone())
-                .ok_or_else(|| format!("the template {path} was not brought"))
-        };
-        settle(&mut file, &among)?;
-        Ok(file)
-    }
+/// Checks a payload and puts its model together again. Its warnings have been printed where it comes from.
+fn unpack(payload: &Payload) -> Result<ModelFile, Rejected> {
+    let mut file = parse(Source::new(&payload.name, &payload.text))?;
+    file.directory = payload.directory.clone();
+    let among = |path: &str| {
+        let known = payload.templates.iter().find(|known| known.path == path);
+        known.map(|known| known.text.clone()).ok_or_else(|| format!("the template {path} was not sent along"))
+    };
+    settle(&mut file, &among)?;
+    Ok(file)
 }
 
 /// Whose model it is that is read: what is wrong with it can then be told with what is there.
@@ -343,8 +317,8 @@ pub fn read_subject(
     machine: For<'_>,
     printer: &mut Printer,
 ) -> Result<ModelFile, Failure> {
-    let mut file = match &subject.brought {
-        Some(brought) => brought.unpack().map_err(|rejected| rejected.explain(printer))?,
+    let mut file = match &subject.payload {
+        Some(payload) => unpack(payload).map_err(|rejected| rejected.explain(printer))?,
         None => read(&subject.model, subject.strict, machine, printer)?,
     };
     for NicAt { name, mac } in &subject.nics {
@@ -428,20 +402,20 @@ mod tests {
     #[test]
     fn a_model_travels_with_its_templates() {
         let (directory, file, mut printer) = written("/etc/a.txt");
-        let sent = serde_json::to_string(&Brought::of(&file, &mut printer).unwrap()).unwrap();
+        let line = serde_json::to_string(&payload(&file, &mut printer).unwrap()).unwrap();
         drop(directory);
-        let brought: Brought = serde_json::from_str(&sent).unwrap();
-        let arrived = brought.unpack().unwrap();
+        let sent: Payload = serde_json::from_str(&line).unwrap();
+        let arrived = unpack(&sent).unwrap();
         assert_eq!((&arrived.source.name, &arrived.source.text), (&file.source.name, &file.source.text));
         assert_eq!(arrived.model, file.model);
         assert_eq!(arrived.templates.len(), 1);
-        let lost = Brought { templates: Vec::new(), ..brought };
-        assert_eq!(lost.unpack().err().unwrap().explain(&mut printer).status, Status::BadInput);
+        let lost = Payload { templates: Vec::new(), ..sent };
+        assert_eq!(unpack(&lost).err().unwrap().explain(&mut printer).status, Status::BadInput);
     }
 
     #[test]
     fn a_file_beside_the_model_is_made_here_alone() {
         let (_directory, file, mut printer) = written("beside.txt");
-        assert_eq!(Brought::of(&file, &mut printer).err().unwrap().status, Status::BadInput);
+        assert_eq!(payload(&file, &mut printer).err().unwrap().status, Status::BadInput);
     }
 }

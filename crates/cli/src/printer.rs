@@ -21,7 +21,7 @@ use crate::{
     documents::{Document, Kind, Trouble},
     failure::{Failure, Status, sources},
     live::Canvas,
-    remote::wire::{Said, Wire},
+    remote::{protocol::Reply, reply_sender::ReplySender},
     settings::{Settings, Widths},
 };
 
@@ -36,7 +36,7 @@ pub struct Printer {
     widths: Widths,
     interactive: bool,
     bar: Option<ProgressBar>,
-    wire: Option<Wire>,
+    replies: Option<ReplySender>,
     document: Document,
 }
 
@@ -53,15 +53,15 @@ impl Printer {
             widths,
             interactive,
             bar: None,
-            wire: None,
+            replies: None,
             document: Document::default(),
         }
     }
 
     /// A printer that hands everything to the Penstock on another machine.
-    pub fn over(wire: Wire, settings: &Settings) -> Printer {
+    pub fn over(replies: ReplySender, settings: &Settings) -> Printer {
         let plain = Printer { color_data: false, color: false, interactive: false, ..Printer::new(settings) };
-        Printer { wire: Some(wire), ..plain }
+        Printer { replies: Some(replies), ..plain }
     }
 
     /// Whether the user has seen the model's warnings: a Penstock that runs this one has printed them.
@@ -199,9 +199,9 @@ impl Printer {
     fn out(&mut self, out: Out<'_>) -> Result<bool, Failure> {
         self.done();
         let json = |json: &str| format!("{}\n", printable_json(json));
-        if let Some(wire) = &self.wire {
+        if let Some(replies) = &self.replies {
             // Whether colours may be shown is known at the other end.
-            wire.say(Said::Data(match out {
+            replies.send(Reply::Data(match out {
                 Out::Text(text) => text,
                 Out::Json(text) => json(text).into(),
             }));
@@ -223,16 +223,16 @@ impl Printer {
         if self.quiet {
             return;
         }
-        match &self.wire {
-            Some(wire) => wire.say(Said::Say(line.as_ref().to_owned())),
+        match &self.replies {
+            Some(replies) => replies.send(Reply::Say(line.as_ref().to_owned())),
             None => self.tell(hanging(line.as_ref(), None, 0).into()),
         }
     }
 
     /// A warning.
     pub fn warn(&mut self, line: impl AsRef<str>) {
-        match &self.wire {
-            Some(wire) => wire.say(Said::Warn(line.as_ref().to_owned())),
+        match &self.replies {
+            Some(replies) => replies.send(Reply::Warn(line.as_ref().to_owned())),
             None => self.tell(self.labelled(Style::Warning, "warning:", line.as_ref())),
         }
     }
@@ -240,8 +240,8 @@ impl Printer {
     /// What was explained with its place in a file, over several lines.
     pub fn explained(&mut self, text: impl Into<Styled>) {
         self.done();
-        match &self.wire {
-            Some(wire) => wire.say(Said::Explained(text.into())),
+        match &self.replies {
+            Some(replies) => replies.send(Reply::Explained(text.into())),
             None => self.tell(text.into().trim_end()),
         }
     }
@@ -262,8 +262,8 @@ impl Printer {
         if self.quiet {
             return;
         }
-        if let Some(wire) = &self.wire {
-            wire.say(Said::Doing(what));
+        if let Some(replies) = &self.replies {
+            replies.send(Reply::Doing(what));
             return;
         }
         let what = one_line(&what);
@@ -344,8 +344,8 @@ impl Printer {
     pub fn complain(&mut self, causes: &[String], hints: &[String]) {
         self.done();
         self.document.fail(causes, hints);
-        if let Some(wire) = &self.wire {
-            wire.say(Said::Failure { causes: causes.to_vec(), hints: hints.to_vec() });
+        if let Some(replies) = &self.replies {
+            replies.send(Reply::Failure { causes: causes.to_vec(), hints: hints.to_vec() });
             return;
         }
         let mut causes = causes.iter();

@@ -1,7 +1,7 @@
 //! Other machines: the same program with the same verb there, over the user's own OpenSSH.
 //!
 //! [`session`] is one machine, [`fleet`] all of them, [`summary`] what came of them. [`bootstrap`] has Penstock run there,
-//! where [`attended`](crate::attended) listens; [`wire`] is what the two say to each other.
+//! where [`agent`] listens; [`protocol`] has the messages between the two.
 
 use std::env;
 
@@ -11,19 +11,21 @@ use crate::{
     arguments::{Apply, Audit, Check, Format, Machines, Plan, Scan, Verb},
     documents::Kind,
     failure::{Failure, OrBadInput, Status},
-    model_file::{self, Brought, For},
+    model_file::{self, For},
     printer::Printer,
     settings::Settings,
 };
 
+pub mod agent;
 mod bootstrap;
 mod fleet;
 pub mod hosts;
+pub mod protocol;
+pub mod reply_sender;
 mod session;
 pub mod ssh;
 pub mod summary;
 mod trouble;
-pub mod wire;
 mod words;
 
 /// At so many machines at a time, where the command line does not say it.
@@ -52,10 +54,10 @@ pub fn run(
         }
     }
     // What is wrong in the model is said here, before anybody is logged in anywhere.
-    let brought = match verb.subject() {
+    let payload = match verb.subject() {
         Some(subject) => {
             let file = model_file::read_subject(subject, For::There(&hosts), printer)?;
-            Some(Box::new(Brought::of(&file, printer)?))
+            Some(Box::new(model_file::payload(&file, printer)?))
         }
         None => None,
     };
@@ -73,7 +75,7 @@ pub fn run(
         words,
         verb: name,
         changes,
-        begin: wire::Asked::Begin { brought, widths: settings.widths },
+        begin: protocol::Request::Begin { payload, widths: settings.widths },
         program: bootstrap::Program::this()?,
         sudo: machines.sudo,
         batch: hosts.len() > 1 || !settings.interactive,

@@ -42,6 +42,6 @@ impl Audit {
     pub fn subject_mut(&mut self) -> Option<&mut Subject> {
         let model = self.model.clone()?;
         let (nics, strict) = (self.nics.clone(), self.strict);
-        Some(self.subject.get_or_insert(Subject { model, nics, strict, brought: None }))
+        Some(self.subject.get_or_insert(Subject { model, nics, strict, payload: None }))
     }
 }

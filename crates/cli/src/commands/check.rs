@@ -69,7 +69,7 @@ pub struct Summary {
 pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let mut files = vec![one(&arguments.subject, arguments, settings, printer)];
     for model in &arguments.more {
-        let subject = Subject { model: model.clone(), brought: None, ..arguments.subject.clone() };
+        let subject = Subject { model: model.clone(), payload: None, ..arguments.subject.clone() };
         files.push(one(&subject, arguments, settings, printer));
     }
     let status = files.iter().map(|file| file.ended).max_by_key(|status| status.badness());
@@ -96,8 +96,8 @@ fn one(subject: &Subject, arguments: &Check, settings: &Settings, printer: &mut 
             (failure.status, None)
         }
     };
-    let file = match &subject.brought {
-        Some(brought) => brought.name().to_owned(),
+    let file = match &subject.payload {
+        Some(payload) => payload.name.clone(),
         None if subject.model == Path::new("-") => model_file::STANDARD_INPUT.to_owned(),
         None => subject.model.display().to_string(),
     };

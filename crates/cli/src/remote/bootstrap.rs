@@ -40,9 +40,9 @@ pub fn script(token: &str, program: &Program, sudo: bool, words: &[String]) -> V
     format!("{}\n{script}", script.len()).into_bytes()
 }
 
-/// What the script says.
+/// A line that the bootstrap script prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum BootstrapReply {
     /// The kernel, the processor and the number of the account.
     Machine(String, String, String),
     /// `sudo` wants a password, or says no.
@@ -61,24 +61,24 @@ pub enum Told {
     Ready,
 }
 
-impl Told {
+impl BootstrapReply {
     /// Reads a line; `None` for one that is not the script's, such as what a login shell greets with.
-    pub fn read(line: &str, token: &str) -> Option<Told> {
+    pub fn read(line: &str, token: &str) -> Option<BootstrapReply> {
         let said = line.strip_prefix("penstock-")?.strip_prefix(token)?.strip_prefix(' ')?;
         let (verb, rest) = said.split_once(' ').unwrap_or((said, ""));
         let rest = rest.trim().to_owned();
         Some(match verb {
             "machine" => {
                 let mut words = rest.split(' ').map(str::to_owned);
-                Told::Machine(words.next()?, words.next()?, words.next()?)
+                BootstrapReply::Machine(words.next()?, words.next()?, words.next()?)
             }
-            "sudo" => Told::Sudo(rest),
-            "noplace" => Told::NoPlace(rest),
-            "need" => Told::Need,
-            "short" => Told::Short(rest),
-            "spoilt" => Told::Spoilt,
-            "broken" => Told::Broken(rest),
-            "ready" => Told::Ready,
+            "sudo" => BootstrapReply::Sudo(rest),
+            "noplace" => BootstrapReply::NoPlace(rest),
+            "need" => BootstrapReply::Need,
+            "short" => BootstrapReply::Short(rest),
+            "spoilt" => BootstrapReply::Spoilt,
+            "broken" => BootstrapReply::Broken(rest),
+            "ready" => BootstrapReply::Ready,
             _ => return None,
         })
     }
@@ -117,13 +117,13 @@ mod tests {
             let mut line = String::new();
             output.read_line(&mut line).unwrap();
             lines.push(line.trim_end().to_owned());
-            match Told::read(line.trim_end(), "T") {
-                Some(Told::Machine(..)) => input.write_all(b"go\n").unwrap(),
-                Some(Told::Need) => {
+            match BootstrapReply::read(line.trim_end(), "T") {
+                Some(BootstrapReply::Machine(..)) => input.write_all(b"go\n").unwrap(),
+                Some(BootstrapReply::Need) => {
                     brought += 1;
                     input.write_all(&program.bytes).unwrap();
                 }
-                Some(Told::Ready) => {
+                Some(BootstrapReply::Ready) => {
                     input.write_all(b"the request\n").unwrap();
                     drop(input);
                     let mut rest = String::new();
@@ -192,7 +192,7 @@ mod tests {
         input.write_all(b"go\n").unwrap();
         let mut output = BufReader::new(output);
         let mut line = String::new();
-        while Told::read(line.trim_end(), "T") != Some(Told::Need) {
+        while BootstrapReply::read(line.trim_end(), "T") != Some(BootstrapReply::Need) {
             line.clear();
             assert!(output.read_line(&mut line).unwrap() > 0);
         }
@@ -200,19 +200,25 @@ mod tests {
         drop(input);
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
-        assert!(matches!(Told::read(rest.trim_end(), "T"), Some(Told::Short(_))), "{rest}");
+        assert!(
+            matches!(BootstrapReply::read(rest.trim_end(), "T"), Some(BootstrapReply::Short(_))),
+            "{rest}"
+        );
         assert_eq!(builds(home.path()), 0);
     }
 
     #[test]
     fn only_what_the_script_says_is_taken_for_that() {
-        let machine = Told::Machine("Linux".into(), "x86_64".into(), "0".into());
-        assert_eq!(Told::read("penstock-T machine Linux x86_64 0", "T"), Some(machine));
-        assert_eq!(Told::read("penstock-T noplace /a: no", "T"), Some(Told::NoPlace("/a: no".into())));
+        let machine = BootstrapReply::Machine("Linux".into(), "x86_64".into(), "0".into());
+        assert_eq!(BootstrapReply::read("penstock-T machine Linux x86_64 0", "T"), Some(machine));
+        assert_eq!(
+            BootstrapReply::read("penstock-T noplace /a: no", "T"),
+            Some(BootstrapReply::NoPlace("/a: no".into()))
+        );
         for line in
             ["penstock-U ready", "welcome", "penstock-T", "penstock-T dance", "penstock-T machine Linux"]
         {
-            assert_eq!(Told::read(line, "T"), None, "{line}");
+            assert_eq!(BootstrapReply::read(line, "T"), None, "{line}");
         }
     }
 

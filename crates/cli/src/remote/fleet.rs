@@ -11,10 +11,10 @@ use penstock_model::text::{Styled, clip, one_line, printable};
 
 use super::{
     hosts::Host,
+    protocol::Reply,
     session::{self, Event, Job, Over, Wish},
     summary::{Outcome, shown},
     trouble::Trouble,
-    wire::Said,
 };
 use crate::{failure::Status, printer::Printer};
 
@@ -144,24 +144,24 @@ impl<'a> Fleet<'a> {
                 let line = self.about(at, &line);
                 self.printer.say(line);
             }
-            Event::Said(said) => self.said(at, said),
+            Event::Reply(reply) => self.reply(at, reply),
             Event::Over(over) => self.over(at, over),
         }
     }
 
-    fn said(&mut self, at: usize, said: Said) {
-        match said {
-            Said::Doing(what) if self.several() => self.doing(at, &what),
-            Said::Doing(what) => self.printer.doing(clip(&one_line(&what), LINE)),
-            Said::Say(line) => {
+    fn reply(&mut self, at: usize, reply: Reply) {
+        match reply {
+            Reply::Doing(what) if self.several() => self.doing(at, &what),
+            Reply::Doing(what) => self.printer.doing(clip(&one_line(&what), LINE)),
+            Reply::Say(line) => {
                 let line = self.about(at, &line);
                 self.printer.say(line);
             }
-            Said::Warn(line) => {
+            Reply::Warn(line) => {
                 let line = self.about(at, &line);
                 self.printer.warn(line);
             }
-            Said::Explained(text) => {
+            Reply::Explained(text) => {
                 let text = text.clip(EXPLAINED);
                 self.outcomes[at].error.push(text.to_string());
                 let heading =
@@ -170,9 +170,9 @@ impl<'a> Fleet<'a> {
                 whole.append(text);
                 self.printer.explained(whole);
             }
-            Said::Failure { causes, hints } => self.complain(at, &Trouble::told(&causes, &hints)),
-            Said::Data(text) => self.data(at, text),
-            Said::Alive | Said::Ended(_) => {}
+            Reply::Failure { causes, hints } => self.complain(at, &Trouble::told(&causes, &hints)),
+            Reply::Data(text) => self.data(at, text),
+            Reply::Alive | Reply::Ended(_) => {}
         }
     }
 

@@ -17,11 +17,11 @@ use penstock_host::process::{Background, Talk, Terminal, each_line};
 use penstock_model::text::{clip, one_line};
 
 use super::{
-    bootstrap::{self, Program, Told},
+    bootstrap::{self, BootstrapReply, Program},
     hosts::Host,
+    protocol::{HEARTBEAT, MAX_LINE, Reply, Request, TIMEOUT, encode},
     ssh::{self, Way},
     trouble::Trouble,
-    wire::{Asked, BEAT, LINE, PATIENCE, Said, line},
 };
 use crate::failure::{Fault, Status};
 
@@ -52,7 +52,7 @@ pub struct Job {
     /// Whether it changes the machine: only root can.
     pub changes: bool,
     /// What the Penstock there is told first.
-    pub begin: Asked,
+    pub begin: Request,
     /// The program.
     pub program: Program,
     /// Become root there.
@@ -90,7 +90,7 @@ pub enum Event {
     /// A line that is not Penstock's: of `ssh`, `sudo`, or a library.
     Noise(String),
     /// Something that the Penstock there says.
-    Said(Said),
+    Reply(Reply),
     /// It is over.
     Over(Over),
 }
@@ -150,7 +150,7 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
         }
     };
     let (hear_output, hear_errors) =
-        (listen(LINE, Heard::Output, heard), listen(COMPLAINT, Heard::Error, also));
+        (listen(MAX_LINE, Heard::Output, heard), listen(COMPLAINT, Heard::Error, also));
     thread::spawn(move || hear_output(Box::new(output)));
     thread::spawn(move || hear_errors(Box::new(errors)));
     let mut session = Session {
@@ -276,12 +276,12 @@ impl Session<'_> {
         let host = self.host;
         let over = |status, what, trouble: Trouble| Some(Over::trouble(status, what, trouble));
         let safe = |why: String| clip(&one_line(&why), 1000);
-        let Some(told) = Told::read(line.trim_end_matches('\r'), &self.token) else {
+        let Some(told) = BootstrapReply::read(line.trim_end_matches('\r'), &self.token) else {
             self.greeting += 1;
             return (self.greeting > GREETING).then(|| self.nonsense("a greeting without an end"));
         };
         match told {
-            Told::Machine(system, processor, account) => {
+            BootstrapReply::Machine(system, processor, account) => {
                 self.stage = Stage::Preparing;
                 if (system.as_str(), processor.as_str()) != ("Linux", std::env::consts::ARCH) {
                     let text = format!(
@@ -310,14 +310,14 @@ impl Session<'_> {
                 self.mouth.say(&b"go\n"[..]);
                 None
             }
-            Told::Sudo(why) => over(
+            BootstrapReply::Sudo(why) => over(
                 Status::Missing,
                 "not root",
                 Trouble::new(format!("{host}: the account there cannot become root with `sudo -n`"))
                     .because(safe(why))
                     .hint("allow it sudo without a password (NOPASSWD in sudoers), or log in as root"),
             ),
-            Told::NoPlace(why) => over(
+            BootstrapReply::NoPlace(why) => over(
                 Status::Missing,
                 "not brought",
                 Trouble::new(format!("{host}: no directory there can keep a program and run it"))
@@ -326,33 +326,33 @@ impl Session<'_> {
                         "mount one of them without noexec, or set XDG_CACHE_HOME there to another directory",
                     ),
             ),
-            Told::Need => {
+            BootstrapReply::Need => {
                 let size = self.job.program.bytes.len() as f64 / 1e6;
                 (self.tell)(Event::Doing(format!("bringing penstock there ({size:.1} MB)")));
                 self.mouth.say(self.job.program.bytes.clone());
                 None
             }
-            Told::Short(why) => over(
+            BootstrapReply::Short(why) => over(
                 Status::Missing,
                 "not brought",
                 Trouble::new(format!("{host}: penstock could not be written there"))
                     .because(safe(why))
                     .hint("is the file system full?"),
             ),
-            Told::Spoilt => over(
+            BootstrapReply::Spoilt => over(
                 Status::Failed,
                 "not brought",
                 Trouble::new(format!("{host}: what arrived there is not what was sent")),
             ),
-            Told::Broken(why) => over(
+            BootstrapReply::Broken(why) => over(
                 Status::Failed,
                 "not brought",
                 Trouble::new(format!("{host}: penstock was brought there and does not run"))
                     .because(safe(why)),
             ),
-            Told::Ready => {
+            BootstrapReply::Ready => {
                 self.stage = Stage::Running;
-                self.mouth.say(line_of(&self.job.begin));
+                self.mouth.say(encode(&self.job.begin));
                 self.beat = Instant::now();
                 None
             }
@@ -361,13 +361,13 @@ impl Session<'_> {
 
     fn penstock_says(&mut self, text: &str) -> Option<Over> {
         match serde_json::from_str(text) {
-            Ok(Said::Ended(code)) => Some(match Status::of(code) {
+            Ok(Reply::Ended(code)) => Some(match Status::of(code) {
                 Some(status) => Over { status, what: None, trouble: None },
                 None => self.unknown(code),
             }),
-            Ok(Said::Alive) => None,
+            Ok(Reply::Alive) => None,
             Ok(said) => {
-                (self.tell)(Event::Said(said));
+                (self.tell)(Event::Reply(said));
                 None
             }
             Err(_) => Some(self.nonsense(&format!("`{}`", clip(&one_line(text), 100)))),
@@ -383,7 +383,7 @@ impl Session<'_> {
         }
         if wish.is_interrupted() && !self.interrupted {
             self.interrupted = true;
-            self.mouth.say(line_of(&Asked::Interrupt));
+            self.mouth.say(encode(&Request::Interrupt));
         }
         if wish.is_given_up() {
             let trouble = self
@@ -397,9 +397,9 @@ impl Session<'_> {
         if self.mouth.has_moved() {
             self.last = Instant::now();
         }
-        if self.stage == Stage::Running && self.beat.elapsed() >= BEAT {
+        if self.stage == Stage::Running && self.beat.elapsed() >= HEARTBEAT {
             self.beat = Instant::now();
-            self.mouth.say(line_of(&Asked::Alive));
+            self.mouth.say(encode(&Request::Alive));
         }
         match self.stage {
             // Whoever is asked for a password may take his time.
@@ -410,8 +410,8 @@ impl Session<'_> {
                 Trouble::new(format!("{host} did not let anybody in within {} s", LOGIN.as_secs()))
                     .hint(format!("see whether `ssh {host} true` works")),
             )),
-            _ if self.last.elapsed() < PATIENCE => None,
-            _ => Some(self.lost(&format!("nothing was heard for {} s", PATIENCE.as_secs()))),
+            _ if self.last.elapsed() < TIMEOUT => None,
+            _ => Some(self.lost(&format!("nothing was heard for {} s", TIMEOUT.as_secs()))),
         }
     }
 
@@ -502,10 +502,6 @@ impl Session<'_> {
             "{then}; to see what is so: penstock status --host {host}{sudo}, penstock undo --list --host {host}{sudo}"
         ))
     }
-}
-
-fn line_of(asked: &Asked) -> Vec<u8> {
-    line(asked)
 }
 
 /// The way to the other side. To say something never waits.
