@@ -79,7 +79,7 @@ pub fn payload(file: &ModelFile, printer: &mut Printer) -> Result<Payload, Failu
 }
 
 /// Checks a payload and puts its model together again. Its warnings have been printed where it comes from.
-fn unpack(payload: &Payload) -> Result<ModelFile, Rejected> {
+pub fn unpack(payload: &Payload) -> Result<ModelFile, Rejected> {
     let mut file = parse(Source::new(&payload.name, &payload.text))?;
     file.directory = payload.directory.clone();
     let among = |path: &str| {

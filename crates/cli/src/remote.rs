@@ -18,11 +18,11 @@ use crate::{
 
 pub mod agent;
 mod bootstrap;
-mod fleet;
+pub mod fleet;
 pub mod hosts;
 pub mod protocol;
 pub mod reply_sender;
-mod session;
+pub mod session;
 pub mod ssh;
 pub mod summary;
 mod trouble;

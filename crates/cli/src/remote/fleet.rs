@@ -55,6 +55,24 @@ pub fn perform(hosts: &[Host], job: &Job, order: Order, printer: &mut Printer) -
     fleet.outcomes
 }
 
+/// Shows what happened with the first of one or two machines, and how it ended.
+#[cfg(fuzzing)]
+pub fn show(
+    events: Vec<Event>,
+    end: Option<Over>,
+    several: bool,
+    order: Order,
+    printer: &mut Printer,
+) -> Vec<Outcome> {
+    let names = if several { &["node-1", "node-2"][..] } else { &["node-1"] };
+    let hosts: Vec<Host> = names.iter().map(|name| name.parse().expect("a name of a machine")).collect();
+    let mut fleet = Fleet::of(&hosts, order, printer);
+    for event in events.into_iter().chain(end.map(Event::Over)) {
+        fleet.on(0, event);
+    }
+    fleet.outcomes
+}
+
 struct Fleet<'a> {
     order: Order,
     printer: &'a mut Printer,

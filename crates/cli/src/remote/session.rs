@@ -153,24 +153,35 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
         (listen(MAX_LINE, Heard::Output, heard), listen(COMPLAINT, Heard::Error, also));
     thread::spawn(move || hear_output(Box::new(output)));
     thread::spawn(move || hear_errors(Box::new(errors)));
-    let mut session = Session {
-        host,
-        job,
-        tell,
-        token: token(host),
-        mouth: Mouth::of(input),
-        stage: Stage::Connecting,
-        began: Instant::now(),
-        last: Instant::now(),
-        beat: Instant::now(),
-        interrupted: false,
-        size: 0,
-        greeting: 0,
-        complaints: Vec::new(),
-    };
+    let mut session = Session::new(host, job, tell, token(host), Mouth::of(input));
     session.mouth.say(bootstrap::script(&session.token, &job.program, job.sudo, &job.words));
     let over = session.listen(program, &from, wish);
     drop(from);
+    over
+}
+
+/// Takes `output` as what a machine prints that `apply` is run on, with nobody to answer it; gives how it ended, if that was said.
+#[cfg(fuzzing)]
+pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> Option<Over> {
+    let host: Host = "node-1".parse().expect("a name of a machine");
+    let program = Program { bytes: Arc::from([]), hash: String::new() };
+    let job = Job {
+        words: Vec::new(),
+        verb: "apply",
+        changes: true,
+        begin: Request::Alive,
+        program,
+        sudo: false,
+        batch: true,
+        config: None,
+    };
+    let mouth = Mouth { to: None, written: Arc::default(), seen: 0 };
+    let mut session = Session::new(&host, &job, tell, token.to_owned(), mouth);
+    let mut over = None;
+    each_line(output, MAX_LINE, &mut |line| {
+        over = session.hear(Heard::Output(line.to_vec()));
+        over.is_none()
+    });
     over
 }
 
@@ -202,7 +213,31 @@ struct Session<'a> {
     complaints: Vec<String>,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    fn new(
+        host: &'a Host,
+        job: &'a Job,
+        tell: &'a mut dyn FnMut(Event),
+        token: String,
+        mouth: Mouth,
+    ) -> Session<'a> {
+        Session {
+            host,
+            job,
+            tell,
+            token,
+            mouth,
+            stage: Stage::Connecting,
+            began: Instant::now(),
+            last: Instant::now(),
+            beat: Instant::now(),
+            interrupted: false,
+            size: 0,
+            greeting: 0,
+            complaints: Vec::new(),
+        }
+    }
+
     fn listen(&mut self, mut ssh: Background, from: &Receiver<Heard>, wish: &Wish) -> Over {
         let mut ended: Option<(Option<i32>, Instant)> = None;
         let over = loop {
