@@ -2,14 +2,14 @@
 
 use penstock_model::{
     Inventory, Model,
-    audit::{self, Audit, Judgement, LeftOut, Price, Row, Score},
+    audit::{self, Audit, AuditOutcome, LeftOut, Price, Row, Score},
 };
 
 use crate::{
-    blind,
     machine::{Machine, read},
-    rule::{Finding, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, NoFinding, Rule, RuleResult, left_out, unknown},
     rules::rules,
+    unobservable,
 };
 
 /// Judges a machine; with a model, only by what that needs, on the CPUs that its real-time guests use.
@@ -19,16 +19,24 @@ pub fn audit(inventory: &Inventory, model: Option<&Model>) -> Audit {
     for rule in rules() {
         match said(rule, &machine) {
             Ok(findings) => rows.extend(findings.into_iter().map(|finding| row(rule, finding))),
-            Err(Silent::Unknown(why)) => rows.push(row(rule, Finding::unknown(why, rule.what))),
-            Err(Silent::LeftOut(why)) => left_out.push(LeftOut { rule: rule.id.to_owned(), why }),
+            Err(NoFinding::Unknown(why)) => rows.push(row(rule, Finding::unknown(why, rule.what))),
+            Err(NoFinding::LeftOut(why)) => left_out.push(LeftOut { rule: rule.id.to_owned(), why }),
         }
     }
     let score = Score::of(&rows);
     let (kernel, cpu) = (inventory.kernel.release.clone(), inventory.cpus.model.clone());
-    Audit { kernel, cpu, cpus: machine.judged().clone(), rows, left_out, blind: blind::blind(), score }
+    Audit {
+        kernel,
+        cpu,
+        cpus: machine.judged().clone(),
+        rows,
+        left_out,
+        blind: unobservable::unobservable(),
+        score,
+    }
 }
 
-fn said(rule: &Rule, machine: &Machine<'_>) -> Said {
+fn said(rule: &Rule, machine: &Machine<'_>) -> RuleResult {
     if !machine.looked {
         return unknown("nobody looked: the inventory says nothing of the machine's tuning");
     }
@@ -47,7 +55,7 @@ fn said(rule: &Rule, machine: &Machine<'_>) -> Said {
 fn row(rule: &Rule, finding: Finding) -> Row {
     let Finding { subject, verdict, read, wanted, mut ways, price } = finding;
     // What is as it should be has nothing to change, and its price is paid.
-    if verdict == Judgement::Pass {
+    if verdict == AuditOutcome::Pass {
         ways.clear();
     }
     let of_rule = || {

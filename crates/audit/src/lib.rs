@@ -5,16 +5,16 @@
 //! off.
 
 mod advice;
-mod blind;
 mod command_line;
 mod judge;
 mod machine;
 mod parameters;
 mod release;
+mod requirements;
 mod rule;
 mod rules;
 mod sets;
-mod wishes;
+mod unobservable;
 
 pub use judge::audit;
 pub use release::Release;

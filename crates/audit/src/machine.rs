@@ -13,9 +13,9 @@ use penstock_model::{
 use crate::{
     command_line::CommandLine,
     release::Release,
-    rule::{Need, Silent, left_out, unknown},
+    requirements::Requirements,
+    rule::{Need, NoFinding, left_out, unknown},
     sets::{both, either, is_within, without},
-    wishes::Wishes,
 };
 
 static NOTHING: LazyLock<Tuning> = LazyLock::new(Tuning::default);
@@ -23,7 +23,7 @@ static NOTHING: LazyLock<Tuning> = LazyLock::new(Tuning::default);
 /// A machine and, where there is one, what the model that it is judged by asks for.
 pub(crate) struct Machine<'a> {
     pub(crate) inventory: &'a Inventory,
-    pub(crate) wishes: Option<Wishes>,
+    pub(crate) requirements: Option<Requirements>,
     pub(crate) tuning: &'a Tuning,
     /// Whether anybody looked at its tuning.
     pub(crate) looked: bool,
@@ -84,7 +84,7 @@ impl<'a> Machine<'a> {
         let tuning = inventory.tuning.as_ref().unwrap_or_else(|| &NOTHING);
         let line = CommandLine::new(&inventory.kernel.command_line);
         let release = inventory.kernel.release.parse().ok();
-        let wishes = model.map(Wishes::of);
+        let requirements = model.map(Requirements::of);
         let partitioned = tuning.cgroups.isolated.known().cloned().unwrap_or_else(|| {
             let partitions = tuning.cgroups.partitions.values();
             let isolated = partitions.filter(|partition| partition.state == "isolated");
@@ -95,17 +95,17 @@ impl<'a> Machine<'a> {
         let partitioned = either(&partitioned, &unbalanced);
         let isolated = either(&inventory.cpus.isolated, &partitioned);
         let vms: Vec<RunningVm<'_>> =
-            tuning.vms.values().map(|process| running(process, &isolated, wishes.as_ref())).collect();
-        let kept = match &wishes {
-            Some(wishes) => wishes.cpus.clone(),
+            tuning.vms.values().map(|process| running(process, &isolated, requirements.as_ref())).collect();
+        let kept = match &requirements {
+            Some(requirements) => requirements.cpus.clone(),
             None => vms.iter().fold(isolated.clone(), |all, vm| either(&all, &vm.realtime_cpus())),
         };
-        Machine { inventory, wishes, tuning, looked, line, release, partitioned, isolated, kept, vms }
+        Machine { inventory, requirements, tuning, looked, line, release, partitioned, isolated, kept, vms }
     }
 
     /// Whether the model asks for it; without a model everything is asked for.
     pub(crate) fn needs(&self, need: Need) -> bool {
-        self.wishes.as_ref().is_none_or(|wishes| wishes.need(need))
+        self.requirements.as_ref().is_none_or(|requirements| requirements.need(need))
     }
 
     /// The CPUs that are judged: those to be kept free; all when there are none.
@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The CPUs that are to be kept free; a rule about them is left out when there are none.
-    pub(crate) fn kept(&self) -> Result<&CpuSet, Silent> {
+    pub(crate) fn kept(&self) -> Result<&CpuSet, NoFinding> {
         if self.kept.0.is_empty() {
             left_out("no CPU is to be kept free of anything")
         } else {
@@ -145,13 +145,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(crate) fn release(&self) -> Result<Release, Silent> {
+    pub(crate) fn release(&self) -> Result<Release, NoFinding> {
         let why = || format!("{:?} is no kernel's release", self.inventory.kernel.release);
-        self.release.ok_or_else(|| Silent::Unknown(why()))
+        self.release.ok_or_else(|| NoFinding::Unknown(why()))
     }
 
     /// What a knob holds; `None`: there is none.
-    pub(crate) fn knob(&self, knob: Knob) -> Result<Option<&Value>, Silent> {
+    pub(crate) fn knob(&self, knob: Knob) -> Result<Option<&Value>, NoFinding> {
         match self.tuning.knobs.get(&knob) {
             Some(reading) => read(reading, &knob.to_string()),
             None => unknown(format!("nobody looked at {knob}")),
@@ -159,7 +159,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A number that a knob holds; what is not there cannot be judged.
-    pub(crate) fn number(&self, knob: Knob) -> Result<Option<i64>, Silent> {
+    pub(crate) fn number(&self, knob: Knob) -> Result<Option<i64>, NoFinding> {
         match self.knob(knob)? {
             Some(Value::Number(number)) => Ok(Some(*number)),
             Some(other) => unknown(format!("{knob} holds {other}, which is no number")),
@@ -168,7 +168,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The CPUs that a knob holds.
-    pub(crate) fn cpus_of(&self, knob: Knob) -> Result<Option<&CpuSet>, Silent> {
+    pub(crate) fn cpus_of(&self, knob: Knob) -> Result<Option<&CpuSet>, NoFinding> {
         match self.knob(knob)? {
             Some(Value::Cpus(cpus)) => Ok(Some(cpus)),
             Some(other) => unknown(format!("{knob} holds {other}, which is no set of CPUs")),
@@ -177,7 +177,11 @@ impl<'a> Machine<'a> {
     }
 
     /// What each of these CPUs has in a knob; without those where there is none.
-    pub(crate) fn each(&self, cpus: &CpuSet, knob: fn(u32) -> Knob) -> Result<BTreeMap<u32, &Value>, Silent> {
+    pub(crate) fn each(
+        &self,
+        cpus: &CpuSet,
+        knob: fn(u32) -> Knob,
+    ) -> Result<BTreeMap<u32, &Value>, NoFinding> {
         let mut values = BTreeMap::new();
         for cpu in both(cpus, self.online()).0 {
             if let Some(value) = self.knob(knob(cpu))? {
@@ -188,7 +192,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A parameter of a module, as text. `None`: the module is not loaded, or has none.
-    pub(crate) fn parameter(&self, name: &str) -> Result<Option<&str>, Silent> {
+    pub(crate) fn parameter(&self, name: &str) -> Result<Option<&str>, NoFinding> {
         match self.tuning.parameters.get(name) {
             Some(reading) => Ok(read(reading, name)?.map(String::as_str)),
             None => Ok(None),
@@ -216,13 +220,13 @@ impl<'a> Machine<'a> {
     }
 
     /// Whether a program runs.
-    pub(crate) fn runs(&self, program: &str) -> Result<bool, Silent> {
+    pub(crate) fn runs(&self, program: &str) -> Result<bool, NoFinding> {
         self.sees_processes()?;
         Ok(self.tuning.programs.contains(program))
     }
 
     /// What runs is not known where processes are hidden from who looked.
-    pub(crate) fn sees_processes(&self) -> Result<(), Silent> {
+    pub(crate) fn sees_processes(&self) -> Result<(), NoFinding> {
         if self.tuning.processes_hidden {
             return unknown("processes of others are hidden from who looked (hidepid): look as root");
         }
@@ -233,7 +237,7 @@ impl<'a> Machine<'a> {
     }
 
     /// VMs whose virtual CPUs are to wake in time.
-    pub(crate) fn realtime_vms(&self) -> Result<Vec<&RunningVm<'a>>, Silent> {
+    pub(crate) fn realtime_vms(&self) -> Result<Vec<&RunningVm<'a>>, NoFinding> {
         self.sees_processes()?;
         let vms: Vec<_> = self.vms.iter().filter(|vm| vm.realtime).collect();
         if vms.is_empty() {
@@ -246,7 +250,10 @@ impl<'a> Machine<'a> {
     /// Who runs on this machine and must not read what the others have: running VMs, and guests of ours.
     pub(crate) fn tenants(&self) -> usize {
         let known = self.inventory.guests.values().filter(|guest| guest.running).count();
-        self.vms.len().max(known).max(self.wishes.as_ref().map_or(0, |wishes| wishes.guests))
+        self.vms
+            .len()
+            .max(known)
+            .max(self.requirements.as_ref().map_or(0, |requirements| requirements.guests))
     }
 
     /// Whether cgroup v2 can make isolated partitions here; `None`: nothing tells. `isolated` came with Linux 6.1, and to kernels of
@@ -305,18 +312,22 @@ fn has_vf(sriov: Option<&penstock_model::inventory::Sriov>, function: Bdf) -> bo
     sriov.is_some_and(|sriov| sriov.vfs.iter().any(|vf| vf.bdf == function))
 }
 
-fn running<'a>(process: &'a VmProcess, isolated: &CpuSet, wishes: Option<&Wishes>) -> RunningVm<'a> {
+fn running<'a>(
+    process: &'a VmProcess,
+    isolated: &CpuSet,
+    requirements: Option<&Requirements>,
+) -> RunningVm<'a> {
     let (vcpus, others): (Vec<_>, Vec<_>) = process.threads.values().partition(|thread| is_vcpu(thread));
     let on_isolated = |thread: &&VmThread| !thread.cpus.0.is_empty() && is_within(&thread.cpus, isolated);
-    let realtime = match wishes {
-        Some(wishes) => wishes.names_vm(&process.name),
+    let realtime = match requirements {
+        Some(requirements) => requirements.names_vm(&process.name),
         None => vcpus.iter().any(|thread| is_realtime(thread) || on_isolated(thread)),
     };
     RunningVm { process, vcpus, others, realtime }
 }
 
 /// What was read; `None`: it is not there.
-pub(crate) fn read<'a, T>(reading: &'a Reading<T>, what: &str) -> Result<Option<&'a T>, Silent> {
+pub(crate) fn read<'a, T>(reading: &'a Reading<T>, what: &str) -> Result<Option<&'a T>, NoFinding> {
     match reading {
         Reading::Is(value) => Ok(Some(value)),
         Reading::Absent => Ok(None),

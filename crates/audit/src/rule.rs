@@ -1,6 +1,6 @@
 //! What a rule is, and what it says.
 
-use penstock_model::audit::{Currency, Judgement, Layer, Price, Way};
+use penstock_model::audit::{AuditOutcome, Currency, Layer, Price, Way};
 
 use crate::{advice::Advice, machine::Machine};
 
@@ -46,40 +46,40 @@ pub struct Rule {
     /// When it is applied with a model.
     pub need: Need,
     /// The rule itself.
-    pub(crate) judge: fn(&Machine<'_>) -> Said,
+    pub(crate) judge: fn(&Machine<'_>) -> RuleResult,
 }
 
 /// What a rule says of a machine.
-pub(crate) type Said = Result<Vec<Finding>, Silent>;
+pub(crate) type RuleResult = Result<Vec<Finding>, NoFinding>;
 
 /// Why a rule says nothing.
-pub(crate) enum Silent {
+pub(crate) enum NoFinding {
     /// It is about something that is not there; what.
     LeftOut(String),
     /// What it looks at could not be read; why.
     Unknown(String),
 }
 
-impl From<Finding> for Said {
-    fn from(finding: Finding) -> Said {
+impl From<Finding> for RuleResult {
+    fn from(finding: Finding) -> RuleResult {
         Ok(vec![finding])
     }
 }
 
 /// It is about something that is not there.
-pub(crate) fn left_out<T>(why: impl Into<String>) -> Result<T, Silent> {
-    Err(Silent::LeftOut(why.into()))
+pub(crate) fn left_out<T>(why: impl Into<String>) -> Result<T, NoFinding> {
+    Err(NoFinding::LeftOut(why.into()))
 }
 
 /// What it looks at could not be read.
-pub(crate) fn unknown<T>(why: impl Into<String>) -> Result<T, Silent> {
-    Err(Silent::Unknown(why.into()))
+pub(crate) fn unknown<T>(why: impl Into<String>) -> Result<T, NoFinding> {
+    Err(NoFinding::Unknown(why.into()))
 }
 
 /// What a rule found about one subject.
 pub(crate) struct Finding {
     pub(crate) subject: String,
-    pub(crate) verdict: Judgement,
+    pub(crate) verdict: AuditOutcome,
     pub(crate) read: String,
     pub(crate) wanted: String,
     pub(crate) ways: Vec<Way>,
@@ -88,34 +88,34 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(verdict: Judgement, read: String, wanted: impl Into<String>) -> Finding {
+    fn new(verdict: AuditOutcome, read: String, wanted: impl Into<String>) -> Finding {
         let (subject, wanted) = ("machine".to_owned(), wanted.into());
         Finding { subject, verdict, read, wanted, ways: Vec::new(), price: None }
     }
 
     /// It is as it should be.
     pub(crate) fn pass(read: impl Into<String>, wanted: impl Into<String>) -> Finding {
-        Finding::new(Judgement::Pass, read.into(), wanted)
+        Finding::new(AuditOutcome::Pass, read.into(), wanted)
     }
 
     /// It is otherwise; `advice` puts it right.
     pub(crate) fn fail(read: impl Into<String>, wanted: impl Into<String>, advice: Advice) -> Finding {
-        Finding::new(Judgement::Fail, read.into(), wanted).changed_by(advice)
+        Finding::new(AuditOutcome::Fail, read.into(), wanted).changed_by(advice)
     }
 
     /// Two layers contradict each other; `advice` puts it right.
     pub(crate) fn conflict(read: impl Into<String>, wanted: impl Into<String>, advice: Advice) -> Finding {
-        Finding::new(Judgement::Conflict, read.into(), wanted).changed_by(advice)
+        Finding::new(AuditOutcome::Conflict, read.into(), wanted).changed_by(advice)
     }
 
     /// It could not be read; why.
     pub(crate) fn unknown(why: impl Into<String>, wanted: impl Into<String>) -> Finding {
-        Finding::new(Judgement::Unknown, why.into(), wanted)
+        Finding::new(AuditOutcome::Unknown, why.into(), wanted)
     }
 
     /// It is told and not judged.
     pub(crate) fn recorded(read: impl Into<String>, wanted: impl Into<String>) -> Finding {
-        Finding::new(Judgement::Recorded, read.into(), wanted)
+        Finding::new(AuditOutcome::Recorded, read.into(), wanted)
     }
 
     /// What it is about.

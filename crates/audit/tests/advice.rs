@@ -4,14 +4,14 @@
 use std::{collections::BTreeSet, path::Path};
 
 use penstock_audit::{audit, rules};
-use penstock_model::audit::{Audit, Judgement, Row, Way};
+use penstock_model::audit::{Audit, AuditOutcome, Row, Way};
 use penstock_testkit::{
     advised::follow,
     tuned::{self, Fault, Machine},
 };
 
 fn complains(row: &Row) -> bool {
-    matches!(row.verdict, Judgement::Fail | Judgement::Conflict)
+    matches!(row.verdict, AuditOutcome::Fail | AuditOutcome::Conflict)
 }
 
 fn judged(tree: &Path) -> Audit {
@@ -21,7 +21,7 @@ fn judged(tree: &Path) -> Audit {
 /// What one rule says, but for what passes.
 fn said(found: &Audit, rule: &str) -> Vec<String> {
     let rows = found.rows.iter().filter(|row| row.rule == rule);
-    let rows = rows.filter(|row| !matches!(row.verdict, Judgement::Pass | Judgement::Recorded));
+    let rows = rows.filter(|row| !matches!(row.verdict, AuditOutcome::Pass | AuditOutcome::Recorded));
     rows.map(|row| format!("{} {}: {}", row.verdict, row.subject, row.read)).collect()
 }
 

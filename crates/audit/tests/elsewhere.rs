@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_audit::audit;
-use penstock_model::audit::{Audit, Judgement};
+use penstock_model::audit::{Audit, AuditOutcome};
 use penstock_testkit::{
     sysfs,
     tuned::{self, Machine},
@@ -20,11 +20,11 @@ fn judged(tree: &Path) -> Audit {
 /// The worst of what each rule says, as the cases spell it.
 fn verdicts(found: &Audit) -> BTreeMap<&str, &'static str> {
     let rank = |verdict| match verdict {
-        Judgement::Pass => (0, "pass"),
-        Judgement::Recorded => (1, "recorded"),
-        Judgement::Unknown => (2, "unknown"),
-        Judgement::Fail => (3, "fail"),
-        Judgement::Conflict => (4, "conflict"),
+        AuditOutcome::Pass => (0, "pass"),
+        AuditOutcome::Recorded => (1, "recorded"),
+        AuditOutcome::Unknown => (2, "unknown"),
+        AuditOutcome::Fail => (3, "fail"),
+        AuditOutcome::Conflict => (4, "conflict"),
     };
     let mut worst: BTreeMap<&str, (u8, &str)> = BTreeMap::new();
     for row in &found.rows {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_audit::{audit, rules};
-use penstock_model::audit::{Audit, Judgement};
+use penstock_model::audit::{Audit, AuditOutcome};
 use penstock_testkit::{
     golden,
     tuned::{self, Machine},
@@ -72,12 +72,12 @@ guests:
             found.rows.iter().filter(|row| row.rule == "huge-pages-too-few").cloned().collect()
         };
         let before = rule(&audit(&tuned::inventory(tree), Some(model)));
-        assert_eq!((before.len(), before[0].verdict), (1, Judgement::Conflict), "{before:?}");
+        assert_eq!((before.len(), before[0].verdict), (1, AuditOutcome::Conflict), "{before:?}");
         assert_eq!(before[0].ways.len(), 2);
         for way in &before[0].ways {
             let followed = follow(tree, &[way]).unwrap();
             let after = rule(&audit(&tuned::inventory(tree), Some(model)));
-            assert_eq!((after[0].verdict, followed.by_hand), (Judgement::Pass, false), "{way}: {after:?}");
+            assert_eq!((after[0].verdict, followed.by_hand), (AuditOutcome::Pass, false), "{way}: {after:?}");
         }
     });
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use penstock_audit::{Release, audit, rules};
 use penstock_model::{
     CpuSet, Inventory, Source,
-    audit::{Judgement, Score},
+    audit::{AuditOutcome, Score},
     inventory::{
         Cpus,
         tuning::{CgroupVersion, IdleState, Irq, Knob, Reading, Tuning, Value},
@@ -33,7 +33,7 @@ const NEED_NO_FILE: [&str; 9] = [
 fn nobody_looked_is_unknown_throughout() {
     let found = audit(&Inventory::default(), None);
     assert_eq!(found.rows.len(), rules().count());
-    assert!(found.rows.iter().all(|row| row.verdict == Judgement::Unknown));
+    assert!(found.rows.iter().all(|row| row.verdict == AuditOutcome::Unknown));
     assert_eq!(found.score, Score { unknown: found.rows.len(), ..Score::of(&found.rows) });
     assert_eq!(found.score.percent, 0);
     assert!(!found.holds());
@@ -92,7 +92,7 @@ fn what_could_not_be_read_never_passes() {
         let passed: BTreeSet<&str> = found
             .rows
             .iter()
-            .filter(|row| row.verdict == Judgement::Pass)
+            .filter(|row| row.verdict == AuditOutcome::Pass)
             .map(|row| row.rule.as_str())
             .filter(|rule| !NEED_NO_FILE.contains(rule) && !also.contains(rule))
             .collect();
@@ -131,14 +131,14 @@ guests:
 ";
     let found = audited(text);
     assert_eq!(found.cpus, "1,4,9".parse().unwrap());
-    let of = |rule: &str| -> Vec<(Judgement, String)> {
+    let of = |rule: &str| -> Vec<(AuditOutcome, String)> {
         let rows = found.rows.iter().filter(|row| row.rule == rule);
         rows.map(|row| (row.verdict, row.read.clone())).collect()
     };
     // CPU 4 is housekeeping here: the model wants it free.
-    assert_eq!(of("isolated-cpus")[0].0, Judgement::Fail);
-    assert_eq!(of("default-irqs-on-isolated")[0].0, Judgement::Conflict);
-    assert_eq!(of("wake-latency-zero")[0].0, Judgement::Conflict);
+    assert_eq!(of("isolated-cpus")[0].0, AuditOutcome::Fail);
+    assert_eq!(of("default-irqs-on-isolated")[0].0, AuditOutcome::Conflict);
+    assert_eq!(of("wake-latency-zero")[0].0, AuditOutcome::Conflict);
     assert_eq!(of("governor").len(), 3);
     // penstock-rt-1 runs and is judged; penstock-rt-2 is no guest of the model.
     assert_eq!(of("vcpu-policy").len(), 1);
@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(score.pass + score.fail + score.unknown + score.conflict + score.recorded, found.rows.len());
         prop_assert!(found.rows.iter().all(|row| !row.read.is_empty() && !row.subject.is_empty() && !row.wanted.is_empty()));
         // Whoever is told that something is wrong is told what to do about it.
-        let told = |verdict| matches!(verdict, Judgement::Fail | Judgement::Conflict);
+        let told = |verdict| matches!(verdict, AuditOutcome::Fail | AuditOutcome::Conflict);
         prop_assert!(found.rows.iter().all(|row| !told(row.verdict) || row.change.is_some()));
         let json = serde_json::to_string(&found).unwrap();
         prop_assert_eq!(serde_json::from_str::<penstock_model::audit::Audit>(&json).unwrap(), found);

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 
 use penstock_audit::audit;
-use penstock_model::audit::{Audit, Judgement};
+use penstock_model::audit::{Audit, AuditOutcome};
 use penstock_testkit::tuned::{self, Fault, Machine};
 
 fn complaints(found: &Audit) -> BTreeSet<String> {
-    let wrong = |verdict| matches!(verdict, Judgement::Fail | Judgement::Conflict);
+    let wrong = |verdict| matches!(verdict, AuditOutcome::Fail | AuditOutcome::Conflict);
     found.rows.iter().filter(|row| wrong(row.verdict)).map(|row| row.rule.clone()).collect()
 }
 
 fn shown(found: &Audit) -> String {
-    let rows = found.rows.iter().filter(|row| row.verdict != Judgement::Pass);
+    let rows = found.rows.iter().filter(|row| row.verdict != AuditOutcome::Pass);
     rows.map(|row| format!("{} {}: {}: {}\n", row.rule, row.verdict, row.subject, row.read)).collect()
 }
 
@@ -68,7 +68,7 @@ fn every_fault_of_the_mis_tuned_machine_is_found_and_nothing_else_is() {
     let (complaints, found) = complaints_about(&together, &Machine::new());
     assert_eq!(complaints, planted, "{}", shown(&found));
     // As many as the audit promises to find at least.
-    let conflicts = found.rows.iter().filter(|row| row.verdict == Judgement::Conflict);
+    let conflicts = found.rows.iter().filter(|row| row.verdict == AuditOutcome::Conflict);
     let contradictions: BTreeSet<&str> = conflicts.map(|row| row.rule.as_str()).collect();
     assert!(contradictions.len() >= 25, "{}: {contradictions:?}", contradictions.len());
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use penstock_model::{
-    audit::{Audit, Judgement, Row},
+    audit::{Audit, AuditOutcome, Row},
     text::one_line as plain,
 };
 
@@ -22,9 +22,9 @@ pub fn table(audit: &Audit, verbose: bool, width: Option<usize>) -> String {
         _ => format!("CPUs {}", audit.cpus),
     };
     out.wrapped("", &plain(&format!("Linux {}, {}: {cpus}", audit.kernel, audit.cpu)));
-    let wrong = |row: &&Row| matches!(row.verdict, Judgement::Fail | Judgement::Conflict);
+    let wrong = |row: &&Row| matches!(row.verdict, AuditOutcome::Fail | AuditOutcome::Conflict);
     in_full(&audit.rows.iter().filter(wrong).collect::<Vec<_>>(), &mut out);
-    let other = |row: &&Row| !wrong(row) && (verbose || row.verdict == Judgement::Unknown);
+    let other = |row: &&Row| !wrong(row) && (verbose || row.verdict == AuditOutcome::Unknown);
     let other: Vec<&Row> = audit.rows.iter().filter(other).collect();
     if verbose {
         in_full(&other, &mut out);
@@ -62,14 +62,14 @@ fn full(row: &Row, out: &mut Paragraphs) {
         }
     };
     part("read", &row.read);
-    if row.verdict != Judgement::Pass {
+    if row.verdict != AuditOutcome::Pass {
         part("wanted", &row.wanted);
         part("why", &row.why);
     }
     if let Some(price) = &row.price {
         part("price", &format!("{}: {}", price.currency, price.what));
     }
-    if row.verdict != Judgement::Pass {
+    if row.verdict != AuditOutcome::Pass {
         part("source", &row.source);
     }
     // It is there to be copied: no line of it is broken.
@@ -117,7 +117,7 @@ fn score(audit: &Audit, verbose: bool, out: &mut Paragraphs) {
         score.percent, score.pass, score.fail, score.conflict, score.unknown, score.recorded,
     );
     out.wrapped("", &counts);
-    let for_root = |row: &&Row| row.verdict == Judgement::Unknown && row.needs_root;
+    let for_root = |row: &&Row| row.verdict == AuditOutcome::Unknown && row.needs_root;
     let for_root = audit.rows.iter().filter(for_root).count();
     if for_root > 0 {
         let text = format!("{for_root} of the unknown rows take root to read, and unknown is no pass.");
@@ -140,11 +140,11 @@ fn capital(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::audit::{Blind, Currency, Layer, LeftOut, Price, Score};
+    use penstock_model::audit::{Currency, Layer, LeftOut, Price, Score, Unobservable};
 
     use super::*;
 
-    fn row(rule: &str, layer: Layer, verdict: Judgement) -> Row {
+    fn row(rule: &str, layer: Layer, verdict: AuditOutcome) -> Row {
         Row {
             rule: rule.to_owned(),
             layer,
@@ -157,15 +157,15 @@ mod tests {
             ways: Vec::new(),
             change: Some(format!("echo 0-1 > /proc/irq/35/smp_affinity_list # {}", "x".repeat(120))),
             source: "kernel".to_owned(),
-            needs_root: verdict == Judgement::Unknown,
+            needs_root: verdict == AuditOutcome::Unknown,
         }
     }
 
     fn example() -> Audit {
         let rows = vec![
-            row("kernel-is-fine", Layer::Kernel, Judgement::Pass),
-            row("irqs", Layer::Interrupts, Judgement::Conflict),
-            row("fair-server", Layer::Scheduling, Judgement::Unknown),
+            row("kernel-is-fine", Layer::Kernel, AuditOutcome::Pass),
+            row("irqs", Layer::Interrupts, AuditOutcome::Conflict),
+            row("fair-server", Layer::Scheduling, AuditOutcome::Unknown),
         ];
         Audit {
             kernel: "6.12.1".to_owned(),
@@ -174,7 +174,7 @@ mod tests {
             score: Score::of(&rows),
             rows,
             left_out: vec![LeftOut { rule: "cache".to_owned(), why: "nobody asks".to_owned() }],
-            blind: vec![Blind {
+            blind: vec![Unobservable {
                 what: "SMIs".to_owned(),
                 why: "late".to_owned(),
                 instead: "hwlatdetect".to_owned(),

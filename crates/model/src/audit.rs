@@ -15,7 +15,7 @@ use crate::CpuSet;
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Judgement {
+pub enum AuditOutcome {
     /// It was read, and it is as it should be.
     Pass,
     /// It was read, and it is otherwise.
@@ -29,14 +29,14 @@ pub enum Judgement {
     Recorded,
 }
 
-impl fmt::Display for Judgement {
+impl fmt::Display for AuditOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Judgement::Pass => "pass",
-            Judgement::Fail => "fail",
-            Judgement::Unknown => "unknown",
-            Judgement::Conflict => "conflict",
-            Judgement::Recorded => "recorded",
+            AuditOutcome::Pass => "pass",
+            AuditOutcome::Fail => "fail",
+            AuditOutcome::Unknown => "unknown",
+            AuditOutcome::Conflict => "conflict",
+            AuditOutcome::Recorded => "recorded",
         })
     }
 }
@@ -144,7 +144,7 @@ pub struct Row {
     /// What it was applied to: `CPUs 2-7`, `VM rt-2`, `0000:04:10.1`, `machine`.
     pub subject: String,
     /// How it came out.
-    pub verdict: Judgement,
+    pub verdict: AuditOutcome,
     /// What was read; for `unknown`, why nothing could be.
     pub read: String,
     /// What it should be on this kernel and CPU.
@@ -175,7 +175,7 @@ pub struct LeftOut {
 
 /// Something that decides how late a thread wakes and that cannot be seen from a running system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Blind {
+pub struct Unobservable {
     /// What.
     pub what: String,
     /// Why it matters.
@@ -207,12 +207,20 @@ impl Score {
     /// The score of `rows`.
     pub fn of(rows: &[Row]) -> Score {
         let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
-        let (pass, fail) = (count(Judgement::Pass), count(Judgement::Fail));
-        let (unknown, conflict) = (count(Judgement::Unknown), count(Judgement::Conflict));
+        let (pass, fail) = (count(AuditOutcome::Pass), count(AuditOutcome::Fail));
+        let (unknown, conflict) = (count(AuditOutcome::Unknown), count(AuditOutcome::Conflict));
         let percent = (pass * 100).checked_div(pass + fail + unknown + conflict).unwrap_or(0);
         let percent = u32::try_from(percent).unwrap_or(100);
         let without_root = rows.iter().filter(|row| !row.needs_root).count();
-        Score { percent, pass, fail, unknown, conflict, recorded: count(Judgement::Recorded), without_root }
+        Score {
+            percent,
+            pass,
+            fail,
+            unknown,
+            conflict,
+            recorded: count(AuditOutcome::Recorded),
+            without_root,
+        }
     }
 }
 
@@ -230,7 +238,7 @@ pub struct Audit {
     /// Rules that were not applied.
     pub left_out: Vec<LeftOut>,
     /// What cannot be seen.
-    pub blind: Vec<Blind>,
+    pub blind: Vec<Unobservable>,
     /// How many rows came out how.
     pub score: Score,
 }
@@ -238,6 +246,6 @@ pub struct Audit {
 impl Audit {
     /// Whether nothing failed and nothing contradicts; what is unknown does not hold either.
     pub fn holds(&self) -> bool {
-        self.rows.iter().all(|row| matches!(row.verdict, Judgement::Pass | Judgement::Recorded))
+        self.rows.iter().all(|row| matches!(row.verdict, AuditOutcome::Pass | AuditOutcome::Recorded))
     }
 }

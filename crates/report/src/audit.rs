@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use penstock_model::{
-    audit::{Audit, Judgement, Row},
+    audit::{Audit, AuditOutcome, Row},
     measurement::across::pair,
 };
 use serde::Serialize;
@@ -81,13 +81,13 @@ struct RowView {
     needs_root: bool,
 }
 
-fn mark(judgement: Judgement) -> Mark {
-    let (symbol, word, class) = match judgement {
-        Judgement::Pass => ("✓", "pass", "pass"),
-        Judgement::Fail => ("✗", "fail", "fail"),
-        Judgement::Unknown => ("?", "unknown", "unknown"),
-        Judgement::Conflict => ("⚡", "conflict", "fail"),
-        Judgement::Recorded => ("–", "recorded", "unsupported"),
+fn mark(outcome: AuditOutcome) -> Mark {
+    let (symbol, word, class) = match outcome {
+        AuditOutcome::Pass => ("✓", "pass", "pass"),
+        AuditOutcome::Fail => ("✗", "fail", "fail"),
+        AuditOutcome::Unknown => ("?", "unknown", "unknown"),
+        AuditOutcome::Conflict => ("⚡", "conflict", "fail"),
+        AuditOutcome::Recorded => ("–", "recorded", "unsupported"),
     };
     Mark { symbol, word, class }
 }
@@ -96,13 +96,13 @@ fn mark(judgement: Judgement) -> Mark {
 const NOT_APPLIED: Mark = Mark { symbol: "–", word: "not applied", class: "unsupported" };
 
 /// The gravest first.
-fn rank(judgement: Judgement) -> u8 {
-    match judgement {
-        Judgement::Conflict => 0,
-        Judgement::Fail => 1,
-        Judgement::Unknown => 2,
-        Judgement::Pass => 3,
-        Judgement::Recorded => 4,
+fn rank(outcome: AuditOutcome) -> u8 {
+    match outcome {
+        AuditOutcome::Conflict => 0,
+        AuditOutcome::Fail => 1,
+        AuditOutcome::Unknown => 2,
+        AuditOutcome::Pass => 3,
+        AuditOutcome::Recorded => 4,
     }
 }
 

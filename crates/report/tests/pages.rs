@@ -11,7 +11,7 @@ use std::{
 
 use penstock_model::{
     Outcome,
-    audit::Judgement,
+    audit::AuditOutcome,
     measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Told},
 };
 use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence, summary};
@@ -387,7 +387,7 @@ fn what_a_long_list_leaves_out_is_counted() {
     let row = before.rows[0].clone();
     for place in 0..302 {
         let row = penstock_model::audit::Row { subject: format!("CPU {place}"), ..row.clone() };
-        let turned = if row.verdict == Judgement::Pass { Judgement::Fail } else { Judgement::Pass };
+        let turned = if row.verdict == AuditOutcome::Pass { AuditOutcome::Fail } else { AuditOutcome::Pass };
         after.rows.push(penstock_model::audit::Row { verdict: turned, ..row.clone() });
         before.rows.push(row);
     }

@@ -6,7 +6,7 @@ use crate::{
     advice::{Advice, boot, boot_with_and_without, boot_without, by_hand},
     machine::{Machine, read},
     parameters::{NEVER, PARAMETERS, Parameter, meant},
-    rule::{Finding, Need, Rule, Said, left_out},
+    rule::{Finding, Need, Rule, RuleResult, left_out},
     sets::{both, named, without},
 };
 
@@ -96,7 +96,7 @@ fn said_no(machine: &Machine<'_>, key: &str) -> bool {
     machine.tuning.unknown_parameters.known().is_some_and(|words| words.iter().any(|word| name(word) == key))
 }
 
-fn unknown_parameters(machine: &Machine<'_>) -> Said {
+fn unknown_parameters(machine: &Machine<'_>) -> RuleResult {
     let wanted = "every word is known to this kernel";
     let mut found = Vec::new();
     let mut told: Vec<String> = Vec::new();
@@ -182,7 +182,7 @@ fn taken_out(machine: &Machine<'_>, key: &str, value: &str) -> Advice {
     }
 }
 
-fn other_kernels(machine: &Machine<'_>) -> Said {
+fn other_kernels(machine: &Machine<'_>) -> RuleResult {
     let release = machine.release()?;
     let mut found = Vec::new();
     for parameter in PARAMETERS {
@@ -232,7 +232,7 @@ fn other_kernels(machine: &Machine<'_>) -> Said {
 const PROTECT: [&str; 8] =
     ["mitigations", "mce", "selinux", "enforcing", "apparmor", "iommu", "intel_iommu", "amd_iommu"];
 
-fn repeated(machine: &Machine<'_>) -> Said {
+fn repeated(machine: &Machine<'_>) -> RuleResult {
     let wanted = "each parameter once";
     let mut found = Vec::new();
     for (key, values) in machine.line.repeated() {
@@ -308,7 +308,7 @@ const PAIRS: [Pair; 11] = [
     ),
 ];
 
-fn contradictory(machine: &Machine<'_>) -> Said {
+fn contradictory(machine: &Machine<'_>) -> RuleResult {
     let wanted = "no word takes back another";
     let mut found = Vec::new();
     let says = |[key, value]: [&str; 2]| match value {
@@ -353,7 +353,7 @@ fn corrected(machine: &Machine<'_>, key: &str) -> Advice {
     boot(&format!("{key}={flags}{here}"))
 }
 
-fn not_online(machine: &Machine<'_>) -> Said {
+fn not_online(machine: &Machine<'_>) -> RuleResult {
     if !LISTS.iter().any(|key| machine.line.has(key)) {
         return left_out("the command line lists no CPUs");
     }
@@ -382,7 +382,7 @@ fn not_online(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("all listed CPUs are on line", wanted).into() } else { Ok(found) }
 }
 
-fn nosmt_against_lists(machine: &Machine<'_>) -> Said {
+fn nosmt_against_lists(machine: &Machine<'_>) -> RuleResult {
     if !smt_is_off(machine) {
         return left_out("SMT is not switched off");
     }

@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, by_hand, model, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out},
     sets::{both, named, without},
 };
 
@@ -62,11 +62,11 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn resctrl<'a>(machine: &Machine<'a>) -> Result<Option<&'a Resctrl>, Silent> {
+fn resctrl<'a>(machine: &Machine<'a>) -> Result<Option<&'a Resctrl>, NoFinding> {
     read(&machine.tuning.resctrl, "/sys/fs/resctrl")
 }
 
-fn mounted<'a>(machine: &Machine<'a>) -> Result<&'a Resctrl, Silent> {
+fn mounted<'a>(machine: &Machine<'a>) -> Result<&'a Resctrl, NoFinding> {
     if let Some(why) = machine.tuning.unread.resctrl.first() {
         return crate::rule::unknown(why.as_str());
     }
@@ -79,10 +79,10 @@ fn mounted<'a>(machine: &Machine<'a>) -> Result<&'a Resctrl, Silent> {
 
 const FLAGS: [&str; 4] = ["cat_l3", "cat_l2", "cdp_l3", "mba"];
 
-fn allocation(machine: &Machine<'_>) -> Said {
+fn allocation(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let can = FLAGS.into_iter().filter(|flag| machine.tuning.cpu_flags.contains(*flag)).collect::<Vec<_>>();
-    let asked = machine.wishes.as_ref().is_some_and(|wishes| wishes.need(Need::Cache));
+    let asked = machine.requirements.as_ref().is_some_and(|requirements| requirements.need(Need::Cache));
     let Some(resctrl) = resctrl(machine)? else {
         if machine.tuning.cpu_flags.is_empty() {
             return crate::rule::unknown("the CPU's flags could not be read");
@@ -190,7 +190,7 @@ fn longest_run(mask: u64) -> u64 {
     best
 }
 
-fn with_devices(machine: &Machine<'_>) -> Said {
+fn with_devices(machine: &Machine<'_>) -> RuleResult {
     let resctrl = mounted(machine)?;
     let wanted = "no way that devices write to";
     let mut found = Vec::new();
@@ -217,7 +217,7 @@ fn with_devices(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("none", wanted).into() } else { Ok(found) }
 }
 
-fn overlap(machine: &Machine<'_>) -> Said {
+fn overlap(machine: &Machine<'_>) -> RuleResult {
     let resctrl = mounted(machine)?;
     let wanted = "each way in one group";
     let called = |name: &str| if name.is_empty() { "the default group".to_owned() } else { name.to_owned() };
@@ -270,7 +270,7 @@ fn overlap(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("none in two", wanted).into() } else { Ok(found) }
 }
 
-fn without_cpus(machine: &Machine<'_>) -> Said {
+fn without_cpus(machine: &Machine<'_>) -> RuleResult {
     let resctrl = mounted(machine)?;
     let kept = machine.kept()?;
     let wanted = "its CPUs isolated";

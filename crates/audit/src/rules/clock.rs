@@ -5,7 +5,7 @@ use penstock_model::{audit::Layer, inventory::tuning::Knob};
 use crate::{
     advice::{boot, boot_without, by_hand, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn clock<'a>(machine: &Machine<'a>) -> Result<&'a str, Silent> {
+fn clock<'a>(machine: &Machine<'a>) -> Result<&'a str, NoFinding> {
     match read(&machine.tuning.clock_source, "clocksource0/current_clocksource")? {
         Some(clock) => Ok(clock),
         None => unknown("clocksource0/current_clocksource is not there"),
@@ -93,7 +93,7 @@ const SLOW: [&str; 7] =
 
 const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-fn source(machine: &Machine<'_>) -> Said {
+fn source(machine: &Machine<'_>) -> RuleResult {
     let clock = clock(machine)?;
     let wanted = "tsc (arch_sys_counter on ARM; in a VM its hypervisor's)";
     if QUICK.contains(&clock) {
@@ -122,7 +122,7 @@ fn source(machine: &Machine<'_>) -> Said {
     Finding::fail(clock, wanted, how).into()
 }
 
-fn steady(machine: &Machine<'_>) -> Said {
+fn steady(machine: &Machine<'_>) -> RuleResult {
     let flags = &machine.tuning.cpu_flags;
     if flags.is_empty() {
         return unknown("the CPU's flags could not be read");
@@ -149,7 +149,7 @@ fn trusts(machine: &Machine<'_>) -> Option<&'static str> {
     ["reliable", "nowatchdog"].into_iter().find(|word| machine.line.says("tsc", word))
 }
 
-fn reliable_without(machine: &Machine<'_>) -> Said {
+fn reliable_without(machine: &Machine<'_>) -> RuleResult {
     let Some(word) = trusts(machine) else {
         return left_out("the command line does not say that the TSC is to be trusted");
     };
@@ -166,7 +166,7 @@ fn reliable_without(machine: &Machine<'_>) -> Said {
     .into()
 }
 
-fn checked(machine: &Machine<'_>) -> Said {
+fn checked(machine: &Machine<'_>) -> RuleResult {
     machine.kept()?;
     if clock(machine)? != "tsc" {
         return left_out("the clock is not the TSC");
@@ -185,14 +185,14 @@ fn checked(machine: &Machine<'_>) -> Said {
     Finding::fail("a timer checks it", wanted, how).into()
 }
 
-fn migration(machine: &Machine<'_>) -> Said {
+fn migration(machine: &Machine<'_>) -> RuleResult {
     match machine.number(Knob::TimerMigration)? {
         Some(number) => Finding::recorded(number.to_string(), "whichever measures better here").into(),
         None => left_out("the kernel has no timer_migration"),
     }
 }
 
-fn skew(machine: &Machine<'_>) -> Said {
+fn skew(machine: &Machine<'_>) -> RuleResult {
     let read = if machine.line.says("skew_tick", "1") { "spread" } else { "at one time" };
     Finding::recorded(read, "whichever measures better here").into()
 }

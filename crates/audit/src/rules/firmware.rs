@@ -5,7 +5,7 @@ use penstock_model::audit::{Currency, Layer};
 use crate::{
     advice::{by_hand, disable},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn smi(machine: &Machine<'_>) -> Said {
+fn smi(machine: &Machine<'_>) -> RuleResult {
     let wanted = "none";
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does, as root");
@@ -88,7 +88,7 @@ fn smi(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn fwupd(machine: &Machine<'_>) -> Said {
+fn fwupd(machine: &Machine<'_>) -> RuleResult {
     let wanted = "not beside guests in real time";
     let timer = machine.tuning.programs.contains("fwupd-refresh.timer");
     let runs = machine.runs("fwupd");
@@ -102,7 +102,7 @@ fn fwupd(machine: &Machine<'_>) -> Said {
     Finding::pass("fwupd does not run, nor its timer", wanted).into()
 }
 
-fn turbo(machine: &Machine<'_>) -> Said {
+fn turbo(machine: &Machine<'_>) -> RuleResult {
     match read(&machine.tuning.turbo, "cpufreq/boost")? {
         Some(on) => {
             Finding::recorded(if *on { "on" } else { "off" }, "whichever measures better here").into()
@@ -111,14 +111,14 @@ fn turbo(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn smt(machine: &Machine<'_>) -> Said {
+fn smt(machine: &Machine<'_>) -> RuleResult {
     match read(&machine.tuning.smt, "/sys/devices/system/cpu/smt/control")? {
         Some(state) => Finding::recorded(state.as_str(), "off, or both siblings with one tenant").into(),
         None => left_out("the kernel does not tell"),
     }
 }
 
-fn emulated(machine: &Machine<'_>) -> Said {
+fn emulated(machine: &Machine<'_>) -> RuleResult {
     if machine.tuning.cpu_flags.is_empty() {
         return unknown("the CPU's flags could not be read");
     }

@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, apply, boot, disable, model, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
     sets::{grouped, named},
 };
 
@@ -97,7 +97,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn governor_of<'a>(machine: &Machine<'a>, cpus: &CpuSet) -> Result<Vec<(u32, &'a str)>, crate::rule::Silent> {
+fn governor_of<'a>(
+    machine: &Machine<'a>,
+    cpus: &CpuSet,
+) -> Result<Vec<(u32, &'a str)>, crate::rule::NoFinding> {
     let mut found = Vec::new();
     for cpu in &cpus.0 {
         if !machine.online().0.contains(cpu) {
@@ -129,10 +132,10 @@ fn is_fixed(machine: &Machine<'_>, cpus: &CpuSet) -> bool {
 }
 
 /// With a model: whether each CPU's frequency is chosen as it says.
-fn as_wished(machine: &Machine<'_>, wishes: &crate::wishes::Wishes) -> Said {
+fn as_wished(machine: &Machine<'_>, requirements: &crate::requirements::Requirements) -> RuleResult {
     let mut found = Vec::new();
     for cpu in &machine.kept.0 {
-        let Some(wanted) = wishes.frequency(*cpu) else { continue };
+        let Some(wanted) = requirements.frequency(*cpu) else { continue };
         let (read, holds) = match wanted {
             Frequency::Governor(wanted) => match machine.knob(Knob::Governor(*cpu))? {
                 Some(governor) => (governor.to_string(), *governor == Value::Word(wanted.clone())),
@@ -161,9 +164,9 @@ fn performance(cpus: &CpuSet) -> Advice {
     writes(paths, "performance").or(model("realtime: {frequency: performance}"))
 }
 
-fn governor(machine: &Machine<'_>) -> Said {
-    if let Some(wishes) = &machine.wishes {
-        return as_wished(machine, wishes);
+fn governor(machine: &Machine<'_>) -> RuleResult {
+    if let Some(requirements) = &machine.requirements {
+        return as_wished(machine, requirements);
     }
     let cpus = machine.judged();
     if cpus.0.is_empty() {
@@ -188,7 +191,7 @@ fn governor(machine: &Machine<'_>) -> Said {
     Finding::fail(read, wanted, performance(&slow)).about(named(&slow)).into()
 }
 
-fn governors_differ(machine: &Machine<'_>) -> Said {
+fn governors_differ(machine: &Machine<'_>) -> RuleResult {
     let governors = governor_of(machine, machine.kept()?)?;
     if governors.is_empty() {
         return left_out(NO_FREQUENCIES);
@@ -202,7 +205,7 @@ fn governors_differ(machine: &Machine<'_>) -> Said {
     Finding::conflict(read, wanted, performance(&CpuSet(other.collect()))).into()
 }
 
-fn range(machine: &Machine<'_>) -> Said {
+fn range(machine: &Machine<'_>) -> RuleResult {
     let cpus = machine.judged();
     let mut ranges = Vec::new();
     for cpu in &cpus.0 {
@@ -220,7 +223,7 @@ fn range(machine: &Machine<'_>) -> Said {
         .into()
 }
 
-fn driver(machine: &Machine<'_>) -> Said {
+fn driver(machine: &Machine<'_>) -> RuleResult {
     let drivers = &machine.tuning.frequency_drivers;
     let Some(first) = machine.judged().0.iter().find_map(|cpu| drivers.get(cpu)) else {
         return left_out(NO_FREQUENCIES);
@@ -242,7 +245,7 @@ fn driver(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn pstate_off(machine: &Machine<'_>) -> Said {
+fn pstate_off(machine: &Machine<'_>) -> RuleResult {
     if !machine.line.says("intel_pstate", "disable") {
         return left_out("intel_pstate=disable is not on the command line");
     }
@@ -263,7 +266,7 @@ fn pstate_off(machine: &Machine<'_>) -> Said {
 
 const RETUNERS: [&str; 6] = ["tuned", "thermald", "power-profiles-daemon", "tlp", "auto-cpufreq", "cpupower"];
 
-fn programs(machine: &Machine<'_>) -> Said {
+fn programs(machine: &Machine<'_>) -> RuleResult {
     machine.sees_processes()?;
     let running: Vec<&str> =
         RETUNERS.into_iter().filter(|name| machine.tuning.programs.contains(*name)).collect();
@@ -273,7 +276,7 @@ fn programs(machine: &Machine<'_>) -> Said {
     Finding::recorded(running.join(", "), "one who decides").into()
 }
 
-fn power_daemon(machine: &Machine<'_>) -> Said {
+fn power_daemon(machine: &Machine<'_>) -> RuleResult {
     if !machine.runs("power-profiles-daemon")? {
         return left_out("power-profiles-daemon does not run");
     }

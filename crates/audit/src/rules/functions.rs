@@ -10,7 +10,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, boot, boot_without, by_hand, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -111,7 +111,7 @@ fn turn_on(machine: &Machine<'_>) -> Advice {
     }
 }
 
-fn iommu(machine: &Machine<'_>) -> Said {
+fn iommu(machine: &Machine<'_>) -> RuleResult {
     let made_up = read(&machine.tuning.groups_without_iommu, "/sys/kernel/iommu_groups")?;
     let groups = machine.inventory.iommu_groups.len();
     if groups > 0 {
@@ -130,7 +130,7 @@ fn iommu(machine: &Machine<'_>) -> Said {
     Finding::fail(read, "on", turn_on(machine)).into()
 }
 
-fn passthrough(machine: &Machine<'_>) -> Said {
+fn passthrough(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
@@ -139,7 +139,7 @@ fn passthrough(machine: &Machine<'_>) -> Said {
     Finding::recorded(read, "iommu=pt where the host's own drivers carry load").into()
 }
 
-fn remapping(machine: &Machine<'_>) -> Said {
+fn remapping(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
@@ -175,7 +175,7 @@ fn owned(machine: &Machine<'_>) -> BTreeSet<Bdf> {
     machine.vms.iter().flat_map(|vm| vm.process.functions.iter().copied()).collect()
 }
 
-fn groups(machine: &Machine<'_>) -> Said {
+fn groups(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
@@ -207,7 +207,7 @@ fn groups(machine: &Machine<'_>) -> Said {
     if found.is_empty() { left_out("no running VM owns functions") } else { Ok(found) }
 }
 
-fn link(machine: &Machine<'_>) -> Said {
+fn link(machine: &Machine<'_>) -> RuleResult {
     let mut found = Vec::new();
     for (function, link) in &machine.tuning.links {
         let read = format!("{} x{}", link.speed, link.width);
@@ -230,7 +230,7 @@ fn link(machine: &Machine<'_>) -> Said {
     if found.is_empty() { left_out("no link could be read") } else { Ok(found) }
 }
 
-fn link_power(machine: &Machine<'_>) -> Said {
+fn link_power(machine: &Machine<'_>) -> RuleResult {
     if machine.line.says("pcie_aspm", "off") {
         return Finding::recorded("pcie_aspm=off: links stay as firmware left them", "performance").into();
     }

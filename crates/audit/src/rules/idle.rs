@@ -8,7 +8,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, boot, boot_without, model, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
     sets::{grouped, named},
 };
 
@@ -131,7 +131,7 @@ fn deepest(states: &[IdleState], limit: Option<u64>, bound: u64) -> Option<&Idle
 }
 
 fn bound(machine: &Machine<'_>, cpu: u32) -> u64 {
-    machine.wishes.as_ref().and_then(|wishes| wishes.wake_latency(cpu)).unwrap_or(BOUND)
+    machine.requirements.as_ref().and_then(|requirements| requirements.wake_latency(cpu)).unwrap_or(BOUND)
 }
 
 const NO_STATE: &str = "n/a";
@@ -155,7 +155,7 @@ fn without_qos(machine: &Machine<'_>, cpus: &penstock_model::CpuSet) -> Advice {
     writes(paths, "1")
 }
 
-fn deep_states(machine: &Machine<'_>) -> Said {
+fn deep_states(machine: &Machine<'_>) -> RuleResult {
     let cpus = machine.judged();
     if cpus.0.is_empty() {
         return unknown("the CPUs that are on line could not be read");
@@ -198,15 +198,16 @@ fn deep_states(machine: &Machine<'_>) -> Said {
     Finding::pass("none", wanted).into()
 }
 
-fn latency_zero(machine: &Machine<'_>) -> Said {
+fn latency_zero(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let limits = machine.each(kept, Knob::ResumeLatency)?;
     if limits.is_empty() {
         return left_out("these CPUs have no pm_qos_resume_latency_us");
     }
     let zero = |cpu: &u32| limits.get(cpu) == Some(&&Value::Number(0));
-    let wished =
-        |cpu: &u32| machine.wishes.as_ref().is_some_and(|wishes| wishes.wake_latency(*cpu) == Some(0));
+    let wished = |cpu: &u32| {
+        machine.requirements.as_ref().is_some_and(|requirements| requirements.wake_latency(*cpu) == Some(0))
+    };
     let others = kept.0.iter().any(|cpu| limit(limits.get(cpu).copied()).is_some());
     let trapped: Vec<u32> =
         kept.0.iter().copied().filter(|cpu| zero(cpu) && (others || wished(cpu))).collect();
@@ -221,7 +222,7 @@ fn latency_zero(machine: &Machine<'_>) -> Said {
         .into()
 }
 
-fn in_fact(machine: &Machine<'_>) -> Said {
+fn in_fact(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does");
@@ -279,7 +280,7 @@ fn limiting<'a>(machine: &'a Machine<'_>) -> Vec<(&'static str, &'a str)> {
     limiting.map(|(key, value, _)| (key, value)).collect()
 }
 
-fn idle_poll(machine: &Machine<'_>) -> Said {
+fn idle_poll(machine: &Machine<'_>) -> RuleResult {
     if !machine.line.says("idle", "poll") {
         return left_out("idle=poll is not on the command line");
     }
@@ -288,7 +289,7 @@ fn idle_poll(machine: &Machine<'_>) -> Said {
         .into()
 }
 
-fn idle_poll_with_smt(machine: &Machine<'_>) -> Said {
+fn idle_poll_with_smt(machine: &Machine<'_>) -> RuleResult {
     if !machine.line.says("idle", "poll") {
         return left_out("idle=poll is not on the command line");
     }
@@ -303,7 +304,7 @@ fn idle_poll_with_smt(machine: &Machine<'_>) -> Said {
     Finding::pass("idle=poll, and no core has two CPUs", wanted).into()
 }
 
-fn max_cstate_beside_qos(machine: &Machine<'_>) -> Said {
+fn max_cstate_beside_qos(machine: &Machine<'_>) -> RuleResult {
     let there: Vec<String> =
         limiting(machine).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     if there.is_empty() {
@@ -327,7 +328,7 @@ fn max_cstate_beside_qos(machine: &Machine<'_>) -> Said {
     .into()
 }
 
-fn max_cstate_falls_back(machine: &Machine<'_>) -> Said {
+fn max_cstate_falls_back(machine: &Machine<'_>) -> RuleResult {
     if !machine.line.says("intel_idle.max_cstate", "0") {
         return left_out("intel_idle.max_cstate=0 is not on the command line");
     }
@@ -359,7 +360,7 @@ fn max_cstate_falls_back(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn driver(machine: &Machine<'_>) -> Said {
+fn driver(machine: &Machine<'_>) -> RuleResult {
     match read(&machine.tuning.idle_driver, "cpuidle/current_driver")? {
         Some(driver) => Finding::recorded(driver.as_str(), "intel_idle on Intel, acpi_idle on AMD").into(),
         None => left_out("the kernel has no cpuidle"),

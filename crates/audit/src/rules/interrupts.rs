@@ -11,7 +11,7 @@ use penstock_model::{
 use crate::{
     advice::{self, Advice, boot, by_hand, disable, model, settings, to_housekeeping, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
     sets::{both, either, is_within, named, without},
 };
 
@@ -169,7 +169,7 @@ fn is_managed(irq: &Irq) -> bool {
     irq.users.iter().any(queue)
 }
 
-fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, Silent> {
+fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, NoFinding> {
     if machine.tuning.irqs.is_empty() {
         unknown("no interrupt could be read of /proc/irq")
     } else {
@@ -185,7 +185,7 @@ fn irqaffinity_word(machine: &Machine<'_>) -> Advice {
     to_housekeeping(machine, |hold| boot(&format!("irqaffinity={hold}")))
 }
 
-fn default_affinity(machine: &Machine<'_>) -> Said {
+fn default_affinity(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let wanted = format!("none of {kept}");
     let Some(cpus) = machine.cpus_of(Knob::DefaultIrqAffinity)? else {
@@ -202,7 +202,7 @@ fn default_affinity(machine: &Machine<'_>) -> Said {
         .into()
 }
 
-fn irqaffinity(machine: &Machine<'_>) -> Said {
+fn irqaffinity(machine: &Machine<'_>) -> RuleResult {
     machine.kept()?;
     let wanted = format!("irqaffinity={}", machine.housekeeping());
     let how = irqaffinity_word(machine);
@@ -212,7 +212,7 @@ fn irqaffinity(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn irqaffinity_overlaps(machine: &Machine<'_>) -> Said {
+fn irqaffinity_overlaps(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let Some(cpus) = machine.listed("irqaffinity") else {
         return left_out("irqaffinity= is not on the command line");
@@ -247,7 +247,7 @@ fn delivered<'a>(
     machine: &Machine<'a>,
     cpus: &CpuSet,
     which: fn(&Irq) -> bool,
-) -> Result<(Found<'a>, usize), Silent> {
+) -> Result<(Found<'a>, usize), NoFinding> {
     let (mut found, mut dark) = (Vec::new(), 0);
     for (number, irq) in irqs(machine)? {
         if irq.users.is_empty() || !which(irq) {
@@ -266,7 +266,7 @@ fn delivered<'a>(
     Ok((found, dark))
 }
 
-fn on_isolated(machine: &Machine<'_>) -> Said {
+fn on_isolated(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let (found, dark) = delivered(machine, kept, |irq| !is_a_guests(irq) && !is_managed(irq))?;
     let wanted = format!("none on {}, but for those of functions that VMs own", named(kept));
@@ -284,7 +284,7 @@ fn on_isolated(machine: &Machine<'_>) -> Said {
     Finding::pass(format!("none of {}", machine.tuning.irqs.len()), wanted).into()
 }
 
-fn managed(machine: &Machine<'_>) -> Said {
+fn managed(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     if !irqs(machine)?.values().any(is_managed) {
         return left_out("no device has interrupts that the kernel places");
@@ -318,7 +318,7 @@ fn only_on_isolated<'a>(
     machine: &Machine<'a>,
     kept: &CpuSet,
     found: Found<'a>,
-) -> Result<(Found<'a>, Found<'a>), Silent> {
+) -> Result<(Found<'a>, Found<'a>), NoFinding> {
     let (mut only, mut rest) = (Vec::new(), Vec::new());
     for irq in found {
         let mask = machine.cpus_of(Knob::IrqAffinity(irq.0))?;
@@ -330,7 +330,7 @@ fn only_on_isolated<'a>(
     Ok((only, rest))
 }
 
-fn managed_only(machine: &Machine<'_>) -> Said {
+fn managed_only(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     if !irqs(machine)?.values().any(is_managed) {
         return left_out("no device has interrupts that the kernel places");
@@ -356,7 +356,7 @@ const BANNED_MASK: &str = "IRQBALANCE_BANNED_CPUS";
 const BANNED_LIST: &str = "IRQBALANCE_BANNED_CPULIST";
 
 /// The CPUs that irqbalance was told to leave alone, and by what; `None`: it was told nothing and looks by itself.
-fn banned(told: &BTreeMap<String, String>) -> Result<Option<(CpuSet, String)>, Silent> {
+fn banned(told: &BTreeMap<String, String>) -> Result<Option<(CpuSet, String)>, NoFinding> {
     let said = |name: &str| told.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     let sense = |cpus: Option<CpuSet>, text: &str| match cpus {
         Some(cpus) => Ok(Some((cpus, text.to_owned()))),
@@ -376,7 +376,7 @@ fn banned(told: &BTreeMap<String, String>) -> Result<Option<(CpuSet, String)>, S
     }
 }
 
-fn irqbalance(machine: &Machine<'_>) -> Said {
+fn irqbalance(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     if !machine.runs("irqbalance")? {
         return left_out("irqbalance does not run");
@@ -434,7 +434,7 @@ fn watched_for(
     counts: &BTreeMap<String, BTreeMap<u32, u64>>,
     counted: impl Fn(&str) -> bool,
     change: Advice,
-) -> Said {
+) -> RuleResult {
     let kept = machine.kept()?;
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does");
@@ -463,7 +463,7 @@ fn watched_for(
     Finding::fail(format!("in {seconds:.1} s: {}", texts.join(", ")), wanted, change).into()
 }
 
-fn in_fact(machine: &Machine<'_>) -> Said {
+fn in_fact(machine: &Machine<'_>) -> RuleResult {
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does");
     };
@@ -486,7 +486,7 @@ fn in_fact(machine: &Machine<'_>) -> Said {
     )
 }
 
-fn soft_in_fact(machine: &Machine<'_>) -> Said {
+fn soft_in_fact(machine: &Machine<'_>) -> RuleResult {
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does");
     };
@@ -498,7 +498,7 @@ fn soft_in_fact(machine: &Machine<'_>) -> Said {
     )
 }
 
-fn keeps_off(machine: &Machine<'_>, knob: Knob, or: Option<fn(&CpuSet) -> Advice>) -> Said {
+fn keeps_off(machine: &Machine<'_>, knob: Knob, or: Option<fn(&CpuSet) -> Advice>) -> RuleResult {
     let kept = machine.kept()?;
     let wanted = format!("none of {kept}");
     let Some(cpus) = machine.cpus_of(knob)? else { return left_out(format!("{knob} is not there")) };
@@ -515,15 +515,15 @@ fn keeps_off(machine: &Machine<'_>, knob: Knob, or: Option<fn(&CpuSet) -> Advice
         .into()
 }
 
-fn workqueues(machine: &Machine<'_>) -> Said {
+fn workqueues(machine: &Machine<'_>) -> RuleResult {
     keeps_off(machine, Knob::Workqueues, Some(housekeeping))
 }
 
-fn writeback(machine: &Machine<'_>) -> Said {
+fn writeback(machine: &Machine<'_>) -> RuleResult {
     keeps_off(machine, Knob::WritebackWorkqueue, None)
 }
 
-fn workqueues_know(machine: &Machine<'_>) -> Said {
+fn workqueues_know(machine: &Machine<'_>) -> RuleResult {
     if machine.partitioned.0.is_empty() {
         return left_out("no CPU is in an isolated partition");
     }

@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, apply, boot, boot_with_and_without, boot_without, by_hand, model, write, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
     sets::{both, either, is_within, named, without},
 };
 
@@ -192,7 +192,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn online_known(machine: &Machine<'_>) -> Result<(), crate::rule::Silent> {
+fn online_known(machine: &Machine<'_>) -> Result<(), crate::rule::NoFinding> {
     if machine.online().0.is_empty() {
         unknown("the CPUs that are on line could not be read")
     } else {
@@ -230,11 +230,11 @@ fn isolate(machine: &Machine<'_>, cpus: &CpuSet) -> Advice {
     }
 }
 
-fn isolated_cpus(machine: &Machine<'_>) -> Said {
+fn isolated_cpus(machine: &Machine<'_>) -> RuleResult {
     online_known(machine)?;
     read(&machine.tuning.cgroups.isolated, "cpuset.cpus.isolated")?;
     read(&machine.tuning.cgroups.unbalanced, "cpuset.sched_load_balance")?;
-    if machine.wishes.is_some() {
+    if machine.requirements.is_some() {
         let missing = without(&machine.kept, &machine.isolated);
         let wanted = format!("{} isolated", named(&machine.kept));
         let read = format!("isolated: {}", named(&machine.isolated));
@@ -259,7 +259,7 @@ fn isolated_cpus(machine: &Machine<'_>) -> Said {
     Finding::pass(named(&machine.isolated), wanted).into()
 }
 
-fn isolation_at_boot(machine: &Machine<'_>) -> Said {
+fn isolation_at_boot(machine: &Machine<'_>) -> RuleResult {
     if machine.isolated.0.is_empty() {
         return left_out("no CPU is isolated");
     }
@@ -287,7 +287,7 @@ fn isolation_at_boot(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn no_housekeeping(machine: &Machine<'_>) -> Said {
+fn no_housekeeping(machine: &Machine<'_>) -> RuleResult {
     online_known(machine)?;
     machine.kept()?;
     let left = machine.housekeeping();
@@ -304,7 +304,7 @@ fn no_housekeeping(machine: &Machine<'_>) -> Said {
     Finding::pass(named(&left), wanted).into()
 }
 
-fn housekeeping_nodes(machine: &Machine<'_>) -> Said {
+fn housekeeping_nodes(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let left = machine.housekeeping();
     if left.0.is_empty() {
@@ -323,7 +323,7 @@ fn housekeeping_nodes(machine: &Machine<'_>) -> Said {
     Finding::conflict(read, wanted, by_hand(format!("leave one core of node {nodes} to housekeeping"))).into()
 }
 
-fn siblings_known(machine: &Machine<'_>) -> Result<(), crate::rule::Silent> {
+fn siblings_known(machine: &Machine<'_>) -> Result<(), crate::rule::NoFinding> {
     if machine.inventory.cpus.siblings.is_empty() {
         unknown("SMT siblings could not be read")
     } else {
@@ -331,7 +331,7 @@ fn siblings_known(machine: &Machine<'_>) -> Result<(), crate::rule::Silent> {
     }
 }
 
-fn siblings_split(machine: &Machine<'_>) -> Said {
+fn siblings_split(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     siblings_known(machine)?;
     let set = either(kept, &machine.isolated);
@@ -360,10 +360,10 @@ fn siblings_split(machine: &Machine<'_>) -> Said {
 
 /// CPUs by guest that runs on them and nowhere else: of a model those that want them alone; else VMs whose virtual CPUs are to
 /// wake in time.
-fn owners(machine: &Machine<'_>) -> Result<Vec<(String, CpuSet)>, crate::rule::Silent> {
-    Ok(match &machine.wishes {
-        Some(wishes) => {
-            wishes.own.iter().map(|(name, cpus)| (format!("guest {name}"), cpus.clone())).collect()
+fn owners(machine: &Machine<'_>) -> Result<Vec<(String, CpuSet)>, crate::rule::NoFinding> {
+    Ok(match &machine.requirements {
+        Some(requirements) => {
+            requirements.own.iter().map(|(name, cpus)| (format!("guest {name}"), cpus.clone())).collect()
         }
         None => {
             machine.sees_processes()?;
@@ -376,7 +376,7 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
     all.iter().enumerate().flat_map(|(n, one)| all[n + 1..].iter().map(move |other| (one, other)))
 }
 
-fn siblings_of_two(machine: &Machine<'_>) -> Said {
+fn siblings_of_two(machine: &Machine<'_>) -> RuleResult {
     let owners = owners(machine)?;
     if owners.len() < 2 {
         return left_out("fewer than two guests have CPUs of their own");
@@ -398,7 +398,7 @@ fn siblings_of_two(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("no core has two guests", wanted).into() } else { Ok(found) }
 }
 
-fn guests_share(machine: &Machine<'_>) -> Said {
+fn guests_share(machine: &Machine<'_>) -> RuleResult {
     let owners = owners(machine)?;
     if owners.len() < 2 {
         return left_out("fewer than two guests have CPUs of their own");
@@ -416,7 +416,7 @@ fn guests_share(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("no CPU has two", wanted).into() } else { Ok(found) }
 }
 
-fn tickless(machine: &Machine<'_>) -> Said {
+fn tickless(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let now = read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned();
     let wanted = format!("nohz_full with {}", named(kept));
@@ -435,14 +435,14 @@ fn tickless(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn ticks_off<'a>(machine: &Machine<'a>) -> Result<&'a CpuSet, crate::rule::Silent> {
+fn ticks_off<'a>(machine: &Machine<'a>) -> Result<&'a CpuSet, crate::rule::NoFinding> {
     match read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")? {
         Some(cpus) if !cpus.0.is_empty() => Ok(cpus),
         _ => left_out("no CPU is without a tick"),
     }
 }
 
-fn tickless_without_isolation(machine: &Machine<'_>) -> Said {
+fn tickless_without_isolation(machine: &Machine<'_>) -> RuleResult {
     let now = ticks_off(machine)?;
     let wanted = "every CPU of nohz_full= isolated";
     let bare = without(now, &machine.isolated);
@@ -450,7 +450,7 @@ fn tickless_without_isolation(machine: &Machine<'_>) -> Said {
         return Finding::pass(named(now), wanted).into();
     }
     // A partition that is there only while its guest runs leaves a tickless CPU bare in between.
-    if machine.wishes.is_some() && is_within(&bare, &machine.kept) {
+    if machine.requirements.is_some() && is_within(&bare, &machine.kept) {
         return Finding::pass(
             format!("{}, which guests of the model isolate while they run", named(now)),
             wanted,
@@ -471,7 +471,7 @@ fn tickless_without_isolation(machine: &Machine<'_>) -> Said {
         .into()
 }
 
-fn tickless_crowded(machine: &Machine<'_>) -> Said {
+fn tickless_crowded(machine: &Machine<'_>) -> RuleResult {
     let now = ticks_off(machine)?;
     machine.sees_processes()?;
     let wanted = "one thread on each CPU of nohz_full=";
@@ -497,7 +497,7 @@ fn tickless_crowded(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn rcu_offload(machine: &Machine<'_>) -> Said {
+fn rcu_offload(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let tickless =
         read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned().unwrap_or_default();
@@ -510,7 +510,7 @@ fn rcu_offload(machine: &Machine<'_>) -> Said {
     Finding::fail(named(&offloaded), wanted, boot(&format!("rcu_nocbs={}", either(&all, &tickless)))).into()
 }
 
-fn rcu_differs(machine: &Machine<'_>) -> Said {
+fn rcu_differs(machine: &Machine<'_>) -> RuleResult {
     let (Some(offloaded), Some(tickless)) = (machine.listed("rcu_nocbs"), machine.listed("nohz_full")) else {
         return left_out("the command line does not name both rcu_nocbs= and nohz_full=");
     };
@@ -523,12 +523,12 @@ fn rcu_differs(machine: &Machine<'_>) -> Said {
     Finding::conflict(read, wanted, boot(&format!("rcu_nocbs={}", either(&offloaded, &tickless)))).into()
 }
 
-fn rcu_polls(machine: &Machine<'_>) -> Said {
+fn rcu_polls(machine: &Machine<'_>) -> RuleResult {
     let read = if machine.line.has("rcu_nocb_poll") { "they poll" } else { "they are woken" };
     Finding::recorded(read, "whichever measures better here").into()
 }
 
-fn rcu_expedited(machine: &Machine<'_>) -> Said {
+fn rcu_expedited(machine: &Machine<'_>) -> RuleResult {
     let wanted = "rcu_normal 1";
     let how = || {
         write(Knob::RcuNormal.to_string(), "1")
@@ -554,7 +554,7 @@ fn rcu_expedited(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn rcu_settings(machine: &Machine<'_>) -> Said {
+fn rcu_settings(machine: &Machine<'_>) -> RuleResult {
     let names = ["rcutree.kthread_prio", "rcutree.nohz_full_patience_delay"];
     let mut texts = Vec::new();
     for name in names {

@@ -5,7 +5,7 @@ use penstock_model::audit::{Currency, Layer};
 use crate::{
     advice::by_hand,
     machine::Machine,
-    rule::{Finding, Need, Rule, Said},
+    rule::{Finding, Need, Rule, RuleResult},
 };
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     judge: rt_kernel,
 }];
 
-fn rt_kernel(machine: &Machine<'_>) -> Said {
+fn rt_kernel(machine: &Machine<'_>) -> RuleResult {
     let kernel = &machine.inventory.kernel;
     let wanted = "1";
     // The file is not there in some patched kernels before it was merged; the build says it of all.

@@ -8,7 +8,7 @@ use penstock_model::{
 use crate::{
     advice::{Advice, boot_without, option, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -80,7 +80,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn loaded(machine: &Machine<'_>) -> Result<(), Silent> {
+fn loaded(machine: &Machine<'_>) -> Result<(), NoFinding> {
     let kvm = machine.tuning.parameters.keys().any(|name| name.starts_with("kvm"));
     if kvm { Ok(()) } else { left_out("KVM is not loaded") }
 }
@@ -89,7 +89,7 @@ fn is_on(text: &str) -> bool {
     matches!(text.trim(), "Y" | "y" | "1")
 }
 
-fn clock_sync(machine: &Machine<'_>) -> Said {
+fn clock_sync(machine: &Machine<'_>) -> RuleResult {
     loaded(machine)?;
     match machine.parameter("kvm.kvmclock_periodic_sync")? {
         None => left_out("this KVM has no kvmclock_periodic_sync"),
@@ -100,7 +100,7 @@ fn clock_sync(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn pause_loops(machine: &Machine<'_>) -> Said {
+fn pause_loops(machine: &Machine<'_>) -> RuleResult {
     loaded(machine)?;
     // Intel's filter goes by a gap, AMD's by a count and a threshold; 0 of any switches it off.
     let filters =
@@ -119,7 +119,7 @@ fn pause_loops(machine: &Machine<'_>) -> Said {
     left_out("this KVM has no filter for such loops")
 }
 
-fn halt_polling(machine: &Machine<'_>) -> Said {
+fn halt_polling(machine: &Machine<'_>) -> RuleResult {
     loaded(machine)?;
     match machine.parameter("kvm.halt_poll_ns")? {
         None => unknown("kvm.halt_poll_ns is not there"),
@@ -128,7 +128,7 @@ fn halt_polling(machine: &Machine<'_>) -> Said {
 }
 
 /// Its name and whether it is on.
-fn delivery(machine: &Machine<'_>) -> Result<(&'static str, bool), Silent> {
+fn delivery(machine: &Machine<'_>) -> Result<(&'static str, bool), NoFinding> {
     loaded(machine)?;
     for name in ["kvm_intel.enable_apicv", "kvm_amd.avic"] {
         if let Some(text) = machine.parameter(name)? {
@@ -144,7 +144,7 @@ fn turn_on(machine: &Machine<'_>, name: &str) -> Advice {
         .beware("where it stays off the CPU has none, or firmware keeps it off (x2APIC, VT-x)")
 }
 
-fn apicv(machine: &Machine<'_>) -> Said {
+fn apicv(machine: &Machine<'_>) -> RuleResult {
     let (name, on) = delivery(machine)?;
     if on {
         return Finding::pass(format!("{name} Y"), "Y").into();
@@ -155,7 +155,7 @@ fn apicv(machine: &Machine<'_>) -> Said {
     Finding::fail(format!("{name} N"), "Y", turn_on(machine, name)).into()
 }
 
-fn apicv_with_functions(machine: &Machine<'_>) -> Said {
+fn apicv_with_functions(machine: &Machine<'_>) -> RuleResult {
     let (name, on) = delivery(machine)?;
     machine.sees_processes()?;
     let mut found = Vec::new();
@@ -175,7 +175,7 @@ fn apicv_with_functions(machine: &Machine<'_>) -> Said {
     if found.is_empty() { left_out("no running VM owns functions") } else { Ok(found) }
 }
 
-fn nx_huge_pages(machine: &Machine<'_>) -> Said {
+fn nx_huge_pages(machine: &Machine<'_>) -> RuleResult {
     loaded(machine)?;
     let Some(text) = machine.parameter("kvm.nx_huge_pages")? else {
         return left_out("this KVM has no nx_huge_pages");

@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{boot, by_hand, disable, model, write, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -84,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn transparent(machine: &Machine<'_>) -> Said {
+fn transparent(machine: &Machine<'_>) -> RuleResult {
     let wanted = "never, of each size too";
     let whole = match machine.knob(Knob::TransparentHugePages)? {
         None => return Finding::pass("the kernel has none", wanted).into(),
@@ -116,7 +116,7 @@ fn transparent(machine: &Machine<'_>) -> Said {
     Finding::fail(read, wanted, how).into()
 }
 
-fn merging(machine: &Machine<'_>) -> Said {
+fn merging(machine: &Machine<'_>) -> RuleResult {
     let wanted = "0, or 2, which takes merged pages apart";
     match machine.number(Knob::Ksm)? {
         None => Finding::pass("the kernel has none", wanted).into(),
@@ -135,7 +135,7 @@ fn merging(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn balancing(machine: &Machine<'_>) -> Said {
+fn balancing(machine: &Machine<'_>) -> RuleResult {
     match machine.number(Knob::NumaBalancing)? {
         None => Finding::pass("the kernel has none", "0").into(),
         Some(0) => Finding::pass("0", "0").into(),
@@ -148,12 +148,14 @@ fn balancing(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn too_few(machine: &Machine<'_>) -> Said {
-    let Some(wishes) = machine.wishes.as_ref().filter(|wishes| !wishes.huge_pages.is_empty()) else {
+fn too_few(machine: &Machine<'_>) -> RuleResult {
+    let Some(requirements) =
+        machine.requirements.as_ref().filter(|requirements| !requirements.huge_pages.is_empty())
+    else {
         return left_out("no model asks for huge pages");
     };
     let mut found = Vec::new();
-    for (size, pages) in &wishes.huge_pages {
+    for (size, pages) in &requirements.huge_pages {
         let total =
             machine.inventory.huge_pages.iter().find(|pool| pool.size == *size).map_or(0, |pool| pool.total);
         let (read, wanted) = (format!("{total} of {size}"), format!("at least {pages} of {size}"));
@@ -170,7 +172,7 @@ fn too_few(machine: &Machine<'_>) -> Said {
     Ok(found)
 }
 
-fn another_node(machine: &Machine<'_>) -> Said {
+fn another_node(machine: &Machine<'_>) -> RuleResult {
     let vms: Vec<_> = machine.realtime_vms()?.into_iter().filter(|vm| vm.process.huge_pages).collect();
     if vms.is_empty() {
         return left_out("no VM in real time has its memory of huge pages");
@@ -219,7 +221,7 @@ fn another_node(machine: &Machine<'_>) -> Said {
     Ok(found)
 }
 
-fn locked(machine: &Machine<'_>) -> Said {
+fn locked(machine: &Machine<'_>) -> RuleResult {
     let found = machine.realtime_vms()?.into_iter().map(|vm| {
         let size = ByteSize(vm.process.locked_kib * 1024);
         if vm.process.locked_kib > 0 {

@@ -5,7 +5,7 @@ use penstock_model::{audit::Layer, inventory::tuning::CgroupVersion};
 use crate::{
     advice::{boot, boot_without, by_hand, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
     sets::{both, named, without},
 };
 
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn version(machine: &Machine<'_>) -> Said {
+fn version(machine: &Machine<'_>) -> RuleResult {
     let wanted = "cgroup v2 with isolated partitions";
     let release = &machine.inventory.kernel.release;
     match (machine.tuning.cgroups.version, machine.has_partitions()) {
@@ -96,7 +96,7 @@ fn version(machine: &Machine<'_>) -> Said {
     }
 }
 
-fn controller(machine: &Machine<'_>) -> Said {
+fn controller(machine: &Machine<'_>) -> RuleResult {
     let cgroups = &machine.tuning.cgroups;
     match cgroups.version {
         CgroupVersion::V2 => {}
@@ -127,14 +127,14 @@ fn controller(machine: &Machine<'_>) -> Said {
 }
 
 /// That everything of the groups could be read.
-fn all_read(machine: &Machine<'_>) -> Result<(), Silent> {
+fn all_read(machine: &Machine<'_>) -> Result<(), NoFinding> {
     match machine.tuning.unread.partitions.first() {
         Some(why) => unknown(why.as_str()),
         None => Ok(()),
     }
 }
 
-fn invalid(machine: &Machine<'_>) -> Said {
+fn invalid(machine: &Machine<'_>) -> RuleResult {
     let partitions = &machine.tuning.cgroups.partitions;
     if partitions.is_empty() {
         all_read(machine)?;
@@ -156,7 +156,7 @@ fn invalid(machine: &Machine<'_>) -> Said {
     Ok(found)
 }
 
-fn on_boot_isolated(machine: &Machine<'_>) -> Said {
+fn on_boot_isolated(machine: &Machine<'_>) -> RuleResult {
     let partitions = &machine.tuning.cgroups.partitions;
     if partitions.is_empty() || machine.boot_isolated().0.is_empty() {
         return left_out("there are not both CPUs that isolcpus= isolates and partitions");
@@ -176,7 +176,7 @@ fn on_boot_isolated(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass("no partition has one", wanted).into() } else { Ok(found) }
 }
 
-fn lacks_cpus(machine: &Machine<'_>) -> Said {
+fn lacks_cpus(machine: &Machine<'_>) -> RuleResult {
     read(&machine.tuning.cgroups.isolated, "cpuset.cpus.isolated")?;
     all_read(machine)?;
     let wanted = "all that it asks for (cpuset.cpus = cpuset.cpus.effective)";

@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{self, Advice, boot, model, to_housekeeping, write, writes},
     machine::{Machine, is_realtime},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
     sets::{both, either, named},
 };
 
@@ -119,7 +119,7 @@ fn no_throttling(machine: &Machine<'_>) -> Advice {
         .or(model("realtime: {throttling: off}"))
 }
 
-fn runtime(machine: &Machine<'_>) -> Result<i64, Silent> {
+fn runtime(machine: &Machine<'_>) -> Result<i64, NoFinding> {
     match machine.number(Knob::RtRuntime)? {
         Some(number) => Ok(number),
         None => unknown("kernel.sched_rt_runtime_us is not there"),
@@ -145,7 +145,7 @@ fn has_fair_server(machine: &Machine<'_>) -> Option<bool> {
 
 /// What real-time threads may use, and whether the kernel stops those that use more. With the fair server the limit is only kept
 /// for groups (RT_GROUP_SCHED) and for admitting SCHED_DEADLINE.
-fn throttles(machine: &Machine<'_>) -> Result<(String, bool), Silent> {
+fn throttles(machine: &Machine<'_>) -> Result<(String, bool), NoFinding> {
     let runtime = runtime(machine)?;
     if runtime == -1 {
         return Ok(("-1".to_owned(), false));
@@ -181,7 +181,7 @@ fn throttles(machine: &Machine<'_>) -> Result<(String, bool), Silent> {
 
 const WANTED: &str = "-1, or as much as sched_rt_period_us; anything on a kernel that stops nobody by it";
 
-fn throttling(machine: &Machine<'_>) -> Said {
+fn throttling(machine: &Machine<'_>) -> RuleResult {
     machine.kept()?;
     match throttles(machine)? {
         (read, false) => Finding::pass(read, WANTED).into(),
@@ -190,7 +190,7 @@ fn throttling(machine: &Machine<'_>) -> Said {
 }
 
 /// The CPUs of these on which the fair server takes something.
-fn served(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, Silent> {
+fn served(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, NoFinding> {
     if has_fair_server(machine) == Some(false) {
         return left_out("this kernel has no fair server");
     }
@@ -209,7 +209,7 @@ fn off(cpus: &CpuSet) -> Advice {
     writes(paths, "0").or(model("realtime: {throttling: off}"))
 }
 
-fn fair_server(machine: &Machine<'_>) -> Said {
+fn fair_server(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let on = served(machine, kept)?;
     let wanted = format!("runtime 0 on {}", named(kept));
@@ -222,7 +222,7 @@ fn fair_server(machine: &Machine<'_>) -> Said {
     Finding::fail(format!("on for {}", named(&on)), wanted, off(&on)).about(named(&on)).into()
 }
 
-fn fair_server_left_on(machine: &Machine<'_>) -> Said {
+fn fair_server_left_on(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     if runtime(machine)? != -1 {
         return left_out("throttling is on");
@@ -236,7 +236,7 @@ fn fair_server_left_on(machine: &Machine<'_>) -> Said {
     Finding::conflict(read, wanted, off(&on)).about(named(&on)).into()
 }
 
-fn fifo_vcpus(machine: &Machine<'_>) -> Said {
+fn fifo_vcpus(machine: &Machine<'_>) -> RuleResult {
     let wanted = "no throttling where virtual CPUs have a real-time policy";
     let mut found = Vec::new();
     let mut seen = false;
@@ -260,7 +260,7 @@ fn fifo_vcpus(machine: &Machine<'_>) -> Said {
     if found.is_empty() { Finding::pass(throttles(machine)?.0, wanted).into() } else { Ok(found) }
 }
 
-fn guard(machine: &Machine<'_>) -> Said {
+fn guard(machine: &Machine<'_>) -> RuleResult {
     if throttles(machine)?.1 {
         return left_out("throttling is on");
     }
@@ -269,7 +269,7 @@ fn guard(machine: &Machine<'_>) -> Said {
 }
 
 /// The CPUs of these that the watchdogs look at: both have one mask.
-fn watched(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, Silent> {
+fn watched(machine: &Machine<'_>, cpus: &CpuSet) -> Result<CpuSet, NoFinding> {
     let here = both(cpus, machine.online());
     Ok(machine.cpus_of(Knob::WatchdogCpus)?.map_or(here.clone(), |mask| both(&here, mask)))
 }
@@ -278,7 +278,7 @@ fn elsewhere(machine: &Machine<'_>) -> Advice {
     to_housekeeping(machine, |hold| advice::cpus(Knob::WatchdogCpus, hold))
 }
 
-fn nmi_watchdog(machine: &Machine<'_>) -> Said {
+fn nmi_watchdog(machine: &Machine<'_>) -> RuleResult {
     let wanted = "0, or no isolated CPU in watchdog_cpumask";
     match machine.number(Knob::NmiWatchdog)? {
         None => return Finding::pass("the kernel has none", wanted).into(),
@@ -294,7 +294,7 @@ fn nmi_watchdog(machine: &Machine<'_>) -> Said {
     Finding::fail(format!("it looks at {}", named(&on)), wanted, how).into()
 }
 
-fn soft_lockup(machine: &Machine<'_>) -> Said {
+fn soft_lockup(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let wanted = "no isolated CPU in watchdog_cpumask, or soft_watchdog 0";
     match machine.number(Knob::SoftWatchdog)? {
@@ -310,7 +310,7 @@ fn soft_lockup(machine: &Machine<'_>) -> Said {
     Finding::fail(format!("it runs on {}", named(&on)), wanted, how).into()
 }
 
-fn stat_interval(machine: &Machine<'_>) -> Said {
+fn stat_interval(machine: &Machine<'_>) -> RuleResult {
     let wanted = "10 or more";
     match machine.number(Knob::StatInterval)? {
         Some(number) if number >= 10 => Finding::pass(number.to_string(), wanted).into(),

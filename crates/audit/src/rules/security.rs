@@ -9,7 +9,7 @@ use super::mitigations::Open;
 use crate::{
     advice::{Advice, boot, boot_without, by_hand, settings, write},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, Said, Silent, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -120,7 +120,7 @@ fn takes_vectors(machine: &Machine<'_>) -> Option<bool> {
 }
 
 /// As [`Open::of`], without vectors that this kernel does not know. `Err`: whether it does cannot be seen.
-fn open(machine: &Machine<'_>, guests_only: bool) -> Result<Open, Silent> {
+fn open(machine: &Machine<'_>, guests_only: bool) -> Result<Open, NoFinding> {
     let mut open = Open::of(machine, guests_only);
     match takes_vectors(machine) {
         _ if open.vectors.is_empty() => Ok(open),
@@ -138,7 +138,7 @@ fn open(machine: &Machine<'_>, guests_only: bool) -> Result<Open, Silent> {
     }
 }
 
-fn mitigations(machine: &Machine<'_>) -> Said {
+fn mitigations(machine: &Machine<'_>) -> RuleResult {
     let wanted = "on";
     let open = open(machine, false)?;
     if !open.is_empty() {
@@ -155,7 +155,7 @@ fn mitigations(machine: &Machine<'_>) -> Said {
     Finding::pass(read, wanted).into()
 }
 
-fn mitigations_with_tenants(machine: &Machine<'_>) -> Said {
+fn mitigations_with_tenants(machine: &Machine<'_>) -> RuleResult {
     let tenants = machine.tenants();
     if tenants < 2 {
         machine.sees_processes()?;
@@ -181,7 +181,7 @@ fn mitigations_with_tenants(machine: &Machine<'_>) -> Said {
 /// Unprivileged programs of BPF undo what mitigates spectre_v2 (`Documentation/admin-guide/hw-vuln/spectre.rst`).
 const BPF: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-fn vulnerabilities(machine: &Machine<'_>) -> Said {
+fn vulnerabilities(machine: &Machine<'_>) -> RuleResult {
     let all = &machine.tuning.vulnerabilities;
     if all.is_empty() {
         return unknown("/sys/devices/system/cpu/vulnerabilities could not be read");
@@ -222,7 +222,7 @@ fn vulnerabilities(machine: &Machine<'_>) -> Said {
     Ok(found.collect())
 }
 
-fn access_control(machine: &Machine<'_>) -> Said {
+fn access_control(machine: &Machine<'_>) -> RuleResult {
     let wanted = "SELinux enforcing, or AppArmor";
     let apparmor = |modules: &std::collections::BTreeSet<String>| modules.contains("apparmor");
     match read(&machine.tuning.selinux_enforcing, "/sys/fs/selinux/enforce")? {
@@ -264,7 +264,7 @@ fn access_control(machine: &Machine<'_>) -> Said {
     Finding::fail(format!("neither among {read}"), wanted, how).into()
 }
 
-fn selinux_cache(machine: &Machine<'_>) -> Said {
+fn selinux_cache(machine: &Machine<'_>) -> RuleResult {
     if read(&machine.tuning.selinux_enforcing, "/sys/fs/selinux/enforce")?.is_none() {
         return left_out("SELinux is not there");
     }
@@ -278,7 +278,7 @@ fn selinux_cache(machine: &Machine<'_>) -> Said {
     Finding::fail(threshold.to_string(), wanted, write("/sys/fs/selinux/avc/cache_threshold", "8192")).into()
 }
 
-fn machine_checks(machine: &Machine<'_>) -> Said {
+fn machine_checks(machine: &Machine<'_>) -> RuleResult {
     let wanted = "handled";
     if machine.line.says("mce", "off") || machine.line.has("nomce") {
         let word = if machine.line.has("nomce") { "nomce" } else { "mce=off" };

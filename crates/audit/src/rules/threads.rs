@@ -5,7 +5,7 @@ use penstock_model::{CpuSet, audit::Layer, inventory::tuning::VmThread};
 use crate::{
     advice::{Advice, by_hand, model, to_housekeeping},
     machine::{Machine, RunningVm, is_realtime},
-    rule::{Finding, Need, Rule, Said, left_out, unknown},
+    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
     sets::{both, either, is_within, named, without},
 };
 
@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn seen<'m, 'a>(machine: &'m Machine<'a>) -> Result<Vec<&'m RunningVm<'a>>, crate::rule::Silent> {
+fn seen<'m, 'a>(machine: &'m Machine<'a>) -> Result<Vec<&'m RunningVm<'a>>, crate::rule::NoFinding> {
     let vms = machine.realtime_vms()?;
     match vms.iter().find(|vm| vm.vcpus.is_empty()) {
         Some(vm) => unknown(format!("the threads of {} could not be read", vm.subject())),
@@ -132,7 +132,7 @@ fn seen<'m, 'a>(machine: &'m Machine<'a>) -> Result<Vec<&'m RunningVm<'a>>, crat
     }
 }
 
-fn own_cpu(machine: &Machine<'_>) -> Said {
+fn own_cpu(machine: &Machine<'_>) -> RuleResult {
     let wanted = "each virtual CPU on one CPU, and no other on it";
     let mut found = Vec::new();
     for vm in seen(machine)? {
@@ -156,7 +156,7 @@ fn own_cpu(machine: &Machine<'_>) -> Said {
     Ok(found)
 }
 
-fn outside_isolation(machine: &Machine<'_>) -> Said {
+fn outside_isolation(machine: &Machine<'_>) -> RuleResult {
     let wanted = "all on isolated CPUs";
     let found = seen(machine)?.into_iter().map(|vm| {
         let bare = without(&vm.cpus(), &machine.isolated);
@@ -169,7 +169,7 @@ fn outside_isolation(machine: &Machine<'_>) -> Said {
     Ok(found.collect())
 }
 
-fn policy(machine: &Machine<'_>) -> Said {
+fn policy(machine: &Machine<'_>) -> RuleResult {
     let wanted = "FIFO or RR";
     let found = seen(machine)?.into_iter().map(|vm| {
         let ordinary: Vec<&str> = vm
@@ -208,7 +208,7 @@ enum Sort {
     Kernel,
 }
 
-fn overlaps(machine: &Machine<'_>, which: Sort, how: fn(&CpuSet) -> Advice) -> Said {
+fn overlaps(machine: &Machine<'_>, which: Sort, how: fn(&CpuSet) -> Advice) -> RuleResult {
     let vms = seen(machine)?;
     let virtual_cpus = vms.iter().fold(CpuSet::default(), |all, vm| either(&all, &vm.cpus()));
     let wanted = format!("none of {virtual_cpus}");
@@ -241,24 +241,24 @@ fn emulator_pin(cpus: &CpuSet) -> Advice {
     model(format!("emulator: {cpus} (libvirt: <emulatorpin>)"))
 }
 
-fn emulator(machine: &Machine<'_>) -> Said {
+fn emulator(machine: &Machine<'_>) -> RuleResult {
     overlaps(machine, Sort::Emulator, emulator_pin)
 }
 
-fn io_threads(machine: &Machine<'_>) -> Said {
+fn io_threads(machine: &Machine<'_>) -> RuleResult {
     overlaps(machine, Sort::Io, |cpus| {
         by_hand(format!("libvirt: <iothreadpin iothread='1' cpuset='{cpus}'/>"))
     })
 }
 
-fn vhost(machine: &Machine<'_>) -> Said {
+fn vhost(machine: &Machine<'_>) -> RuleResult {
     overlaps(machine, Sort::Kernel, |cpus| {
         model(format!("emulator: {cpus} (libvirt: <emulatorpin>, which places them as well)"))
             .or(model("a VF instead of a virtio NIC"))
     })
 }
 
-fn emulator_on_isolated(machine: &Machine<'_>) -> Said {
+fn emulator_on_isolated(machine: &Machine<'_>) -> RuleResult {
     let vms = seen(machine)?;
     let virtual_cpus = vms.iter().fold(CpuSet::default(), |all, vm| either(&all, &vm.cpus()));
     let foreign = without(&either(&machine.kept, &machine.isolated), &virtual_cpus);
@@ -276,7 +276,7 @@ fn emulator_on_isolated(machine: &Machine<'_>) -> Said {
     Ok(found.collect())
 }
 
-fn across_nodes(machine: &Machine<'_>) -> Said {
+fn across_nodes(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.cpus.nodes.len() < 2 {
         return left_out("the machine has one NUMA node");
     }
@@ -292,7 +292,7 @@ fn across_nodes(machine: &Machine<'_>) -> Said {
     Ok(found.collect())
 }
 
-fn functions_elsewhere(machine: &Machine<'_>) -> Said {
+fn functions_elsewhere(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.cpus.nodes.len() < 2 {
         return left_out("the machine has one NUMA node");
     }
@@ -321,7 +321,7 @@ fn functions_elsewhere(machine: &Machine<'_>) -> Said {
     if found.is_empty() { left_out("no VM in real time owns functions") } else { Ok(found) }
 }
 
-fn others_on_isolated(machine: &Machine<'_>) -> Said {
+fn others_on_isolated(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     machine.sees_processes()?;
     let wanted = format!("none of {kept}");

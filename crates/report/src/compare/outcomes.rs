@@ -1,7 +1,7 @@
 //! What else of two runs came out differently: the runs as a whole, the steps of their plans, the rules of their audits.
 
 use penstock_model::{
-    audit::{Audit, Judgement, Row},
+    audit::{Audit, AuditOutcome, Row},
     measurement::across::{Turn, pair},
 };
 
@@ -56,7 +56,7 @@ fn audits(run: &Evidence) -> [(&'static str, Option<&Audit>); 2] {
 /// The rules that came out otherwise. A rule that is not applied any more is told and no worse: it may be about something that
 /// is not there any more.
 fn rows(when: &str, a: &Audit, b: &Audit) -> Vec<Turn> {
-    let good = |row: &Row| matches!(row.verdict, Judgement::Pass | Judgement::Recorded);
+    let good = |row: &Row| matches!(row.verdict, AuditOutcome::Pass | AuditOutcome::Recorded);
     let told = |row: &Row| format!("{}: {}", row.verdict, row.read);
     let turned = |(of_a, of_b): (Option<&Row>, Option<&Row>)| {
         let row = of_a.or(of_b)?;

@@ -1,6 +1,6 @@
 use penstock_model::{
     Outcome, Verdict, Verdicts,
-    audit::{Audit, Judgement, Layer, Row},
+    audit::{Audit, AuditOutcome, Layer, Row},
     measurement::{
         Estimate, Metric,
         across::{Change, Direction, Untold},
@@ -237,7 +237,7 @@ fn a_step_that_failed_a_rule_that_fails_and_a_run_that_holds_no_longer_are_worse
     assert_eq!(worse(&with(StepOutcome::Failed), &with(StepOutcome::Already)), [""; 0]);
 
     // Two rules of one subject, and one rule of two subjects.
-    let row = |rule: &str, subject: &str, verdict: Judgement| Row {
+    let row = |rule: &str, subject: &str, verdict: AuditOutcome| Row {
         rule: rule.into(),
         layer: Layer::Kernel,
         subject: subject.into(),
@@ -255,9 +255,9 @@ fn a_step_that_failed_a_rule_that_fails_and_a_run_that_holds_no_longer_are_worse
         let audit = Audit { rows, ..Audit::default() };
         Evidence { audits: Some(Audits { before: Some(audit.clone()), after: Some(audit) }), ..a.clone() }
     };
-    let good = || vec![row("r", "CPU 1", Judgement::Pass), row("r", "CPU 2", Judgement::Pass)];
+    let good = || vec![row("r", "CPU 1", AuditOutcome::Pass), row("r", "CPU 2", AuditOutcome::Pass)];
     for (at, name) in [(0, "r of CPU 1"), (1, "r of CPU 2")] {
-        for verdict in [Judgement::Fail, Judgement::Unknown, Judgement::Conflict] {
+        for verdict in [AuditOutcome::Fail, AuditOutcome::Unknown, AuditOutcome::Conflict] {
             let mut rows = good();
             rows[at].verdict = verdict;
             let expected = ["before", "after"].map(|when| format!("audit {when}: {name}"));

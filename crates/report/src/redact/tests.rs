@@ -289,7 +289,7 @@ proptest! {
 
 #[test]
 fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
-    use penstock_model::audit::{Audit, Change, Judgement, Layer, Row, Way};
+    use penstock_model::audit::{Audit, AuditOutcome, Change, Layer, Row, Way};
     let mut original = evidence();
     // A commit may look like an address, and stays.
     original.versions.commit = None;
@@ -307,7 +307,7 @@ fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
         rule: "irqs-on-isolated".into(),
         layer: Layer::Interrupts,
         subject: "enx0cc47a9a61ea-TxRx-0".into(),
-        verdict: Judgement::Conflict,
+        verdict: AuditOutcome::Conflict,
         read: "irq 24 of 0c:c4:7a:9a:61:ea, serial number 0c-c4-7a-ff-ff-9a-61-ea, at 10.20.30.4".into(),
         wanted: "none".into(),
         why: String::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_model::{
-    audit::{Audit, Blind, Currency, Judgement, Layer, LeftOut, Price, Row, Score},
+    audit::{Audit, AuditOutcome, Currency, Layer, LeftOut, Price, Row, Score, Unobservable},
     measurement::{
         EndKind, Estimate, Told,
         latency::{
@@ -205,7 +205,7 @@ fn compared(series: &[Series], base: &Setting, other: &Setting, statistic: Stati
     })
 }
 
-fn row(rule: &str, layer: Layer, subject: &str, verdict: Judgement, texts: [&str; 4]) -> Row {
+fn row(rule: &str, layer: Layer, subject: &str, verdict: AuditOutcome, texts: [&str; 4]) -> Row {
     let [read, wanted, why, change] = texts.map(str::to_owned);
     Row {
         rule: rule.to_owned(),
@@ -230,14 +230,14 @@ pub fn audit(late_interrupt: bool) -> Audit {
             "rt-kernel",
             Layer::Kernel,
             "machine",
-            Judgement::Pass,
+            AuditOutcome::Pass,
             ["1", "1", "without it interrupts run for as long as they like", ""],
         ),
         row(
             "irqs-on-isolated",
             Layer::Interrupts,
             "CPUs 2-3",
-            if late_interrupt { Judgement::Conflict } else { Judgement::Pass },
+            if late_interrupt { AuditOutcome::Conflict } else { AuditOutcome::Pass },
             [
                 "irq 24 (nvme0q1) goes to CPU 2, which is kept free",
                 "no interrupt but those of the guest's own functions",
@@ -249,7 +249,7 @@ pub fn audit(late_interrupt: bool) -> Audit {
             "fair-server",
             Layer::Scheduling,
             "CPU 2",
-            Judgement::Fail,
+            AuditOutcome::Fail,
             [
                 "50 ms of each second",
                 "0 on a CPU of real-time threads, from Linux 6.12 on",
@@ -261,7 +261,7 @@ pub fn audit(late_interrupt: bool) -> Audit {
             "smi-count",
             Layer::Firmware,
             "machine",
-            Judgement::Unknown,
+            AuditOutcome::Unknown,
             [
                 "reading MSR 0x34 takes root",
                 "no system management interrupt while it was watched",
@@ -273,7 +273,7 @@ pub fn audit(late_interrupt: bool) -> Audit {
             "timer-migration",
             Layer::Clock,
             "machine",
-            Judgement::Recorded,
+            AuditOutcome::Recorded,
             ["1", "measure it", "profiles disagree", ""],
         ),
     ];
@@ -292,7 +292,7 @@ pub fn audit(late_interrupt: bool) -> Audit {
             rule: "cache-ways".to_owned(),
             why: "the CPU cannot share out its cache".to_owned(),
         }],
-        blind: vec![Blind {
+        blind: vec![Unobservable {
             what: "USB legacy emulation".to_owned(),
             why: "it makes system management interrupts".to_owned(),
             instead: "look into the firmware's set-up".to_owned(),

@@ -7,7 +7,7 @@ use penstock_model::{ByteSize, CpuSet, Frequency, Guest, GuestKind, Model, Realt
 use crate::{rule::Need, sets::either};
 
 /// What a model asks for.
-pub(crate) struct Wishes {
+pub(crate) struct Requirements {
     /// CPUs that are to be kept free.
     pub(crate) cpus: CpuSet,
     /// How many guests there are to be.
@@ -26,10 +26,10 @@ pub(crate) struct Wishes {
     frequencies: BTreeMap<u32, Frequency>,
 }
 
-impl Wishes {
-    pub(crate) fn of(model: &Model) -> Wishes {
+impl Requirements {
+    pub(crate) fn of(model: &Model) -> Requirements {
         let machine = model.realtime.clone().unwrap_or_default();
-        let mut wishes = Wishes {
+        let mut requirements = Requirements {
             cpus: machine.isolated.clone(),
             guests: model.guests.len(),
             own: BTreeMap::new(),
@@ -42,11 +42,11 @@ impl Wishes {
             wake_latencies: BTreeMap::new(),
             frequencies: BTreeMap::new(),
         };
-        wishes.set(&machine.isolated, machine.wake_latency, machine.frequency.as_ref());
+        requirements.set(&machine.isolated, machine.wake_latency, machine.frequency.as_ref());
         for (name, guest) in &model.guests {
-            wishes.add(&name.to_string(), guest, &machine);
+            requirements.add(&name.to_string(), guest, &machine);
         }
-        wishes
+        requirements
     }
 
     fn set(&mut self, cpus: &CpuSet, wake_latency: Option<u32>, frequency: Option<&Frequency>) {

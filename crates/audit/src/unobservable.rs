@@ -1,9 +1,9 @@
 //! What cannot be seen from a running system.
 
-use penstock_model::audit::Blind;
+use penstock_model::audit::Unobservable;
 
 /// What, why it matters, and where to look instead.
-const BLIND: [[&str; 3]; 9] = [
+const UNOBSERVABLE: [[&str; 3]; 9] = [
     [
         "hardware prefetchers and the energy-performance settings that only firmware shows",
         "they move latencies by microseconds, and firmware may take them back at each start",
@@ -51,11 +51,11 @@ const BLIND: [[&str; 3]; 9] = [
     ],
 ];
 
-pub(crate) fn blind() -> Vec<Blind> {
-    let row = |[what, why, instead]: [&str; 3]| Blind {
+pub(crate) fn unobservable() -> Vec<Unobservable> {
+    let row = |[what, why, instead]: [&str; 3]| Unobservable {
         what: what.to_owned(),
         why: why.to_owned(),
         instead: instead.to_owned(),
     };
-    BLIND.into_iter().map(row).collect()
+    UNOBSERVABLE.into_iter().map(row).collect()
 }
