@@ -101,7 +101,7 @@ impl Watch {
         let mut spent = process::cpu_time();
         while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            let told = self.sight.ears.gather(self.pulse.next().min(left), QUIET, LONGEST);
+            let told = self.sight.poller.gather(self.pulse.next().min(left), QUIET, LONGEST);
             let told = told?;
             let quiet = told.is_empty();
             let mut news = self.sight.concerned(&told);

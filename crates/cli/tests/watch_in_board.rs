@@ -1,7 +1,7 @@
 //! `verify --watch` on a board: each kind of drift is told, and that it holds again; nothing is told when nothing happens.
 //!
 //! The times are those of the board, where software emulation makes all of it slow: what is judged is that the line
-//! comes, within seconds. `cargo test -p penstock-host --test ears_in_netns` judges the delay of the events themselves.
+//! comes, within seconds. `cargo test -p penstock-host --test events_in_netns` judges the delay of the events themselves.
 #![allow(clippy::disallowed_methods)]
 
 use std::process::ExitCode;

@@ -16,7 +16,7 @@ use penstock_apply::{
 };
 use penstock_host::{
     Netlink, Root, chain,
-    ears::{Ears, ProcessEnd, Source, Told},
+    events::{Event, EventPoller, EventSource, ProcessEnd},
     files, interface_of,
     netlink::{LinkEvents, VfGlance},
     running::Running,
@@ -33,9 +33,9 @@ use crate::{
     printer::Printer,
 };
 
-/// Who is listened to.
+/// What is polled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ear {
+pub enum SourceName {
     /// The host's interfaces.
     Host,
     /// The machine's devices.
@@ -76,12 +76,12 @@ pub struct Sight {
     pub machine: Machine,
     pub file: ModelFile,
     pub known: Known,
-    pub ears: Ears<Ear>,
+    pub poller: EventPoller<SourceName>,
     /// What cannot be listened to, and why; for whoever has not been told.
     pub deaf: Vec<String>,
     /// How long it took to look at everything.
     pub took: Duration,
-    heard: BTreeSet<Ear>,
+    polled: BTreeSet<SourceName>,
     said: BTreeSet<String>,
     inventory: Inventory,
     nics: IndexMap<NicName, Bdf>,
@@ -101,10 +101,10 @@ impl Sight {
             machine,
             file,
             known: Known::default(),
-            ears: Ears::default(),
+            poller: EventPoller::default(),
             deaf: Vec::new(),
             took: Duration::ZERO,
-            heard: BTreeSet::new(),
+            polled: BTreeSet::new(),
             said: BTreeSet::new(),
             inventory: Inventory::default(),
             nics: IndexMap::new(),
@@ -112,7 +112,7 @@ impl Sight {
         }
     }
 
-    /// Looks at everything. Listens first, so that what happens meanwhile is heard.
+    /// Looks at everything. Listens first, so that what happens meanwhile is noticed.
     pub fn look(&mut self, patience: Duration, printer: &mut Printer) -> Result<Vec<Change>, Failure> {
         let began = Instant::now();
         self.listen();
@@ -165,36 +165,38 @@ impl Sight {
         attributes(&self.file.model, &self.inventory, &self.nics, &places, eyes, scope, patience)
     }
 
-    /// What was told concerns.
-    pub fn concerned(&mut self, told: &BTreeSet<(Ear, Told)>) -> News {
+    /// What the events concern.
+    pub fn concerned(&mut self, events: &BTreeSet<(SourceName, Event)>) -> News {
         let mut news = News::default();
-        for (ear, told) in told {
-            match (ear, told) {
-                (_, Told::Lost) => news.whole = true,
-                (ear, Told::Broken(why)) => {
-                    self.heard.remove(ear);
+        for (name, event) in events {
+            match (name, event) {
+                (_, Event::Lost) => news.whole = true,
+                (name, Event::Broken(why)) => {
+                    self.polled.remove(name);
                     news.broken.push(format!("what happens is not heard any more: {why}"));
                     news.whole = true;
                 }
-                (ear @ Ear::End(guest, _), _) => {
-                    self.heard.remove(ear);
+                (name @ SourceName::End(guest, _), _) => {
+                    self.polled.remove(name);
                     news.scope.join(Scope::of_guest(&self.file.model, guest));
                     let owned = self.file.model.guests.get(guest);
                     for function in owned.iter().flat_map(|guest| &guest.functions) {
                         news.scope.nics.insert(function.name.nic.clone());
                     }
                 }
-                (Ear::Inside(guest, _), _) => news.scope.join(Scope::of_guest(&self.file.model, guest)),
-                (_, Told::Interface(touched)) => {
+                (SourceName::Inside(guest, _), _) => {
+                    news.scope.join(Scope::of_guest(&self.file.model, guest))
+                }
+                (_, Event::Interface(touched)) => {
                     let Some(device) = &touched.device else { continue };
                     let address = device.parse().ok().or_else(|| KernelEyes::new().function_of(device));
                     news.join(self.of_function(address, false));
                 }
-                (_, Told::Device(event)) => {
+                (_, Event::Device(event)) => {
                     let came = matches!(event.action.as_str(), "add" | "bind");
                     news.join(self.of_function(event.function(), came));
                 }
-                (_, Told::Ended) => {}
+                (_, Event::Ended) => {}
             }
         }
         news
@@ -248,8 +250,8 @@ impl Sight {
     fn owner_of(&self, name: &NicName) -> Option<u32> {
         let pf = FunctionName { nic: name.clone(), vf: None };
         let (owner, _) = self.file.model.owner(&pf)?;
-        self.heard.iter().find_map(|ear| match ear {
-            Ear::Inside(guest, process) if guest == owner => Some(process.id),
+        self.polled.iter().find_map(|name| match name {
+            SourceName::Inside(guest, process) if guest == owner => Some(process.id),
             _ => None,
         })
     }
@@ -273,39 +275,39 @@ impl Sight {
 
     /// Listens to all that there is to listen to now.
     fn listen(&mut self) {
-        let mut wanted = BTreeSet::from([Ear::Host, Ear::Devices]);
+        let mut wanted = BTreeSet::from([SourceName::Host, SourceName::Devices]);
         let status = self.machine.guests().seen().unwrap_or_default();
         for (name, status) in status.iter().filter(|(name, _)| self.file.model.guests.contains_key(*name)) {
             let Some(process) = status.pid.and_then(Running::of) else { continue };
-            wanted.insert(Ear::End(name.clone(), process));
+            wanted.insert(SourceName::End(name.clone(), process));
             if status.kind == GuestKind::Container {
-                wanted.insert(Ear::Inside(name.clone(), process));
+                wanted.insert(SourceName::Inside(name.clone(), process));
             }
         }
-        self.heard.retain(|ear| wanted.contains(ear));
-        self.ears.retain(|ear| wanted.contains(ear));
-        for ear in wanted {
-            if self.heard.contains(&ear) {
+        self.polled.retain(|name| wanted.contains(name));
+        self.poller.retain(|name| wanted.contains(name));
+        for name in wanted {
+            if self.polled.contains(&name) {
                 continue;
             }
-            let (source, what) = match &ear {
-                Ear::Host => (links(None), "the host's interfaces".to_owned()),
-                Ear::Devices => {
-                    let source = DeviceEvents::open().map(|events| Some(Source::Devices(events)));
+            let (source, what) = match &name {
+                SourceName::Host => (links(None), "the host's interfaces".to_owned()),
+                SourceName::Devices => {
+                    let source = DeviceEvents::open().map(|events| Some(EventSource::Devices(events)));
                     (source.map_err(|error| error.to_string()), "devices and drivers".to_owned())
                 }
-                Ear::Inside(guest, process) => {
+                SourceName::Inside(guest, process) => {
                     (links(Some(process.id)), format!("interfaces inside {guest}"))
                 }
-                Ear::End(guest, process) => {
-                    let source = ProcessEnd::of(*process).map(|end| end.map(Source::End));
+                SourceName::End(guest, process) => {
+                    let source = ProcessEnd::of(*process).map(|end| end.map(EventSource::End));
                     (source.map_err(|error| error.to_string()), format!("the end of {guest}"))
                 }
             };
             match source {
                 Ok(Some(source)) => {
-                    self.ears.add(ear.clone(), source);
-                    self.heard.insert(ear);
+                    self.poller.add(name.clone(), source);
+                    self.polled.insert(name);
                 }
                 Ok(None) => {}
                 Err(why) => {
@@ -319,8 +321,8 @@ impl Sight {
     }
 }
 
-fn links(process: Option<u32>) -> Result<Option<Source>, String> {
-    LinkEvents::open(process).map(|events| Some(Source::Links(events))).map_err(|error| chain(&error))
+fn links(process: Option<u32>) -> Result<Option<EventSource>, String> {
+    LinkEvents::open(process).map(|events| Some(EventSource::Links(events))).map_err(|error| chain(&error))
 }
 
 /// What the kernel does with new VFs of a PF.

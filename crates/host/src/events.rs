@@ -1,4 +1,4 @@
-//! Waiting for whatever happens first: in several network namespaces, to devices, to processes.
+//! Events of several sources at once: interfaces of several network namespaces, devices, ends of processes.
 
 use std::{
     collections::BTreeSet,
@@ -50,9 +50,9 @@ impl ProcessEnd {
     }
 }
 
-/// Something that tells by itself what happens.
+/// Something whose events the kernel reports.
 #[derive(Debug)]
-pub enum Source {
+pub enum EventSource {
     /// The interfaces of a network namespace.
     Links(LinkEvents),
     /// The devices of the machine.
@@ -61,9 +61,9 @@ pub enum Source {
     End(ProcessEnd),
 }
 
-/// What a source told.
+/// What a source events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub enum Event {
     /// Something happened to an interface, or to an address of it.
     Interface(Touched),
     /// Something happened to a device.
@@ -76,33 +76,33 @@ pub enum Told {
     Broken(String),
 }
 
-/// Sources that are listened to at once, each under a name.
+/// Polls several sources, each under a name.
 #[derive(Debug)]
-pub struct Ears<K> {
-    sources: Vec<(K, Source)>,
+pub struct EventPoller<K> {
+    sources: Vec<(K, EventSource)>,
 }
 
-impl<K: Clone + Ord> Default for Ears<K> {
-    fn default() -> Ears<K> {
-        Ears { sources: Vec::new() }
+impl<K: Clone + Ord> Default for EventPoller<K> {
+    fn default() -> EventPoller<K> {
+        EventPoller { sources: Vec::new() }
     }
 }
 
-impl<K: Clone + Ord> Ears<K> {
-    /// Listens to one more.
-    pub fn add(&mut self, name: K, source: Source) {
+impl<K: Clone + Ord> EventPoller<K> {
+    /// Polls one more.
+    pub fn add(&mut self, name: K, source: EventSource) {
         self.sources.push((name, source));
     }
 
-    /// Listens to those alone whose names are kept.
+    /// Polls those alone whose names are kept.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.sources.retain(|(name, _)| keep(name));
     }
 
-    /// Waits until something has happened, at most so long; tells all that has, each once. Nothing when the time is over, or
-    /// a signal came.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<BTreeSet<(K, Told)>> {
-        let mut told = BTreeSet::new();
+    /// Waits for events, at most for `timeout`; gives all that have come, each once. None when the time is over, or a
+    /// signal came.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<BTreeSet<(K, Event)>> {
+        let mut events = BTreeSet::new();
         let ready: Vec<bool> = {
             let mut polled: Vec<PollFd<'_>> = self
                 .sources
@@ -110,11 +110,11 @@ impl<K: Clone + Ord> Ears<K> {
                 .map(|(_, source)| PollFd::new(source.as_fd(), PollFlags::POLLIN))
                 .collect();
             // Rounded up, so that the last fraction of a millisecond is not spun away.
-            let timeout =
-                PollTimeout::try_from(patience + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+            let timeout = timeout + Duration::from_micros(999);
+            let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             match poll(&mut polled, timeout) {
                 Ok(_) => polled.iter().map(|polled| polled.any().unwrap_or(true)).collect(),
-                Err(nix::errno::Errno::EINTR) => return Ok(told),
+                Err(nix::errno::Errno::EINTR) => return Ok(events),
                 Err(errno) => return Err(errno.into()),
             }
         };
@@ -122,21 +122,21 @@ impl<K: Clone + Ord> Ears<K> {
         self.sources.retain_mut(|(name, source)| {
             !ready.next().unwrap_or(false)
                 || source.drain(|one| {
-                    told.insert((name.clone(), one));
+                    events.insert((name.clone(), one));
                 })
         });
-        Ok(told)
+        Ok(events)
     }
 
-    /// Waits as [`wait`](Ears::wait) does; once something happened, goes on until nothing more comes for `quiet`, at most
-    /// until `longest` after the first. What happens comes in bursts: a PF that is reset takes all of its VFs along.
+    /// Waits as [`wait`](EventPoller::wait) does; after the first event, goes on until none comes for `quiet`, at most for
+    /// `longest`. What happens comes in bursts: a PF that is reset takes all of its VFs along.
     pub fn gather(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         quiet: Duration,
         longest: Duration,
-    ) -> io::Result<BTreeSet<(K, Told)>> {
-        let mut all = self.wait(patience)?;
+    ) -> io::Result<BTreeSet<(K, Event)>> {
+        let mut all = self.wait(timeout)?;
         if all.is_empty() {
             return Ok(all);
         }
@@ -153,37 +153,37 @@ impl<K: Clone + Ord> Ears<K> {
     }
 }
 
-impl Source {
+impl EventSource {
     /// Whether it is still there afterwards.
-    fn drain(&mut self, mut each: impl FnMut(Told)) -> bool {
+    fn drain(&mut self, mut each: impl FnMut(Event)) -> bool {
         let outcome = match self {
-            Source::Links(events) => events.drain(AT_ONCE, |touched| each(Told::Interface(touched))),
-            Source::Devices(events) => events.drain(AT_ONCE, |event| each(Told::Device(event))),
-            Source::End(_) => {
-                each(Told::Ended);
+            EventSource::Links(events) => events.drain(AT_ONCE, |touched| each(Event::Interface(touched))),
+            EventSource::Devices(events) => events.drain(AT_ONCE, |event| each(Event::Device(event))),
+            EventSource::End(_) => {
+                each(Event::Ended);
                 return false;
             }
         };
         match outcome {
             Ok(false) => true,
             Ok(true) => {
-                each(Told::Lost);
+                each(Event::Lost);
                 true
             }
             Err(error) => {
-                each(Told::Broken(chain(&error)));
+                each(Event::Broken(chain(&error)));
                 false
             }
         }
     }
 }
 
-impl AsFd for Source {
+impl AsFd for EventSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Source::Links(events) => events.as_fd(),
-            Source::Devices(events) => events.as_fd(),
-            Source::End(end) => end.process.as_fd(),
+            EventSource::Links(events) => events.as_fd(),
+            EventSource::Devices(events) => events.as_fd(),
+            EventSource::End(end) => end.process.as_fd(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells by itself, heard: in other namespaces, in floods, of processes that end.
+//! Events that the kernel reports: in other namespaces, in floods, of processes that end.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use penstock_host::{
     Command,
-    ears::{Ears, ProcessEnd, Source, Told},
+    events::{Event, EventPoller, EventSource, ProcessEnd},
     netlink::LinkEvents,
     running::Running,
 };
@@ -30,20 +30,20 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn listen(namespace: &Namespace, buffer: Option<usize>) -> Ears<&'static str> {
+fn listen(namespace: &Namespace, buffer: Option<usize>) -> EventPoller<&'static str> {
     let events = match buffer {
         Some(buffer) => LinkEvents::holding(Some(namespace.id), buffer),
         None => LinkEvents::open(Some(namespace.id)),
     };
-    let mut ears = Ears::default();
-    ears.add("there", Source::Links(events.expect("it can be listened to")));
-    ears
+    let mut poller = EventPoller::default();
+    poller.add("there", EventSource::Links(events.expect("it can be listened to")));
+    poller
 }
 
 fn a_change() {
     let namespace = Namespace::new();
     namespace.run("ip link add v0 type veth peer name v1");
-    let mut ears = listen(&namespace, None);
+    let mut poller = listen(&namespace, None);
     for line in [
         "ip link set v0 mtu 1400",
         "ip link set v0 address 02:00:00:00:00:09",
@@ -53,37 +53,37 @@ fn a_change() {
     ] {
         let began = Instant::now();
         namespace.run(line);
-        let told = ears.wait(AT_ONCE).expect("it listens");
+        let events = poller.wait(AT_ONCE).expect("it listens");
         let (took, heard) =
-            (began.elapsed(), told.iter().any(|(_, told)| matches!(told, Told::Interface(_))));
-        assert!(heard && took < AT_ONCE, "{line}: {told:?} after {took:?}");
+            (began.elapsed(), events.iter().any(|(_, event)| matches!(event, Event::Interface(_))));
+        assert!(heard && took < AT_ONCE, "{line}: {events:?} after {took:?}");
         // What one command does can take more than one event.
-        while !ears.wait(Duration::from_millis(50)).expect("it listens").is_empty() {}
+        while !poller.wait(Duration::from_millis(50)).expect("it listens").is_empty() {}
     }
 }
 
 fn nothing() {
     let namespace = Namespace::new();
     namespace.run("ip link add v0 type veth peer name v1");
-    let mut ears = listen(&namespace, None);
+    let mut poller = listen(&namespace, None);
     Namespace::new().run("ip link add v0 type veth peer name v1");
-    let told = ears.wait(Duration::from_millis(300)).expect("it listens");
-    assert!(told.is_empty(), "{told:?}");
+    let events = poller.wait(Duration::from_millis(300)).expect("it listens");
+    assert!(events.is_empty(), "{events:?}");
 }
 
 fn a_flood() {
     let namespace = Namespace::new();
     namespace.run("ip link add v0 type veth peer name v1");
-    let mut ears = listen(&namespace, Some(4096));
+    let mut poller = listen(&namespace, Some(4096));
     let lines: String = (0..400).map(|n| format!("link set v0 mtu {}\n", 1400 + n % 2)).collect();
     namespace.batch("ip", &lines);
-    let told = ears.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
-    assert!(told.iter().any(|(_, told)| *told == Told::Lost), "{told:?}");
+    let events = poller.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    assert!(events.iter().any(|(_, event)| *event == Event::Lost), "{events:?}");
     // Once all was read, nothing is lost any more.
     namespace.run("ip link set v0 mtu 1300");
-    let told = ears.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
-    let told: Vec<&Told> = told.iter().map(|(_, told)| told).collect();
-    assert!(matches!(told[..], [Told::Interface(_)]), "{told:?}");
+    let events = poller.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    let events: Vec<&Event> = events.iter().map(|(_, event)| event).collect();
+    assert!(matches!(events[..], [Event::Interface(_)]), "{events:?}");
 }
 
 fn an_end() {
@@ -92,10 +92,11 @@ fn an_end() {
     let process = Running::of(sleeping.id()).expect("it runs");
     let another = Running { started: process.started + 1, ..process };
     assert!(ProcessEnd::of(another).expect("the kernel can tell").is_none(), "a number is used again");
-    let mut ears = Ears::default();
-    ears.add("it", Source::End(ProcessEnd::of(process).expect("the kernel can tell").expect("it runs")));
-    assert!(ears.wait(Duration::from_millis(100)).expect("it listens").is_empty());
+    let mut poller = EventPoller::default();
+    poller
+        .add("it", EventSource::End(ProcessEnd::of(process).expect("the kernel can tell").expect("it runs")));
+    assert!(poller.wait(Duration::from_millis(100)).expect("it listens").is_empty());
     sleeping.end(Duration::ZERO);
-    assert_eq!(ears.wait(AT_ONCE).expect("it listens"), [("it", Told::Ended)].into());
-    assert!(ears.wait(Duration::from_millis(50)).expect("it listens").is_empty(), "it is told once");
+    assert_eq!(poller.wait(AT_ONCE).expect("it listens"), [("it", Event::Ended)].into());
+    assert!(poller.wait(Duration::from_millis(50)).expect("it listens").is_empty(), "it is told once");
 }
