@@ -7,7 +7,7 @@ mod announce;
 mod deliver;
 mod follow;
 mod frame;
-mod judge;
+mod ingress;
 mod mirror;
 mod port;
 mod rate;
@@ -562,7 +562,7 @@ impl Engine {
         payload.skip(ethernet.size() as u32);
         let rest = wire - ethernet.size() as u32;
         *frame = Frame { rest, virtio, ethernet, payload, vlan: 0, tag: None, copy: false };
-        judge::admit(source, frame)
+        ingress::admit(source, frame)
     }
 }
 

@@ -26,6 +26,7 @@
 )]
 
 pub mod allow;
+mod busy_poll;
 pub mod channel;
 pub mod config;
 pub mod control;
@@ -43,17 +44,16 @@ pub mod features;
 pub mod hostile;
 pub mod inflight;
 pub mod iotlb;
-mod lost;
 pub mod memory;
 pub mod net;
 pub mod offload;
 pub mod outside;
-mod patience;
 pub mod program;
 pub mod ring;
 pub mod rx_filter;
 pub mod server;
 pub mod settings;
+mod sigbus;
 pub mod socket;
 pub mod status;
 pub mod table;

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::{
     iotlb::{Access, Found, Table, View},
-    lost::Watched,
+    sigbus::Watched,
 };
 
 /// Regions that a guest may have. QEMU has at most 512 slots of memory (`KVM_USER_MEM_SLOTS` is 32,764).

@@ -9,15 +9,15 @@
 
 pub(crate) mod atomics;
 mod batch;
-mod ground;
 mod packed;
+mod ring_memory;
 mod split;
 
 use std::{ptr::NonNull, sync::Arc};
 
 use thiserror::Error;
 
-use self::ground::Ground;
+use self::ring_memory::RingMemory;
 pub use self::{
     batch::{Batch, Chain, Fault},
     packed::Packed,
@@ -193,7 +193,7 @@ impl Ring {
     /// anybody sleeps: says whether something has become available meanwhile.
     pub fn ask_for_kicks(&mut self, on: bool) -> bool {
         // What waits for a translation is there, but the answer wakes whoever sleeps.
-        either!(self, ring => ring.ask_for_kicks(on) && !ring.ground().waits)
+        either!(self, ring => ring.ask_for_kicks(on) && !ring.ring_memory().waits)
     }
 
     /// Goes on where a note says that it stood, if it says so, and keeps the note.
@@ -216,41 +216,41 @@ impl Ring {
 
     /// Whether memory of its guest's was taken away.
     pub fn is_lost(&self) -> bool {
-        let ground = self.ground();
-        let marks = ground.marks.as_ref().is_some_and(|marks| marks.is_lost());
+        let ring_memory = self.ring_memory();
+        let marks = ring_memory.marks.as_ref().is_some_and(|marks| marks.is_lost());
         let note = matches!(self, Ring::Packed(ring) if ring.lost_note());
-        ground.memory.is_lost() || marks || note
+        ring_memory.memory.is_lost() || marks || note
     }
 
     /// What it stands on.
     #[inline]
-    fn ground(&self) -> &Ground {
-        either!(self, ring => ring.ground())
+    fn ring_memory(&self) -> &RingMemory {
+        either!(self, ring => ring.ring_memory())
     }
 
-    fn ground_mut(&mut self) -> &mut Ground {
-        either!(self, ring => ring.ground_mut())
+    fn ring_memory_mut(&mut self) -> &mut RingMemory {
+        either!(self, ring => ring.ring_memory_mut())
     }
 
     /// The marks that it makes of what it writes.
     pub fn marks(&self) -> &Marking {
-        &self.ground().marks
+        &self.ring_memory().marks
     }
 
     /// Replaces them. What was published before was marked before.
     pub fn set_marks(&mut self, marks: Marking) {
-        self.ground_mut().marks = marks;
+        self.ring_memory_mut().marks = marks;
     }
 
     /// Whether its guest's addresses are translated.
     #[inline]
     pub fn is_translated(&self) -> bool {
-        self.ground().memory.is_translated()
+        self.ring_memory().memory.is_translated()
     }
 
     /// Replaces the translations. No span that was handed out may be used any more.
     pub fn set_table(&mut self, table: &Arc<Table>) {
-        self.ground_mut().set_table(table);
+        self.ring_memory_mut().set_table(table);
     }
 
     /// Where it stands, as the vhost-user protocol has it (`VHOST_USER_GET_VRING_BASE`).

@@ -20,7 +20,7 @@ use nix::{
     },
 };
 
-use crate::{engine::Engine, eventfd::Signals, lost, patience::Patience};
+use crate::{busy_poll::BusyPoll, engine::Engine, eventfd::Signals, sigbus};
 
 /// What the thread is called.
 pub const NAME: &str = "switch";
@@ -123,8 +123,8 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
     let began = Instant::now();
     let nanoseconds = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut last = Instant::now();
-    let mut patience = Patience::default();
-    let mut lost_before = lost::count();
+    let mut busy_poll = BusyPoll::default();
+    let mut lost_before = sigbus::count();
     engine.ask_for_kicks(false, 0);
     loop {
         if shared.waiting.load(Ordering::Acquire) > 0 {
@@ -136,8 +136,8 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             work_off(&mut engine, shared);
             return engine;
         }
-        if lost::count() != lost_before {
-            lost_before = lost::count();
+        if sigbus::count() != lost_before {
+            lost_before = sigbus::count();
             engine.drop_lost();
         }
         let round = engine.round(nanoseconds());
@@ -157,7 +157,7 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             }
             continue;
         }
-        if last.elapsed() < patience.now() {
+        if last.elapsed() < busy_poll.now() {
             std::hint::spin_loop();
             continue;
         }
@@ -166,7 +166,7 @@ fn run(mut engine: Engine, shared: &Shared) -> Engine {
             sleep(shared, None);
             // Who has something done by it says nothing of when frames come.
             if shared.waiting.load(Ordering::Acquire) == 0 {
-                patience.slept(began.elapsed());
+                busy_poll.slept(began.elapsed());
             }
         }
         engine.ask_for_kicks(false, 0);

@@ -7,8 +7,8 @@ use super::{
     WRITE,
     atomics::{Word, fence},
     batch::{Builder, MOST_CHAINS},
-    ground::Ground,
     part,
+    ring_memory::RingMemory,
 };
 use crate::{
     copy::prefetch_at,
@@ -120,7 +120,7 @@ struct Done {
 #[derive(Debug)]
 pub struct Packed {
     /// What the pointers below point into.
-    ground: Ground,
+    ring_memory: RingMemory,
     entries: u16,
     event_index: bool,
     descriptors: NonNull<u8>,
@@ -141,7 +141,7 @@ pub struct Packed {
     note: Option<Note>,
 }
 
-// SAFETY: the pointers are into `ground`, which others write to in any case.
+// SAFETY: the pointers are into `ring_memory`, which others write to in any case.
 unsafe impl Send for Packed {}
 
 impl Packed {
@@ -170,7 +170,7 @@ impl Packed {
             owed: false,
             last_only: false,
             note: None,
-            ground: Ground::new(memory),
+            ring_memory: RingMemory::new(memory),
         })
     }
 
@@ -204,9 +204,9 @@ impl Packed {
     ) -> Result<usize, RingError> {
         let (mut taken, mut ahead) = (0, 0);
         let mut resume = None;
-        self.ground.waits = false;
+        self.ring_memory.waits = false;
         while taken + ahead < most && batch.room() > 0 {
-            if !self.ground.waits {
+            if !self.ring_memory.waits {
                 taken += self.take_whole(most - taken - ahead, direction, batch);
                 if taken + ahead == most || batch.room() == 0 {
                     break;
@@ -214,11 +214,11 @@ impl Packed {
             }
             // Pairs with the driver's release of the first descriptor's flags: the rest of the chain is there.
             let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
-            let mut chain = batch.begin(&self.ground.memory, direction);
+            let mut chain = batch.begin(&self.ring_memory.memory, direction);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
-            if self.ground.waits || outcome.is_err() && self.ground.memory.take_missed() {
+            if self.ring_memory.waits || outcome.is_err() && self.ring_memory.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
-                self.ground.waits = true;
+                self.ring_memory.waits = true;
                 chain.forget();
                 resume = resume.or(Some(self.next));
                 self.next = self.next.on(entries, self.entries);
@@ -237,7 +237,7 @@ impl Packed {
     #[inline]
     fn take_whole(&mut self, most: usize, direction: Direction, batch: &mut Batch) -> usize {
         // Copies stay in registers, whatever is written meanwhile.
-        let (ring, entries, main) = (self.descriptors, self.entries, self.ground.memory.main());
+        let (ring, entries, main) = (self.descriptors, self.entries, self.ring_memory.memory.main());
         let mut next = self.next;
         let found = std::iter::from_fn(|| {
             let here = next;
@@ -301,12 +301,12 @@ impl Packed {
         self.note = Some(note);
     }
 
-    pub(super) const fn ground(&self) -> &Ground {
-        &self.ground
+    pub(super) const fn ring_memory(&self) -> &RingMemory {
+        &self.ring_memory
     }
 
-    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
-        &mut self.ground
+    pub(super) const fn ring_memory_mut(&mut self) -> &mut RingMemory {
+        &mut self.ring_memory
     }
 
     /// Marks the pages of the entries of a batch that shows, which began at `old`.
@@ -323,7 +323,7 @@ impl Packed {
 
     /// Marks the page of an entry.
     fn mark_dirty(&self, at: Position) {
-        if let Some(marks) = &self.ground.marks {
+        if let Some(marks) = &self.ring_memory.marks {
             marks.descriptors(self.slot(at.at).0, DESCRIPTOR);
         }
     }
@@ -384,7 +384,7 @@ impl Packed {
         for index in 0..u64::from(count) {
             let at = found.address.checked_add(index * DESCRIPTOR as u64).ok_or(Fault::Outside)?;
             let mut bytes = [0_u8; DESCRIPTOR];
-            memory::read(&self.ground.memory, at, &mut bytes).ok_or(Fault::Outside)?;
+            memory::read(&self.ring_memory.memory, at, &mut bytes).ok_or(Fault::Outside)?;
             let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, _, _, f0, f1] = bytes;
             let flags = u16::from_le_bytes([f0, f1]);
             if flags & INDIRECT != 0 {
@@ -450,7 +450,7 @@ impl Packed {
             Some(_) if !self.last_only => self.show_singly(old),
             _ => self.show_together(old),
         };
-        if self.ground.marks.is_some() {
+        if self.ring_memory.marks.is_some() {
             self.mark_shown(old);
         }
         self.dones = 0;
@@ -539,7 +539,7 @@ impl Packed {
         } else {
             flags.store(if on { ENABLE } else { DISABLE }, Ordering::Relaxed);
         }
-        if let Some(marks) = &self.ground.marks {
+        if let Some(marks) = &self.ring_memory.marks {
             marks.device(self.device, 0, 4);
         }
         fence(Ordering::SeqCst);

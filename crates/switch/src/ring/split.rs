@@ -6,8 +6,8 @@ use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
     atomics::{Word, fence},
     batch::Builder,
-    ground::Ground,
     part, passes,
+    ring_memory::RingMemory,
 };
 use crate::{copy::prefetch_at, inflight::Note, memory::Memory};
 
@@ -34,7 +34,7 @@ struct Descriptor {
 #[derive(Debug)]
 pub struct Split {
     /// What the pointers below point into.
-    ground: Ground,
+    ring_memory: RingMemory,
     entries: u16,
     event_index: bool,
     descriptors: NonNull<Descriptor>,
@@ -53,7 +53,7 @@ pub struct Split {
     last: u16,
 }
 
-// SAFETY: the pointers are into `ground`, which others write to in any case.
+// SAFETY: the pointers are into `ring_memory`, which others write to in any case.
 unsafe impl Send for Split {}
 
 impl Split {
@@ -71,7 +71,7 @@ impl Split {
         // All that was taken before was completed before.
         let next = base as u16;
         let ring = Split {
-            ground: Ground::new(memory),
+            ring_memory: RingMemory::new(memory),
             entries,
             event_index: layout.event_index,
             descriptors: descriptors.cast(),
@@ -158,7 +158,7 @@ impl Split {
         most: usize,
         batch: &mut Batch,
     ) -> Result<usize, RingError> {
-        self.ground.waits = false;
+        self.ring_memory.waits = false;
         let mut waiting = self.seen.wrapping_sub(self.next);
         if usize::from(waiting) < most {
             // Pairs with the driver's release of its index: entries and descriptors before it are there.
@@ -180,7 +180,7 @@ impl Split {
         let mut heads = &*heads;
         let mut taken = 0;
         while batch.room() > 0 {
-            if !self.ground.waits {
+            if !self.ring_memory.waits {
                 let run = self.take_whole(heads, direction, batch);
                 self.next = self.next.wrapping_add(run as u16);
                 taken += run;
@@ -191,11 +191,11 @@ impl Split {
                 break;
             }
             heads = behind;
-            let mut chain = batch.begin(&self.ground.memory, direction);
+            let mut chain = batch.begin(&self.ring_memory.memory, direction);
             let outcome = self.walk(*head, direction, &mut chain);
-            if self.ground.waits || outcome.is_err() && self.ground.memory.take_missed() {
+            if self.ring_memory.waits || outcome.is_err() && self.ring_memory.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
-                self.ground.waits = true;
+                self.ring_memory.waits = true;
                 chain.forget();
                 continue;
             }
@@ -210,7 +210,7 @@ impl Split {
     #[inline]
     fn take_whole(&self, heads: &[u16], direction: Direction, batch: &mut Batch) -> usize {
         // Copies stay in registers, whatever is written meanwhile.
-        let (descriptors, entries, main) = (self.descriptors, self.entries, self.ground.memory.main());
+        let (descriptors, entries, main) = (self.descriptors, self.entries, self.ring_memory.memory.main());
         let (next, flags) = (self.next, direction.whole());
         let found = (0_u16..).zip(heads).map_while(|(ahead, head)| {
             // SAFETY: it is checked to be in the table, which is aligned for it.
@@ -234,18 +234,18 @@ impl Split {
         (self.next, self.published, self.seen) = (self.done, self.done, self.done);
     }
 
-    pub(super) const fn ground(&self) -> &Ground {
-        &self.ground
+    pub(super) const fn ring_memory(&self) -> &RingMemory {
+        &self.ring_memory
     }
 
-    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
-        &mut self.ground
+    pub(super) const fn ring_memory_mut(&mut self) -> &mut RingMemory {
+        &mut self.ring_memory
     }
 
     /// Marks the used entries from `old` to `new`, and the index.
     #[cold]
     fn mark_shown(&self, old: u16, new: u16) {
-        let Some(marks) = &self.ground.marks else { return };
+        let Some(marks) = &self.ring_memory.marks else { return };
         let count = if self.last_only { 1 } else { new.wrapping_sub(old).min(self.entries) };
         let first = old & (self.entries - 1);
         let before_end = count.min(self.entries - first);
@@ -297,7 +297,8 @@ impl Split {
         let mut index = 0;
         for _ in 0..count {
             let at = found.address.checked_add(u64::from(index) * DESCRIPTOR as u64);
-            let inner = at.and_then(|at| descriptor_at(&self.ground.memory, at)).ok_or(Fault::Outside)?;
+            let inner =
+                at.and_then(|at| descriptor_at(&self.ring_memory.memory, at)).ok_or(Fault::Outside)?;
             if inner.flags & INDIRECT != 0 {
                 return Err(Fault::Indirect);
             }
@@ -371,7 +372,7 @@ impl Split {
         // Pairs with the driver's acquire of this index: entries and buffers before it are written.
         self.device_index().store(new, Ordering::Release);
         self.published = new;
-        if self.ground.marks.is_some() {
+        if self.ring_memory.marks.is_some() {
             self.mark_shown(old, new);
         }
         // The driver says that it wants to be woken, then looks at the index again; here it is the other way round.
@@ -391,7 +392,7 @@ impl Split {
                 self.device_flags().store(if on { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
             }
         }
-        if let Some(marks) = &self.ground.marks {
+        if let Some(marks) = &self.ring_memory.marks {
             let at = if self.event_index { HEAD + usize::from(self.entries) * USED } else { 0 };
             marks.device(self.used, at, 2);
         }

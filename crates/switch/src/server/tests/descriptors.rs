@@ -341,7 +341,7 @@ fn memory_whose_faults_somebody_else_handles_stops_nobody() {
 fn sizes_that_change_while_they_are_used_end_their_port_only() {
     // As where memory is taken away.
     loom::model(|| ());
-    crate::lost::install();
+    crate::sigbus::install();
     in_time(|| {
         let mut rig = Rig::new();
         // What holds where a packed ring stood gets shorter, and then longer again.

@@ -254,7 +254,7 @@ fn marks_without_bits_and_bits_in_odd_places_harm_nobody() {
 fn bits_that_are_taken_away_end_their_port_only() {
     // As where memory is taken away.
     loom::model(|| ());
-    crate::lost::install();
+    crate::sigbus::install();
     let (_directory, server, config) = rig(3);
     let sockets = [0, 1, 2].map(|number| config.ports[&format!("NET0#{number}")].socket.clone());
     let mut moved = Moved::connect(&sockets[0], false);

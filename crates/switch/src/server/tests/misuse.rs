@@ -72,7 +72,7 @@ pub fn set_up(raw: &Raw) -> (GuestMemory, [SplitDriver; 2], [Events; 2]) {
 fn memory_that_is_taken_away_ends_its_port_only() {
     // Another test's models bring a handler of their own, once; ours goes in front of it.
     loom::model(|| ());
-    crate::lost::install();
+    crate::sigbus::install();
     let mut rig = Rig::new();
     for (round, frames) in [(0, true), (1, false), (2, true)] {
         let raw = rig.third();

@@ -11,15 +11,15 @@ const LEAST: Duration = Duration::from_micros(10);
 
 /// How long to look.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience(Duration);
+pub struct BusyPoll(Duration);
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience(MOST)
+impl Default for BusyPoll {
+    fn default() -> BusyPoll {
+        BusyPoll(MOST)
     }
 }
 
-impl Patience {
+impl BusyPoll {
     /// How long to look before sleeping.
     pub const fn now(&self) -> Duration {
         self.0
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn frames_that_are_far_apart_are_not_looked_for() {
-        let mut patience = Patience::default();
+        let mut patience = BusyPoll::default();
         for expected in [50, 25, 12, 0, 0] {
             patience.slept(micros(400));
             assert_eq!(patience.now().as_micros(), expected);
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn frames_that_come_soon_are_waited_for() {
-        let mut patience = Patience::default();
+        let mut patience = BusyPoll::default();
         (0..4).for_each(|_| patience.slept(micros(400)));
         for expected in [10, 20, 40, 80, 100] {
             patience.slept(micros(15));

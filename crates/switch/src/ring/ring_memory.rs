@@ -6,7 +6,7 @@ use crate::{dirty::Marking, iotlb::Table, memory::Memory};
 
 /// The memory of a ring and of its buffers, and what is known of it.
 #[derive(Debug)]
-pub struct Ground {
+pub struct RingMemory {
     /// Keeps what the ring's pointers point into.
     pub memory: Memory,
     /// Whether the last look ended at a chain whose addresses are not known yet.
@@ -15,10 +15,10 @@ pub struct Ground {
     pub marks: Marking,
 }
 
-impl Ground {
+impl RingMemory {
     /// Nobody wants to know yet what is written.
-    pub fn new(memory: &Memory) -> Ground {
-        Ground { memory: memory.clone(), waits: false, marks: None }
+    pub fn new(memory: &Memory) -> RingMemory {
+        RingMemory { memory: memory.clone(), waits: false, marks: None }
     }
 
     /// Replaces the translations; whoever waits for one looks again.
