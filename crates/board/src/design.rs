@@ -6,24 +6,22 @@ use std::collections::BTreeMap;
 
 use penstock_model::{
     Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
-    VfIndex, inventory::Pf, text::counted,
+    VfIndex,
+    composition::{self, Addressing, CompositionError, Device, DeviceKind, ROOT_BUS, VfLayout},
+    inventory::Pf,
+    text::counted,
 };
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 use crate::{
-    device::{Device, DeviceKind, End, Netdev, ROOT_BUS, VfLayout},
     kernel::KernelChoice,
-    rules::{self, CompositionError},
+    netdev::{End, Netdev},
     switch::{self, Switch, Uplink},
 };
 
 /// The management NIC's address. The guest's start script knows its NIC by it.
 pub const MANAGEMENT_MAC: Mac = Mac::new([0x52, 0x54, 0x00, 0x70, 0x73, 0x00]);
-
-/// The most VFs of an emulated igb: the 82576 has eight, and Linux keeps one for itself.
-pub const IGB_VFS: u16 = 7;
-/// The most VFs of a composed virtio NIC: the functions of one bus but the PF's.
-pub const VIRTIO_VFS: u16 = 255;
 
 /// Beyond this many VFs, interrupt vectors become scarce: x86 has about 200 for each CPU.
 const MANY_VFS: u32 = 64;
@@ -39,6 +37,90 @@ const MOST_CPUS: u32 = 32;
 const AGAIN: u32 = 200;
 /// Where the root bus has the lines to embedded switches: before the chipset's own devices (`1f.0`).
 const SERIAL: u16 = 0x1e * 8;
+
+/// Why a model has no board.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DesignError {
+    /// Its devices cannot be composed so.
+    #[error(transparent)]
+    Composition(#[from] CompositionError),
+    /// More VFs than the device that stands for the NIC can have.
+    #[error("NIC {nic} is to have {}, and {} has at most {limit}{}", counted(usize::from(*wanted), "VF"), device_name(*emulation),
+        if *emulation == Emulation::Igb { "; `emulation: virtio` has up to 255" } else { "" })]
+    TooManyVfs {
+        /// The NIC.
+        nic: NicName,
+        /// What the model wants.
+        wanted: u16,
+        /// What stands for it.
+        emulation: Emulation,
+        /// What that can have.
+        limit: u16,
+    },
+    /// More NICs than root ports fit on the root bus.
+    #[error("a board has room for {limit} NICs, and the model has {wanted}")]
+    TooManyNics {
+        /// What the model has.
+        wanted: usize,
+        /// The room.
+        limit: usize,
+    },
+    /// More emulated igbs than there are I/O ports for.
+    #[error(
+        "a board has room for {limit} NICs that are an emulated igb, and the model has {wanted}; `emulation: virtio` takes no such room"
+    )]
+    TooManyIgbs {
+        /// What the model has.
+        wanted: usize,
+        /// The room.
+        limit: usize,
+    },
+    /// More CPUs than are emulated without being asked for.
+    #[error(
+        "the model names CPU {}, and a board has at most {limit} CPUs where nothing is said: write `board: {{cpus: {wanted}}}` to have as many, or name lower ones",
+        wanted - 1
+    )]
+    TooManyCpus {
+        /// How many there would have to be.
+        wanted: u32,
+        /// The most.
+        limit: u32,
+    },
+    /// No PF of the inventory is the NIC's.
+    #[error("NIC {nic}: the inventory has no PF {what}")]
+    NoSuchPf {
+        /// The NIC.
+        nic: NicName,
+        /// What was looked for.
+        what: String,
+    },
+    /// A cable that ends at no NIC.
+    #[error("a cable goes to {nic}, and there is no such NIC")]
+    CableToNowhere {
+        /// What was named.
+        nic: NicName,
+    },
+    /// A cable from a NIC to itself.
+    #[error("a cable goes from {nic} to {nic}: its two ends must be different NICs")]
+    CableToItself {
+        /// The NIC.
+        nic: NicName,
+    },
+    /// A NIC with two cables, which the model refuses already.
+    #[error("{nic} has two cables, and a NIC has one uplink")]
+    SecondCable {
+        /// The NIC.
+        nic: NicName,
+    },
+}
+
+/// What people call the device that stands for a NIC.
+fn device_name(emulation: Emulation) -> &'static str {
+    match emulation {
+        Emulation::Igb => "the emulated igb",
+        Emulation::Virtio => "a composed virtio NIC",
+    }
+}
 
 /// A NIC as a board has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +205,7 @@ impl Design {
     ///
     /// An igb stands for a NIC of up to 7 wanted VFs, because its embedded switch and VF attributes are real; a
     /// composed virtio NIC beyond, or where the model says so, whose functions are ports of an embedded switch ([`Switch`]).
-    pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<CompositionError>> {
+    pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<DesignError>> {
         let mut errors = Vec::new();
         let found = match inventory {
             Some(inventory) => pick(model, inventory, &mut errors),
@@ -132,7 +214,7 @@ impl Design {
         let peers = peers(model, &mut errors);
         let room = usize::from(SERIAL - FIRST_PORT);
         if model.nics.len() + 1 > room {
-            errors.push(CompositionError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
+            errors.push(DesignError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
         }
         let mut nics = Vec::new();
         for (((name, nic), pf), peer) in model.nics.iter().zip(found).zip(peers) {
@@ -143,23 +225,24 @@ impl Design {
         }
         let igbs = nics.iter().filter(|nic| nic.emulation == Emulation::Igb).count();
         if igbs > 2 * IGB_PORTS {
-            errors.push(CompositionError::TooManyIgbs { wanted: igbs, limit: 2 * IGB_PORTS });
+            errors.push(DesignError::TooManyIgbs { wanted: igbs, limit: 2 * IGB_PORTS });
         }
         if !errors.is_empty() {
             return Err(errors);
         }
         place(&mut nics, igbs > IGB_PORTS);
         let design = assemble(model, nics);
-        let mut errors = design.check();
+        let mut errors: Vec<DesignError> = design.check().into_iter().map(DesignError::from).collect();
         if model.board.cpus.is_none() && design.cpus > MOST_CPUS {
-            errors.push(CompositionError::TooManyCpus { wanted: design.cpus, limit: MOST_CPUS });
+            errors.push(DesignError::TooManyCpus { wanted: design.cpus, limit: MOST_CPUS });
         }
         if errors.is_empty() { Ok(design) } else { Err(errors) }
     }
 
     /// Checks the rules of composition; empty when all hold.
     pub fn check(&self) -> Vec<CompositionError> {
-        rules::check(self)
+        let netdevs: Vec<&str> = self.netdevs.iter().map(|netdev| netdev.id.as_str()).collect();
+        composition::check(&self.devices, &netdevs, Addressing::Ari)
     }
 
     /// How many VFs the board has in all.
@@ -170,14 +253,6 @@ impl Design {
     /// Why QEMU cannot save such a board; `None` where it can.
     pub fn cannot_be_saved(&self) -> Option<&'static str> {
         self.nvme_namespace.is_some().then_some("an NVMe controller")
-    }
-
-    /// Whether `device` is a PF or a VF.
-    pub(crate) fn has_sriov(&self, device: &Device) -> bool {
-        device.kind == DeviceKind::Igb
-            || device.pf.is_some()
-            || (device.properties.iter()).any(|(name, _)| *name == "sriov_max_vfs")
-            || (self.devices.iter()).any(|other| other.pf.as_deref() == Some(&device.id))
     }
 
     /// QEMU's arguments for all of this: machine, CPUs, memory, back ends and devices. Not among them is what a run
@@ -246,11 +321,7 @@ pub const MANAGEMENT: &str = "mgmt";
 
 /// The PF of the inventory for each NIC. Those that are named by MAC or address come first, so that a NIC that
 /// matches anything does not take theirs.
-fn pick<'a>(
-    model: &Model,
-    inventory: &'a Inventory,
-    errors: &mut Vec<CompositionError>,
-) -> Vec<Option<&'a Pf>> {
+fn pick<'a>(model: &Model, inventory: &'a Inventory, errors: &mut Vec<DesignError>) -> Vec<Option<&'a Pf>> {
     let mut picked: Vec<Option<&Pf>> = vec![None; model.nics.len()];
     for round in [true, false] {
         for (position, (name, nic)) in model.nics.iter().enumerate() {
@@ -267,7 +338,7 @@ fn pick<'a>(
             if found.is_none() {
                 let mut what = vec![format!("that is free with {}", counted(usize::from(nic.vfs), "VF"))];
                 what.extend(wanted.words());
-                errors.push(CompositionError::NoSuchPf { nic: name.clone(), what: what.join(", ") });
+                errors.push(DesignError::NoSuchPf { nic: name.clone(), what: what.join(", ") });
             }
             picked[position] = found;
         }
@@ -276,13 +347,13 @@ fn pick<'a>(
 }
 
 /// Where each NIC's cable leads, by the NICs' places.
-fn peers(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<Option<usize>> {
+fn peers(model: &Model, errors: &mut Vec<DesignError>) -> Vec<Option<usize>> {
     let mut peers: Vec<Option<usize>> = vec![None; model.nics.len()];
     for [a, b] in &model.board.cables {
         let mut end = |nic: &NicName| {
             let position = model.nics.get_index_of(nic);
             if position.is_none() {
-                errors.push(CompositionError::CableToNowhere { nic: nic.clone() });
+                errors.push(DesignError::CableToNowhere { nic: nic.clone() });
             }
             position
         };
@@ -290,12 +361,12 @@ fn peers(model: &Model, errors: &mut Vec<CompositionError>) -> Vec<Option<usize>
             continue;
         };
         if first == second {
-            errors.push(CompositionError::CableToItself { nic: a.clone() });
+            errors.push(DesignError::CableToItself { nic: a.clone() });
             continue;
         }
         for (nic, own, other) in [(a, first, second), (b, second, first)] {
             if peers[own].replace(other).is_some_and(|before| before != other) {
-                errors.push(CompositionError::SecondCable { nic: nic.clone() });
+                errors.push(DesignError::SecondCable { nic: nic.clone() });
             }
         }
     }
@@ -337,21 +408,22 @@ fn board_nic(
     nic: &Nic,
     pf: Option<&Pf>,
     peer: Option<usize>,
-) -> Result<BoardNic, CompositionError> {
+) -> Result<BoardNic, DesignError> {
     let asked = model.board.emulation.get(name).copied();
-    let emulation = asked.unwrap_or(if nic.vfs <= IGB_VFS { Emulation::Igb } else { Emulation::Virtio });
-    let limit = match emulation {
-        Emulation::Igb => IGB_VFS,
-        Emulation::Virtio => VIRTIO_VFS,
-    };
+    let emulation = asked.unwrap_or(if nic.vfs <= Emulation::Igb.most_vfs() {
+        Emulation::Igb
+    } else {
+        Emulation::Virtio
+    });
+    let limit = emulation.most_vfs();
     if nic.vfs > limit {
-        return Err(CompositionError::TooManyVfs { nic: name.clone(), wanted: nic.vfs, emulation, limit });
+        return Err(DesignError::TooManyVfs { nic: name.clone(), wanted: nic.vfs, emulation, limit });
     }
     let real = pf.and_then(|pf| pf.sriov.as_ref()).map(|sriov| sriov.total_vfs);
     let total_vfs = match emulation {
-        Emulation::Igb => IGB_VFS,
+        Emulation::Igb => limit,
         // A PF without any VF would be no PF.
-        Emulation::Virtio => real.unwrap_or(nic.vfs).clamp(nic.vfs.max(1), VIRTIO_VFS),
+        Emulation::Virtio => real.unwrap_or(nic.vfs).clamp(nic.vfs.max(1), limit),
     };
     let mac = (pf.and_then(|pf| pf.permanent_mac)).or(nic.matching.mac).unwrap_or_else(|| derived_mac(name));
     let bdf = Bdf::new(0, RoutingId(0));

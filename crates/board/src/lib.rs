@@ -1,6 +1,6 @@
 //! A QEMU machine with SR-IOV devices: composition rules, image, boot, snapshot.
 //!
-//! - [`Design`]: from a model to devices, purely, and the rules of composition ([`rules`]).
+//! - [`Design`]: from a model to devices, purely, by the rules of composition that the model has.
 //! - [`Image`]: the Debian tree that every board runs, made once.
 //! - [`Board`]: one that runs. It is a [`Place`](penstock_host::Place) like any other.
 
@@ -9,7 +9,6 @@ mod board;
 mod cache;
 mod control;
 pub mod design;
-pub mod device;
 mod disk;
 mod emulator;
 mod error;
@@ -18,12 +17,12 @@ mod interfaces;
 mod kept;
 mod kernel;
 mod machine;
+mod netdev;
 mod origin;
 mod place;
 mod progress;
 mod recipe;
 mod rootless;
-pub mod rules;
 mod saved;
 mod shell;
 mod switch;
@@ -31,15 +30,14 @@ mod switch;
 pub use accelerator::Accelerator;
 pub use board::{Board, UpOptions};
 pub use cache::Cache;
-pub use design::{BoardNic, Design};
-pub use device::{Device, DeviceKind, End, Netdev};
+pub use design::{BoardNic, Design, DesignError};
 pub use disk::Lasting;
 pub use emulator::Emulator;
 pub use error::BoardError;
 pub use image::Image;
 pub use kept::KeptBoard;
 pub use kernel::KernelChoice;
+pub use netdev::{End, Netdev};
 pub use progress::Progress;
 pub use rootless::Lack;
-pub use rules::CompositionError;
 pub use switch::Switch;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use penstock_board::{CompositionError, Design, Device, DeviceKind, End, Netdev, device::VfLayout};
+use penstock_board::{Design, DesignError};
 use penstock_host::files;
-use penstock_model::{Emulation, Mac, Model, Source};
+use penstock_model::{Emulation, Mac, Model, Source, composition::VfLayout};
 use proptest::prelude::*;
 
 fn model(text: &str) -> Model {
@@ -71,7 +71,7 @@ fn a_kernel_is_chosen_with_the_reason() {
     let many =
         |board: &str| model(&format!("{{nics: {{NET0: {{vfs: 1}}}}, realtime: {{isolated: 63}}{board}}}"));
     let refused = Design::from_model(&many(""), None).unwrap_err();
-    assert_eq!(refused, [CompositionError::TooManyCpus { wanted: 64, limit: 32 }]);
+    assert_eq!(refused, [DesignError::TooManyCpus { wanted: 64, limit: 32 }]);
     assert!(refused[0].to_string().contains("names CPU 63") && refused[0].to_string().contains("{cpus: 64}"));
     assert_eq!(Design::from_model(&many(", board: {cpus: 64}"), None).unwrap().cpus, 64);
     let text =
@@ -152,62 +152,6 @@ fn too_many_vfs_and_cables_to_nowhere_are_refused() {
     assert!(message.contains("from A to A"), "{message}");
 }
 
-/// What the rules say of a good board after `change`.
-fn broken(change: impl FnOnce(&mut Design)) -> Vec<CompositionError> {
-    let mut design = design("nics: {A: {vfs: 9}, B: {vfs: 1}}");
-    assert_eq!(design.check(), []);
-    change(&mut design);
-    design.check()
-}
-
-fn at(design: &mut Design, id: &str) -> usize {
-    design.devices.iter().position(|device| device.id == id).unwrap()
-}
-
-fn device<'a>(design: &'a mut Design, id: &str) -> &'a mut Device {
-    let position = at(design, id);
-    &mut design.devices[position]
-}
-
-#[test]
-fn each_rule_refuses_what_breaks_it() {
-    use CompositionError as E;
-    macro_rules! refuses {
-        ($error:pat, $change:expr) => {
-            let errors = broken($change);
-            assert!(
-                errors.iter().any(|error| matches!(error, $error)),
-                "{} gave {errors:?}",
-                stringify!($error)
-            );
-        };
-    }
-    refuses!(E::Id { .. }, |d| device(d, "A.3").id = "A.4".into());
-    refuses!(E::Id { .. }, |d| device(d, "B").id.clear());
-    refuses!(E::DuplicateMac { .. }, |d| device(d, "A.3").mac = device(d, "A.4").mac);
-    refuses!(E::SameFunction { .. }, |d| device(d, "A.3").place = device(d, "A.4").place.clone());
-    refuses!(E::NoSuchBus { .. }, |d| device(d, "B").place.as_mut().unwrap().bus = "nowhere".into());
-    refuses!(E::NotBehindRootPort { .. }, |d| device(d, "B").place.as_mut().unwrap().bus = "pcie.0".into());
-    refuses!(E::NotBehindRootPort { .. }, |d| device(d, "A").place.as_mut().unwrap().bus = "pcie.0".into());
-    refuses!(E::MissingPf { .. }, |d| device(d, "A.3").pf = Some("C".into()));
-    refuses!(E::PfIsVf { .. }, |d| device(d, "A").pf = Some("B".into()));
-    refuses!(E::VfAfterPf { .. }, |d| {
-        let (vf, pf) = (at(d, "A.8"), at(d, "A"));
-        d.devices.swap(vf, pf);
-    });
-    refuses!(E::OtherBus { .. }, |d| device(d, "A.3").place.as_mut().unwrap().bus = "port1".into());
-    refuses!(E::OtherKind { .. }, |d| device(d, "A.3").kind = DeviceKind::Igb);
-    refuses!(E::OtherKind { .. }, |d| device(d, "A.3").pf = Some("B".into()));
-    refuses!(E::UnequalBars { .. }, |d| device(d, "A.3").properties[0].1 = "9".into());
-    refuses!(E::BelowPf { .. }, |d| device(d, "A").place.as_mut().unwrap().function = 0xff);
-    refuses!(E::Stride { .. }, |d| device(d, "A.8").place.as_mut().unwrap().function += 1);
-    refuses!(E::PastTheBus { .. }, |d| device(d, "A.8").place.as_mut().unwrap().function = 256);
-    refuses!(E::Rom { .. }, |d| device(d, "A.3").rom = true);
-    refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = None);
-    refuses!(E::Backend { .. }, |d| device(d, "A.3").netdev = Some("A.4-port".into()));
-    refuses!(E::Backend { .. }, |d| d.netdevs.push(Netdev { id: "unused".into(), end: End::Hub(9) }));
-}
-
 proptest! {
     #[test]
     fn vfs_are_evenly_spaced_on_one_bus(vfs in 1u16..=255) {
@@ -258,5 +202,5 @@ fn many_igbs_share_root_ports_in_pairs() {
     let ports = |count| lines(&of(count).unwrap()).matches("pcie-root-port").count();
     assert_eq!((ports(14), ports(15), ports(28)), (14, 8, 14));
     let errors = of(29).unwrap_err();
-    assert_eq!(errors, [CompositionError::TooManyIgbs { wanted: 29, limit: 28 }]);
+    assert_eq!(errors, [DesignError::TooManyIgbs { wanted: 29, limit: 28 }]);
 }

@@ -52,6 +52,10 @@ pub struct Inventory {
     /// Members of IOMMU groups that are none of the functions above and no VFs, by PCI address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<Bdf, OtherFunction>,
+    /// The names of all network interfaces that are on the host. `None`: nobody asked, as in recorded trees and in inventories of an
+    /// older Penstock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<BTreeSet<InterfaceName>>,
     /// The drivers that the operator has chosen for functions for good with `driverctl` (`/etc/driverctl.d`), by PCI address;
     /// `none` for no driver at all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

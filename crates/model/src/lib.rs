@@ -12,6 +12,7 @@
 pub mod address;
 pub mod audit;
 mod check;
+pub mod composition;
 mod decode;
 pub mod diagnostic;
 pub mod digest;
@@ -55,7 +56,7 @@ pub use parse::{Parsed, parse};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
-pub use tenant::{MAX_TENANT_NICS, MAX_TENANT_VFS, TenantFunctionName, TenantNic, Uplink};
+pub use tenant::{TenantFunctionName, TenantNic, Uplink};
 pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfSettings, VlanId, VlanProtocol,

@@ -171,6 +171,16 @@ pub enum Emulation {
     Virtio,
 }
 
+impl Emulation {
+    /// The most VFs: the 82576 has eight, of which Linux keeps one for itself; a composed NIC has the functions of one bus but the PF's.
+    pub const fn most_vfs(self) -> u16 {
+        match self {
+            Emulation::Igb => 7,
+            Emulation::Virtio => 255,
+        }
+    }
+}
+
 impl Nic {
     /// The MAC address that a VF of this NIC is to have: the one `given`, else the one derived from that of its `pf`. What
     /// somebody else manages has none but a given one.

@@ -9,10 +9,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings};
 
-/// The most VFs of a tenant NIC: its functions share one slot behind a root port, which has eight, and one is the PF.
-pub const MAX_TENANT_VFS: u16 = 7;
-/// The most tenant NICs of a VM: each has a root port, and all root ports share one slot.
-pub const MAX_TENANT_NICS: usize = 8;
 /// The most pairs of queues of a function of a tenant NIC.
 pub const MAX_TENANT_QUEUES: u16 = 16;
 

@@ -1,8 +1,10 @@
-//! Whether the guests that are to start fit the machine: IOMMU groups, CPUs, memory, huge pages.
+//! Whether the guests that are to start fit the machine: IOMMU groups, CPUs, memory, huge pages, uplinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{Bdf, ByteSize, CpuSet, GuestKind, GuestName, Path, inventory::HugePages};
+use penstock_model::{
+    Bdf, ByteSize, CpuSet, GuestKind, GuestName, InterfaceName, Path, Uplink, inventory::HugePages,
+};
 
 use crate::{
     definition::{confined, memory, vcpus},
@@ -26,6 +28,42 @@ pub fn check(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     let vms: Vec<&Starting<'_, '_>> = starting.iter().filter(|guest| guest.is_vm()).collect();
     ram(planner, &vms);
     huge_pages(planner, &vms);
+    uplinks(planner, &vms);
+}
+
+/// The interfaces that the model does not have and uplinks lead to must be there: a name may be mistyped.
+fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
+    for vm in vms {
+        for (name, nic) in &vm.guest.nics {
+            let Some(Uplink::Interface(wanted)) = &nic.uplink else { continue };
+            let Some(known) = &planner.inventory.interfaces else {
+                planner.note(format!(
+                    "whether this machine has {wanted}, the uplink of {}/{name}, is not known: its interfaces were not listed",
+                    vm.name
+                ));
+                continue;
+            };
+            if known.contains(wanted) {
+                continue;
+            }
+            let distance =
+                |other: &InterfaceName| strsim::damerau_levenshtein(other.as_str(), wanted.as_str());
+            let near =
+                known.iter().map(|other| (distance(other), other)).filter(|(distance, _)| *distance <= 2);
+            let hint = match near.min() {
+                Some((_, near)) => format!("write `{near}`, if that is meant"),
+                None => format!(
+                    "make it before, or write one that is there: {}",
+                    known.iter().map(InterfaceName::as_str).collect::<Vec<_>>().join(", ")
+                ),
+            };
+            planner.messages.0.push(error(
+                Path::of(["guests", vm.name.as_str(), "nics", name.as_str(), "uplink"]),
+                format!("this machine has no network interface {wanted}"),
+                Some(hint),
+            ));
+        }
+    }
 }
 
 /// VFIO needs an IOMMU: said once for all VMs that have functions.

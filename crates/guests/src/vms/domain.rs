@@ -10,6 +10,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use penstock_model::{
     Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy, VfIndex,
+    composition::{Device, tenant as composition},
 };
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
@@ -23,7 +24,7 @@ pub const MEMORY: u64 = 256 << 20;
 const FIRST_SLOT: usize = 4;
 
 /// One after the last slot for functions: 30 is the root ports' of the VM's own NICs, 31 the south bridge's.
-const END_SLOT: usize = 30;
+const END_SLOT: usize = composition::ROOT_PORTS as usize;
 
 /// The most functions that a VM can have: each slot takes eight.
 pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
@@ -257,38 +258,35 @@ pub fn render(domain: &Domain<'_>) -> String {
     xml
 }
 
-/// The slot of the root ports.
-const ROOT_PORTS: u8 = 30;
-
-/// The alias of a function of the VM's NIC number `at`, which is its id in QEMU, too. libvirt keeps those that begin so.
-fn alias(at: usize, vf: Option<VfIndex>) -> String {
-    match vf {
-        None => format!("ua-nic{at}"),
-        Some(vf) => format!("ua-nic{at}-vf{vf}"),
-    }
-}
-
 /// The root port of the VM's NIC number `at` of `count`.
 fn root_port(at: usize, count: usize, line: &mut impl FnMut(usize, String)) {
-    let others = if at == 0 && count > 1 { " multifunction='on'" } else { "" };
+    let port = composition::root_port(at, count);
     line(2, format!("<controller type='pci' index='{}' model='pcie-root-port'>", at + 1));
-    line(
-        3,
-        format!(
-            "<address type='pci' domain='0x0000' bus='0x00' slot='0x{ROOT_PORTS:02x}' function='0x{at:x}'{others}/>"
-        ),
-    );
+    line(3, address(&port, 0));
     line(2, "</controller>".to_owned());
 }
 
-/// A NIC of the VM's own. libvirt makes devices in the order of its file, and QEMU wants VFs before their PF
-/// (`hw/pci/pcie_sriov.c`, `pcie_sriov_register_device`).
+/// Where a device sits on the bus that libvirt knows by the number `bus`.
+fn address(device: &Device, bus: usize) -> String {
+    let place = device.place.as_ref().map_or(0, |place| place.function);
+    let others = device.property("multifunction").is_some();
+    format!(
+        "<address type='pci' domain='0x0000' bus='0x{bus:02x}' slot='0x{:02x}' function='0x{:x}'{}/>",
+        place >> 3,
+        place & 7,
+        if others { " multifunction='on'" } else { "" }
+    )
+}
+
+/// A NIC of the VM's own. libvirt makes devices in the order of its file.
 fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl FnMut(usize, String)) {
-    let mut functions: Vec<_> = own.nic.functions().zip(sockets).collect();
-    functions.rotate_left(1);
-    for ((vf, mac, _), socket) in functions {
+    for (vf, device) in functions(at, own) {
+        // The PF's is the first.
+        let Some(socket) = sockets.get(vf.map_or(0, |vf| usize::from(vf.get()) + 1)) else { continue };
         line(2, "<interface type='vhostuser'>".to_owned());
-        line(3, format!("<mac address='{mac}'/>"));
+        if let Some(mac) = device.mac {
+            line(3, format!("<mac address='{mac}'/>"));
+        }
         line(3, format!("<source type='unix' path='{}' mode='client'>", escape(&socket.to_string_lossy())));
         // A switch that has died is there again a moment later.
         line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
@@ -298,28 +296,25 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
             line(3, format!("<driver queues='{}'/>", own.nic.queues));
         }
         line(3, "<rom enabled='no'/>".to_owned());
-        line(3, format!("<alias name='{}'/>", alias(at, vf)));
-        let function = vf.map_or(0, |vf| vf.get() + 1);
-        let others = if vf.is_none() { " multifunction='on'" } else { "" };
-        line(
-            3,
-            format!(
-                "<address type='pci' domain='0x0000' bus='0x{:02x}' slot='0x00' function='0x{function:x}'{others}/>",
-                at + 1
-            ),
-        );
+        line(3, format!("<alias name='{}'/>", device.id));
+        line(3, address(&device, at + 1));
         line(2, "</interface>".to_owned());
     }
+}
+
+fn functions(at: usize, own: &GuestNic) -> Vec<(Option<VfIndex>, Device)> {
+    composition::functions(at, &own.nic, |vf| composition::alias(at, vf))
 }
 
 /// Says which function is a VF of which, for which libvirt has no words of its own.
 fn compose(definition: &GuestDefinition, line: &mut impl FnMut(usize, String)) {
     line(1, "<qemu:override>".to_owned());
     for (at, own) in definition.nics.iter().enumerate() {
-        for vf in own.nic.functions().filter_map(|(vf, ..)| vf) {
-            line(2, format!("<qemu:device alias='{}'>", alias(at, Some(vf))));
+        for (_, device) in functions(at, own) {
+            let Some(pf) = device.pf else { continue };
+            line(2, format!("<qemu:device alias='{}'>", device.id));
             line(3, "<qemu:frontend>".to_owned());
-            line(4, format!("<qemu:property name='sriov-pf' type='string' value='{}'/>", alias(at, None)));
+            line(4, format!("<qemu:property name='sriov-pf' type='string' value='{pf}'/>"));
             line(3, "</qemu:frontend>".to_owned());
             line(2, "</qemu:device>".to_owned());
         }

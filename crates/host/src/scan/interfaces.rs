@@ -87,6 +87,12 @@ impl<'a> Interfaces<'a> {
         Some(report)
     }
 
+    /// The names of all of them; `None` when netlink did not tell.
+    pub fn names(&self) -> Option<BTreeSet<InterfaceName>> {
+        let (_, reports) = self.netlink.as_ref()?;
+        Some(reports.iter().map(|report| report.interface.name.clone()).collect())
+    }
+
     /// The mode of the embedded switch behind a PF's interface. Only an embedded switch in switchdev mode has
     /// representors, and devlink need not be asked for it.
     pub fn switch_mode(&mut self, report: &InterfaceReport, pf: Bdf, reader: &mut Reader<'_>) -> SwitchMode {

@@ -65,6 +65,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces),
         nvme: functions::nvme(&functions, &slots, &mut room, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
+        interfaces: interfaces.names(),
         chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()
     };

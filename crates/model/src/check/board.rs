@@ -8,10 +8,6 @@ use crate::{
     diagnostic::{Diagnostic, Path},
 };
 
-/// The VFs of Intel's 82576, the device that `igb` emulates.
-const IGB_VFS: u16 = 7;
-/// The functions of a bus without the PF's own.
-const VIRTIO_VFS: u16 = 255;
 /// The most that QEMU's NVMe controller takes (`sriov_max_vfs`).
 const NVME_VFS: u16 = 127;
 /// A board runs a whole system and its guests.
@@ -97,23 +93,24 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         };
         let vfs = nic.vfs;
         let place = Path::of(["nics", name.as_str(), "vfs"]);
+        let most = emulation.most_vfs();
         match emulation {
-            Emulation::Igb if vfs > IGB_VFS => messages.push(
+            _ if vfs <= most => {}
+            Emulation::Igb => messages.push(
                 Diagnostic::error(
                     path,
-                    format!("{name} has {vfs} VFs, and the emulated igb has at most {IGB_VFS}"),
+                    format!("{name} has {vfs} VFs, and the emulated igb has at most {most}"),
                 )
                 .with_related(place, "the number of VFs")
                 .with_hint(format!("write `{name}: virtio`, or leave it out")),
             ),
-            Emulation::Virtio if vfs > VIRTIO_VFS => messages.push(
+            Emulation::Virtio => messages.push(
                 Diagnostic::error(
                     path,
-                    format!("{name} has {vfs} VFs, and an emulated virtio NIC has at most {VIRTIO_VFS}"),
+                    format!("{name} has {vfs} VFs, and an emulated virtio NIC has at most {most}"),
                 )
                 .with_related(place, "the number of VFs"),
             ),
-            _ => {}
         }
     }
 }

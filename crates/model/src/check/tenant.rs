@@ -6,8 +6,9 @@ use indexmap::IndexMap;
 
 use super::{Subject, nic, unusable};
 use crate::{
-    FunctionName, GuestName, InterfaceName, LinkState, MAX_TENANT_NICS, MAX_TENANT_VFS, Mac, Nic, NicName,
-    TenantFunctionName, TenantNic, Uplink, VfIndex, VfSettings,
+    Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName, TenantFunctionName,
+    TenantNic, Uplink, VfIndex, VfSettings,
+    composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
     document::TenantNicDocument,
     tenant::MAX_TENANT_QUEUES,
@@ -33,19 +34,60 @@ pub(super) fn build(
     messages: &mut Vec<Diagnostic>,
 ) -> IndexMap<NicName, TenantNic> {
     let path = Path::of(["guests", guest.as_str(), "nics"]);
-    if documents.len() > MAX_TENANT_NICS {
-        let text = format!(
-            "{guest} has {} NICs of its own, and a VM has room for {MAX_TENANT_NICS}",
-            documents.len()
-        );
-        messages.push(Diagnostic::error(path.clone(), text).at_key());
-    }
     let built = documents.into_iter().map(|(name, document)| {
         let path = path.join(name.as_str());
         let nic = build_nic(machine, guest, &name, document, nics, &path, written, messages);
         (name, nic)
     });
-    built.collect()
+    let built = built.collect();
+    compose(guest, &built, &path, messages);
+    built
+}
+
+/// Whether the NICs of `guest` can be composed, by the rules that hold for boards, too. Of each NIC the first that breaks one is told.
+fn compose(
+    guest: &GuestName,
+    nics: &IndexMap<NicName, TenantNic>,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    let function = |nic: &NicName, vf| {
+        let function = FunctionName { nic: nic.clone(), vf };
+        TenantFunctionName { guest: guest.clone(), function }.to_string()
+    };
+    let id = |at: usize, vf| nics.get_index(at).map_or_else(String::new, |(nic, _)| function(nic, vf));
+    let devices = devices::devices(nics.values(), id);
+    let netdevs: Vec<&str> = devices.iter().filter_map(|device| device.netdev.as_deref()).collect();
+    let errors = composition::check(&devices, &netdevs, Addressing::Slot);
+    for (at, (name, nic)) in nics.iter().enumerate() {
+        let path = path.join(name.as_str());
+        let port = devices::root_port(at, nics.len()).id;
+        let vfs = (0..nic.vfs.len()).filter_map(|vf| VfIndex::new(u16::try_from(vf).ok()?));
+        let functions: Vec<String> =
+            std::iter::once(None).chain(vfs.map(Some)).map(|vf| function(name, vf)).collect();
+        let of_nic = |error: &&CompositionError| {
+            // Two of the whole model must not have one address, which is looked at where it is known of all.
+            !matches!(error, CompositionError::DuplicateMac { .. })
+                && error
+                    .device()
+                    .is_some_and(|device| device == port || functions.iter().any(|id| id == device))
+        };
+        let Some(error) = errors.iter().find(of_nic) else { continue };
+        messages.push(match error {
+            CompositionError::Chipset { .. } => {
+                let text = format!("{guest} has no room for a root port for {name}: a VM can own {at} NICs");
+                Diagnostic::error(path, text).at_key().with_hint(
+                    "the root ports share a slot, which has eight functions; the next is the chipset's",
+                )
+            }
+            CompositionError::OutsideSlot { .. } => Diagnostic::error(path.join("vfs"), error.to_string())
+                .with_hint(format!(
+                    "write `vfs`, 1 to {}; give the VM another NIC for more",
+                    composition::SLOT_FUNCTIONS - 1
+                )),
+            _ => Diagnostic::error(path, error.to_string()).at_key(),
+        });
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "who it is, what is written, and where both go")]
@@ -72,14 +114,13 @@ fn build_nic(
             messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("write `vfs`, 1 to 7"));
             0
         }
-        Some(vfs @ 1..=MAX_TENANT_VFS) => vfs,
-        Some(vfs) => {
-            let text = format!("a NIC of a VM has 1 to {MAX_TENANT_VFS} VFs, not {vfs}");
-            messages.push(Diagnostic::error(path.join("vfs"), text).with_hint(
-                "its functions share a slot behind a root port, which has eight; give the VM another NIC for more",
-            ));
-            vfs.min(MAX_TENANT_VFS)
+        Some(0) => {
+            let text = format!("a NIC of a VM without VFs has no SR-IOV, and {name} has 0");
+            messages.push(Diagnostic::error(path.join("vfs"), text).with_hint("write `vfs`, 1 to 7"));
+            0
         }
+        // Which of them can be composed is the rules' to say.
+        Some(vfs) => vfs.min(Emulation::Virtio.most_vfs()),
     };
     let queues = document.queues.unwrap_or(1);
     if !(1..=MAX_TENANT_QUEUES).contains(&queues) {

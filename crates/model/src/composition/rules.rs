@@ -1,89 +1,35 @@
-//! The rules by which an SR-IOV device may be composed, checked before QEMU is started.
+//! The rules by which QEMU's devices may be composed into SR-IOV NICs.
 //!
-//! QEMU checks most of them too (`hw/pci/pcie_sriov.c`, `hw/virtio/virtio-pci.c`), one at a time, as it comes to a
-//! device, and in words that name no NIC; a VF of a PF that never comes it accepts in silence.
+//! QEMU checks most of them too (`hw/pci/pcie_sriov.c`, `hw/virtio/virtio-pci.c`), one at a time, as it comes to a device, and in
+//! words that name no NIC. Where a rule is stricter than QEMU, [`CompositionError::stricter`] says why; a test of `board` holds every
+//! rule against a paused QEMU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{Emulation, Mac, NicName, text::counted};
 use thiserror::Error;
 
-use crate::{
-    design::Design,
-    device::{Device, DeviceKind, ROOT_BUS, VfLayout},
-};
+use super::device::{Device, DeviceKind, ROOT_BUS, VfLayout};
+use crate::Mac;
 
-/// Why no board can be composed.
+/// Who gives devices their addresses behind a root port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// QEMU's command line: function numbers 0 to 255 (ARI).
+    Ari,
+    /// libvirt: slot 0 alone, functions 0 to 7 (`virDomainPCIAddressBusSetModel` in `conf/domain_addr.c`).
+    Slot,
+}
+
+/// The functions of a slot.
+pub const SLOT_FUNCTIONS: u16 = 8;
+
+/// The functions of the root bus that the machine type q35 has itself: the host bridge and the south bridge with AHCI and SMBus
+/// (`hw/i386/pc_q35.c`).
+const CHIPSET: [u16; 4] = [0, 0x1f * 8, 0x1f * 8 + 2, 0x1f * 8 + 3];
+
+/// Why devices cannot be composed so.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompositionError {
-    /// More VFs than the device that stands for the NIC can have.
-    #[error("NIC {nic} is to have {}, and {} has at most {limit}{}", counted(usize::from(*wanted), "VF"), device_name(*emulation),
-        if *emulation == Emulation::Igb { "; `emulation: virtio` has up to 255" } else { "" })]
-    TooManyVfs {
-        /// The NIC.
-        nic: NicName,
-        /// What the model wants.
-        wanted: u16,
-        /// What stands for it.
-        emulation: Emulation,
-        /// What that can have.
-        limit: u16,
-    },
-    /// More NICs than root ports fit on the root bus.
-    #[error("a board has room for {limit} NICs, and the model has {wanted}")]
-    TooManyNics {
-        /// What the model has.
-        wanted: usize,
-        /// The room.
-        limit: usize,
-    },
-    /// More emulated igbs than there are I/O ports for.
-    #[error(
-        "a board has room for {limit} NICs that are an emulated igb, and the model has {wanted}; `emulation: virtio` takes no such room"
-    )]
-    TooManyIgbs {
-        /// What the model has.
-        wanted: usize,
-        /// The room.
-        limit: usize,
-    },
-    /// More CPUs than are emulated without being asked for.
-    #[error(
-        "the model names CPU {}, and a board has at most {limit} CPUs where nothing is said: write `board: {{cpus: {wanted}}}` to have as many, or name lower ones",
-        wanted - 1
-    )]
-    TooManyCpus {
-        /// How many there would have to be.
-        wanted: u32,
-        /// The most.
-        limit: u32,
-    },
-    /// No PF of the inventory is the NIC's.
-    #[error("NIC {nic}: the inventory has no PF {what}")]
-    NoSuchPf {
-        /// The NIC.
-        nic: NicName,
-        /// What was looked for.
-        what: String,
-    },
-    /// A cable that ends at no NIC.
-    #[error("a cable goes to {nic}, and there is no such NIC")]
-    CableToNowhere {
-        /// What was named.
-        nic: NicName,
-    },
-    /// A cable from a NIC to itself.
-    #[error("a cable goes from {nic} to {nic}: its two ends must be different NICs")]
-    CableToItself {
-        /// The NIC.
-        nic: NicName,
-    },
-    /// A NIC with two cables, which the model refuses already.
-    #[error("{nic} has two cables, and a NIC has one uplink")]
-    SecondCable {
-        /// The NIC.
-        nic: NicName,
-    },
     /// Two devices with one id, or one without.
     #[error("{count} devices have the id {id:?}: every device needs one of its own")]
     Id {
@@ -111,6 +57,36 @@ pub enum CompositionError {
         second: String,
         /// The bus.
         bus: String,
+        /// The function number.
+        function: u16,
+    },
+    /// Two root ports of one chassis and slot.
+    #[error("the root ports {first} and {second} are both slot {slot} of chassis {chassis}")]
+    SameSlot {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+        /// The chassis.
+        chassis: String,
+        /// The slot.
+        slot: String,
+    },
+    /// A device where the machine type has one.
+    #[error(
+        "{device} is at function {function} of the root bus, where the machine type has a device of its own"
+    )]
+    Chipset {
+        /// The device.
+        device: String,
+        /// The function number.
+        function: u16,
+    },
+    /// A device behind a root port where libvirt has no address for it.
+    #[error("{device} is function {function} behind its root port, and libvirt has functions 0 to {} there", SLOT_FUNCTIONS - 1)]
+    OutsideSlot {
+        /// The device.
+        device: String,
         /// The function number.
         function: u16,
     },
@@ -236,36 +212,93 @@ pub enum CompositionError {
     },
 }
 
-/// What people call the device that stands for a NIC.
-fn device_name(emulation: Emulation) -> &'static str {
-    match emulation {
-        Emulation::Igb => "the emulated igb",
-        Emulation::Virtio => "a composed virtio NIC",
+impl CompositionError {
+    /// Why the rule refuses what a QEMU starts with; `None` where QEMU refuses it, too.
+    pub fn stricter(&self) -> Option<&'static str> {
+        match self {
+            CompositionError::Id { .. } => {
+                Some("QEMU 11.1 crashes on some devices without an id after a composed PF")
+            }
+            CompositionError::DuplicateMac { .. } => {
+                Some("QEMU does not compare addresses; a switch has one port for each")
+            }
+            CompositionError::OutsideSlot { .. } => {
+                Some("QEMU has ARI, and libvirt no address for such a function")
+            }
+            CompositionError::NotBehindRootPort { .. } => Some(
+                "QEMU refuses composed VFs there, and takes a PF with VFs of its own, which would have no bus for them",
+            ),
+            CompositionError::MissingPf { .. } => {
+                Some("QEMU awaits the PF for ever, and the VF never appears")
+            }
+            CompositionError::UnequalBars { .. } => Some(
+                "QEMU compares the BARs' sizes and the device's id; equal properties are sure to make these equal",
+            ),
+            CompositionError::Rom { .. } => Some("QEMU leaves out a VF's ROM in silence"),
+            CompositionError::Backend { .. } => Some(
+                "QEMU refuses a back end with two devices, and only warns of a device or a back end without the other",
+            ),
+            CompositionError::SameFunction { .. }
+            | CompositionError::SameSlot { .. }
+            | CompositionError::Chipset { .. }
+            | CompositionError::NoSuchBus { .. }
+            | CompositionError::PfIsVf { .. }
+            | CompositionError::VfAfterPf { .. }
+            | CompositionError::OtherBus { .. }
+            | CompositionError::OtherKind { .. }
+            | CompositionError::BelowPf { .. }
+            | CompositionError::Stride { .. }
+            | CompositionError::PastTheBus { .. } => None,
+        }
+    }
+
+    /// The device that the rule refuses, by its id; of back ends, nobody's.
+    pub fn device(&self) -> Option<&str> {
+        Some(match self {
+            CompositionError::Id { id, .. } => id,
+            CompositionError::DuplicateMac { second, .. }
+            | CompositionError::SameFunction { second, .. }
+            | CompositionError::SameSlot { second, .. } => second,
+            CompositionError::Chipset { device, .. }
+            | CompositionError::OutsideSlot { device, .. }
+            | CompositionError::NoSuchBus { device, .. }
+            | CompositionError::NotBehindRootPort { device }
+            | CompositionError::Rom { device } => device,
+            CompositionError::MissingPf { vf, .. }
+            | CompositionError::VfAfterPf { vf, .. }
+            | CompositionError::OtherBus { vf, .. }
+            | CompositionError::OtherKind { vf, .. }
+            | CompositionError::UnequalBars { vf, .. }
+            | CompositionError::BelowPf { vf, .. }
+            | CompositionError::Stride { vf, .. } => vf,
+            CompositionError::PfIsVf { pf, .. } | CompositionError::PastTheBus { pf, .. } => pf,
+            CompositionError::Backend { .. } => return None,
+        })
     }
 }
 
-/// Checks every rule; empty when all hold.
-pub fn check(design: &Design) -> Vec<CompositionError> {
+/// Checks every rule for `devices`, in the order in which they are made, and the back ends `netdevs`, by id; empty when all hold.
+pub fn check(devices: &[Device], netdevs: &[&str], addressing: Addressing) -> Vec<CompositionError> {
     let mut errors = Vec::new();
-    ids(design, &mut errors);
-    addresses(design, &mut errors);
-    places(design, &mut errors);
-    backends(design, &mut errors);
-    for (position, vf) in design.devices.iter().enumerate() {
+    let pfs: BTreeSet<&str> = devices.iter().filter_map(|device| device.pf.as_deref()).collect();
+    ids(devices, &mut errors);
+    addresses(devices, &mut errors);
+    places(devices, &pfs, addressing, &mut errors);
+    backends(devices, netdevs, &mut errors);
+    for (position, vf) in devices.iter().enumerate() {
         if let Some(pf) = &vf.pf {
-            vf_of(design, position, vf, pf, &mut errors);
+            vf_of(devices, position, vf, pf, &mut errors);
         }
     }
-    let pfs: BTreeSet<&String> = design.devices.iter().filter_map(|device| device.pf.as_ref()).collect();
     for pf in pfs {
-        spacing(design, pf, &mut errors);
+        spacing(devices, pf, &mut errors);
     }
     errors
 }
 
-fn ids(design: &Design, errors: &mut Vec<CompositionError>) {
+fn ids(devices: &[Device], errors: &mut Vec<CompositionError>) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for device in &design.devices {
+    for device in devices {
         *seen.entry(&device.id).or_default() += 1;
     }
     for (id, count) in seen {
@@ -275,9 +308,9 @@ fn ids(design: &Design, errors: &mut Vec<CompositionError>) {
     }
 }
 
-fn addresses(design: &Design, errors: &mut Vec<CompositionError>) {
+fn addresses(devices: &[Device], errors: &mut Vec<CompositionError>) {
     let mut seen: BTreeMap<Mac, &str> = BTreeMap::new();
-    for device in &design.devices {
+    for device in devices {
         let Some(mac) = device.mac else { continue };
         if let Some(first) = seen.insert(mac, &device.id) {
             let (first, second) = (first.to_owned(), device.id.clone());
@@ -286,18 +319,32 @@ fn addresses(design: &Design, errors: &mut Vec<CompositionError>) {
     }
 }
 
-fn places(design: &Design, errors: &mut Vec<CompositionError>) {
+fn places(
+    devices: &[Device],
+    pfs: &BTreeSet<&str>,
+    addressing: Addressing,
+    errors: &mut Vec<CompositionError>,
+) {
     let mut taken: BTreeMap<(&str, u16), &str> = BTreeMap::new();
+    let mut slots: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     let mut buses = BTreeSet::from([ROOT_BUS]);
-    for device in &design.devices {
+    for device in devices {
         let Some(place) = &device.place else { continue };
         if device.rom {
             errors.push(CompositionError::Rom { device: device.id.clone() });
         }
+        let on_root = place.bus == ROOT_BUS;
+        if on_root && CHIPSET.contains(&place.function) {
+            errors.push(CompositionError::Chipset { device: device.id.clone(), function: place.function });
+        }
+        if !on_root && addressing == Addressing::Slot && place.function >= SLOT_FUNCTIONS {
+            errors
+                .push(CompositionError::OutsideSlot { device: device.id.clone(), function: place.function });
+        }
         if !buses.contains(place.bus.as_str()) {
             errors.push(CompositionError::NoSuchBus { device: device.id.clone(), bus: place.bus.clone() });
         }
-        if place.bus == ROOT_BUS && design.has_sriov(device) {
+        if on_root && (device.has_vfs() || device.pf.is_some() || pfs.contains(device.id.as_str())) {
             errors.push(CompositionError::NotBehindRootPort { device: device.id.clone() });
         }
         if let Some(first) = taken.insert((&place.bus, place.function), &device.id) {
@@ -309,14 +356,24 @@ fn places(design: &Design, errors: &mut Vec<CompositionError>) {
             });
         }
         if device.kind == DeviceKind::RootPort {
+            let number = |key| device.property(key).unwrap_or("0");
+            let (chassis, slot) = (number("chassis"), number("slot"));
+            if let Some(first) = slots.insert((chassis, slot), &device.id) {
+                errors.push(CompositionError::SameSlot {
+                    first: first.to_owned(),
+                    second: device.id.clone(),
+                    chassis: chassis.to_owned(),
+                    slot: slot.to_owned(),
+                });
+            }
             buses.insert(&device.id);
         }
     }
 }
 
-fn backends(design: &Design, errors: &mut Vec<CompositionError>) {
-    let mut users: BTreeMap<&str, usize> = design.netdevs.iter().map(|n| (n.id.as_str(), 0)).collect();
-    for device in &design.devices {
+fn backends(devices: &[Device], netdevs: &[&str], errors: &mut Vec<CompositionError>) {
+    let mut users: BTreeMap<&str, usize> = netdevs.iter().map(|netdev| (*netdev, 0)).collect();
+    for device in devices {
         if let DeviceKind::VirtioNet | DeviceKind::Igb = device.kind {
             match device.netdev.as_deref().and_then(|netdev| users.get_mut(netdev)) {
                 Some(count) => *count += 1,
@@ -334,8 +391,8 @@ fn backends(design: &Design, errors: &mut Vec<CompositionError>) {
     }
 }
 
-fn vf_of(design: &Design, position: usize, vf: &Device, pf: &str, errors: &mut Vec<CompositionError>) {
-    let found = design.devices.iter().enumerate().find(|(_, device)| device.id == pf);
+fn vf_of(devices: &[Device], position: usize, vf: &Device, pf: &str, errors: &mut Vec<CompositionError>) {
+    let found = devices.iter().enumerate().find(|(_, device)| device.id == pf);
     let Some((pf_position, pf)) = found else {
         errors.push(CompositionError::MissingPf { vf: vf.id.clone(), pf: pf.to_owned() });
         return;
@@ -375,9 +432,8 @@ fn vf_of(design: &Design, position: usize, vf: &Device, pf: &str, errors: &mut V
 }
 
 /// Where the VFs of `pf` are, and whether their BARs are equal.
-fn spacing(design: &Design, pf: &str, errors: &mut Vec<CompositionError>) {
-    let mut vfs: Vec<(u16, &Device)> = design
-        .devices
+fn spacing(devices: &[Device], pf: &str, errors: &mut Vec<CompositionError>) {
+    let mut vfs: Vec<(u16, &Device)> = devices
         .iter()
         .filter(|device| device.pf.as_deref() == Some(pf))
         .filter_map(|device| device.place.as_ref().map(|place| (place.function, device)))

@@ -1,8 +1,8 @@
-//! The devices of a board as data, and how QEMU is told of each.
+//! QEMU's devices as data, and how QEMU is told of each.
 
 use std::fmt;
 
-use penstock_model::Mac;
+use crate::Mac;
 
 /// What a device is, as far as the rules of composition care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// One device of a board.
+/// One device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its id; QEMU 11.1 crashes on some devices without one after a composed PF.
@@ -86,7 +86,7 @@ pub struct Device {
     pub netdev: Option<String>,
     /// Its address.
     pub mac: Option<Mac>,
-    /// Whether it has an option ROM. Nothing on a board boots from a network.
+    /// Whether it has an option ROM.
     pub rom: bool,
     /// The properties that make up its BARs and capabilities; equal among the functions of one PF.
     pub properties: Vec<(&'static str, String)>,
@@ -111,6 +111,16 @@ impl Device {
     pub fn at(mut self, bus: impl Into<String>, function: u16) -> Device {
         self.place = Some(Place::new(bus, function));
         self
+    }
+
+    /// Whether it is a PF whose VFs are made by the device itself.
+    pub fn has_vfs(&self) -> bool {
+        self.kind == DeviceKind::Igb || self.property("sriov_max_vfs").is_some()
+    }
+
+    /// What its property `name` is set to; `None`: the default.
+    pub fn property(&self, name: &str) -> Option<&str> {
+        self.properties.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
     /// With one more property.
@@ -144,50 +154,6 @@ impl fmt::Display for Device {
             f.write_str(",romfile=")?;
         }
         Ok(())
-    }
-}
-
-/// A back end: what a function's frames go to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Netdev {
-    /// Its id.
-    pub id: String,
-    /// Where it leads.
-    pub end: End,
-}
-
-/// Where a back end leads. None has a way out of the board.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A port of this hub inside QEMU. A hub floods; it is no switch.
-    Hub(u32),
-    /// A port of an embedded switch, a process of its own (vhost-user), on this socket. The character device that QEMU wants
-    /// for it has the back end's id.
-    Switch(String),
-    /// The embedded switch at the other end of a cable, which awaits QEMU on this socket, and is looked for again so many
-    /// milliseconds after it has gone.
-    Cable {
-        /// The socket.
-        path: String,
-        /// The milliseconds.
-        again: u32,
-    },
-}
-
-impl fmt::Display for Netdev {
-    /// As the argument of `-netdev`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.end {
-            End::Hub(hub) => write!(f, "hubport,id={},hubid={hub}", self.id),
-            End::Switch(_) => write!(f, "vhost-user,id={},chardev={0}", self.id),
-            End::Cable { path, again } => {
-                write!(
-                    f,
-                    "stream,id={},server=off,addr.type=unix,addr.path={path},reconnect-ms={again}",
-                    self.id
-                )
-            }
-        }
     }
 }
 
