@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use penstock_host::{Command, ProcessError, files, process};
+use penstock_host::{Command, ProcessError, Root, files, process, running::Running};
 use penstock_model::GuestName;
 
 use crate::{
@@ -12,6 +12,9 @@ use crate::{
 
 /// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
 const TAIL: usize = 2 << 20;
+
+/// How much of a process's command line is looked at.
+const LONGEST_TITLE: usize = 8 << 10;
 
 /// How many lines of each log an error carries.
 const LINES: usize = 8;
@@ -77,6 +80,21 @@ pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessE
     let output =
         command("lxc-info", state, guest).args(["-p", "-H"]).deadline(Duration::from_secs(10)).run()?;
     Ok(output.text().trim().parse().ok().filter(|pid| *pid > 0))
+}
+
+/// LXC's own process beside the guest (`lxc-start`'s `lxc_monitor`), which outlives the guest's last process: it gives the interfaces
+/// back, removes the control groups and ends. `None` when there is none.
+pub fn monitor(root: &Root, state: &State, guest: &GuestName) -> Option<Running> {
+    let title = format!("[lxc monitor] {} {PREFIX}{guest}", state.directory().display());
+    let ours = files::owner(root.path("/proc/self")).ok()?;
+    let processes = files::list(root.path("/proc")).ok()?;
+    processes.iter().filter_map(|name| name.parse().ok()).find_map(|id: u32| {
+        let directory = root.path(format!("/proc/{id}"));
+        let line = files::read_at_most(directory.join("cmdline"), LONGEST_TITLE).ok()?.0;
+        let has_title = String::from_utf8_lossy(&line).trim_end_matches('\0') == title;
+        // Anybody can call himself so, a process of a container too; that one has another owner.
+        (has_title && files::owner(&directory).ok()? == ours).then(|| Running::find(root, id))?
+    })
 }
 
 /// The last lines of what LXC and the guest's first process said.

@@ -274,8 +274,23 @@ impl Containers {
                 });
             }
         }
+        self.end_monitor(guest);
         let left = deadline.saturating_duration_since(Instant::now());
         self.give_back(guest, left.max(BACK))
+    }
+
+    /// Waits for LXC's own process of a container that has ended. One that is stuck is killed: it holds the container's interfaces,
+    /// and the name for the next start.
+    fn end_monitor(&self, guest: &GuestName) {
+        let Some(monitor) = lxc::monitor(&self.root, &self.state, guest) else { return };
+        let until = Instant::now() + BACK;
+        while monitor.is_alive_below(&self.root) {
+            if Instant::now() > until {
+                monitor.kill(BACK);
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Whether a container runs.
@@ -464,6 +479,7 @@ impl Containers {
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
+        self.end_monitor(guest);
         let back = self.give_back(guest, BACK);
         if let GuestError::Lxc { log, .. }
         | GuestError::Ended { log, .. }

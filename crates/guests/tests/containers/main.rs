@@ -14,7 +14,11 @@ use std::{
 };
 
 use bench::{Bench, PATIENCE, bdf, ip, shell, small_root};
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    sched::{CloneFlags, unshare},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
 use penstock_model::{ByteSize, Guest, Outcome};
@@ -24,7 +28,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 26] = [
+    let tests: [(&str, fn()); 27] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
+        ("a_stopped_container_leaves_no_process_of_lxc_in_netns", no_process_of_lxc),
         ("penstock_dies_while_starting_in_netns", penstock_dies),
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
@@ -404,17 +409,36 @@ fn name_taken() {
     ip(&["link", "del", report.interface.name.as_str()]);
 }
 
+/// LXC's own process beside the container of this first process.
+fn monitor_of(init: u32) -> Pid {
+    let status = fs::read_to_string(format!("/proc/{init}/status")).unwrap();
+    let monitor = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    let monitor: i32 = monitor.trim().parse().unwrap();
+    assert!(monitor > 1, "the parent is LXC's own process");
+    Pid::from_raw(monitor)
+}
+
+/// It outlives the container's first process, and here it is slower than anybody waits.
+fn no_process_of_lxc() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let monitor = monitor_of(bench.start(&definition).namespace().unwrap().unwrap());
+    kill(monitor, Signal::SIGSTOP).unwrap();
+    // An end of a veth pair ends with the namespace, where a VF comes back.
+    bench.by.exist.store(false, Ordering::Relaxed);
+    bench.stop(&definition);
+    let stat = fs::read_to_string(format!("/proc/{monitor}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+}
+
 fn lxc_dies() {
     let bench = Bench::new();
     let definition = bench.guest("linux-", 0);
     let place = bench.start(&definition);
     let pid = place.namespace().unwrap().unwrap();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let monitor = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
-    let monitor: i32 = monitor.trim().parse().unwrap();
-    assert!(monitor > 1, "the parent is LXC's own process");
+    let monitor = monitor_of(pid);
     bench.by.exist.store(false, Ordering::Relaxed);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(monitor), nix::sys::signal::Signal::SIGKILL).unwrap();
+    kill(monitor, Signal::SIGKILL).unwrap();
     bench.stop(&definition);
     assert!(!bench.runs(&definition));
     // Whoever adopted it may be slow to reap it.
