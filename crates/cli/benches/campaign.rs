@@ -1,8 +1,9 @@
 //! `make campaign`: each step of the plans of the examples meets each fault on a board, and what is there afterwards is compared
 //! with what has to be. Goes on where it was interrupted; prints a table at its end and ends with 1 when something was wrong.
 //!
-//! Arguments after `--`: `model=NAME,...` (files of examples/, without `.yaml`), `steps=NUMBER,...`, `faults=NAME,...`,
-//! `runs=apply,undo,guard,guarded`; all of each without.
+//! Arguments after `--`: `model=NAME,...` (files of examples/, without `.yaml`), `steps=NUMBER,...` or `steps=kinds` (the first step
+//! of each kind of action), `faults=NAME,...`, `runs=apply,undo,guard,guarded`; all of each without.
+//! `builds=all` passes over what was right with another build of the program, and has the trials of all builds in the table.
 #![allow(clippy::disallowed_methods)]
 
 use std::{env, fs, path::Path, process::ExitCode, str::FromStr};
@@ -10,7 +11,7 @@ use std::{env, fs, path::Path, process::ExitCode, str::FromStr};
 use penstock_model::digest::sha256;
 use penstock_testkit::{
     binary,
-    campaign::{Campaign, Choice, Record, table::table},
+    campaign::{Campaign, Choice, Record, Steps, table::table},
 };
 
 /// From the one that is over soonest to the longest.
@@ -30,14 +31,16 @@ fn main() -> ExitCode {
 
 /// Whether nothing was wrong.
 fn campaign() -> Result<bool, String> {
-    let (mut models, mut choice) = (Vec::new(), Choice::default());
+    let (mut models, mut choice, mut all_builds) = (Vec::new(), Choice::default(), false);
     for word in env::args().skip(1).filter(|word| !word.starts_with("--")) {
         match word.split_once('=') {
             Some(("model", names)) => models = list::<String>(names)?,
-            Some(("steps", numbers)) => choice.steps = list(numbers)?,
+            Some(("steps", "kinds")) => choice.steps = Steps::Kinds,
+            Some(("steps", numbers)) => choice.steps = Steps::Numbers(list(numbers)?),
             Some(("faults", names)) => choice.faults = list(names)?,
             Some(("runs", names)) => choice.runs = list(names)?,
-            _ => return Err(format!("`{word}` is none of model=, steps=, faults=, runs=")),
+            Some(("builds", "all")) => all_builds = true,
+            _ => return Err(format!("`{word}` is none of model=, steps=, faults=, runs=, builds=all")),
         }
     }
     if models.is_empty() {
@@ -50,6 +53,9 @@ fn campaign() -> Result<bool, String> {
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let path = directory.join(format!("{}.jsonl", &sha256(program)[..12]));
     let mut record = Record::open(&path)?;
+    if all_builds {
+        record.with_other_builds()?;
+    }
     println!("record: {}", path.display());
     let mut broken = Vec::new();
     for name in &models {
@@ -73,7 +79,7 @@ fn campaign() -> Result<bool, String> {
         });
         broken.extend(ran.err());
     }
-    println!("\n{}", table(record.ended()));
+    println!("\n{}", table(&record.of_all_builds()));
     for broken in &broken {
         println!("BROKEN OFF: {broken}");
     }

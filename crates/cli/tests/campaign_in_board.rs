@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use penstock_testkit::{
-    campaign::{Campaign, Choice, Fault, Over, Record},
+    campaign::{Campaign, Choice, Fault, Over, Record, Steps},
     trials::{Outcome, on_boards},
 };
 
@@ -15,7 +15,7 @@ fn some() -> Outcome {
     let text = "nics: {NET0: {vfs: 2}}\nguests: {a: {functions: [NET0#0]}}\n";
     // The VFs; the way back; the guard on its own.
     let chosen = |over, step, faults: &[Fault]| Choice {
-        steps: vec![step],
+        steps: Steps::Numbers(vec![step]),
         faults: faults.to_vec(),
         runs: vec![over],
     };

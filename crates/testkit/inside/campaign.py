@@ -19,6 +19,8 @@ from reader import differences, state
 from tracer import CONT, Ended, Program, run, run_numbers, said
 
 KEPT = "/root/campaign.json"
+# What each step changes, which is the same on each board of this model and this build.
+MEASURED = "/root/campaign-steps.json"
 RUNS = "/var/lib/penstock/runs"
 SMALL_DISK = "/run/campaign-disk"
 FILLER = SMALL_DISK + "/filler"
@@ -247,8 +249,30 @@ def guarded_trial(trial, work):
     return {"wrong": trial.wrong, "notes": trial.notes, "not_tried": not_tried, "seconds": seconds}
 
 
+def measure(over, words, measured):
+    """Runs it watched, for the batches in which it begins its steps and what each changes; gives what was wrong."""
+    wrong, earlier = [], run_numbers(RUNS)
+    status, batches = Program(RUNS, ["penstock", *words]).changes()
+    if status:
+        wrong.append("%s ended with %d: %s" % (over, status, said("/run/campaign.log")))
+    journal = said("%s/%s/journal" % (RUNS, max(run_numbers(RUNS) - earlier))) or ""
+    entries = list(map(json.loads, journal.splitlines()))
+    intents = {entry["step"]: entry["action"] for entry in entries if entry["entry"] == "intent"}
+    measured["batches"][over] = batches
+    measured["actions"][over] = {
+        str(step): next(iter(action)) if isinstance(action, dict) else action for step, action in intents.items()
+    }
+    # What an undo finds so already it passes over: no such step is begun, and none can be met by a fault.
+    begun = {step for entry in entries if entry["entry"] == "begun" for step in entry["steps"]}
+    missed = begun - {step for batch in batches for step in batch["steps"]}
+    if missed:
+        wrong.append("%s: steps %s were not seen" % (over, sorted(missed)))
+    return wrong
+
+
 def prepare(model):
-    """Applies it and takes it back, for what is there before and after; and again, for what each step changes."""
+    """Applies it and takes it back, for what is there before and after; and again, for what each step changes, unless another board
+    of this model has shown that."""
     planned = json.loads(run("penstock", "plan", "--json", model).stdout)["steps"]
     files = sorted(step["action"]["write_file"]["path"] for step in planned if "write_file" in step["action"])
     before, wrong = state(files), []
@@ -260,28 +284,22 @@ def prepare(model):
         if over == "apply":
             wanted = state(files)
     wrong.extend("after the first undo: %s" % line for line in differences(before, state(files)))
-    batches, actions = {}, {}
-    for over, words in ways.items():
-        earlier = run_numbers(RUNS)
-        status, batches[over] = Program(RUNS, ["penstock", *words]).changes()
-        if status:
-            wrong.append("%s ended with %d: %s" % (over, status, said("/run/campaign.log")))
-        journal = said("%s/%s/journal" % (RUNS, max(run_numbers(RUNS) - earlier))) or ""
-        entries = list(map(json.loads, journal.splitlines()))
-        intents = {entry["step"]: entry["action"] for entry in entries if entry["entry"] == "intent"}
-        actions[over] = {step: next(iter(action)) if isinstance(action, dict) else action for step, action in intents.items()}
-        # What an undo finds so already it passes over: no such step is begun, and none can be met by a fault.
-        begun = {step for entry in entries if entry["entry"] == "begun" for step in entry["steps"]}
-        missed = begun - {step for batch in batches[over] for step in batch["steps"]}
-        if missed:
-            wrong.append("%s: steps %s were not seen" % (over, sorted(missed)))
+    measured = json.loads(said(MEASURED) or "null")
+    if measured is None:
+        measured = {"batches": {}, "actions": {}}
+        for over, words in ways.items():
+            wrong.extend(measure(over, words, measured))
+        if not wrong:
+            with open(MEASURED, "w") as file:
+                json.dump(measured, file)
+    batches, actions = measured["batches"], measured["actions"]
     kept = {"files": files, "before": before, "wanted": wanted, "batches": batches}
     with open(KEPT, "w") as file:
         json.dump(kept, file)
     os.sync()
     steps = {
         over: [
-            {"step": step, "action": actions[over][step], "changes": len(batch["changes"]), "together": len(batch["steps"])}
+            {"step": step, "action": actions[over][str(step)], "changes": len(batch["changes"]), "together": len(batch["steps"])}
             for batch in batches[over]
             for step in batch["steps"]
         ]

@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import re
+import select
 import sys
+import time
 
 from tracer import run, said
 
@@ -28,6 +30,7 @@ STRIPPED = {
     "numbers of interrupts": "given anew with each bind; compared by name at the controller",
     "numbers of processes": "given anew; compared by name, scheduling and place",
     "domain id, vnet names, labels and paths of the monitor": "libvirt numbers domains anew with each start",
+    "settings of ports of an embedded switch while there is no VF": "it keeps them for the next VFs, where a NIC forgets them",
     "/etc/subuid, /etc/subgid": "the range of ids that containers enter is the host's, made with the first container, and stays",
     "/etc/mtab, /etc/machine-id": "a link to the kernel's table; made at boot",
     "/var/lib/penstock, /run/penstock/lock": "Penstock's own records, of which `undo --list` tells",
@@ -182,6 +185,53 @@ def functions():
     return found
 
 
+def ask(port):
+    """What an embedded switch at the other end of a serial port has (docs/switch.md)."""
+    line, deadline = b"", time.monotonic() + 20
+    try:
+        file = os.open(port, os.O_RDWR | os.O_NONBLOCK)
+    except OSError as error:
+        return error.strerror
+    try:
+        os.write(file, b'\n{"version": 1, "id": 1, "do": "get"}\n')
+        while time.monotonic() < deadline:
+            select.select([file], [], [], 1)
+            try:
+                read = os.read(file, 1 << 16)
+            except BlockingIOError:
+                continue
+            if not read:
+                # The other end is not there at the moment.
+                time.sleep(0.02)
+            line += read
+            for whole in line.split(b"\n")[:-1]:
+                try:
+                    answer = json.loads(whole)
+                except ValueError:
+                    # Half of an answer to whoever was killed.
+                    continue
+                if answer.get("id") == 1 and "ok" in answer:
+                    return answer["ok"]
+            line = line.rpartition(b"\n")[2]
+        return "no answer"
+    finally:
+        os.close(file)
+
+
+def switches(has_vfs):
+    """The embedded switches of PFs, and what is set at their ports."""
+    found = {}
+    for path in glob.glob("/sys/class/virtio-ports/*/name"):
+        name = said(path) or ""
+        if name.startswith("org.penstock.switch."):
+            told = ask("/dev/" + path.split("/")[-2])
+            if isinstance(told, dict):
+                ports = {port: one["settings"] for port, one in told["ports"].items()} if has_vfs else None
+                told = {"loopback": told["loopback"], "ports": ports}
+            found[name] = told
+    return found
+
+
 def settings():
     """Every file below /etc, by its digest, and what of LXC's and libvirt's lies on the disk."""
     found = {}
@@ -201,11 +251,14 @@ def state(files):
     with open("/proc/self/mounts") as mounts:
         mounted = sorted(line.split()[1] for line in mounts if "penstock-" in line)
     monitors = run("pgrep", "-fa", "lxc monitor").stdout.splitlines()
+    found = functions()
+    has_vfs = any(one["sriov_numvfs"] not in (None, "0") for one in found.values())
     return {
         "links": links(),
         "routes": routes(),
         "namespaces": run("ip", "netns").stdout.split(),
-        "functions": functions(),
+        "functions": found,
+        "switches": switches(has_vfs),
         "guests": containers(),
         "machines": machines(),
         "settings": settings(),

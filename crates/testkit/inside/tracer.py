@@ -14,6 +14,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import signal
 import struct
@@ -36,7 +37,11 @@ DIRECTORY_CALLS = {
     165: "mount", 166: "umount2", 258: "mkdirat", 260: "fchownat", 263: "unlinkat", 264: "renameat", 265: "linkat",
     266: "symlinkat", 268: "fchmodat", 316: "renameat2",
 }  # fmt: skip
+# Those that `change_of` knows.
+CHANGING_CALLS = {WRITE, WRITEV, PWRITE, SENDTO, SENDMSG, OPENAT, CLONE, FORK, VFORK, CLONE3, *DIRECTORY_CALLS}
 CLONE_THREAD, O_CREAT = 0x10000, 0o100
+# Where serial ports of virtio are, one of which may lead to an embedded switch.
+SWITCH_LINE = "/dev/vport"
 
 
 def ptrace(request, pid, address=0, data=0):
@@ -179,19 +184,23 @@ class Program:
                 self.threads.discard(thread)
 
     def calls(self):
-        """Every system call from now on, before it (`entering`) and after it: (thread, entering, number, arguments). It stands
-        still until the next is asked for."""
+        """The system calls from now on that may change the machine, before each (`entering`) and after it: (thread, entering, number,
+        arguments). It stands still until the next is asked for."""
+        # A run makes thousands of calls that change nothing: as little as possible is done about each of these.
+        info = (ctypes.c_ubyte * 88)()
+        at = ctypes.addressof(info)
         while True:
             thread, status = self.wait()
-            if os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
-                info = (ctypes.c_ubyte * 88)()
-                try:
-                    ptrace(GET_SYSCALL_INFO, thread, 88, ctypes.addressof(info))
-                except ProcessLookupError:
+            if status >> 8 == signal.SIGTRAP | 0x80:
+                if libc.ptrace(GET_SYSCALL_INFO, thread, 88, at) < 0:
                     continue
                 entering = info[0] == ENTRY
                 if entering:
-                    self.last[thread] = struct.unpack_from("<7Q", bytes(info), 24)
+                    call = struct.unpack_from("<7Q", info, 24)
+                    if call[0] in CHANGING_CALLS:
+                        self.last[thread] = call
+                    else:
+                        self.last.pop(thread, None)
                 if thread in self.last:
                     number, *arguments = self.last[thread]
                     yield thread, entering, number, arguments
@@ -220,10 +229,12 @@ class Program:
 
     def change_of(self, number, arguments):
         """What of the machine a system call changes, in words: an attribute of the kernel's or a file is written, made, moved or
-        removed, netlink is asked for something else than to tell, a program is started. Nothing for all other calls, and for the
-        records that Penstock keeps of its runs."""
+        removed, netlink or an embedded switch is asked for something else than to tell, a program is started. Nothing for all other
+        calls, and for the records that Penstock keeps of its runs."""
         if number in (WRITE, WRITEV, PWRITE):
             name = self.name_of(arguments[0])
+            if name.startswith(SWITCH_LINE) and number == WRITE:
+                return self.switch_request(arguments)
             return "write %s" % name if name.startswith("/") and not self.is_record(name) else None
         if number == OPENAT:
             name = self.path(*arguments[:2])
@@ -238,6 +249,11 @@ class Program:
         if number == CLONE3 and not struct.unpack("<Q", self.memory(arguments[0], 8))[0] & CLONE_THREAD:
             return "start a program"
         return None
+
+    def switch_request(self, arguments):
+        """What a line of docs/switch.md's control protocol asks a switch to change."""
+        asked = re.search(rb'"do":"(\w+)"', self.memory(arguments[1], min(arguments[2], 4096)))
+        return "switch %s" % asked[1].decode() if asked and asked[1] != b"get" else None
 
     def is_record(self, name):
         return name.startswith((self.runs, "/run/campaign", "/dev/")) or name.endswith((".lock", "/lock")) or "/progress.json" in name
@@ -277,7 +293,7 @@ class Program:
         step, nth = int(step), int(nth[0]) if nth else 0
         at = next(at for at, batch in enumerate(batches) if step in batch)
         # To be stopped at every call costs much: not long before the batch.
-        self.to_its_run('"begun","steps":[%d' % batches[at - 4][0] if at >= 4 else None, thorough)
+        self.to_its_run('"begun","steps":[%d' % batches[at - 2][0] if at >= 2 else None, thorough)
         begun, count, held = False, 0, None
         for thread, entering, number, arguments in self.calls():
             for entry in self.entries_written(number, arguments):

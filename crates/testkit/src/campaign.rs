@@ -6,7 +6,7 @@
 //! - [`record`]: what was tried, on disk, so that a campaign that was interrupted goes on.
 //! - [`table`]: what came of it, in a table.
 
-use std::{process::Stdio, time::Instant};
+use std::{fs, process::Stdio, time::Instant};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,6 +30,9 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("campaign.py", include_str!("../inside/campaign.py")),
 ];
 
+/// Where the scripts keep what each step changes.
+const STEPS: &str = "/root/campaign-steps.json";
+
 /// A step of a run, as the board tells it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Step {
@@ -42,7 +45,7 @@ pub struct Step {
 }
 
 #[derive(Deserialize)]
-struct Steps {
+struct Runs {
     apply: Vec<Step>,
     undo: Vec<Step>,
 }
@@ -50,7 +53,7 @@ struct Steps {
 #[derive(Deserialize)]
 struct Prepared {
     wrong: Vec<String>,
-    steps: Steps,
+    steps: Runs,
     differs: u32,
 }
 
@@ -61,11 +64,36 @@ struct Reply {
     not_tried: Option<String>,
 }
 
+/// Which steps of a run are tried.
+#[derive(Clone, Debug, Default)]
+pub enum Steps {
+    /// All.
+    #[default]
+    All,
+    /// Of each kind of action the first: what a campaign without the time for all shows soonest.
+    Kinds,
+    /// These numbers.
+    Numbers(Vec<u32>),
+}
+
+impl Steps {
+    fn has(&self, run: &[Step], step: &Step) -> bool {
+        match self {
+            Steps::All => true,
+            Steps::Kinds => run
+                .iter()
+                .find(|other| other.action == step.action)
+                .is_some_and(|first| first.step == step.step),
+            Steps::Numbers(numbers) => numbers.contains(&step.step),
+        }
+    }
+}
+
 /// What is tried of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// These steps alone; all when there is none.
-    pub steps: Vec<u32>,
+    /// Which steps.
+    pub steps: Steps,
     /// These faults alone; all when there is none.
     pub faults: Vec<Fault>,
     /// The runs that meet them; all when there is none.
@@ -91,7 +119,7 @@ impl Choice {
 /// A board that is ready for trials.
 struct Ready {
     board: KeptBoard,
-    steps: Steps,
+    steps: Runs,
 }
 
 impl Campaign<'_> {
@@ -111,13 +139,18 @@ impl Campaign<'_> {
                 let faults: Vec<Fault> = faults.filter(has).collect();
                 let mut next = 0;
                 while !faults.is_empty() {
-                    let now = ready.take().map_or_else(|| self.prepare(reset), Ok)?;
+                    let now = ready.take().map_or_else(|| self.prepare(reset, record), Ok)?;
                     let steps = if over.takes_back() { &now.steps.undo } else { &now.steps.apply };
                     let Some(step) = steps.get(next).cloned() else {
                         ready = Some(now);
                         break;
                     };
                     next += 1;
+                    let mut faults = faults.clone();
+                    faults.retain(|fault| {
+                        let mut choices = self.choices.iter();
+                        choices.any(|choice| choice.has(over, *fault) && choice.steps.has(steps, &step))
+                    });
                     ready = self.one_step(now, over, &step, &faults, record, on_trial)?;
                 }
             }
@@ -135,17 +168,13 @@ impl Campaign<'_> {
         on_trial: &mut dyn FnMut(&Ended),
     ) -> Result<Option<Ready>, String> {
         let mut ready = Some(now);
-        let chosen = |fault: &Fault| {
-            let mut choices = self.choices.iter();
-            choices.any(|choice| choice.has(over, *fault) && among(&choice.steps, &step.step))
-        };
-        for fault in faults.iter().copied().filter(chosen) {
+        for fault in faults.iter().copied() {
             let action = step.action.clone();
             let trial = Trial { model: self.model.to_owned(), over, step: step.step, action, fault };
             if record.has(&trial) {
                 continue;
             }
-            let now = ready.take().map_or_else(|| self.prepare(fault == Fault::Reset), Ok)?;
+            let now = ready.take().map_or_else(|| self.prepare(fault == Fault::Reset, record), Ok)?;
             let began = Instant::now();
             let reply =
                 if fault == Fault::Reset { reset(&now.board, &trial) } else { tried(&now.board, &trial) };
@@ -164,7 +193,7 @@ impl Campaign<'_> {
         Ok(ready)
     }
 
-    fn prepare(&self, to_be_reset: bool) -> Result<Ready, String> {
+    fn prepare(&self, to_be_reset: bool, record: &Record) -> Result<Ready, String> {
         let name = own_name("campaign");
         let text = format!("machine: {name}\n{}", self.text);
         let options: &[&str] = if to_be_reset { &["--keep-disk"] } else { &[] };
@@ -175,6 +204,12 @@ impl Campaign<'_> {
                 .ended_with(0)
                 .map_err(|failed| format!("{failed:?}"))?;
         }
+        // To watch whole runs takes longer than most trials: once for each build is enough.
+        let kept = record.steps_of(self.model);
+        let steps = kept.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        if let Some(steps) = &steps {
+            board.write(STEPS, steps).ended_with(0).map_err(|failed| format!("{failed:?}"))?;
+        }
         let prepared = script(&board, &["prepare", board.model()])?;
         let prepared: Prepared = serde_json::from_value(prepared).map_err(|error| error.to_string())?;
         if !prepared.wrong.is_empty() || prepared.differs == 0 {
@@ -183,6 +218,11 @@ impl Campaign<'_> {
                 "{} was not applied and taken back as a whole ({differs} differences): {wrong:#?}",
                 self.model
             ));
+        }
+        if let (None, Some(path)) = (steps, kept) {
+            let steps = board.inside(["cat", STEPS]);
+            steps.ended_with(0).map_err(|failed| format!("{failed:?}"))?;
+            fs::write(&path, steps.stdout).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(Ready { board, steps: prepared.steps })
     }

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
@@ -45,13 +45,15 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Record {
     ended: Vec<Ended>,
+    earlier: Vec<Ended>,
     file: Option<File>,
+    path: Option<PathBuf>,
 }
 
 impl Record {
     /// One that is forgotten.
     pub fn in_memory() -> Record {
-        Record { ended: Vec::new(), file: None }
+        Record { ended: Vec::new(), earlier: Vec::new(), file: None, path: None }
     }
 
     /// The record in this file, made when it is not there. A last line that was cut off is left out, and tried again.
@@ -71,12 +73,36 @@ impl Record {
         let ended: Vec<Ended> = lines.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| failed(&error))?;
         file.set_len(whole as u64).map_err(|error| failed(&error))?;
-        Ok(Record { ended, file: Some(file) })
+        Ok(Record { ended, earlier: Vec::new(), file: Some(file), path: Some(path.to_owned()) })
+    }
+
+    /// Takes in what lies beside it, the records of other builds: what was right with one of them is not tried again.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be read.
+    pub fn with_other_builds(&mut self) -> Result<(), String> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let other = entry.map_err(failed)?.path();
+            if other.extension().is_some_and(|extension| extension == "jsonl") && other != *path {
+                self.earlier.extend(Record::open(&other)?.ended);
+            }
+        }
+        Ok(())
     }
 
     /// Whether this trial is over.
     pub fn has(&self, trial: &Trial) -> bool {
-        self.ended.iter().any(|ended| ended.trial == *trial)
+        let mut earlier = self.earlier.iter().filter(|ended| ended.wrong.is_empty());
+        self.ended.iter().any(|ended| ended.trial == *trial) || earlier.any(|ended| ended.trial == *trial)
+    }
+
+    /// Where it is kept beside the record what each step of a model changes; nowhere for a record that is forgotten.
+    pub fn steps_of(&self, model: &str) -> Option<PathBuf> {
+        Some(self.path.as_ref()?.with_extension(format!("{model}.json")))
     }
 
     /// Adds a trial.
@@ -93,9 +119,14 @@ impl Record {
         Ok(())
     }
 
-    /// All trials that are over.
+    /// The trials of this build that are over.
     pub fn ended(&self) -> &[Ended] {
         &self.ended
+    }
+
+    /// Those of the other builds that were taken in, and of this one.
+    pub fn of_all_builds(&self) -> Vec<Ended> {
+        self.earlier.iter().chain(&self.ended).cloned().collect()
     }
 }
 
@@ -112,6 +143,19 @@ mod tests {
             fault: Fault::Middle,
         };
         Ended { trial, wrong: Vec::new(), notes: Vec::new(), not_tried: None, seconds: 1.0 }
+    }
+
+    #[test]
+    fn what_was_right_with_another_build_is_not_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut other = Record::open(&directory.path().join("a.jsonl")).unwrap();
+        other.add(&ended(1)).unwrap();
+        other.add(&Ended { wrong: vec!["/links".into()], ..ended(2) }).unwrap();
+        let mut record = Record::open(&directory.path().join("b.jsonl")).unwrap();
+        assert!(!record.has(&ended(1).trial));
+        record.with_other_builds().unwrap();
+        assert!(record.has(&ended(1).trial) && !record.has(&ended(2).trial));
+        assert_eq!((record.ended().len(), record.of_all_builds().len()), (0, 2));
     }
 
     #[test]
