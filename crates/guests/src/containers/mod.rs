@@ -318,9 +318,17 @@ impl Containers {
         if let Some(init) = started.init {
             return Ok(init.is_alive_below(&self.root).then_some(init));
         }
-        // Whoever started it did not live to note its first process; LXC knows.
-        let pid = lxc::init_of(&self.state, guest).map_err(|source| self.failed(guest, source))?;
-        Ok(pid.and_then(|pid| Running::find(&self.root, pid)))
+        // Whoever started it did not live to note its first process; LXC knows. It may still be at the start, and not answer yet.
+        let until = Instant::now() + BACK;
+        loop {
+            let pid = lxc::init_of(&self.state, guest).map_err(|source| self.failed(guest, source))?;
+            let found = pid.and_then(|pid| Running::find(&self.root, pid));
+            let is_settled = found.is_some() || lxc::monitor(&self.root, &self.state, guest).is_none();
+            if is_settled || Instant::now() > until {
+                return Ok(found);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// What can be known to be wrong before anything is started.

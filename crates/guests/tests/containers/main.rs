@@ -8,7 +8,7 @@ use std::{
     error::Error as _,
     fs,
     path::Path,
-    process::{Command as Program, ExitCode},
+    process::{Command as Program, ExitCode, Stdio},
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -28,7 +28,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 27] = [
+    let tests: [(&str, fn()); 28] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         ("lxc_dies_in_netns", lxc_dies),
         ("a_stopped_container_leaves_no_process_of_lxc_in_netns", no_process_of_lxc),
         ("penstock_dies_while_starting_in_netns", penstock_dies),
+        ("a_start_that_goes_on_without_penstock_is_stopped_in_netns", start_goes_on),
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
     ];
@@ -459,6 +460,44 @@ fn penstock_dies() {
     let place = bench.containers.place(&definition.guest).expect("LXC is asked instead");
     assert_eq!(place.namespace().unwrap(), pid);
     bench.stop(&definition);
+    bench.is_back(0);
+}
+
+/// Penstock was killed when LXC's process had begun and did not answer yet.
+fn start_goes_on() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    bench.start(&definition);
+    let guests = bench.state.path().join("guests");
+    let name = format!("penstock-{}", definition.guest);
+    let path = guests.join(&name).join("started.json");
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let config = fs::read(path.with_file_name("config")).unwrap();
+    bench.stop(&definition);
+    bench.is_back(0);
+    fs::write(path.with_file_name("config"), config).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(&path, started.to_string()).unwrap();
+    let lxc = || Program::new("lxc-info").arg("-P").arg(&guests).args(["-n", &name, "-pH"]).output().unwrap();
+    let title = format!("[lxc monitor] {} {name}", guests.display());
+    let mut monitor = Program::new("bash");
+    monitor.args(["-c", "exec -a \"$0\" cat", &title]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut monitor = monitor.spawn().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            let mut start = Program::new("lxc-start");
+            start.arg("-P").arg(&guests).args(["-n", &name, "-d", "--", "sleep", "1000"]);
+            // It fails when it is stopped before it is done.
+            start.status().unwrap();
+            monitor.kill().unwrap();
+        });
+        bench.stop(&definition);
+    });
+    monitor.wait().unwrap();
+    let pid = String::from_utf8_lossy(&lxc().stdout).into_owned();
+    let _ = Program::new("lxc-stop").arg("-P").arg(&guests).args(["-n", &name, "-k"]).output();
+    assert_eq!(pid.trim(), "", "it runs");
     bench.is_back(0);
 }
 
