@@ -52,12 +52,13 @@ bench: image
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
 
 # Each step of the examples' plans meets each fault on a board; takes many hours, and goes on where it was interrupted. `make campaign
-# model=smallest steps=2,3 faults=middle,full runs=apply,undo` tries some of it (here `model` is a name in examples/).
+# model=smallest steps=2,3 faults=middle,full runs=apply,undo` tries some of it (here `model` is a name in examples/); `steps=kinds` the
+# first step of each kind of action; `builds=all` only what no other build has shown to be right.
 campaign: image
 	@scripts/install-dependencies bench
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench campaign -- \
 	$(if $(filter command,$(origin model)),model=$(model)) $(if $(steps),steps=$(steps)) \
-	$(if $(faults),faults=$(faults)) $(if $(runs),runs=$(runs))
+	$(if $(faults),faults=$(faults)) $(if $(runs),runs=$(runs)) $(if $(builds),builds=$(builds))
 
 # The embedded switch against Open vSwitch with DPDK. `make bench-switch rows=64,1518 pairs=3` measures some of it; its VMs are made
 # of the image of the boards.
