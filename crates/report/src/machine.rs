@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Inventory, Mac,
-    Model, NicName, VfIndex, inventory::PresentVf,
+    Model, NicName, TenantNic, VfIndex, inventory::PresentVf, text::counted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,20 @@ pub struct MachineGuest {
     /// The functions that it owns, in order.
     #[serde(default)]
     pub functions: Vec<MachineFunction>,
+    /// The SR-IOV NICs that it owns itself, as the model has them.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub nics: IndexMap<NicName, TenantNic>,
+}
+
+impl MachineGuest {
+    /// What it owns, in few words: `NET0#0-2, net0 with 4 VFs`.
+    pub(crate) fn owns(&self) -> String {
+        let functions = ranges(self.functions.iter().map(|owned| &owned.function));
+        let nics =
+            self.nics.iter().map(|(name, nic)| format!("{name} with {}", counted(nic.vfs.len(), "VF")));
+        let parts = (!functions.is_empty()).then_some(functions).into_iter().chain(nics);
+        parts.collect::<Vec<String>>().join(", ")
+    }
 }
 
 /// A function as a guest owns it.
@@ -119,6 +133,7 @@ impl Machine {
                             addresses: owned.addresses.clone(),
                         })
                         .collect(),
+                    nics: guest.nics.clone(),
                 })
                 .collect(),
             cables: model.board.cables.clone(),

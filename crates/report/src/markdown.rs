@@ -6,7 +6,7 @@ use penstock_model::Verdict;
 
 use crate::{
     Evidence, Group, MachineGuest, audit,
-    machine::{kind_word, ranges},
+    machine::kind_word,
     measurements, origin,
     printable::{one_line, printable},
     reach, real_time, seconds,
@@ -65,7 +65,7 @@ fn guests(to: &mut String, guests: &[MachineGuest]) -> fmt::Result {
             "| {} | {} | {} |",
             plain(guest.name.as_str()),
             kind_word(guest.kind),
-            plain(&ranges(guest.functions.iter().map(|owned| &owned.function)))
+            plain(&guest.owns())
         )?;
     }
     writeln!(to)

@@ -12,7 +12,7 @@ use self::{
 };
 use crate::{
     Evidence, GroupName, StepOutcome, audit,
-    machine::{kind_word, ranges},
+    machine::kind_word,
     measurements, origin,
     picture::{self, Picture},
     printable::{one_line, printable},
@@ -228,12 +228,13 @@ fn owned(evidence: &Evidence) -> Vec<OwnedRow> {
                     .trim_end()
                     .to_owned()
             });
+            let nics = guest.nics.iter().map(|(name, nic)| format!("{name}, {}", picture::uplink_words(nic)));
             OwnedRow {
                 colour: picture::colour(index),
                 guest: guest.name.to_string(),
                 kind: kind_word(guest.kind),
-                functions: ranges(guest.functions.iter().map(|owned| &owned.function)),
-                interfaces: interfaces.collect::<Vec<String>>().join("\n"),
+                functions: guest.owns(),
+                interfaces: interfaces.chain(nics).collect::<Vec<String>>().join("\n"),
             }
         })
         .collect()

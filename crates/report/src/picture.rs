@@ -9,9 +9,13 @@ use std::collections::{BTreeMap, HashMap};
 use penstock_model::{FunctionName, GuestName, NicName, text::counted};
 use serde::Serialize;
 
+mod tenant;
+
+use self::tenant::TenantBox;
+pub(crate) use self::tenant::uplink_words;
 use crate::{
     Machine, MachineGuest, MachineNic,
-    machine::{kind_word, ranges},
+    machine::kind_word,
     printable::{clip, one_line},
 };
 
@@ -106,6 +110,8 @@ struct GuestBox {
     kind: &'static str,
     title: String,
     rows: Vec<GuestRow>,
+    /// The NICs that it owns itself; none in a dense picture.
+    nics: Vec<TenantBox>,
 }
 
 #[derive(Debug, Serialize)]
@@ -142,13 +148,23 @@ pub(crate) fn colour(index: usize) -> String {
 /// Who owns what, looked up while drawing.
 struct Owners<'a> {
     of: HashMap<&'a FunctionName, &'a GuestName>,
+    /// For whose NIC a function is the uplink.
+    uplinks: HashMap<&'a FunctionName, &'a GuestName>,
     place: HashMap<&'a GuestName, usize>,
 }
 
 impl Owners<'_> {
     /// The owner's name and place.
     fn get(&self, function: &FunctionName) -> Option<(String, usize)> {
-        let guest = *self.of.get(function)?;
+        self.with_place(self.of.get(function)?)
+    }
+
+    /// The name and place of the guest for which it is an uplink.
+    fn uplink_of(&self, function: &FunctionName) -> Option<(String, usize)> {
+        self.with_place(self.uplinks.get(function)?)
+    }
+
+    fn with_place(&self, guest: &GuestName) -> Option<(String, usize)> {
         Some((guest.to_string(), *self.place.get(guest)?))
     }
 }
@@ -160,9 +176,11 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     }
     let owners = Owners {
         of: machine.owners(),
+        uplinks: tenant::uplinks(machine),
         place: (machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect(),
     };
-    let owned: usize = machine.guests.iter().map(|guest| guest.functions.len()).sum();
+    let of_nics = |guest: &MachineGuest| guest.nics.values().map(|nic| nic.vfs.len() + 1).sum::<usize>();
+    let owned: usize = machine.guests.iter().map(|guest| guest.functions.len() + of_nics(guest)).sum();
     let slots: usize = machine.nics.iter().map(|nic| nic.vfs.len() + 1).sum();
     let dense =
         slots.max(owned) > MOST_SLOTS || machine.nics.iter().any(|nic| nic.vfs.len() > MOST_SLOTS_OF_NIC);
@@ -178,7 +196,7 @@ pub(crate) fn picture(machine: &Machine) -> Option<Picture> {
     let mut y = 2;
     let gap = if dense { 10 } else { 16 };
     for (index, guest) in machine.guests.iter().take(MOST_GUESTS).enumerate() {
-        let drawn = guest_box(guest, index, dense, y);
+        let drawn = guest_box(guest, machine, index, dense, y);
         y += drawn.height + gap;
         picture.guests.push(drawn);
     }
@@ -206,6 +224,10 @@ impl Picture {
         for guest in &mut self.guests {
             guest.y += guests;
             guest.rows.iter_mut().for_each(|row| row.y += guests);
+            for nic in &mut guest.nics {
+                nic.y += guests;
+                nic.rows.iter_mut().for_each(|row| row.y += guests);
+            }
         }
         self.more_y += guests;
     }
@@ -270,10 +292,12 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
         .chain(nic.vfs.iter().map(|vf| (function(Some(vf.index)), format!("#{}", vf.index), vf.bdf, vf.mac)));
     for (place, (name, label, bdf, mac)) in all.enumerate() {
         let owner = owners.get(&name);
-        let whose = match &owner {
-            Some((guest, _)) => format!("owned by {guest}"),
-            None if name.vf.is_none() => "the host's".to_owned(),
-            None => "owned by no guest".to_owned(),
+        let uplink = owners.uplink_of(&name);
+        let whose = match (&owner, &uplink) {
+            (Some((guest, _)), _) => format!("owned by {guest}"),
+            (None, Some((guest, _))) => format!("the host's, an uplink for {guest}"),
+            (None, None) if name.vf.is_none() => "the host's".to_owned(),
+            (None, None) => "owned by no guest".to_owned(),
         };
         let mut title = format!("{name}, {whose}");
         let mut detail = Vec::new();
@@ -285,9 +309,13 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
             title.push_str(&format!(", {mac}"));
             detail.push(mac.to_string());
         }
-        let colour = owner.as_ref().map(|(_, index)| colour(*index)).unwrap_or_default();
+        let colour = owner.as_ref().or(uplink.as_ref()).map(|(_, index)| colour(*index)).unwrap_or_default();
         drawn.slots.push(if !dense {
-            let free = if name.vf.is_none() { "host" } else { "free" };
+            let free = match uplink {
+                Some((guest, _)) => clip(&format!("for {guest}"), 15),
+                None if name.vf.is_none() => "host".to_owned(),
+                None => "free".to_owned(),
+            };
             Slot {
                 x: NIC_LEFT + PADDING,
                 y: top + place * ROW,
@@ -297,7 +325,7 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
                 colour,
                 label,
                 detail: detail.join("  "),
-                owner: owner.map_or_else(|| free.to_owned(), |(guest, _)| clip(&guest, 15)),
+                owner: owner.map_or(free, |(guest, _)| clip(&guest, 15)),
                 title,
             }
         } else {
@@ -336,8 +364,8 @@ fn short_bdf(bdf: &str) -> String {
     bdf.strip_prefix("0000:").unwrap_or(bdf).to_owned()
 }
 
-fn guest_box(guest: &MachineGuest, index: usize, dense: bool, y: usize) -> GuestBox {
-    let functions = ranges(guest.functions.iter().map(|owned| &owned.function));
+fn guest_box(guest: &MachineGuest, machine: &Machine, index: usize, dense: bool, y: usize) -> GuestBox {
+    let functions = guest.owns();
     let mut drawn = GuestBox {
         x: GUEST_LEFT,
         y,
@@ -349,10 +377,12 @@ fn guest_box(guest: &MachineGuest, index: usize, dense: bool, y: usize) -> Guest
         kind: kind_word(guest.kind),
         title: format!("{} {}: {functions}", kind_word(guest.kind), guest.name),
         rows: Vec::new(),
+        nics: Vec::new(),
     };
     let top = y + GUEST_HEADER;
     if dense {
-        let count = match guest.functions.len() {
+        let of_nics = guest.nics.values().map(|nic| nic.vfs.len() + 1).sum::<usize>();
+        let count = match guest.functions.len() + of_nics {
             1 => "1 function".to_owned(),
             count => format!("{count} functions"),
         };
@@ -384,7 +414,15 @@ fn guest_box(guest: &MachineGuest, index: usize, dense: bool, y: usize) -> Guest
             });
         }
     }
-    drawn.height = GUEST_HEADER + drawn.rows.len() * ROW + PADDING;
+    let end = top + drawn.rows.len() * ROW;
+    let end = if dense {
+        end
+    } else {
+        let (nics, end) = tenant::boxes(guest, machine, end);
+        drawn.nics = nics;
+        end
+    };
+    drawn.height = end + PADDING - y;
     drawn
 }
 
@@ -417,6 +455,7 @@ fn wires(machine: &Machine, picture: &Picture) -> Vec<Wire> {
             }
         }
     }
+    wires.extend(tenant::wires(machine, &picture.guests, &ports));
     wires
 }
 

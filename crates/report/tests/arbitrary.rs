@@ -82,6 +82,7 @@ fn guest() -> impl Strategy<Value = MachineGuest> {
             name: name.parse().unwrap(),
             kind: if vm { GuestKind::Vm } else { GuestKind::Container },
             functions,
+            nics: Default::default(),
         }
     })
 }

@@ -9,12 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use indexmap::IndexMap;
 use penstock_model::{
-    Outcome,
+    Inventory, Outcome, Source,
     audit::AuditOutcome,
     measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Told},
+    parse,
 };
-use penstock_report::{Evidence, ReadError, StepOutcome, html, markdown, sentence, summary};
+use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
 
 /// Renders the page and leaves it beside the build, to be opened in a browser.
 fn page(name: &str, evidence: &Evidence) -> String {
@@ -436,4 +438,29 @@ fn one_wake_up_and_a_hundred_million_make_a_page() {
     assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 }), "{took:?}");
     let empty = Evidence { latency: Some(Default::default()), ..runs::small() };
     assert!(page("real-time-empty", &empty).contains("id=\"real-time\""));
+}
+
+/// A VM's own NIC is drawn in the VM, its switch before it, and the switch's uplink where it is; or what it is called.
+#[test]
+fn a_nic_of_a_vms_own_is_drawn_in_the_vm() {
+    let text = include_str!("../../../examples/tenant.yaml").replace("uplink: NET1", "uplink: br0");
+    let model = parse(&Source::new("tenant.yaml", text)).unwrap().model;
+    let machine = Machine::of(&model, &Inventory::default(), &IndexMap::new(), true);
+    let evidence = Evidence { machine, ..runs::small() };
+    let page = page("tenant", &evidence);
+    let svg = page.split("<svg viewBox").nth(1).and_then(|rest| rest.split("</svg>").next()).unwrap();
+    // PF and VFs inside, and a line to each; the one switch has a line to its uplink, the other one has words.
+    for guest in ["node-1", "node-2"] {
+        for function in ["net0", "net0#0", "net0#1"] {
+            assert!(svg.contains(&format!("<title>{guest}&#x2f;{function}, ")), "{function} of {guest}");
+        }
+    }
+    assert_eq!(svg.matches("class=\"wire ").count(), 2 * 3 + 1);
+    assert!(svg.contains("NET0, the host&#x27;s, an uplink for node-1"));
+    assert!(svg.contains("for node-1") && !svg.contains("for node-2"));
+    assert!(svg.contains(">uplink br0<"));
+    assert!(svg.contains(", VLAN 100, 500 Mbit&#x2f;s</title>") && svg.contains(">VLAN 100 +1<"));
+    // The table and the summary for readers say it too.
+    assert!(page.contains("<code>net0 with 2 VFs</code>"));
+    assert!(markdown(&evidence).contains("| node-1 | VM | net0 with 2 VFs |"));
 }

@@ -63,6 +63,7 @@ pub fn guest(name: &str, kind: GuestKind, functions: &[(&str, &str)]) -> Machine
                 addresses: address.parse().into_iter().collect(),
             })
             .collect(),
+        nics: Default::default(),
     }
 }
 
