@@ -41,6 +41,14 @@ pub(crate) struct Work<'a> {
     pub log: Log,
 }
 
+/// A VF as an ADD has found it in the host's namespace.
+struct Found {
+    /// Its interface; none under a driver that makes none.
+    report: Option<InterfaceReport>,
+    /// The index of its PF's interface, where attributes are to be set.
+    pf: Option<u32>,
+}
+
 impl Plugin {
     /// The plugin on this machine.
     pub fn system() -> Plugin {
@@ -147,8 +155,8 @@ impl Work<'_> {
             ));
         }
         let (vf, _lock) = self.choose()?;
-        let mut record = self.reserve(&vf, &container, &name)?;
-        match self.attach(&mut record, &vf, &mut container, &name) {
+        let (mut record, found) = self.reserve(&vf, &container, &name)?;
+        match self.attach(&mut record, &vf, found, &mut container, &name) {
             Ok(attached) => {
                 self.log.say(LogLevel::Info, format!("has {} as {name}", vf.bdf()));
                 Ok(attached)
@@ -248,17 +256,18 @@ impl Work<'_> {
     }
 
     /// Writes down whose the VF is, and how it was found.
-    fn reserve(&mut self, vf: &Vf, container: &Container, name: &InterfaceName) -> Result<Record, CniError> {
+    fn reserve(
+        &mut self,
+        vf: &Vf,
+        container: &Container,
+        name: &InterfaceName,
+    ) -> Result<(Record, Found), CniError> {
         let links = self.netlink.links()?;
         let report = found_among(self.root(), &vf.function, &links);
         let driver = vf.function.driver()?;
         if report.is_none() {
             let text = match &driver {
-                Some(driver)
-                    if driver == "vfio-pci" || driver.starts_with("uio") || driver.starts_with("igb_uio") =>
-                {
-                    None
-                }
+                Some(driver) if penstock_host::pci::passes_through(driver) => None,
                 Some(driver) => Some(format!("{} has the driver {driver} and no interface here", vf.bdf())),
                 None => Some(format!("{} has no driver", vf.bdf())),
             };
@@ -269,9 +278,11 @@ impl Work<'_> {
         }
         let plugin = self.plugin;
         let settings = &self.configuration.settings;
-        let mut state = None;
+        let (mut state, mut pf) = (None, None);
         if !settings.attributes().is_empty() {
-            state = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.state(vf.index)?;
+            let index = Attributes::index(&plugin.root, &vf.pf, &links)?;
+            state = Attributes::through(&plugin.root, &mut self.netlink, &vf.pf, index)?.state(vf.index)?;
+            pf = Some(index);
         }
         let mut wanted = vf::wanted(settings, state.as_ref());
         if state.is_none() {
@@ -295,12 +306,12 @@ impl Work<'_> {
             wanted,
             before: Before {
                 driver,
-                interface: report.map(|report| BeforeInterface {
-                    name: report.interface.name,
+                interface: report.as_ref().map(|report| BeforeInterface {
+                    name: report.interface.name.clone(),
                     mac: report.interface.mac,
                     mtu: report.interface.mtu,
                     up: report.interface.up,
-                    kind: report.kind,
+                    kind: report.kind.clone(),
                 }),
                 state,
             },
@@ -308,24 +319,25 @@ impl Work<'_> {
             configuration: self.configuration.whole.clone(),
         };
         self.step(&mut record, Step::Reserved)?;
-        Ok(record)
+        Ok((record, Found { report, pf }))
     }
 
     fn attach(
         &mut self,
         record: &mut Record,
         vf: &Vf,
+        found: Found,
         container: &mut Container,
         name: &InterfaceName,
     ) -> Result<Attached, CniError> {
         self.step(record, Step::Setting)?;
         let plugin = self.plugin;
         let others: Vec<VfAttribute> = vf::but_mac(&record.wanted);
-        if !others.is_empty() {
-            Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.set(vf.index, &others)?;
+        let root = &plugin.root;
+        if let (Some(index), false) = (found.pf, others.is_empty()) {
+            Attributes::through(root, &mut self.netlink, &vf.pf, index)?.set(vf.index, &others)?;
         }
         let by_pf = vf::mac_among(&record.wanted);
-        let links = self.netlink.links()?;
         let mut interface = Interface {
             name: name.to_string(),
             mac: by_pf.or(record.before.state.as_ref().map(|state| state.mac)).filter(|mac| !mac.is_zero()),
@@ -334,16 +346,13 @@ impl Work<'_> {
             function: Some(vf.bdf()),
         };
         let mut moved = None;
-        if record.before.interface.is_some() {
-            let report = found_among(&plugin.root, &vf.function, &links).ok_or_else(|| {
-                CniError::new(
-                    CniError::TAKEN,
-                    format!("the interface of {} is gone: somebody else took it", vf.bdf()),
-                )
-            })?;
-            self.netlink.set_up(report.index, false)?;
+        if let Some(report) = found.report {
+            if report.interface.up {
+                self.netlink.set_up(report.index, false)?;
+            }
             let own = self.configuration.settings.mac.unwrap_or(report.interface.mac);
-            let report = vf::give_mac(&plugin.root, &mut self.netlink, vf, &report, own, by_pf)?;
+            let by_pf = by_pf.zip(found.pf);
+            let report = vf::give_mac(root, &mut self.netlink, vf, &report, own, by_pf)?;
             self.step(record, Step::Moving)?;
             self.netlink.move_to(report.index, &container.namespace, name)?;
             let inside = container.netlink.links()?.into_iter().find(|of| of.interface.name == *name);
@@ -357,8 +366,8 @@ impl Work<'_> {
             interface.mac = Some(inside.interface.mac);
             interface.mtu = Some(inside.interface.mtu);
             moved = Some(inside.index);
-        } else if let Some(mac) = by_pf {
-            Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?
+        } else if let Some((mac, index)) = by_pf.zip(found.pf) {
+            Attributes::through(root, &mut self.netlink, &vf.pf, index)?
                 .set(vf.index, &[VfAttribute::Mac(mac)])?;
         }
         let mut attached = Attached::default();

@@ -152,9 +152,17 @@ impl Work<'_> {
     ) -> Result<(), CniError> {
         let root = self.root().clone();
         let mut failed = Vec::new();
-        failed.extend(self.netlink.set_up(report.index, false).err().map(CniError::from));
+        // One that comes from another namespace is down.
+        if report.interface.up {
+            failed.extend(self.netlink.set_up(report.index, false).err().map(CniError::from));
+        }
         failed.extend(self.restore_attributes(vf, record, false).err());
         let by_pf = vf::mac_among(&record.wanted).and(record.before.state.as_ref()).map(|state| state.mac);
+        let by_pf = by_pf.and_then(|mac| {
+            let links = self.netlink.links().map_err(CniError::from);
+            let index = links.and_then(|links| Attributes::index(&root, &vf.pf, &links));
+            index.map_err(|error| failed.push(error)).ok().map(|index| (mac, index))
+        });
         let report = match vf::give_mac(&root, &mut self.netlink, vf, &report, before.mac, by_pf) {
             Ok(report) => report,
             Err(error) => {

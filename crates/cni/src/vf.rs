@@ -127,12 +127,35 @@ impl<'a> Attributes<'a> {
     ///
     /// When it is not.
     pub fn of(root: &Root, netlink: &'a mut Netlink, pf: &PciFunction) -> Result<Attributes<'a>, CniError> {
-        let links = netlink.links()?;
-        let report = found_among(root, pf, &links).ok_or_else(|| {
+        let index = Attributes::index(root, pf, &netlink.links()?)?;
+        Attributes::through(root, netlink, pf, index)
+    }
+
+    /// The index of a PF's interface, among those of the namespace.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn index(root: &Root, pf: &PciFunction, links: &[InterfaceReport]) -> Result<u32, CniError> {
+        let report = found_among(root, pf, links).ok_or_else(|| {
             let text = format!("the PF {} has no interface here, through which its VFs are set", pf.bdf());
             CniError::new(CniError::REFUSED, text)
         })?;
-        Ok(Attributes { keeper: Keeper::of(root, netlink, report.index)?, pf: pf.bdf() })
+        Ok(report.index)
+    }
+
+    /// Of the PF whose interface has this index in the namespace of `netlink`.
+    ///
+    /// # Errors
+    ///
+    /// When a machine that has lines to embedded switches does not list its interfaces.
+    pub fn through(
+        root: &Root,
+        netlink: &'a mut Netlink,
+        pf: &PciFunction,
+        index: u32,
+    ) -> Result<Attributes<'a>, CniError> {
+        Ok(Attributes { keeper: Keeper::of(root, netlink, index)?, pf: pf.bdf() })
     }
 
     /// What is set for a VF; `None` when the PF's driver tells nothing of it and no embedded switch does.
@@ -186,7 +209,7 @@ pub fn but_mac(attributes: &[VfAttribute]) -> Vec<VfAttribute> {
 }
 
 /// Gives the interface of a VF, which is down and in the host's namespace, the address `own`, and has the PF give it `by_pf` in
-/// between where that is wanted. The VF asks first: some drivers (igb) let a VF ask for nothing any more once its PF has given it an
+/// between where that is wanted, through the PF's interface with that index. The VF asks first: some drivers (igb) let a VF ask for nothing any more once its PF has given it an
 /// address. Where the driver of the VF refuses both times it is bound anew, since it takes the PF's word then. Its index.
 ///
 /// # Errors
@@ -198,14 +221,14 @@ pub fn give_mac(
     vf: &Vf,
     report: &InterfaceReport,
     own: Mac,
-    by_pf: Option<Mac>,
+    by_pf: Option<(Mac, u32)>,
 ) -> Result<InterfaceReport, CniError> {
     let differs = report.interface.mac != own;
     if differs {
         let _ = netlink.set_mac(report.index, own);
     }
-    if let Some(mac) = by_pf {
-        Attributes::of(root, netlink, &vf.pf)?.set(vf.index, &[VfAttribute::Mac(mac)])?;
+    if let Some((mac, index)) = by_pf {
+        Attributes::through(root, netlink, &vf.pf, index)?.set(vf.index, &[VfAttribute::Mac(mac)])?;
     }
     if !differs {
         return Ok(report.clone());

@@ -52,6 +52,8 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/tests/report.rs", "program", Own),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
     ("crates/cli/tests/yaml_language_server.rs", "program", Own),
+    ("crates/cni/benches/attach.rs", "program", Given("run")),
+    ("crates/cni/benches/attach.rs", "plugin", OneOf(&["/usr/lib/cni/host-device"])),
     // The plugin that the configuration names.
     ("crates/cni/src/ipam.rs", "& program", OneOf(&[])),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),

@@ -6,7 +6,7 @@ use anstream::ColorChoice;
 use clap::{Parser, ValueEnum, error::ContextKind};
 use penstock_model::text::one_line;
 
-use super::{Arguments, Color, peers};
+use super::{Arguments, Color, Common, Verb, peers};
 use crate::{documents::Document, status::Status};
 
 /// The name by which this program is `penstock cni`.
@@ -25,8 +25,17 @@ impl Arguments {
             words.push("cni".into());
         }
         color(&words).write_global();
+        if is_plugin_call(&words) {
+            // Runtimes wait for each call: all the verbs and options of clap's need not be put together for it.
+            return Arguments { verb: Verb::Cni, common: Common::default() };
+        }
         Arguments::try_parse_from(&words).unwrap_or_else(|error| complain(&words, error))
     }
+}
+
+/// Whether these words are `penstock cni` and nothing more.
+fn is_plugin_call(words: &[OsString]) -> bool {
+    matches!(words, [_, verb] if verb == "cni")
 }
 
 /// Says what is wrong with the words, or the help that was asked for, and ends. clap repeats what was typed, which may have come
