@@ -11,7 +11,7 @@ use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_apply::history::RunId;
-use penstock_model::{Mac, NicName, mac::ParseMacError, names::NameError};
+use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameError};
 
 use self::time::{at_least_a_second, duration};
 pub use self::{
@@ -131,6 +131,9 @@ pub enum Verb {
     /// Be an embedded switch
     #[command(hide = true)]
     EmbeddedSwitch(EmbeddedSwitch),
+    /// Hand an embedded switch what a VM asks of its devices
+    #[command(hide = true)]
+    FollowFilters(FollowFilters),
 }
 
 impl Verb {
@@ -515,10 +518,25 @@ pub struct EmbeddedSwitch {
     /// The socket is for this host alone, where everything may be done; else what `allow` of the configuration says
     #[arg(long)]
     pub own: bool,
+    /// The socket of the line from within the VM, beside one of the host's own: what `allow` of the configuration says may be done
+    #[arg(long, value_name = "SOCKET", requires = "own")]
+    pub line: Option<PathBuf>,
     /// End when the last guest has gone, or when none comes at all
     #[arg(long)]
     pub until_left: bool,
     /// Run it in a process of its own, and start it again with what was set last when that dies
     #[arg(long)]
     pub again: bool,
+}
+
+/// `penstock follow-filters`: what a unit of systemd runs beside an embedded switch (docs/tenant-nics.md).
+#[derive(Debug, Args)]
+pub struct FollowFilters {
+    /// The directory of guests' state
+    #[arg(long, value_name = "DIRECTORY")]
+    pub state: PathBuf,
+    /// The VM
+    pub guest: GuestName,
+    /// Its NIC
+    pub nic: NicName,
 }

@@ -198,7 +198,8 @@ impl Kind {
             | Verb::Inside(_)
             | Verb::Guard(_)
             | Verb::AtBoot(_)
-            | Verb::EmbeddedSwitch(_) => return None,
+            | Verb::EmbeddedSwitch(_)
+            | Verb::FollowFilters(_) => return None,
         })
     }
 

@@ -10,10 +10,12 @@ use std::{
 };
 
 use penstock_board::Design;
-use penstock_host::embedded::{Answer, Request, State};
+use penstock_guests::{state::State, vms::switch};
+use penstock_host::embedded::{self, Answer, Request};
 use penstock_model::{
     LinkState, Source, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, inventory::SwitchMode,
 };
+use penstock_plan::action::GuestNic;
 use penstock_switch::{
     config::{Cable, Config},
     control::Rights,
@@ -54,6 +56,29 @@ fn what_a_board_tells_its_switches_is_what_they_understand() {
         };
         assert!(arguments.contains(&format!("path={},", path.display())), "{}", path.display());
     }
+}
+
+#[test]
+fn what_a_vms_switch_is_told_is_what_it_understands() {
+    let text = "nics: {NET0: {vfs: 1}}\nguests: {a: {kind: vm, nics: {net0: {vfs: 3, allow: {vlan: 100-199, max_tx_rate: 1000, loopback: on}, functions: {\
+                1: {vlan: 7, allow: {mac: any, more_macs: 4, qos: 5, vlan_proto: on, spoofchk: off, trust: on, promiscuous: on}},\
+                2: {allow: {mac: [\"02:00:00:00:00:05\"]}}}}}}}";
+    let model =
+        penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good").model;
+    let (guest, found) = model.guests.first().expect("there is one");
+    let (name, nic) = found.nics.first().expect("it has one");
+    let own = GuestNic { name: name.clone(), nic: nic.clone(), uplink_at: None };
+    let sockets = switch::sockets(&State::new("/run/penstock/guests".into()), guest, &own);
+    let told =
+        switch::configuration(guest, &own, &sockets, Some(64055), Some(&"eth0".parse().expect("a name")));
+    let config: Config = serde_json::from_value(told).expect("a switch can read it");
+    config.settings().expect("it makes sense");
+    config.line_access().expect("so does who may come to the line");
+    assert_eq!(config.pf.as_deref(), Some("a/net0"));
+    for (port, may) in [("a/net0", true), ("a/net0#0", true), ("a/net0#1", true), ("a/net0 uplink", false)] {
+        assert_eq!(config.ceiling(port).is_some(), may, "{port}");
+    }
+    assert!(config.ceiling("a/net0#1").is_some_and(|ceiling| ceiling.is_promiscuous()));
 }
 
 #[test]
@@ -104,7 +129,8 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
     let control = socket("control");
     let access = penstock_switch::socket::Access::default();
     penstock_switch::control::serve(&control, Arc::clone(&server), Rights::Attributes, access).unwrap();
-    let state = || serde_json::from_value::<State>(ask(&control, &Request::Get).ok.unwrap()).unwrap();
+    let state =
+        || serde_json::from_value::<embedded::State>(ask(&control, &Request::Get).ok.unwrap()).unwrap();
     let vf = |index| VfIndex::new(index).unwrap();
 
     let before = state();
@@ -123,7 +149,7 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
         VfAttribute::Rate { min: TxRate(0), max: TxRate(250) },
         VfAttribute::LinkState(LinkState::Disable),
     ];
-    let attributes = before.attributes(wanted.iter());
+    let attributes = before.attributes("NET0#10", wanted.iter());
     let answer = ask(&control, &Request::Set { port: "NET0#10".to_owned(), attributes });
     assert!(answer.error.is_none(), "{answer:?}");
     let (_, seen) = state().vfs().remove(1);

@@ -29,9 +29,10 @@ guests:
         vfs: 2
         uplink: NET0
         mac: "02:00:00:00:01:00"
+        allow: {vlan: 100-199}
         functions:
           0: {mac: "02:00:00:00:01:01", spoofchk: on}
-          1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500}
+          1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500, allow: {mac: ["02:00:00:00:01:22"]}}
 "#;
 
 /// What `verify` says of functions of the VM's NIC: function, attribute, outcome and what was seen.
@@ -77,6 +78,113 @@ fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     Ok(decoded.stdout)
 }
 
+/// What `verify` says of a VLAN that the VM has set.
+const SET: &str = "node-1/net0#0 vlan pass: 150, set from inside";
+
+/// Says which VLAN the first frame of the VM's first VF is in that leaves by the uplink, within a minute.
+const LISTENER: &str = r#"import socket, time
+sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+sniffer.bind((INTERFACE, 0))
+sniffer.settimeout(1)
+end, seen = time.time() + 60, set()
+while time.time() < end and not seen:
+    try:
+        frame = sniffer.recv(2048)
+    except socket.timeout:
+        continue
+    if frame[6:12] == bytes.fromhex("020000000101"):
+        tagged = frame[12:14] == b"\x81\x00"
+        seen.add(int.from_bytes(frame[14:16], "big") & 0xfff if tagged else 0)
+print(sorted(seen))
+"#;
+
+/// The VM sets a VLAN over its line, as far as `allow` goes, and asks for an address by its device.
+fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
+    let ask = |attributes: &str| {
+        let request = format!(
+            r#"{{"version": 1, "id": 1, "do": "set", "port": "node-1/net0#0", "attributes": {attributes}}}"#
+        );
+        within(
+            board,
+            &format!(
+                "port=$(grep -l org.penstock.switch.02:00:00:00:01:00 /sys/class/virtio-ports/*/name) && \
+                 exec 3<>/dev/$(basename ${{port%/name}}) && echo '{request}' >&3 && read answer <&3 && echo \"$answer\""
+            ),
+        )
+    };
+    assert_eq!(ask(r#"{"vlan": 150}"#)?, "{\"id\":1,\"ok\":null}\n");
+    let refused = ask(r#"{"vlan": 200}"#)?;
+    assert!(refused.contains("error") && refused.contains("100-199"), "{refused}");
+    let status = |board: &KeptBoard| -> Result<Value, Failed> {
+        let status = board.inside(["penstock", "status", "--json"]);
+        status.ended_with(0)?;
+        let document: Value = json::read(&status.stdout)?;
+        Ok(document["guests"]["node-1"]["asked"].clone())
+    };
+    let asked = status(board)?;
+    let vf = &asked["node-1/net0#0"];
+    assert_eq!((&vf["set"]["vlan"], &vf["refused"]["vlan"]), (&Value::from(150), &Value::from(1)), "{asked}");
+    let verify = board.inside(["penstock", "verify", board.model(), "--json"]);
+    verify.ended_with(0)?;
+    let lines = said(&verify.stdout)?;
+    for line in
+        [SET, "node-1/net0#0 allow pass: vlan 100-199", "node-1/net0#1 allow pass: mac 02:00:00:00:01:22"]
+    {
+        assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+    }
+
+    // Frames leave in that VLAN.
+    let listener = LISTENER.replace(
+        "INTERFACE",
+        "next(name for _, name in socket.if_nameindex() if open(f'/sys/class/net/{name}/address').read().strip() == '0c:c4:7a:9a:61:ea')",
+    );
+    board
+        .shell(&format!(
+            "cat >/tmp/listener.py <<'END'\n{listener}END\nnohup python3 /tmp/listener.py >/tmp/seen 2>&1 &"
+        ))
+        .ended_with(0)?;
+    within(
+        board,
+        "pf=/sys/class/net/net0/device/.. && vf=$(ls $pf/virtfn0/virtio*/net) && \
+         ip link set $vf down && ip address replace 10.9.0.1/24 dev $vf && ip link set $vf up && \
+         ping -c 5 -W 1 10.9.0.2; true",
+    )?;
+    let seen =
+        board.shell("for turn in $(seq 60); do [ -s /tmp/seen ] && break; sleep 1; done; cat /tmp/seen");
+    assert_eq!(seen.stdout.trim(), "[150]");
+
+    // What a device is asked for is heard, too: an address that is not allowed, and one that is.
+    let address = |mac: &str| {
+        within(
+            board,
+            &format!(
+                "pf=/sys/class/net/net0/device/.. && vf=$(ls $pf/virtfn1/virtio*/net) && \
+                 ip link set $vf down && ip link set $vf address {mac} && ip link set $vf up"
+            ),
+        )
+    };
+    let heard = |wanted: bool| -> Outcome {
+        for _ in 0..40 {
+            let asked = status(board)?;
+            let ungranted = asked["node-1/net0#1"]["ungranted"].to_string();
+            if ungranted.contains("02:00:00:00:01:33") == wanted {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+        Err(format!("its address is {}: {}", if wanted { "not refused" } else { "refused" }, status(board)?)
+            .into())
+    };
+    address("02:00:00:00:01:33")?;
+    heard(true)?;
+    address("02:00:00:00:01:22")?;
+    heard(false)?;
+    let asked = status(board)?;
+    assert_eq!(asked["node-1/net0#1"]["refused"]["mac"], 1, "{asked}");
+    address("02:00:00:00:01:02")?;
+    Ok(())
+}
+
 fn a_vm_owns_a_nic() -> Outcome {
     let name = own_name("tenant");
     let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
@@ -85,7 +193,13 @@ fn a_vm_owns_a_nic() -> Outcome {
     let plan = board.inside(["penstock", "plan", model]);
     plan.ended_with(0)?;
     let told = plan.stdout + &plan.stderr;
-    assert!(told.contains("custom-device"), "the taint is said: {told}");
+    for line in [
+        "custom-device",
+        "custom-monitor",
+        "node-1 may set by itself at node-1/net0, node-1/net0#0: vlan 100-199",
+    ] {
+        assert!(told.contains(line), "{line} is said: {told}");
+    }
     board.inside(["penstock", "apply", model]).ended_with(0)?;
 
     // Reserved, off: VFs are the VM's to enable.
@@ -122,21 +236,32 @@ fn a_vm_owns_a_nic() -> Outcome {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
     }
 
+    what_the_vm_asks_for(&board)?;
+
     // A switch that dies is there again, with what was set, and QEMU with it.
     let unit = "penstock-switch-node-1:net0.service";
     let again = board.shell(&format!(
         "kill -9 $(systemctl show -P MainPID {unit}) && sleep 6 && systemctl is-active {unit}"
     ));
     again.ended_with(0)?;
-    let verify = board.inside(["penstock", "verify", model]);
+    let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
+    let lines = said(&verify.stdout)?;
+    assert!(lines.contains(&SET.to_owned()), "{SET} in {lines:#?}");
+
+    // What the VM has set lapses with the reset of its PF.
+    let reset = board.shell(
+        "virsh -q -c qemu:///system reset penstock-node-1; \
+         for turn in $(seq 60); do penstock status --json | grep -q '\"set\"' || exit 0; sleep 1; done; exit 1",
+    );
+    reset.ended_with(0)?;
 
     // A stop leaves nothing, and comes in the order of the plan.
     board.inside(["penstock", "stop", model]).ended_with(0)?;
     let left = board.shell(&format!(
-        "systemctl is-active {unit}; ls /run/penstock/guests/penstock-node-1 2>/dev/null; \
+        "systemctl is-active {unit}; systemctl is-active penstock-filters-node-1:net0.service; ls /run/penstock/guests/penstock-node-1 2>/dev/null; \
          virsh -q -c qemu:///system list --name --all"
     ));
-    assert_eq!(left.stdout.trim(), "inactive");
+    assert_eq!(left.stdout.trim(), "inactive\ninactive");
     Ok(())
 }

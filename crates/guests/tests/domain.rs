@@ -1,17 +1,18 @@
 //! Golden domains: what libvirt is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::disallowed_methods)]
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use penstock_guests::{
     state::State,
     vms::{
         domain::{self, Booted, Domain},
-        switch::sockets,
+        switch::{line_socket, sockets},
     },
 };
 use penstock_model::{
-    ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, TenantNic, VfSettings, Vm,
+    Allow, ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, TenantNic,
+    VfSettings, Vm,
 };
 use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
@@ -40,6 +41,8 @@ fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -
     let state = State::new("/run/penstock/guests".into());
     let sockets = |own| sockets(&state, &definition.guest, own).into_iter().map(|(_, path)| path).collect();
     let switches: Vec<_> = definition.nics.iter().map(sockets).collect();
+    let lines: Vec<_> =
+        definition.nics.iter().map(|own| line_socket(&state, &definition.guest, own)).collect();
     domain::render(&Domain {
         definition,
         boot,
@@ -47,6 +50,7 @@ fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -
         console_log: "/run/penstock/guests/penstock-rt-2/console.log",
         console_socket: "/run/penstock/guests/penstock-rt-2/console.sock",
         switches: &switches,
+        lines: &lines,
     })
 }
 
@@ -114,7 +118,10 @@ fn a_nic_of_its_own_has_its_vfs_before_their_pf() {
     let nic = |name: &str, number: u8, vfs: u8, queues: u16| {
         let mac = |last: u8| penstock_model::Mac::new([0x02, 0, 0, 0, number, last]);
         let vf = |last: u8| VfSettings { mac: Some(mac(last + 1)), ..VfSettings::default() };
-        let nic = TenantNic { mac: mac(0), vfs: (0..vfs).map(vf).collect(), uplink: None, queues };
+        let vfs = (0..vfs).map(vf).collect();
+        // The second may be set from inside, over a line.
+        let allow = (number == 1).then(Allow::default);
+        let nic = TenantNic { mac: mac(0), vfs, uplink: None, queues, allow, vf_allow: BTreeMap::new() };
         GuestNic { name: name.parse().unwrap(), nic, uplink_at: None }
     };
     let definition = GuestDefinition {

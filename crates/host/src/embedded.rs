@@ -18,15 +18,15 @@ use penstock_model::{
     inventory::{SwitchMode, VfState},
 };
 
-pub use self::control::PortReport;
+pub use self::control::{InsideReport, PortReport};
 use self::line::Line;
 pub use self::wire::{Answer, Request, State, Why};
 use crate::{Netlink, NetlinkError, Root, files};
 
 /// Where the kernel lists serial ports of virtio.
 const PORTS: &str = "/sys/class/virtio-ports";
-/// What the name of a switch's port begins with.
-const NAME: &str = "org.penstock.switch.";
+/// What the name of a line's serial port begins with; the address of the PF follows.
+pub const LINE_NAME: &str = "org.penstock.switch.";
 
 /// The lines to embedded switches: the text of the address of each one's PF, and its device file. Also a machine with a QEMU guest
 /// agent has ports, and none of these.
@@ -34,7 +34,7 @@ fn lines(root: &Root) -> Vec<(String, PathBuf)> {
     let ports = files::list(root.path(PORTS)).unwrap_or_default();
     let line = |port: String| {
         let name = files::read_to_string(root.path(format!("{PORTS}/{port}/name"))).ok()?;
-        Some((name.trim().strip_prefix(NAME)?.to_owned(), root.path(format!("/dev/{port}"))))
+        Some((name.trim().strip_prefix(LINE_NAME)?.to_owned(), root.path(format!("/dev/{port}"))))
     };
     ports.into_iter().filter_map(line).collect()
 }
@@ -96,10 +96,10 @@ impl<'a> Keeper<'a> {
         let state = line.state()?;
         for of_one in wanted.chunk_by(|(a, _), (b, _)| a == b) {
             let Some((vf, _)) = of_one.first() else { continue };
-            let attributes = state.attributes(of_one.iter().map(|(_, attribute)| attribute));
             let all: Vec<String> = of_one.iter().map(|(_, attribute)| attribute.to_string()).collect();
             let attempt = format!("set {} of VF {vf} at its embedded switch", all.join(", "));
             let port = state.port(*vf).ok_or_else(|| refused(&attempt, "it has no port for that VF"))?;
+            let attributes = state.attributes(&port, of_one.iter().map(|(_, attribute)| attribute));
             line.ask(&attempt, Request::Set { port, attributes })?;
         }
         Ok(())

@@ -14,9 +14,9 @@ use serde::{
 };
 
 use crate::{
-    BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind, GuestName,
-    Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate, VfCount,
-    VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
+    Allow, BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind,
+    GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate,
+    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
@@ -181,10 +181,64 @@ pub(crate) struct TenantNicDocument {
     pub mac: Option<Mac>,
     /// What the embedded switch keeps for VFs, by index: `{2: {vlan: 100}}`. Default: nothing but addresses, which are derived from
     /// the PF's.
-    pub functions: IndexMap<String, VfSettings>,
+    pub functions: IndexMap<String, TenantVfDocument>,
+    /// How far the VM may go by itself at each function: `{vlan: 100-199, max_tx_rate: 1000}`. Default: it may set nothing.
+    pub allow: Option<Allow>,
     /// Pairs of queues of each function, 1 to 16. Default: 1.
     #[schemars(range(min = 1, max = 16))]
     pub queues: Option<u16>,
+}
+
+/// What the embedded switch keeps for a VF of a VM's NIC.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "VF attributes: a mapping like {vlan: 100}")]
+#[schemars(rename = "TenantVf")]
+pub(crate) struct TenantVfDocument {
+    /// The VF's MAC address. Default: derived from the PF's. Also read as `mac-address`.
+    #[serde(alias = "mac-address")]
+    pub mac: Option<Mac>,
+    /// Port VLAN: the switch tags what the VF sends and untags what it receives. 0 is none. Also read as `vlan-id`.
+    #[serde(alias = "vlan-id")]
+    pub vlan: Option<VlanId>,
+    /// Priority of the port VLAN's tag. Also read as `vlanQoS`.
+    #[serde(alias = "vlanQoS")]
+    pub qos: Option<VlanQos>,
+    /// Protocol of the port VLAN's tag. Default: 802.1Q. Also read as `vlanProto` and `vlan-proto`.
+    #[serde(alias = "vlanProto", alias = "vlan-proto")]
+    pub vlan_proto: Option<VlanProtocol>,
+    /// Whether frames with a foreign source MAC are dropped. Also read as `spoof-check`.
+    #[serde(alias = "spoof-check")]
+    pub spoofchk: Option<bool>,
+    /// Whether the VF may change its MAC and turn promiscuous, as far as `allow` goes.
+    pub trust: Option<bool>,
+    /// Guaranteed transmit rate in Mbit/s; only 0, none. Also read as `min-tx-rate`.
+    #[serde(alias = "min-tx-rate")]
+    pub min_tx_rate: Option<TxRate>,
+    /// Transmit rate limit in Mbit/s; 0 is none. Also read as `max-tx-rate`.
+    #[serde(alias = "max-tx-rate")]
+    pub max_tx_rate: Option<TxRate>,
+    /// The link that the VF is shown; only `auto`. Also read as `link-state`.
+    #[serde(alias = "link-state")]
+    pub link_state: Option<LinkState>,
+    /// How far the VM may go by itself at this VF, in the place of the NIC's `allow`.
+    pub allow: Option<Allow>,
+}
+
+impl TenantVfDocument {
+    /// What the switch is to keep for it.
+    pub fn settings(&self) -> VfSettings {
+        VfSettings {
+            mac: self.mac,
+            vlan: self.vlan,
+            qos: self.qos,
+            vlan_proto: self.vlan_proto,
+            spoofchk: self.spoofchk,
+            trust: self.trust,
+            min_tx_rate: self.min_tx_rate,
+            max_tx_rate: self.max_tx_rate,
+            link_state: self.link_state,
+        }
+    }
 }
 
 /// A device of the host that a container may use: only its path, or a mapping.

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod address;
+pub mod allow;
 pub mod audit;
 mod check;
 pub mod composition;
@@ -39,6 +40,7 @@ pub mod verdict;
 pub mod vf;
 
 pub use address::InterfaceAddress;
+pub use allow::{Allow, AllowedMacs, VlanSet};
 pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, Source};
 pub use document::{MODELINE, schema};
 pub use function::FunctionName;

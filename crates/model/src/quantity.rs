@@ -1,6 +1,6 @@
 //! Sizes, MTUs and sets of CPUs.
 
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
+use std::{collections::BTreeSet, fmt, marker::PhantomData, ops::RangeInclusive, str::FromStr};
 
 use thiserror::Error;
 
@@ -133,82 +133,118 @@ impl FromStr for CpuList {
 
     fn from_str(text: &str) -> Result<CpuList, ParseCpuSetError> {
         let fail = |why: String| ParseCpuSetError { text: text.to_owned(), why };
-        let number = |field: &str| {
-            if field.is_empty() || !field.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(fail(format!("{field:?} is no number of a CPU")));
+        read_ranges(text, "CPU", MAX_CPU).map(CpuList).map_err(fail)
+    }
+}
+
+/// Reads a list like `0-3,8` of numbers of a `what` up to `most`; why it is none, else.
+pub(crate) fn read_ranges(text: &str, what: &str, most: u32) -> Result<Vec<(u32, u32)>, String> {
+    let number = |field: &str| {
+        if field.is_empty() || !field.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("{field:?} is no number of a {what}"));
+        }
+        // Octal for some, decimal for others.
+        if field.len() > 1 && field.starts_with('0') {
+            return Err(format!("{field} begins with a 0"));
+        }
+        let number = field.parse::<u32>().ok().filter(|number| *number <= most);
+        number.ok_or_else(|| format!("{field} is past {most}"))
+    };
+    let ranges = text.trim().split(',').filter(|range| !range.is_empty());
+    let ranges = ranges.map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last { Err(format!("{range} goes backwards")) } else { Ok((first, last)) }
+    });
+    ranges.collect()
+}
+
+/// Writes numbers as such a list.
+pub(crate) fn write_ranges(
+    numbers: impl IntoIterator<Item = u32>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let mut numbers = numbers.into_iter().peekable();
+    let mut separator = "";
+    while let Some(first) = numbers.next() {
+        let mut last = first;
+        while let Some(next) = numbers.next_if_eq(&(last + 1)) {
+            last = next;
+        }
+        if first == last {
+            write!(f, "{separator}{first}")?
+        } else {
+            write!(f, "{separator}{first}-{last}")?
+        }
+        separator = ",";
+    }
+    Ok(())
+}
+
+/// A list of numbers in a file: text, a number, or a list of such: `2-3,8`, `[2, 3, 8]`.
+pub(crate) trait NumberList:
+    Default + FromStr<Err: fmt::Display> + serde::de::DeserializeOwned
+{
+    /// What is expected, for errors.
+    const EXPECTED: &'static str;
+
+    /// One more item of a list.
+    fn join(&mut self, more: Self);
+}
+
+/// Reads a [`NumberList`].
+pub(crate) fn number_list<'de, D: serde::Deserializer<'de>, T: NumberList>(from: D) -> Result<T, D::Error> {
+    struct List<T>(PhantomData<T>);
+
+    impl<'de, T: NumberList> serde::de::Visitor<'de> for List<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::EXPECTED)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        /// An item of a list that was wrong and has been reported.
+        fn visit_none<E: serde::de::Error>(self) -> Result<T, E> {
+            Ok(T::default())
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<T, A::Error> {
+            let mut list = T::default();
+            while let Some(item) = items.next_element()? {
+                list.join(item);
             }
-            // Octal for some, decimal for others.
-            if field.len() > 1 && field.starts_with('0') {
-                return Err(fail(format!("{field} begins with a 0")));
-            }
-            let cpu = field.parse::<u32>().ok().filter(|cpu| *cpu <= MAX_CPU);
-            cpu.ok_or_else(|| fail(format!("{field} is past {MAX_CPU}")))
-        };
-        let ranges = text.trim().split(',').filter(|range| !range.is_empty());
-        let ranges = ranges.map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last { Err(fail(format!("{range} goes backwards"))) } else { Ok((first, last)) }
-        });
-        ranges.collect::<Result<Vec<_>, _>>().map(CpuList)
+            Ok(list)
+        }
+    }
+
+    from.deserialize_any(List(PhantomData))
+}
+
+impl NumberList for CpuList {
+    const EXPECTED: &'static str = "a CPU list like 0-3,8 or [0, 8]";
+
+    fn join(&mut self, more: CpuList) {
+        self.0.extend(more.0);
     }
 }
 
 impl<'de> serde::Deserialize<'de> for CpuList {
-    /// Text, or a list of such texts: `2-3,8`, `[2, 3, 8]`.
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<CpuList, D::Error> {
-        struct List;
-
-        impl<'de> serde::de::Visitor<'de> for List {
-            type Value = CpuList;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a CPU list like 0-3,8 or [0, 8]")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<CpuList, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, cpu: u64) -> Result<CpuList, E> {
-                self.visit_str(&cpu.to_string())
-            }
-
-            /// An item of a list that was wrong and has been reported.
-            fn visit_none<E: serde::de::Error>(self) -> Result<CpuList, E> {
-                Ok(CpuList::default())
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<CpuList, A::Error> {
-                let mut list = CpuList::default();
-                while let Some(CpuList(ranges)) = items.next_element()? {
-                    list.0.extend(ranges);
-                }
-                Ok(list)
-            }
-        }
-
-        from.deserialize_any(List)
+        number_list(from)
     }
 }
 
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cpus = self.0.iter().copied().peekable();
-        let mut separator = "";
-        while let Some(first) = cpus.next() {
-            let mut last = first;
-            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
-                last = next;
-            }
-            if first == last {
-                write!(f, "{separator}{first}")?
-            } else {
-                write!(f, "{separator}{first}-{last}")?
-            }
-            separator = ",";
-        }
-        Ok(())
+        write_ranges(self.0.iter().copied(), f)
     }
 }
 

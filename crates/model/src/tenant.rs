@@ -1,13 +1,13 @@
 //! Tenant NICs: SR-IOV NICs that VMs own. QEMU emulates the PF and its VFs, which are ports of an embedded switch of the host
 //! (`docs/tenant-nics.md`); the VM makes VFs of them and hands these out.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings};
+use crate::{Allow, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings};
 
 /// The most pairs of queues of a function of a tenant NIC.
 pub const MAX_TENANT_QUEUES: u16 = 16;
@@ -24,6 +24,22 @@ pub struct TenantNic {
     pub uplink: Option<Uplink>,
     /// Pairs of queues of each function. Default: 1.
     pub queues: u16,
+    /// How far the VM may go by itself at each function. `None`, the default: it may set nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<Allow>,
+    /// The same of single VFs, in the place of the NIC's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "by_index")]
+    pub vf_allow: BTreeMap<VfIndex, Allow>,
+}
+
+/// Keys of JSON are text, and a number in one is read as such only where nothing is buffered, as a tagged enum does.
+fn by_index<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<VfIndex, Allow>, D::Error> {
+    let index = |key: &str| {
+        let vf = key.parse().ok().and_then(VfIndex::new);
+        vf.ok_or_else(|| serde::de::Error::custom(format!("{} is no index of a VF", crate::tree::shown(key))))
+    };
+    let all = BTreeMap::<String, Allow>::deserialize(from)?;
+    all.into_iter().map(|(key, allow)| Ok((index(&key)?, allow))).collect()
 }
 
 /// Where the embedded switch of a tenant NIC leads to.
@@ -64,12 +80,25 @@ impl TenantNic {
         Mac::new([0xf2, hash[0], hash[1], hash[2], hash[3], hash[4]])
     }
 
+    /// How far the VM may go by itself at a function; `None`: it may set nothing of it.
+    pub fn allow(&self, vf: Option<VfIndex>) -> Option<&Allow> {
+        vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref())
+    }
+
+    /// Whether the VM may set anything of any function by itself.
+    pub fn allows(&self) -> bool {
+        self.allow.is_some() || !self.vf_allow.is_empty()
+    }
+
     /// The NIC's functions, the PF first: the VF's index, the address and what is set.
     pub fn functions(&self) -> impl Iterator<Item = (Option<VfIndex>, Mac, VfSettings)> {
         let pf = VfSettings { mac: Some(self.mac), ..VfSettings::default() };
         let vfs = (0..).map_while(VfIndex::new).map(Some).zip(self.vfs.iter().cloned());
         std::iter::once((None, pf)).chain(vfs).map(|(vf, settings)| {
             let derived = vf.map_or(self.mac, |vf| Mac::derived(self.mac, vf));
+            // A limit that may not be passed is one from the start.
+            let ceiling = self.allow(vf).and_then(|allow| allow.max_tx_rate).filter(|rate| rate.0 > 0);
+            let settings = VfSettings { max_tx_rate: settings.max_tx_rate.or(ceiling), ..settings };
             (vf, settings.mac.unwrap_or(derived), settings)
         })
     }
@@ -93,6 +122,29 @@ impl fmt::Display for TenantFunctionName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Plans and journals have it within tagged enums.
+    #[test]
+    fn what_single_vfs_may_is_read_where_it_is_part_of_something_tagged() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind")]
+        enum Tagged {
+            Nic(Box<TenantNic>),
+        }
+        let allow = Allow { trust: true, ..Allow::default() };
+        let nic = TenantNic {
+            mac: Mac::new([2, 0, 0, 0, 0, 1]),
+            vfs: vec![VfSettings::default()],
+            uplink: None,
+            queues: 1,
+            allow: None,
+            vf_allow: VfIndex::new(0).map(|vf| (vf, allow)).into_iter().collect(),
+        };
+        let written = serde_json::to_string(&Tagged::Nic(Box::new(nic.clone()))).unwrap();
+        assert_eq!(serde_json::from_str::<Tagged>(&written).unwrap(), Tagged::Nic(Box::new(nic)));
+        let wrong = written.replace("\"0\":", "\"x\":");
+        assert!(serde_json::from_str::<Tagged>(&wrong).unwrap_err().to_string().contains("no index of a VF"));
+    }
 
     /// The format's promise: these never change.
     #[test]

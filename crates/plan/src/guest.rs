@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use penstock_model::{Bdf, Function, Guest, GuestKind, GuestName, Uplink};
+use penstock_model::{
+    Allow, Bdf, Function, FunctionName, Guest, GuestKind, GuestName, TenantFunctionName, Uplink,
+};
 
 use crate::{
     Action,
@@ -414,6 +416,33 @@ fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         ));
         planner.note(format!(
             "the embedded switches of {name} map all of its memory, as QEMU does; the VFs of its NICs are off until it enables them"
+        ));
+        ceilings(planner, name, guest.guest);
+    }
+}
+
+/// Says how far a VM may go by itself at each function of its NICs, those that may go equally far together.
+fn ceilings(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
+    let mut any = false;
+    for (nic, found) in &guest.nics {
+        let mut all: Vec<(&Allow, Vec<String>)> = Vec::new();
+        for (vf, ..) in found.functions() {
+            let Some(allow) = found.allow(vf) else { continue };
+            let function = FunctionName { nic: nic.clone(), vf };
+            let function = TenantFunctionName { guest: name.clone(), function }.to_string();
+            match all.iter_mut().find(|(other, _)| *other == allow) {
+                Some((_, functions)) => functions.push(function),
+                None => all.push((allow, vec![function])),
+            }
+        }
+        any |= !all.is_empty();
+        for (allow, functions) in all {
+            planner.note(format!("{name} may set by itself at {}: {allow}", functions.join(", ")));
+        }
+    }
+    if any {
+        planner.note(format!(
+            "libvirt marks {name} as tainted (custom-monitor): its QEMU's monitor is asked what it asks of its devices"
         ));
     }
 }

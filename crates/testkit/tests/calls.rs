@@ -62,7 +62,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/src/containers/rates.rs", "name", Given("find")),
     ("crates/guests/src/vms/composition.rs", "emulator", OneOf(&["qemu-system-x86_64"])),
     ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),
-    ("crates/guests/src/vms/virsh.rs", "program", OneOf(&["virsh"])),
+    ("crates/guests/src/vms/virsh.rs", "self . found () ?", OneOf(&["virsh"])),
     ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
     ("crates/host/src/process.rs", "& self . program", Given("Command::new")),
     ("crates/measure/src/latency/command.rs", "& words [0]", OneOf(&["rtla", "hwlatdetect"])),

@@ -1,15 +1,25 @@
 //! NICs that VMs own, as their embedded switches tell of them. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 use penstock_host::embedded::PortReport;
 use penstock_model::{
-    FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic, Verdict, VfIndex,
+    Allow, FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic, Verdict, VfIndex,
     VfSettings,
     verdict::{Subject, Vantage},
 };
 
+use serde_json::Value;
+
 use super::sheet::{Blind, Page, Sheet, on};
+
+/// What is added to a value that is not the model's, and may be.
+const SET_INSIDE: &str = "set from inside";
+/// That nothing may be set from inside.
+const NOTHING: &str = "nothing may be set from inside";
 
 /// What was seen of one NIC: its switch's ports, by the names of functions (`node-1/net0#2`) and `node-1/net0 uplink`; why they could
 /// not be seen, else.
@@ -41,8 +51,11 @@ fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts
         let port = find(&function.to_string(), "its embedded switch has no such port");
         let mut page = sheet.page(Subject::Tenant(function), Vantage::Host, &nothing);
         connected(&port, &mut page);
-        page.compare("mac", mac, port.clone().map(|port| port.settings.mac));
-        attributes(&settings, &port, &mut page);
+        ceiling(nic.allow(vf), &port, &mut page);
+        let mut judged = Judged { allow: nic.allow(vf), port: &port, page: &mut page, told: BTreeSet::new() };
+        judged.attribute("mac", mac, |port| port.settings.mac);
+        attributes(&settings, &mut judged);
+        judged.beside();
         enabled(vf, &port, &mut page);
         if let (None, Some(uplink)) = (vf, &nic.uplink) {
             match find(&TenantNic::uplink_port(guest, name), "its embedded switch has none") {
@@ -74,31 +87,110 @@ fn connected(port: &Seen<'_>, page: &mut Page<'_>) {
 }
 
 /// What the model sets for a VF.
-fn attributes(wanted: &VfSettings, port: &Seen<'_>, page: &mut Page<'_>) {
-    let has = |of: fn(&PortReport) -> String| port.clone().map(of);
+fn attributes(wanted: &VfSettings, judged: &mut Judged<'_, '_>) {
+    let flag = |set: Option<bool>| on(set.unwrap_or_default());
     if let Some(vlan) = wanted.vlan {
-        page.compare("vlan", vlan.to_string(), has(|port| port.settings.vlan.to_string()));
+        judged.attribute("vlan", vlan, |port| port.settings.vlan);
     }
     if let Some(qos) = wanted.qos {
-        page.compare("qos", qos.to_string(), has(|port| port.settings.qos.to_string()));
+        judged.attribute("qos", qos, |port| port.settings.qos);
     }
     if let Some(proto) = wanted.vlan_proto {
-        page.compare("vlan_proto", proto.to_string(), has(|port| port.settings.vlan_proto.to_string()));
+        judged.attribute("vlan_proto", proto, |port| port.settings.vlan_proto);
     }
-    let flag = |set: Option<bool>| on(set.unwrap_or_default()).to_owned();
     if wanted.spoofchk.is_some() {
-        page.compare(
-            "spoofchk",
-            flag(wanted.spoofchk),
-            port.clone().map(|port| flag(port.settings.spoofchk)),
-        );
+        judged.attribute("spoofchk", flag(wanted.spoofchk), |port| flag(port.settings.spoofchk));
     }
     if wanted.trust.is_some() {
-        page.compare("trust", flag(wanted.trust), port.clone().map(|port| flag(port.settings.trust)));
+        judged.attribute("trust", flag(wanted.trust), |port| flag(port.settings.trust));
     }
     if let Some(rate) = wanted.max_tx_rate {
-        page.compare("max_tx_rate", rate.to_string(), has(|port| port.settings.max_tx_rate.to_string()));
+        judged.attribute("max_tx_rate", rate, |port| port.settings.max_tx_rate);
     }
+}
+
+/// Attributes of one function, some of which may have been set from inside.
+struct Judged<'a, 'b> {
+    allow: Option<&'a Allow>,
+    port: &'a Seen<'a>,
+    page: &'a mut Page<'b>,
+    /// The attributes of which there is a verdict.
+    told: BTreeSet<&'static str>,
+}
+
+impl Judged<'_, '_> {
+    /// Passes when the switch has what is wanted, or what the VM has set in its place: the switch lets it go as far as `allow` and no
+    /// further, and whether its `allow` is the model's has a verdict of its own.
+    fn attribute<T: PartialEq + Display>(
+        &mut self,
+        key: &'static str,
+        wanted: T,
+        has: impl Fn(&PortReport) -> T,
+    ) {
+        self.told.insert(key);
+        match (self.port, self.allow) {
+            (Ok(port), Some(_)) if port.inside.set.contains_key(key) => {
+                let seen = format!("{}, {SET_INSIDE}", has(port));
+                self.page.put(key, wanted, seen, Outcome::Pass);
+            }
+            (port, _) => self.page.compare(key, wanted, port.clone().map(has)),
+        }
+    }
+
+    /// What the VM has set and the model does not.
+    fn beside(&mut self) {
+        let Ok(port) = self.port else { return };
+        for (key, value) in port.inside.set.iter().filter(|(key, _)| !self.told.contains(key.as_str())) {
+            let value = match value {
+                Value::Bool(set) => on(*set).to_owned(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let seen = format!("{value}, {SET_INSIDE}");
+            match self.allow {
+                Some(allow) => self.page.put(key, format!("allowed: {allow}"), seen, Outcome::Pass),
+                None => self.page.put(key, "nothing set from inside", seen, Outcome::Fail),
+            }
+        }
+    }
+}
+
+/// How far the VM may go by itself, as the switch holds it.
+fn ceiling(wanted: Option<&Allow>, port: &Seen<'_>, page: &mut Page<'_>) {
+    let has = |port: &&PortReport| port.allow.clone().map(|value| written(&value));
+    let seen = match (port, wanted) {
+        (Err(blind), Some(wanted)) => return page.blind("allow", wanted, blind.clone()),
+        (Err(_), None) => return,
+        (Ok(port), _) => has(port),
+    };
+    match (wanted, seen) {
+        (None, None) => {}
+        // Of the NIC, not of a port.
+        (Some(wanted), Some(Ok(seen))) if seen == (Allow { loopback: false, ..wanted.clone() }) => {
+            page.put("allow", wanted, wanted, Outcome::Pass);
+        }
+        (Some(wanted), Some(Ok(seen))) => page.put("allow", wanted, seen, Outcome::Fail),
+        (Some(wanted), Some(Err(why))) => page.put("allow", wanted, why, Outcome::Fail),
+        (Some(wanted), None) => page.put("allow", wanted, NOTHING, Outcome::Fail),
+        (None, Some(seen)) => {
+            let seen = seen.map_or_else(|why| why, |seen| seen.to_string());
+            page.put("allow", NOTHING, seen, Outcome::Fail);
+        }
+    }
+}
+
+/// A ceiling as the switch tells of it; in its words what no model can have written.
+fn written(value: &Value) -> Result<Allow, String> {
+    let mut rest = value.clone();
+    if let Some(all) = rest.as_object_mut() {
+        // What a model has no words for is as a switch has it by itself.
+        all.retain(|key, value| match key.as_str() {
+            "arp_check" => *value != true,
+            "min_tx_rate" => *value != 0,
+            _ => true,
+        });
+    }
+    serde_json::from_value(rest).map_err(|_| value.to_string())
 }
 
 /// Whether the VM has a driver at a function. A VF is its to enable: one that is off is as it should be.
@@ -114,7 +206,9 @@ fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut Page<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use penstock_host::embedded::InsideReport;
     use penstock_model::{Source, TxRate, inventory::VfState, parse};
+    use serde_json::json;
 
     use super::*;
 
@@ -136,7 +230,16 @@ mod tests {
             max_tx_rate: TxRate(0),
             link_state: None,
         };
-        PortReport { settings, connected: true, unconnected: None, up: true, pairs, broken: None }
+        PortReport {
+            settings,
+            connected: true,
+            unconnected: None,
+            up: true,
+            pairs,
+            broken: None,
+            allow: None,
+            inside: InsideReport::default(),
+        }
     }
 
     fn seen(ports: TenantPorts) -> Vec<String> {
@@ -177,6 +280,46 @@ mod tests {
             "fail a/net0#1 vlan: 0",
             "fail a/net0 port: QEMU has not come",
             "fail a/net0 uplink: its embedded switch has none",
+        ] {
+            assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+        }
+    }
+
+    #[test]
+    fn what_was_set_from_inside_is_told_as_such() {
+        let text = "nics: {NET0: {vfs: 1}}\nguests: {a: {kind: vm, nics: {net0: {vfs: 2, allow: {vlan: 100-199}, functions: {0: {vlan: 100}, 1: {allow: {}}}}}}}";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let nic = &model.guests["a"].nics["net0"];
+        let mut ports: BTreeMap<String, PortReport> = BTreeMap::new();
+        for (vf, mac, settings) in nic.functions() {
+            let function = FunctionName { nic: "net0".parse().unwrap(), vf };
+            let mut port = port(&mac.to_string(), 1);
+            port.settings.vlan = settings.vlan.unwrap_or_default();
+            port.allow = Some(json!({"mac": "own", "arp_check": true, "min_tx_rate": 0, "vlan": "100-199"}));
+            ports.insert(format!("a/{function}"), port);
+        }
+        ports.get_mut("a/net0#1").unwrap().allow = Some(json!({}));
+        let lines = |ports: &BTreeMap<String, PortReport>| {
+            let seen = [(("a".parse().unwrap(), "net0".parse().unwrap()), Ok(ports.clone()))].into();
+            let line = |verdict: &Verdict| {
+                let Verdict { outcome, subject, attribute, wanted, seen, .. } = verdict;
+                format!("{outcome} {subject} {attribute}: wanted {wanted}, seen {seen}")
+            };
+            tenant_nics(&model, &seen).iter().map(line).collect::<Vec<_>>()
+        };
+        assert!(lines(&ports).iter().all(|line| line.starts_with("pass ")), "{:#?}", lines(&ports));
+        // Within what is allowed, and another ceiling than the model's.
+        let first = ports.get_mut("a/net0#0").unwrap();
+        first.settings.vlan = penstock_model::VlanId::new(150).unwrap();
+        first.inside.set = [("vlan".to_owned(), json!(150)), ("promiscuous".to_owned(), json!(false))].into();
+        ports.get_mut("a/net0").unwrap().allow = Some(json!({"vlan": "7"}));
+        ports.get_mut("a/net0#1").unwrap().allow = Some(json!({"mtu": 9000}));
+        let lines = lines(&ports);
+        for line in [
+            "pass a/net0#0 vlan: wanted 100, seen 150, set from inside",
+            "pass a/net0#0 promiscuous: wanted allowed: vlan 100-199, seen off, set from inside",
+            "fail a/net0 allow: wanted vlan 100-199, seen vlan 7",
+            "fail a/net0#1 allow: wanted only less than the model gives, seen {\"mtu\":9000}",
         ] {
             assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
         }

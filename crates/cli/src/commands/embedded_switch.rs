@@ -29,13 +29,13 @@ const MOST: u32 = 20;
 
 /// Runs the switch until it is told to end, or until its guests have gone.
 pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
-    let EmbeddedSwitch { config, control, own, until_left, again } = arguments;
+    let EmbeddedSwitch { config, control, own, line, until_left, again } = arguments;
     if *again {
         return keep_alive(arguments);
     }
     // Who is in a board reaches its socket; what may be done there, `allow` of the configuration says.
     let socket = Some(control.as_path());
-    let (control, line) = if *own { (socket, None) } else { (None, socket) };
+    let (control, line) = if *own { (socket, line.as_deref()) } else { (None, socket) };
     program::run(&Run { config, control, line, until_left: *until_left, keep: true })
         .map_err(|why| Failure::new(Status::Failed, why))?;
     Ok(Status::Holds)
@@ -43,11 +43,14 @@ pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
 
 /// Runs it in a process of its own, and another when that dies. The switch ends with this process.
 fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
-    let EmbeddedSwitch { config, control, own, until_left, .. } = arguments;
+    let EmbeddedSwitch { config, control, own, line, until_left, .. } = arguments;
     let binary = env::current_exe()?;
     let mut command = Command::new(binary).arg("embedded-switch").arg(config).arg("--control").arg(control);
     if *own {
         command = command.arg("--own");
+    }
+    if let Some(line) = line {
+        command = command.arg("--line").arg(line);
     }
     if *until_left {
         command = command.arg("--until-left");

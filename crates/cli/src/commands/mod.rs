@@ -8,6 +8,7 @@ pub mod check;
 mod cni;
 pub mod console;
 mod embedded_switch;
+mod follow_filters;
 pub mod generate;
 pub mod guard;
 mod guests;
@@ -58,6 +59,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Inside(arguments) => inside::run(&arguments),
         Verb::Cni => cni::run(),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
+        Verb::FollowFilters(arguments) => follow_filters::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use penstock_apply::history::{Phase, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
-use penstock_model::{GuestKind, GuestName};
+use penstock_host::embedded::InsideReport;
+use penstock_model::{GuestKind, GuestName, text::printable};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     commands::undo::Unreadable,
@@ -46,6 +48,23 @@ struct Guest {
     status: Option<GuestStatus>,
     /// What it waits for.
     waits: Vec<Wait>,
+    /// What a VM has asked for by itself at functions of its NICs (`node-1/net0#2`); only where it has asked for something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    asked: BTreeMap<String, Asked>,
+}
+
+/// What a VM has asked for by itself at a function.
+#[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+struct Asked {
+    /// Attributes that hold as it has set them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    set: BTreeMap<String, Value>,
+    /// What it asks of its device now and does not have, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ungranted: Vec<String>,
+    /// How many wishes were refused since the function's embedded switch began, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<String, u64>,
 }
 
 /// Prints how each guest is, for how long, which functions it has and what it waits for.
@@ -68,7 +87,10 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     };
     let guests = guests
         .into_iter()
-        .map(|(name, status)| (name, Guest { status: Some(status), waits: Vec::new() }))
+        .map(|(name, status)| {
+            let asked = if status.pid.is_some() { asked(&machine, &name, printer) } else { BTreeMap::new() };
+            (name, Guest { status: Some(status), waits: Vec::new(), asked })
+        })
         .collect();
     let runs = machine.runs();
     let (all, unreadable) = runs.list()?;
@@ -109,6 +131,29 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     }
     printer.data(&told, || in_words(&told, progress::now()))?;
     Ok(Status::Holds)
+}
+
+/// What a VM that runs has asked for by itself, as the switches of its NICs tell.
+fn asked(machine: &Machine, guest: &GuestName, printer: &mut Printer) -> BTreeMap<String, Asked> {
+    let guests = machine.guests();
+    let vms = guests.vms();
+    let nics = vms.definition(guest).ok().flatten().map(|definition| definition.nics).unwrap_or_default();
+    let mut all = BTreeMap::new();
+    for own in nics.iter().filter(|own| own.nic.allows()) {
+        let ports = match vms.switch_ports(guest, &own.name) {
+            Ok(ports) => ports,
+            Err(why) => {
+                printer.warn(format!("what {guest} asks of {} is not known: {why}", own.name));
+                continue;
+            }
+        };
+        let inside = ports.into_iter().map(|(name, port)| {
+            let InsideReport { set, ungranted, refused } = port.inside;
+            (name, Asked { set, ungranted, refused })
+        });
+        all.extend(inside.filter(|(_, asked)| *asked != Asked::default()));
+    }
+    all
 }
 
 /// `now` in milliseconds since 1970.
@@ -189,12 +234,34 @@ fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
     if !functions.is_empty() {
         text += &format!("{:<28}{}\n", "", functions.join(" "));
     }
+    for (function, asked) in &guest.asked {
+        let parts = asked.in_words();
+        text += &format!("{:<28}{function}: {}\n", "", parts.join("; "));
+    }
     if status.condition == Condition::Died {
         for said in &status.last_words {
             text += &format!("{:<28}| {said}\n", "");
         }
     }
     text
+}
+
+impl Asked {
+    fn in_words(&self) -> Vec<String> {
+        let list = |all: Vec<String>| (!all.is_empty()).then(|| all.join(", "));
+        // What comes of a guest is made fit for a terminal.
+        let set = self.set.iter().map(|(key, value)| printable(&format!("{key} {value}")).into_owned());
+        let refused = self.refused.iter().map(|(why, count)| format!("{} {count}", printable(why)));
+        let ungranted = self.ungranted.iter().map(|text| printable(text).into_owned());
+        [
+            list(set.collect()).map(|all| format!("set from inside: {all}")),
+            list(ungranted.collect()).map(|all| format!("not granted: {all}")),
+            list(refused.collect()).map(|all| format!("refused so far: {all}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
 }
 
 /// What a guest waits for, as the end of its line.
@@ -245,7 +312,8 @@ mod tests {
     }
 
     fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
-        let guests = [("rt-2".parse().unwrap(), Guest { status: Some(status), waits })].into();
+        let guest = Guest { status: Some(status), waits, asked: BTreeMap::new() };
+        let guests = [("rt-2".parse().unwrap(), guest)].into();
         let (half_way, open, lapsed) = (Vec::new(), Vec::new(), Vec::new());
         Told {
             guests,
@@ -278,6 +346,22 @@ mod tests {
             text.ends_with("stopped, waits for: link of NET1 (0000:02:00.0), which is not begun\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_a_vm_asks_for_by_itself_is_told() {
+        let mut told = told(status(Condition::Running, Some(3)), Vec::new());
+        let asked = Asked {
+            set: [("vlan".to_owned(), 150.into())].into(),
+            ungranted: vec!["promiscuous mode: the host does not allow it".to_owned()],
+            refused: [("vlan".to_owned(), 2), ("trust".to_owned(), 1)].into(),
+        };
+        let guest = told.guests.values_mut().next().unwrap();
+        guest.asked = [("rt-2/net0#1".to_owned(), asked)].into();
+        let text = in_words(&told, NOW);
+        let line = "rt-2/net0#1: set from inside: vlan 150; not granted: promiscuous mode: the host does not allow it; refused so \
+                    far: trust 1, vlan 2\n";
+        assert!(text.ends_with(line), "{text}");
     }
 
     #[test]

@@ -6,8 +6,12 @@
 //!
 //! Format: <https://libvirt.org/formatdomain.html>.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
+use penstock_host::embedded::LINE_NAME;
 use penstock_model::{
     Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy, VfIndex,
     composition::{Device, tenant as composition},
@@ -65,6 +69,8 @@ pub struct Domain<'a> {
     pub console_socket: &'a str,
     /// The sockets of the embedded switch of each NIC of the VM's own, in order: the PF's, then the VFs'.
     pub switches: &'a [Vec<PathBuf>],
+    /// The socket of the line to each of these switches, where the VM has one.
+    pub lines: &'a [Option<PathBuf>],
 }
 
 /// How many virtual CPUs a VM gets.
@@ -236,14 +242,21 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(3, format!("<log file='{}' append='off'/>", escape(domain.console_log)));
     line(3, "<target type='isa-serial' port='0'/>".to_owned());
     line(2, "</serial>".to_owned());
-    if vm.inside == Inside::Agent {
+    let lines =
+        definition.nics.iter().zip(domain.lines).filter_map(|(own, socket)| Some((own, socket.as_ref()?)));
+    if vm.inside == Inside::Agent || lines.clone().next().is_some() {
         line(2, "<controller type='virtio-serial' index='0'>".to_owned());
         line(3, own_address(1));
         line(2, "</controller>".to_owned());
+    }
+    if vm.inside == Inside::Agent {
         line(
             2,
             "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>".into(),
         );
+    }
+    for (own, socket) in lines {
+        attribute_line(own, socket, &mut line);
     }
     line(2, "<rng model='virtio'>".to_owned());
     line(3, "<backend model='random'>/dev/urandom</backend>".to_owned());
@@ -304,6 +317,16 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
 
 fn functions(at: usize, own: &GuestNic) -> Vec<(Option<VfIndex>, Device)> {
     composition::functions(at, &own.nic, |vf| composition::alias(at, vf))
+}
+
+/// The line from within the VM to the switch of one of its NICs, which is found by the PF's address.
+fn attribute_line(own: &GuestNic, socket: &Path, line: &mut impl FnMut(usize, String)) {
+    line(2, "<channel type='unix'>".to_owned());
+    line(3, format!("<source mode='connect' path='{}'>", escape(&socket.to_string_lossy())));
+    line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
+    line(3, "</source>".to_owned());
+    line(3, format!("<target type='virtio' name='{LINE_NAME}{}'/>", own.nic.mac));
+    line(2, "</channel>".to_owned());
 }
 
 /// Says which function is a VF of which, for which libvirt has no words of its own.

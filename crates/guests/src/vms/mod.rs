@@ -35,6 +35,7 @@ mod builtin;
 mod composition;
 pub mod console_report;
 pub mod domain;
+mod filters;
 mod needs;
 mod place;
 mod prepare;

@@ -37,6 +37,8 @@ impl Vms {
                 switch::sockets(&self.state, guest, own).into_iter().map(|(_, socket)| socket).collect()
             })
             .collect();
+        let lines: Vec<Option<PathBuf>> =
+            definition.nics.iter().map(|own| switch::line_socket(&self.state, guest, own)).collect();
         let text = domain::render(&Domain {
             definition,
             boot: &boot,
@@ -44,6 +46,7 @@ impl Vms {
             console_log: &self.console_log(guest).to_string_lossy(),
             console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
             switches: &switches,
+            lines: &lines,
         });
         Ok(files::write_atomic(self.state.file(guest, "domain.xml"), text)?)
     }

@@ -18,7 +18,7 @@ use penstock_host::{
     process,
 };
 use penstock_model::{
-    FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink, VfIndex,
+    Allow, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink, VfIndex,
     VfSettings,
 };
 use penstock_plan::action::GuestNic;
@@ -43,6 +43,11 @@ pub fn unit(guest: &GuestName, nic: &NicName) -> String {
     format!("penstock-switch-{guest}:{nic}.service")
 }
 
+/// The unit of systemd that hands the switch of a NIC what the VM asks of its devices.
+pub fn filters_unit(guest: &GuestName, nic: &NicName) -> String {
+    format!("penstock-filters-{guest}:{nic}.service")
+}
+
 /// The name of a function of a VM's NIC, which is that of its port, too.
 pub fn port(guest: &GuestName, nic: &NicName, vf: Option<VfIndex>) -> String {
     let function = FunctionName { nic: nic.clone(), vf };
@@ -56,6 +61,11 @@ fn directory(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
 /// The socket on which a switch is controlled.
 pub fn control_socket(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
     directory(state, guest, nic).join("control")
+}
+
+/// The socket of the line from within the VM to the switch of a NIC; `None` where the model lets nothing be set from there.
+pub fn line_socket(state: &State, guest: &GuestName, own: &GuestNic) -> Option<PathBuf> {
+    own.nic.allows().then(|| directory(state, guest, &own.name).join("line"))
 }
 
 /// The socket of each function of a NIC, the PF's first.
@@ -75,7 +85,9 @@ pub fn configuration(
     uplink: Option<&InterfaceName>,
 ) -> Value {
     let mut ports = serde_json::Map::new();
+    let access = |user: u32| json!({"mode": "0600", "owner": user.to_string()});
     for ((vf, mac, settings), (_, socket)) in own.nic.functions().zip(sockets) {
+        let allow = own.nic.allow(vf);
         let mut told = json!({
             "socket": socket,
             "mac": mac.to_string(),
@@ -83,15 +95,29 @@ pub fn configuration(
             "mtu": u16::MAX,
         });
         if let Some(user) = qemu_user {
-            told["access"] = json!({"mode": "0600", "owner": user.to_string()});
+            told["access"] = access(user);
         }
         match vf {
-            Some(_) => set(&mut told, &settings),
+            Some(_) => {
+                set(&mut told, &settings);
+                // Where it is said which VLANs it may ask for, it is in none of them before it has asked.
+                if settings.vlan.is_none_or(|vlan| vlan.get() == 0)
+                    && allow.is_some_and(|allow| allow.vlan.is_some())
+                {
+                    told["trunk"] = "0".into();
+                }
+            }
             None => {
                 // A PF gets no frames of its VFs' VLANs, and what nobody has the address of: it may have a bridge on top.
                 told["trunk"] = "0".into();
                 told["default"] = true.into();
+                if let Some(rate) = settings.max_tx_rate {
+                    told["max_tx_rate"] = rate.0.into();
+                }
             }
+        }
+        if let Some(allow) = allow {
+            told["allow"] = json!(Allow { loopback: false, ..allow.clone() });
         }
         ports.insert(port(guest, &own.name, vf), told);
     }
@@ -99,7 +125,18 @@ pub fn configuration(
         let name = TenantNic::uplink_port(guest, &own.name);
         ports.insert(name, json!({"packet": interface, "uplink": true, "mtu": u16::MAX}));
     }
-    json!({"version": VERSION, "loopback": true, "ports": ports})
+    let mut told = json!({"version": VERSION, "loopback": true, "ports": ports});
+    if own.nic.allows() {
+        told["pf"] = port(guest, &own.name, None).into();
+        // Each port has a ceiling of its own; of the switch there is one thing to ask for.
+        if own.nic.allow.as_ref().is_some_and(|allow| allow.loopback) {
+            told["allow"] = json!({"loopback": true});
+        }
+        if let Some(user) = qemu_user {
+            told["line"] = access(user);
+        }
+    }
+    told
 }
 
 /// What the model sets for a VF, in the switch's words.
@@ -114,25 +151,50 @@ fn set(told: &mut Value, settings: &VfSettings) {
     told["max_tx_rate"] = settings.max_tx_rate.map_or(0, |rate| rate.0).into();
 }
 
-/// How systemd is asked to run `program` as the switch in `directory`.
-fn start_command(unit: &str, program: &Path, directory: &Path) -> Command {
+/// How systemd is asked to keep something running beside a VM, which writes to a log in `directory`. What is run is still to be
+/// added.
+fn unit_command(unit: &str, description: &str, directory: &Path) -> Command {
     let log = directory.join("log");
     let output = format!("append:{}", log.display());
     Command::new("systemd-run")
-        .args(["--quiet", "--collect", "--unit", unit, "--property", "Description=Penstock embedded switch"])
-        // However often it dies: QEMU comes back to its sockets, and frames pass again.
-        .args(["--property", "Restart=always", "--property", "RestartSec=100ms"])
-        .args(["--property", "StartLimitIntervalSec=0"])
+        .args(["--quiet", "--collect", "--unit", unit, "--property", &format!("Description={description}")])
+        // However often it dies.
+        .args(["--property", "Restart=always", "--property", "StartLimitIntervalSec=0"])
         .args(["--property", &format!("StandardOutput={output}"), "--property"])
         .arg(format!("StandardError={output}"))
+        .deadline(MOMENT)
+}
+
+/// How systemd is asked to run `program` as the switch in `directory`. QEMU comes back to its sockets when it has died, and frames
+/// pass again.
+fn start_command(unit: &str, program: &Path, directory: &Path, line: Option<&Path>) -> Command {
+    let command = unit_command(unit, "Penstock embedded switch", directory)
+        .args(["--property", "RestartSec=100ms"])
         .arg("--")
         .arg(program)
         .arg("embedded-switch")
         .arg(directory.join("switch.json"))
         .arg("--control")
         .arg(directory.join("control"))
-        .arg("--own")
-        .deadline(MOMENT)
+        .arg("--own");
+    match line {
+        Some(line) => command.arg("--line").arg(line),
+        None => command,
+    }
+}
+
+/// How systemd is asked to run `program` as what hands a switch the filters of its guest. It keeps nothing, so that it may be
+/// killed at any time.
+fn follow_command(guest: &GuestName, nic: &NicName, program: &Path, state: &State) -> Command {
+    unit_command(&filters_unit(guest, nic), "Penstock filters of a VM", &directory(state, guest, nic))
+        .args(["--property", "RestartSec=1s", "--property", "KillSignal=SIGKILL"])
+        .arg("--")
+        .arg(program)
+        .arg("follow-filters")
+        .arg("--state")
+        .arg(state.directory())
+        .arg(guest.as_str())
+        .arg(nic.as_str())
 }
 
 impl Vms {
@@ -175,18 +237,27 @@ impl Vms {
         let told = configuration(guest, &own, &sockets, qemu_user, uplink.as_ref());
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
         let unit = unit(guest, nic);
-        start_command(&unit, &program, &directory)
+        let line = line_socket(&self.state, guest, &own);
+        start_command(&unit, &program, &directory, line.as_deref())
             .succeed()
             .map_err(|error| failed("was not started", vec![penstock_host::chain(&error)]))?;
         let began = Instant::now();
-        // The control socket is the last that it makes.
-        while !control::is_served(&directory.join("control")) {
+        // The control socket and that of the line are the last that it makes.
+        let last = line.unwrap_or_else(|| directory.join("control"));
+        while !control::is_served(&last) {
             if began.elapsed() > STARTING.min(patience) || interrupt::pending() {
                 let said = last_lines(&directory.join("log"), LINES);
                 let _ = self.end_switch(guest, nic);
                 return Err(failed("does not come to serve its ports", said));
             }
             thread::sleep(LOOK);
+        }
+        if own.nic.allows()
+            && let Err(error) = follow_command(guest, nic, &program, &self.state).succeed()
+        {
+            let said = vec![penstock_host::chain(&error)];
+            let _ = self.end_switch(guest, nic);
+            return Err(failed("has nobody who tells it what the VM asks of its devices", said));
         }
         Ok(())
     }
@@ -206,7 +277,9 @@ impl Vms {
     }
 
     fn end_switch(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        let unit = unit(guest, nic);
+        let (unit, filters) = (unit(guest, nic), filters_unit(guest, nic));
+        // Nothing is lost by ending what keeps nothing, and most NICs have none.
+        let _ = Command::new("systemctl").args(["stop", "--quiet", &filters]).deadline(MOMENT).run();
         let known = Command::new("systemctl").args(["is-active", "--quiet", &unit]).deadline(MOMENT).run();
         let served = control::is_served(&control_socket(&self.state, guest, nic));
         // 0: it is active; 3: it is not, or is just about to be started again; 4: there is no such unit (systemctl(1)).
@@ -225,7 +298,7 @@ impl Vms {
         Ok(files::remove_tree(directory(&self.state, guest, nic))?)
     }
 
-    fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
+    pub(super) fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
         let found = self.defined(guest)?.nics.into_iter().find(|own| own.name == *nic);
         found.ok_or_else(|| GuestError::Switch {
             guest: guest.clone(),
@@ -309,7 +382,7 @@ impl Vms {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::{Mac, TenantNic, VlanId};
+    use penstock_model::{Mac, TenantNic, TxRate, VlanId};
 
     use super::*;
 
@@ -324,6 +397,8 @@ mod tests {
                 vfs: vec![vf("02:00:00:00:00:01"), second],
                 uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
                 queues: 1,
+                allow: None,
+                vf_allow: BTreeMap::new(),
             },
             uplink_at: None,
         }
@@ -359,6 +434,35 @@ mod tests {
             "node-1/net0 uplink": {"packet": "eth0", "uplink": true, "mtu": 65535},
         }});
         assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_switch_is_told_how_far_its_vm_may_go() {
+        let state = State::new("/run/penstock/guests".into());
+        let guest: GuestName = "node-1".parse().unwrap();
+        let mut own = own();
+        assert_eq!(line_socket(&state, &guest, &own), None);
+        let vlan = Some("100-199".parse().unwrap());
+        own.nic.allow =
+            Some(Allow { vlan, max_tx_rate: Some(TxRate(1000)), loopback: true, ..Allow::default() });
+        own.nic.vf_allow = [(VfIndex::new(1).unwrap(), Allow { trust: true, ..Allow::default() })].into();
+        let sockets = sockets(&state, &guest, &own);
+        let told = configuration(&guest, &own, &sockets, Some(64055), None);
+        assert_eq!(told["pf"], "node-1/net0");
+        assert_eq!(told["line"], json!({"mode": "0600", "owner": "64055"}));
+        assert_eq!(told["allow"], json!({"loopback": true}));
+        let of = |port: &str| told["ports"][port].clone();
+        let nic = json!({"mac": "own", "more_macs": 0, "vlan": "100-199", "vlan_proto": false, "max_tx_rate": 1000,
+            "spoofchk": true, "trust": false, "promiscuous": false, "loopback": false});
+        assert_eq!(of("node-1/net0")["allow"], nic);
+        assert_eq!(of("node-1/net0#0")["allow"], nic);
+        // Without a VLAN of its own, it is in none that it may ask for before it has; and it has the limit from the start.
+        assert_eq!(of("node-1/net0#0")["trunk"], "0");
+        assert_eq!(of("node-1/net0#0")["max_tx_rate"], 1000);
+        assert_eq!(of("node-1/net0#1")["trunk"], Value::Null);
+        assert_eq!(of("node-1/net0#1")["allow"]["trust"], true);
+        let line = line_socket(&state, &guest, &own).unwrap();
+        assert!(line.ends_with("penstock-node-1/switch-net0/line"), "{}", line.display());
     }
 
     #[test]

@@ -157,6 +157,40 @@ impl Virsh {
         self.call(words.map(OsString::from), patience + Duration::from_secs(5))
     }
 
+    /// Asks QEMU's own monitor, and gives what that answers. libvirt marks the domain as tainted (`custom-monitor`).
+    pub fn ask_monitor(
+        &self,
+        guest: &GuestName,
+        request: &serde_json::Value,
+        patience: Duration,
+    ) -> Result<Vec<u8>, VirshError> {
+        let domain = format!("{PREFIX}{guest}");
+        let words = ["qemu-monitor-command", &domain, &request.to_string()];
+        self.call(words.map(OsString::from), patience)
+    }
+
+    /// What tells a line each time that QEMU's monitor tells this event, for as long as libvirt is there.
+    pub fn monitor_events(&self, guest: &GuestName, event: &str) -> Result<Command, VirshError> {
+        let domain = format!("{PREFIX}{guest}");
+        // `virsh` keeps lines back where its output is no terminal (libvirt, `tools/vsh.c`, `vshPrint`).
+        let command = Command::new("stdbuf").arg("--output=L").arg(self.found()?).args([
+            "-q",
+            "-c",
+            CONNECTION,
+            "qemu-monitor-event",
+            "--domain",
+            &domain,
+            "--event",
+            event,
+            "--loop",
+        ]);
+        Ok(command.env("LC_ALL", "C").current_dir("/"))
+    }
+
+    fn found(&self) -> Result<PathBuf, VirshError> {
+        self.program.clone().or_else(|| process::find("virsh")).ok_or(VirshError::Missing)
+    }
+
     fn about(
         &self,
         verb: &str,
@@ -183,8 +217,7 @@ impl Virsh {
         input: &[u8],
         patience: Duration,
     ) -> Result<Vec<u8>, VirshError> {
-        let program = self.program.clone().or_else(|| process::find("virsh")).ok_or(VirshError::Missing)?;
-        let command = Command::new(program)
+        let command = Command::new(self.found()?)
             .args(["-q", "-c", CONNECTION])
             .args(words)
             .input(input)

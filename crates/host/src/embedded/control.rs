@@ -9,6 +9,8 @@ use std::{
 };
 
 use penstock_model::inventory::VfState;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
     refused,
@@ -36,6 +38,22 @@ pub struct PortReport {
     pub pairs: usize,
     /// Why a ring is served no more.
     pub broken: Option<String>,
+    /// How far it may be set from inside, as the switch has it; `None`: not at all.
+    pub allow: Option<Value>,
+    /// What came from inside.
+    pub inside: InsideReport,
+}
+
+/// What came from inside a VM to a port, as the switch tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct InsideReport {
+    /// Attributes that were set from inside and are not as the host has them, in the words of the switch.
+    pub set: BTreeMap<String, Value>,
+    /// Wishes of the guest's device that are not granted, in words.
+    pub ungranted: Vec<String>,
+    /// How many wishes were refused since the switch began, by reason.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// The ports of the switch whose control socket is `socket`, by name.
@@ -45,27 +63,42 @@ pub struct PortReport {
 /// When nobody serves the socket, or what answers makes no sense.
 pub fn ports(socket: &Path) -> Result<BTreeMap<String, PortReport>, NetlinkError> {
     let attempt = format!("ask the embedded switch at {} for its ports", socket.display());
+    let answer = ask(socket, &attempt, &Request::Get)?;
+    let state: State = serde_json::from_value(answer)
+        .map_err(|error| NetlinkError::Malformed { attempt, what: error.to_string() })?;
+    Ok(state.ports())
+}
+
+/// Hands the switch what QEMU tells that the guest of a port asks of its device (`query-rx-filter`).
+///
+/// # Errors
+///
+/// As of [`ports`]; when the switch has no such port, or cannot read it.
+pub fn set_filter(socket: &Path, port: &str, filter: Value) -> Result<(), NetlinkError> {
+    let attempt = format!("tell the embedded switch at {} what {port} asks for", socket.display());
+    ask(socket, &attempt, &Request::Filter { port: port.to_owned(), filter }).map(drop)
+}
+
+fn ask(socket: &Path, attempt: &str, request: &Request) -> Result<Value, NetlinkError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            NetlinkError::TimedOut { attempt: attempt.clone(), after: PATIENCE }
+            NetlinkError::TimedOut { attempt: attempt.to_owned(), after: PATIENCE }
         }
-        _ => NetlinkError::Socket { attempt: attempt.clone(), source },
+        _ => NetlinkError::Socket { attempt: attempt.to_owned(), source },
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     // Nobody else has this connection, and an empty line first would be no request.
-    stream.write_all(Request::Get.line(1).trim_start().as_bytes()).map_err(failed)?;
+    stream.write_all(request.line(1).trim_start().as_bytes()).map_err(failed)?;
     let mut line = Vec::new();
     BufReader::new(stream.take(LONGEST)).read_until(b'\n', &mut line).map_err(failed)?;
-    let malformed = |what: String| NetlinkError::Malformed { attempt: attempt.clone(), what };
-    let answer: Answer = serde_json::from_slice(&line).map_err(|error| malformed(error.to_string()))?;
-    if let Some(why) = answer.error {
-        return Err(refused(&attempt, &why.text));
+    let answer: Answer = serde_json::from_slice(&line)
+        .map_err(|error| NetlinkError::Malformed { attempt: attempt.to_owned(), what: error.to_string() })?;
+    match answer.error {
+        Some(why) => Err(refused(attempt, &why.text)),
+        None => Ok(answer.ok.unwrap_or_default()),
     }
-    let state: State = serde_json::from_value(answer.ok.unwrap_or_default())
-        .map_err(|error| malformed(error.to_string()))?;
-    Ok(state.ports())
 }
 
 /// Whether somebody serves the control socket `socket`.
@@ -87,7 +120,8 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let answer = concat!(
             r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{"a/net0#1":{"settings":{"mac":"02:00:00:00:00:01","#,
-            r#""vlan":7,"qos":0,"vlan_proto":"802.1Q","spoofchk":true,"trust":false,"link_state":"auto","max_tx_rate":5},"#,
+            r#""vlan":7,"qos":0,"vlan_proto":"802.1Q","spoofchk":true,"trust":false,"link_state":"auto","max_tx_rate":5,"#,
+            r#""allow":{"mac":"own","vlan":"7-9"}},"inside":{"set":{"vlan":7},"refused":{"trust":2}},"#,
             r#""connected":true,"up":true,"pairs":1,"broken":null,"counters":{}}}}}"#,
             "\n"
         );
@@ -103,5 +137,7 @@ mod tests {
         let port = &ports["a/net0#1"];
         assert_eq!((port.settings.vlan.get(), port.settings.spoofchk, port.pairs), (7, Some(true), 1));
         assert!(port.connected && port.up && port.unconnected.is_none() && port.broken.is_none());
+        assert_eq!(port.allow.as_ref().unwrap()["vlan"], "7-9");
+        assert_eq!((&port.inside.set["vlan"], port.inside.refused["trust"]), (&Value::from(7), 2));
     }
 }

@@ -9,7 +9,7 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::control::PortReport;
+use super::control::{InsideReport, PortReport};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -26,6 +26,13 @@ pub enum Request {
         port: String,
         /// The attributes.
         attributes: Map<String, Value>,
+    },
+    /// To take what the guest of a port asks of its device.
+    Filter {
+        /// The port.
+        port: String,
+        /// As QEMU tells it.
+        filter: Value,
     },
     /// To keep frames between ports inside, or not.
     Loopback {
@@ -85,6 +92,8 @@ struct PortState {
     pairs: usize,
     #[serde(default)]
     broken: Option<String>,
+    #[serde(default)]
+    inside: InsideReport,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -101,6 +110,9 @@ struct Settings {
     /// `None` for a switch that guarantees none.
     #[serde(default)]
     min_tx_rate: Option<u32>,
+    /// How far this line may set it, where each port has a ceiling of its own.
+    #[serde(default)]
+    allow: Option<Value>,
 }
 
 impl State {
@@ -118,6 +130,8 @@ impl State {
             up: port.up,
             pairs: port.pairs,
             broken: port.broken.clone(),
+            allow: port.settings.allow.clone(),
+            inside: port.inside.clone(),
         };
         self.ports.iter().map(|(name, port)| (name.clone(), report(port))).collect()
     }
@@ -135,8 +149,15 @@ impl State {
         self.ports.keys().find(|name| vf_of(name) == Some(vf)).cloned()
     }
 
-    /// Attributes as the switch has them.
-    pub fn attributes<'a>(&self, wanted: impl Iterator<Item = &'a VfAttribute>) -> Map<String, Value> {
+    /// Attributes of a port as the switch has them.
+    pub fn attributes<'a>(
+        &self,
+        port: &str,
+        wanted: impl Iterator<Item = &'a VfAttribute>,
+    ) -> Map<String, Value> {
+        // Where a port has a ceiling of its own, that may have trust and keep all frames apart.
+        let ceiling = self.ports.get(port).and_then(|port| port.settings.allow.as_ref());
+        let all_frames = ceiling.is_none_or(|allow| allow["promiscuous"] == true);
         let guarantees = self.ports.values().any(|port| port.settings.min_tx_rate.is_some());
         let mut all = Map::new();
         let mut put = |word: &str, value: Value| drop(all.insert(word.to_owned(), value));
@@ -152,8 +173,10 @@ impl State {
                 VfAttribute::Spoofchk(on) => put("spoofchk", json!(on)),
                 VfAttribute::Trust(on) => {
                     put("trust", json!(on));
-                    // What a guest asks its own device for, the switch is not told: who may have all frames gets them.
-                    put("promiscuous", json!(on));
+                    // Who may have all frames gets them, whether its guest asks its device for that or not.
+                    if all_frames || !on {
+                        put("promiscuous", json!(on));
+                    }
                 }
                 VfAttribute::Rate { min, max } => {
                     if guarantees || min.0 != 0 {

@@ -1,12 +1,12 @@
 //! NICs that VMs own: how QEMU may compose them (`hw/pci/pcie_sriov.c`), what their switch can keep, where it leads to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
 use super::{Subject, nic, unusable};
 use crate::{
-    Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName, TenantFunctionName,
+    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName, TenantFunctionName,
     TenantNic, Uplink, VfIndex, VfSettings,
     composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
@@ -16,6 +16,9 @@ use crate::{
 
 /// The longest names of a VM and of its NIC together: both are in the path of a socket, which has 107 bytes (`unix(7)`).
 const LONGEST_NAMES: usize = 60;
+
+/// The most addresses beside its first that QEMU tells of a function (`MAC_TABLE_ENTRIES`, `hw/net/virtio-net.c`).
+const MOST_ADDRESSES: u16 = 64;
 
 /// An address that is written.
 pub(super) struct Written {
@@ -136,7 +139,9 @@ fn build_nic(
     let mac = document.mac.unwrap_or_else(|| TenantNic::derived_mac(machine, guest, name));
     let derived = |vf: VfIndex| VfSettings { mac: Some(Mac::derived(mac, vf)), ..VfSettings::default() };
     let mut all: Vec<VfSettings> = (0..vfs).map_while(VfIndex::new).map(derived).collect();
-    for (key, settings) in document.functions {
+    let mut vf_allow = BTreeMap::new();
+    for (key, mut document) in document.functions {
+        let settings = document.settings();
         let path = path.join("functions").join(&key);
         let index = key.parse::<u16>().ok().and_then(VfIndex::new);
         let Some((vf, slot)) = index.and_then(|vf| Some((vf, all.get_mut(usize::from(vf.get()))?))) else {
@@ -153,9 +158,23 @@ fn build_nic(
         note(Some(vf), settings.mac, path.join("mac"));
         check_settings(&settings, &path, messages);
         *slot = settings.or(slot);
+        if let Some(allow) = document.allow.take() {
+            let path = path.join("allow");
+            check_allow(&allow, slot.trust.unwrap_or_default(), &path, messages);
+            if allow.loopback {
+                let text = "whether frames between functions stay inside is a matter of the NIC, not of a VF";
+                let error = Diagnostic::error(path.join("loopback"), text).at_key();
+                messages.push(error.with_hint(format!("write it in `allow` of {name} itself")));
+            }
+            vf_allow.insert(vf, allow);
+        }
+    }
+    if let Some(allow) = &document.allow {
+        let trusted = all.iter().any(|settings| settings.trust.unwrap_or_default());
+        check_allow(allow, trusted, &path.join("allow"), messages);
     }
     let uplink = document.uplink.map(|uplink| lead_out(uplink, nics, &path.join("uplink"), messages));
-    TenantNic { mac, vfs: all, uplink: uplink.flatten(), queues }
+    TenantNic { mac, vfs: all, uplink: uplink.flatten(), queues, allow: document.allow, vf_allow }
 }
 
 /// What an embedded switch of a tenant NIC cannot keep.
@@ -174,6 +193,33 @@ fn check_settings(settings: &VfSettings, path: &Path, messages: &mut Vec<Diagnos
     }
     let text = "the link that a VF of a VM's NIC shows cannot be set: its QEMU is not told of it";
     messages.push(Diagnostic::error(path.join("link_state"), text).at_key().with_hint("leave it out"));
+}
+
+/// What of a ceiling would never have an effect.
+fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Diagnostic>) {
+    if let AllowedMacs::These(all) = &allow.mac {
+        for (at, mac) in all.iter().enumerate() {
+            if let Some(why) = unusable(*mac) {
+                let path = path.join("mac").join(at.to_string());
+                messages.push(Diagnostic::error(path, format!("{mac} {why}")));
+            }
+        }
+    }
+    let at = path.join("more_macs");
+    if allow.more_macs > MOST_ADDRESSES {
+        let text =
+            format!("QEMU tells of {MOST_ADDRESSES} addresses of a function, not of {}", allow.more_macs);
+        messages.push(Diagnostic::error(at, text).with_hint(format!("write at most {MOST_ADDRESSES}")));
+    } else if allow.more_macs > 0 && allow.mac == AllowedMacs::Own {
+        let text = "more addresses are allowed, and none that they could be";
+        messages
+            .push(Diagnostic::error(at, text).at_key().with_hint("write `mac`: a list of them, or `any`"));
+    }
+    if allow.promiscuous && !allow.trust && !trusted {
+        let text = "a function is promiscuous only where it has trust, and none has it or may have it";
+        let error = Diagnostic::error(path.join("promiscuous"), text).at_key();
+        messages.push(error.with_hint("allow `trust: on` as well, or set it for a function"));
+    }
 }
 
 /// Where an uplink leads to: to a function of the model, or to an interface that the model does not have.

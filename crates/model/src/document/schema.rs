@@ -12,7 +12,7 @@ use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/penstock/penstock/main/schema/model.schema.json";
 
 /// Keys that are read too, as other tools spell them: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 23] = [
+const ALIASES: [(&str, &str, &[&str]); 31] = [
     ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
     ("Nic", "externally_managed", &["externallyManaged"]),
@@ -35,6 +35,14 @@ const ALIASES: [(&str, &str, &[&str]); 23] = [
     ("VfSettings", "min_tx_rate", &["min-tx-rate"]),
     ("VfSettings", "max_tx_rate", &["max-tx-rate"]),
     ("VfSettings", "link_state", &["link-state"]),
+    ("TenantVf", "mac", &["mac-address"]),
+    ("TenantVf", "vlan", &["vlan-id"]),
+    ("TenantVf", "qos", &["vlanQoS"]),
+    ("TenantVf", "vlan_proto", &["vlanProto", "vlan-proto"]),
+    ("TenantVf", "spoofchk", &["spoof-check"]),
+    ("TenantVf", "min_tx_rate", &["min-tx-rate"]),
+    ("TenantVf", "max_tx_rate", &["max-tx-rate"]),
+    ("TenantVf", "link_state", &["link-state"]),
     ("VlanProtocol", "", &["802.1q", "802.1AD"]),
 ];
 
@@ -180,11 +188,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        NicMatch, VfSettings,
+        Allow, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument, GuestDocument,
-            GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument, TenantNicDocument,
-            measure::StorageDocument,
+            BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument,
+            GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
+            TenantNicDocument, TenantVfDocument, measure::StorageDocument,
         },
     };
 
@@ -230,6 +238,8 @@ mod tests {
             ("VfSettings", read::<VfSettings>()),
             ("Guest", read::<GuestDocument>()),
             ("TenantNic", read::<TenantNicDocument>()),
+            ("TenantVf", read::<TenantVfDocument>()),
+            ("Allow", read::<Allow>()),
             ("Device", read::<DeviceDocument>()),
             ("Boot", read::<BootDocument>()),
             ("Generate", read::<GenerateDocument>()),

@@ -434,6 +434,32 @@ fn frames_go_where_what_is_granted_has_them_go() {
     assert_eq!(server.ports().unwrap()["NET0#0"].counters.received, 3);
 }
 
+#[test]
+fn who_may_be_promiscuous_and_has_no_trust_sees_nothing_of_its_neighbours() {
+    let (_directory, server, config) = rigged();
+    let own = "02:00:00:00:00:01";
+    let mut allowing = server.config();
+    let port = allowing.ports.get_mut("NET0#0").unwrap();
+    port.trust = false;
+    port.allow.as_mut().unwrap().promiscuous = true;
+    server.apply(&allowing).unwrap();
+    let guest = |name: &str| Guest::connect(&config.ports[name].socket, false);
+    let (mut asks, mut sends, mut other) = (guest("NET0#0"), guest("NET0#1"), guest("other"));
+    // By its device, and by the line: that it may be promiscuous is granted there, and is nothing without trust.
+    server.set_filter("NET0#0", filter(own, &[], true, &[])).unwrap();
+    let mut line = Line::to(&server, Rights::Attributes);
+    line.set("NET0#0", json!({"promiscuous": true})).unwrap();
+    assert!(line.set("NET0#0", json!({"trust": true})).unwrap_err().contains("trust"));
+    sends.send(&frame(4, 2, 63));
+    assert_eq!(other.receive(), frame(4, 2, 63));
+    other.send(&frame(1, 4, 64));
+    assert_eq!(asks.receive(), frame(1, 4, 64), "the first that it gets is its own");
+    // The host gives it trust.
+    server.set("NET0#0", json!({"trust": true}).as_object().unwrap()).unwrap();
+    sends.send(&frame(4, 2, 65));
+    assert_eq!((asks.receive(), other.receive()), (frame(4, 2, 65), frame(4, 2, 65)));
+}
+
 /// A QEMU's monitor: what it tells of its devices, and the connection on which it does.
 #[derive(Clone, Default)]
 struct Monitor {
