@@ -1,7 +1,7 @@
 //! Every rule of composition, held against a QEMU that is started and never runs: what the rules let through, it starts with; what
 //! they refuse, it refuses, or the rule says why it is stricter.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
 use libtest_mimic::Failed;
 use penstock_board::{Cache, Design, Emulator, Image};
@@ -75,6 +75,8 @@ fn vm(nics: usize, vfs: u16, queues: u16) -> (Vec<Device>, Vec<String>) {
             vfs: (0..vfs).map(|index| vf(mac(nic), index)).collect(),
             uplink: None,
             queues,
+            allow: None,
+            vf_allow: BTreeMap::new(),
         })
         .collect();
     let devices = tenant::devices(all.iter(), tenant::alias);

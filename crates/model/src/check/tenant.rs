@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 
 use super::{Subject, nic, unusable};
 use crate::{
-    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName, TenantFunctionName,
-    TenantNic, Uplink, VfIndex, VfSettings,
+    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName,
+    TenantFunctionName, TenantNic, Uplink, VfIndex, VfSettings,
     composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
     document::TenantNicDocument,

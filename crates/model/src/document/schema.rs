@@ -190,9 +190,9 @@ mod tests {
     use crate::{
         Allow, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument,
-            GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
-            TenantNicDocument, TenantVfDocument, measure::StorageDocument,
+            BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument, GuestDocument,
+            GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument, TenantNicDocument,
+            TenantVfDocument, measure::StorageDocument,
         },
     };
 
