@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use libtest_mimic::Failed;
+use penstock_host::process::quoted;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
     json,
@@ -60,9 +61,10 @@ fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
         "execute": "guest-exec",
         "arguments": {"path": "/bin/sh", "arg": ["-c", line], "capture-output": true}
     });
+    let request = quoted(&request.to_string());
     let script = format!(
         "ask() {{ virsh -q -c qemu:///system qemu-agent-command penstock-node-1 --timeout 60 -- \"$1\"; }}\n\
-         pid=$(ask '{request}' | tr -dc 0-9)\n\
+         pid=$(ask {request} | tr -dc 0-9)\n\
          for turn in $(seq 100); do\n\
          out=$(ask '{{\"execute\":\"guest-exec-status\",\"arguments\":{{\"pid\":'$pid'}}}}')\n\
          case $out in *'\"exited\":true'*) echo \"$out\"; exit 0;; esac; sleep 0.2; done; exit 1"

@@ -21,6 +21,11 @@ use crate::{
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
 
+/// Whether a driver makes no network interface of the functions that it has: it hands them to VMs and to programs.
+pub fn passes_through(driver: &str) -> bool {
+    PASS_THROUGH.contains(&driver) || driver.starts_with("uio") || driver == "igb_uio"
+}
+
 /// How long the kernel may take to load a driver's module.
 const LOADING: Duration = Duration::from_secs(60);
 
