@@ -33,9 +33,6 @@ const UDEV: Duration = Duration::from_secs(5);
 /// How long a PF may take from being brought up to having its link; copper takes some 3 s to negotiate.
 const CARRIER: Duration = Duration::from_secs(15);
 
-/// Drivers whose functions have no network interface of their own.
-const WITHOUT_INTERFACE: [&str; 4] = ["vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"];
-
 /// Carries out what concerns the host's functions and their interfaces.
 #[derive(Debug)]
 pub struct HostCarrier {
@@ -224,7 +221,7 @@ impl HostCarrier {
         driver: Option<&str>,
         deadline: Instant,
     ) -> Result<(), CarryError> {
-        let Some(driver) = driver.filter(|driver| !WITHOUT_INTERFACE.contains(driver)) else {
+        let Some(driver) = driver.filter(|driver| !penstock_host::pci::passes_through(driver)) else {
             return Ok(());
         };
         let began = Instant::now();

@@ -313,6 +313,12 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
         {
             (Ending::Unsupported, Some(why.clone()))
         }
+        // A driver that a VF may do without: it is not there, or does not take the function.
+        Err(error @ (StepError::Carry(_) | StepError::NotSo { .. }))
+            if step.best_effort && matches!(step.action, Action::SetDriver { driver: Some(_), .. }) =>
+        {
+            (Ending::Unsupported, Some(chain(error)))
+        }
         Err(StepError::NotSo { seen, .. })
             if step.best_effort && matches!(step.action, Action::SetVfAttribute { .. }) =>
         {

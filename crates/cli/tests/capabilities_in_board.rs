@@ -23,7 +23,10 @@ fn main() -> ExitCode {
 const MEMORY: &str = "/var/lib/penstock/capabilities.json";
 
 fn model(best_effort: &str) -> String {
-    format!("nics: {{NET0: {{vfs: 2, defaults: {{link_state: enable, max_tx_rate: 100}}{best_effort}}}}}\n")
+    // Only a VF without a driver is tried on.
+    format!(
+        "nics: {{NET0: {{vfs: 2, free: {{driver: none}}, defaults: {{link_state: enable, max_tx_rate: 100}}{best_effort}}}}}\n"
+    )
 }
 
 /// All that `ip` tells of the VFs.

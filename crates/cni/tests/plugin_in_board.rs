@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     trials::on_boards(&[
         ("containers_get_vfs_of_igb_and_virtio_in_board", containers_get_vfs),
         ("a_plugin_killed_at_any_moment_loses_nothing_in_board", killed_at_any_moment),
+        ("vfs_that_no_guest_owns_are_for_plugins_in_board", vfs_that_no_guest_owns),
     ])
 }
 
@@ -215,5 +216,83 @@ fn killed_at_any_moment() -> Outcome {
             assert_eq!(bench.say(STATE)?, before, "{pf}, after {moment} s");
         }
     }
+    Ok(())
+}
+
+/// `apply` leaves the VFs that no guest owns bound, and `apply`, `verify` and `--watch` leave those alone that a plugin has given away.
+fn vfs_that_no_guest_owns() -> Outcome {
+    let name = own_name("cni-free");
+    let text = format!(
+        "machine: {name}\nnics:\n  NET0: {{vfs: 4}}\n  NET1: {{vfs: 3, free: {{driver: host}}}}\nguests:\n  \
+         a: {{functions: [NET0#0, NET1#0]}}\nboard: {{emulation: {{NET0: igb, NET1: virtio}}}}\n"
+    );
+    let board = KeptBoard::up(&name, &text)?;
+    let model = board.model().to_owned();
+    let bench = Bench { board, igb: String::new(), virtio: String::new() };
+    let verified = || bench.board.shell(&format!("penstock verify --json {model}"));
+    let before = bench.say("ls /sys/bus/pci/devices")?;
+    bench.say(&format!("penstock apply --quiet {model}"))?;
+    let bound = "for vf in /sys/bus/pci/devices/*/physfn; do d=$(dirname $vf)/driver; basename $(readlink $d || echo none); done | sort | uniq -c | tr -s ' \\n' ' '";
+    assert_eq!(bench.say(bound)?.trim(), "4 igbvf 3 virtio-pci");
+    verified().ended_with(0)?;
+    bench.say(&format!("penstock plan --detailed-exitcode {model}"))?;
+
+    let igb = bench.say(
+        "for pf in /sys/bus/pci/drivers/igb/*/sriov_numvfs; do basename $(dirname $pf); done | head -1",
+    )?;
+    bench.say(
+        "mkdir -p /root/cni && ln -sf $(command -v penstock) /root/cni/penstock-cni; ip netns add b; ip netns add c",
+    )?;
+    bench.board.write("/root/cni/call", CALL).ended_with(0)?;
+    bench.say("chmod +x /root/cni/call")?;
+    let taken = configuration(
+        json!({"pf": igb.trim(), "vfs": [1, 2], "mac": "02:00:00:00:bb:01", "vlan": 300, "trust": "on"}),
+    );
+    bench.say(&format!(
+        "penstock verify --watch --for 60s --json {model} > /root/watch 2>&1 & for try in $(seq 100); do grep -q '\"state\"' /root/watch && exit; sleep 0.3; done; exit 1"
+    ))?;
+    let given = bench.holds("ADD", "b", &taken)?;
+    assert_eq!(given["interfaces"][0]["mac"], "02:00:00:00:bb:01");
+    // As a plugin does that writes nothing down.
+    let other =
+        "$(basename $(ls -d /sys/bus/pci/drivers/virtio-pci/*/physfn/virtfn1/virtio*/net/* | head -1))";
+    bench.say(&format!("ip link set {other} netns c name taken"))?;
+    let run = verified();
+    run.ended_with(0)?;
+    for words in ["container b (network data, penstock cni)", "another network namespace"] {
+        assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
+    }
+    // Nothing is done with them, and what would destroy them is refused.
+    bench.say(&format!("penstock plan --detailed-exitcode {model}"))?;
+    bench.say(&format!("sed 's/vfs: 4/vfs: 2/' {model} > /root/fewer.yaml"))?;
+    let fewer =
+        bench.board.shell("penstock stop --quiet /root/fewer.yaml a && penstock apply /root/fewer.yaml");
+    assert!(
+        fewer.status == 3 && fewer.stderr.contains("container b (network data, penstock cni)"),
+        "{}: {}",
+        fewer.status,
+        fewer.stderr
+    );
+    bench.say(&format!("penstock start --quiet {model}"))?;
+    bench.say("ip -n c link set taken netns 1 name back0")?;
+    bench.holds("DEL", "b", &taken)?;
+    verified().ended_with(0)?;
+    // Of all this only the stop of the guest was a change.
+    let watch = bench.say("while pgrep -f verify.--watch > /dev/null; do sleep 1; done; cat /root/watch")?;
+    let of_free = |line: &&str| ["#1", "#2", "#3"].iter().any(|vf| line.contains(vf));
+    let drifted: Vec<&str> =
+        watch.lines().filter(|line| line.contains("\"drift\"")).filter(of_free).collect();
+    assert_eq!(drifted, Vec::<&str>::new(), "{watch}");
+
+    // Drift is told all the same, and mended.
+    bench.say(&format!(
+        "ip link set $(basename /sys/bus/pci/devices/{}/net/*) vf 3 mac 02:00:00:00:cc:01",
+        igb.trim()
+    ))?;
+    verified().ended_with(1)?;
+    bench.say(&format!("penstock apply --quiet {model}"))?;
+    verified().ended_with(0)?;
+    bench.say("for run in 1 2 3 4 5; do penstock undo --quiet || break; done")?;
+    assert_eq!(bench.say("ls /sys/bus/pci/devices")?, before);
     Ok(())
 }

@@ -16,7 +16,7 @@ use nix::{
     unistd::getpid,
 };
 use penstock_cni::{Plugin, journal::Step};
-use penstock_host::Root;
+use penstock_host::{Root, scan::attachments::attachment};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -246,6 +246,13 @@ fn a_vf_is_given_checked_and_taken_back() {
         assert!(seen.contains(words), "{words}: {seen}");
     }
     assert!(container.run("ip route").contains("default via 10.1.0.1 dev net1"));
+    // Who looks at the machine is told whose it is, by the record.
+    let taker = || attachment(&Root::at(machine.directory.path()), VFS[0].parse().unwrap());
+    assert_eq!(taker(), None, "its namespace is not there");
+    let place = machine.path(&netns(&container)[1..]);
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    fs::write(place, "").unwrap();
+    assert_eq!(taker().unwrap(), "container a (network data, penstock cni)");
     assert_eq!(machine.vfs().len(), 1, "the host has the other one alone");
     let mode = fs::metadata(machine.path("run/penstock/cni")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

@@ -149,8 +149,8 @@ impl Kind {
                 None => (format!("unknown key {}", shown(&key)), Some(suggest(&key, known))),
             },
             Kind::UnknownWord { word, known } => (
-                format!("{} is none of {}", shown(&word), quoted(spelled(known))),
-                nearest(&word, spelled(known)).map(|near| format!("did you mean `{near}`?")),
+                format!("{} is none of {}", shown(&word), quoted(known.iter().copied())),
+                nearest(&word, known.iter().copied()).map(|near| format!("did you mean `{near}`?")),
             ),
             Kind::Bool(text) => {
                 let hint = match text.to_ascii_lowercase().as_str() {

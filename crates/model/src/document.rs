@@ -14,9 +14,9 @@ use serde::{
 };
 
 use crate::{
-    Allow, BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FunctionName, GuestKind,
-    GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate,
-    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
+    Allow, BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FreeDriver, FunctionName,
+    GuestKind, GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName,
+    TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
@@ -90,8 +90,29 @@ pub(crate) struct NicDocument {
     pub addresses: Option<OneOrMany<InterfaceAddress>>,
     /// What each VF of the NIC gets unless its own entry says otherwise. No `mac`: VFs cannot share one.
     pub defaults: VfSettings,
+    /// What becomes of its VFs that no guest owns. Default: they are bound to the host's network driver, where they have none
+    /// and as far as it can be bound.
+    pub free: FreeDocument,
     /// Attributes of the NIC and its functions that may turn out unsupported without the whole failing.
     pub best_effort: Vec<String>,
+}
+
+/// What becomes of VFs that no guest owns.
+///
+/// ```yaml
+/// free: {driver: vfio-pci}
+/// ```
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "what becomes of VFs that no guest owns: a mapping like {driver: vfio-pci}"
+)]
+#[schemars(rename = "Free")]
+pub(crate) struct FreeDocument {
+    /// Their driver: `host`, the network driver that the host has for them; `vfio-pci`; or `none`, which binds none and leaves those
+    /// that have one. Default: `host`, for those that have none, and no failure where that cannot be bound.
+    pub driver: Option<FreeDriver>,
 }
 
 /// A VM or a container.

@@ -59,8 +59,34 @@ pub struct Nic {
     pub addresses: Vec<InterfaceAddress>,
     /// What every VF of this NIC gets unless a guest's function says otherwise; also for VFs that no guest owns.
     pub vf_defaults: VfSettings,
+    /// The driver of VFs that no guest owns. `None`, the default: the host's where a VF has none, as far as it can be bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_driver: Option<FreeDriver>,
     /// Attributes of this NIC and all its functions, in the model's spelling, that may turn out unsupported.
     pub best_effort: BTreeSet<String>,
+}
+
+/// The driver of VFs that no guest of a model owns, for whoever else takes them: a container runtime, a device plugin, a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FreeDriver {
+    /// The host's network driver: each is an interface of the host, as if the VFs had been made by hand.
+    Host,
+    /// `vfio-pci`, for VMs and programs that take them from there.
+    VfioPci,
+    /// None is bound: those that are made have no driver, and others are left as they are.
+    None,
+}
+
+impl FreeDriver {
+    /// Its word in a model.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FreeDriver::Host => "host",
+            FreeDriver::VfioPci => "vfio-pci",
+            FreeDriver::None => "none",
+        }
+    }
 }
 
 /// How a NIC's device is recognised. All that is given must hold; with nothing given, any PF matches that has room

@@ -280,7 +280,7 @@ fn bind(
         return;
     }
     let (name, who) = (guest.name, vf_name(nic.name, vf.index));
-    if !overrides::allow(planner, nic, vf, driver, name) {
+    if !overrides::allow(planner, nic, vf, driver, Some(name)) {
         return;
     }
     if let Some(other) = &present {
@@ -292,7 +292,7 @@ fn bind(
     }
     let why = format!("{name} gets {who} as its {}", function.interface);
     if guest.is_vm() {
-        vfs::bind_vfio(planner, nic, vf, why);
+        planner.draft.push(vfs::binding_vfio(nic, vf, why));
     } else {
         vfs::bind(planner, nic, vf, network, why);
     }

@@ -17,6 +17,7 @@ pub mod error;
 mod external;
 pub mod fact;
 mod fits;
+mod free;
 pub mod generate;
 mod guest;
 mod lacking;

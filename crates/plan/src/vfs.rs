@@ -10,7 +10,7 @@ use penstock_model::{
 use crate::{
     Action,
     draft::{Made, Sketch},
-    drivers,
+    drivers, free,
     lacking::Lacking,
     planner::{Planner, vf_list, vf_name},
     wanted::{WantedNic, WantedVf, words},
@@ -97,6 +97,10 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
         set(planner, nic, vf, state, live);
         return;
     }
+    // Who has taken a VF that no guest owns has set what it has.
+    if vf.owner.is_none() && free::taken(planner, nic, vf).is_some() {
+        return;
+    }
     // A driver that learns nothing of its PF misses nothing either.
     let learns = nic.driver.is_some_and(|driver| driver.tells_mac);
     if missing.is_empty() && !(learns && stale(vf, present)) {
@@ -107,8 +111,9 @@ fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, la
         unbind(planner, nic, vf, driver, format!("a bound {driver} would not see what is set for {who}"));
     }
     set(planner, nic, vf, state, missing);
-    if let (Some(driver), None) = (driver, vf.owner) {
+    if let (Some(driver), None) = (driver.filter(|driver| !free::binds_another(nic, driver)), vf.owner) {
         bind(planner, nic, vf, &driver, format!("{who} had it before; no guest owns it"));
+        planner.unbound.remove(&vf.found.bdf);
     }
 }
 
@@ -190,19 +195,31 @@ pub fn given(nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str) -> Option<Mac
 
 /// Gives a VF without a driver its network driver.
 pub fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
+    let binding = binding(planner, nic, vf, driver, why);
+    planner.draft.push(binding);
+}
+
+/// The step that gives a VF without a driver its network driver.
+pub fn binding(
+    planner: &Planner<'_>,
+    nic: &WantedNic<'_>,
+    vf: &WantedVf<'_>,
+    driver: &str,
+    why: String,
+) -> Sketch {
     let (function, pf) = (vf.found.bdf, nic.pf.bdf);
     let mut needs =
         vec![Made::Vfs(pf), Made::Interface(pf), Made::Attributes(function), Made::Driver(function)];
     // A VF driver wants its PF up: by then, that may be inside a guest.
     let holder = planner.user(pf).or(nic.owner.map(|(guest, _)| guest));
     needs.extend(holder.filter(|guest| Some(*guest) != vf.owner).map(|guest| Made::Ready(guest.clone())));
-    planner.draft.push(Sketch::new(
+    Sketch::new(
         Action::SetDriver { function, driver: Some(driver.to_owned()), mac: address(nic, vf) },
         Some(Action::SetDriver { function, driver: None, mac: None }),
         needs,
         Made::Driver(function),
         why,
-    ));
+    )
 }
 
 /// The address that a VF's network driver has to learn from the PF, where that keeps one for it.
@@ -211,15 +228,15 @@ pub fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
     vf.settings.mac.filter(|_| keeps)
 }
 
-/// Gives a VF without a driver to VFIO, for a VM. The kernel then only hands it on: it needs nothing of its PF's
+/// The step that gives a VF without a driver to VFIO, for a VM. The kernel then only hands it on: it needs nothing of its PF's
 /// interface, wherever that is.
-pub fn bind_vfio(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) {
+pub fn binding_vfio(nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) -> Sketch {
     let function = vf.found.bdf;
-    planner.draft.push(Sketch::new(
+    Sketch::new(
         Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()), mac: None },
         Some(Action::SetDriver { function, driver: None, mac: None }),
         vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
         Made::Driver(function),
         why,
-    ));
+    )
 }

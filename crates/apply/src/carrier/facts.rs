@@ -4,7 +4,7 @@ use penstock_host::{files, managers};
 use penstock_model::{Bdf, InterfaceAddress, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{CarryError, Direction, Fact};
 
-use super::{Found, HostCarrier, WITHOUT_INTERFACE, from_netlink, from_pci};
+use super::{Found, HostCarrier, from_netlink, from_pci};
 
 /// `IFF_UP` in `/sys/class/net/NAME/flags`.
 const UP: u32 = 1;
@@ -157,7 +157,7 @@ fn driver_is(
         }));
     }
     match driver {
-        Some(driver) if !WITHOUT_INTERFACE.contains(&driver) => match mac {
+        Some(driver) if !penstock_host::pci::passes_through(driver) => match mac {
             Some(mac) => has_mac(carrier, function, mac),
             None => with_interface(carrier, function, |_, _| Ok(())),
         },

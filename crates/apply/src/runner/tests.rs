@@ -44,6 +44,7 @@ fn set(action: &Action) -> (String, String) {
             (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
         }
         Action::SetMtu { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
+        Action::SetDriver { function, driver, .. } => (format!("driver {function}"), format!("{driver:?}")),
         Action::SetLink { function, direction } => (format!("link {function}"), format!("{direction:?}")),
         other => panic!("not in these tests: {other}"),
     }
@@ -57,6 +58,7 @@ fn looked_at(fact: &Fact) -> (String, String) {
             (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
         }
         Fact::MtuIs { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
+        Fact::Driver { function, driver, .. } => (format!("driver {function}"), format!("{driver:?}")),
         Fact::Link { function, direction } => (format!("link {function}"), format!("{direction:?}")),
         other => panic!("not in these tests: {other}"),
     }
@@ -310,6 +312,36 @@ fn a_setting_that_the_driver_lacks_is_listed_and_passed_over() {
         let unsupported: Vec<_> = applied.unsupported().map(|report| report.step).collect();
         assert_eq!(unsupported, [StepId(k as u32 + 1)]);
     }
+}
+
+#[test]
+fn a_driver_that_a_vf_may_do_without_is_passed_over_and_only_where_it_is_bound() {
+    let function = bdf("04:10.0");
+    let bound =
+        |driver: Option<&str>| Action::SetDriver { function, driver: driver.map(str::to_owned), mac: None };
+    let step = |best_effort| {
+        let (action, inverse) = (bound(Some("igbvf")), bound(None));
+        let step = plan().steps.remove(0);
+        Step { postcondition: Fact::after(&action), action, inverse: Some(inverse), best_effort, ..step }
+    };
+    for trouble in [Trouble::Fails, Trouble::Lies] {
+        for best_effort in [true, false] {
+            let wanted = Plan { steps: vec![step(best_effort)], ..Plan::default() };
+            let state = BTreeMap::from([set(&bound(None))]);
+            let mut world = World { state, trouble: [(0, trouble)].into(), ..World::default() };
+            let outcome = run(&wanted, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+            match outcome {
+                Ok(applied) => assert!(best_effort && applied.unsupported().count() == 1),
+                Err(error) => assert!(!best_effort, "{error}"),
+            }
+        }
+    }
+    // On the way back it has to come off.
+    let back = penstock_plan::undo(&Plan { steps: vec![step(true)], ..Plan::default() });
+    let state = BTreeMap::from([set(&bound(Some("igbvf")))]);
+    let mut world = World { state, trouble: [(0, Trouble::Fails)].into(), ..World::default() };
+    let options = Options { mode: Mode::Undo, ..quick() };
+    assert!(run(&back, &mut [&mut world], &mut Vec::new(), &mut (), &options).is_err());
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::time::Duration;
 use penstock_host::{
     Here, InterfaceReport, Keeper, Netlink, PciFunction, Place, Root, chain, files,
     frames::{self, Asked, Carried, Endpoint, Patience, Question, Reach},
+    scan::attachments::attachment,
 };
 use penstock_model::{Bdf, VfIndex};
 
 use super::{
-    Eyes, PfSight,
+    Eyes, FreeVf, PfSight,
     stations::{self, Across, Crossing, Post, Remote},
 };
 
@@ -33,6 +34,14 @@ impl Eyes for KernelEyes {
 
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
         PciFunction::new(&self.root, pf).virtual_functions().map_err(|error| chain(&error))
+    }
+
+    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
+        let function = PciFunction::new(&self.root, vf);
+        let driver = function.driver().map_err(|error| chain(&error))?;
+        let held = function.held_by();
+        let held = (!held.is_empty()).then(|| held.join(", "));
+        Ok(FreeVf { driver, taken_by: held.or_else(|| attachment(&self.root, vf)) })
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {

@@ -18,6 +18,7 @@ use penstock_model::{
 pub mod drift;
 mod expectation;
 mod forgery;
+mod free;
 mod guest;
 mod kernel;
 mod neighbours;
@@ -63,6 +64,15 @@ pub struct PfSight {
     pub switch_mode: Result<SwitchMode, String>,
 }
 
+/// A VF that no guest owns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FreeVf {
+    /// Its driver.
+    pub driver: Option<String>,
+    /// Who has it by VFIO or by a network plugin's record, in words.
+    pub taken_by: Option<String>,
+}
+
 /// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
 pub trait Eyes {
     /// The host's own interfaces.
@@ -70,6 +80,9 @@ pub trait Eyes {
 
     /// The VFs that a PF has, as `virtfnN` shows them.
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String>;
+
+    /// A VF that no guest owns.
+    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String>;
 
     /// The PCI function that a device of another bus sits on: that of `virtio3`.
     fn function_of(&mut self, device: &str) -> Option<Bdf>;

@@ -9,7 +9,7 @@ use penstock_model::{
 };
 
 use super::{
-    guest,
+    free, guest,
     scene::{Scene, pf_of},
     sheet::{Blind, Page, Sheet, on},
 };
@@ -131,6 +131,10 @@ fn virtual_function(
         Err(_) => Vantage::Host,
     };
     let known = scene.pf(nic).and_then(|pf| scene.inventory.capabilities.get(&pf.bdf));
+    let free = owner.is_none() && !scene.model.nics[nic].externally_managed;
+    if free && free::judge(scene, &function, sheet) {
+        return;
+    }
     let page = sheet.page(Subject::Function(function.clone()), vantage, best_effort);
     let mut page = page.shown(BY_PF).knowing(known);
     let state = state(scene, nic, index);
@@ -180,6 +184,8 @@ fn mac(
         Ok(state) if external && owned && state.mac.is_zero() => (),
         Ok(state) => page.compare("mac", wanted, Ok(state.mac)),
         Err(Blind::Unsupported(_)) if owned => (),
+        // Nobody asked for this address by name, and the interface of a VF that is free keeps its own.
+        Err(Blind::Unsupported(_)) if settings.mac.is_none() => (),
         Err(Blind::Unsupported(why)) => match scene.interface(function) {
             Ok(report) => page.compare("mac", wanted, Ok(report.interface.mac)),
             // Nobody asked for this address by name, nobody owns the VF, and nothing shows it.

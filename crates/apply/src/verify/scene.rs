@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
-use super::{Eyes, GuestPlace, PfSight, Scope, sheet::Blind};
+use super::{Eyes, FreeVf, GuestPlace, PfSight, Scope, sheet::Blind};
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -29,6 +29,8 @@ pub struct Scene<'a> {
     /// The function behind a device of another bus.
     behind: BTreeMap<String, Option<Bdf>>,
     sights: BTreeMap<&'a NicName, Result<PfSight, String>>,
+    /// The VFs that no guest owns.
+    free: BTreeMap<FunctionName, Result<FreeVf, String>>,
 }
 
 /// A network namespace that functions live in.
@@ -97,6 +99,7 @@ impl<'a> Scene<'a> {
             unlisted: BTreeMap::new(),
             behind: BTreeMap::new(),
             sights: BTreeMap::new(),
+            free: BTreeMap::new(),
         };
         let of_guests = |name: &&GuestName| scope.guests.contains(*name) || owns_pf(model, name, scope);
         let guests: BTreeSet<&GuestName> = model.guests.keys().filter(of_guests).collect();
@@ -138,6 +141,7 @@ impl<'a> Scene<'a> {
                 (_, Err(Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why))) => Err(why),
             };
             scene.sights.insert(name, seen);
+            scene.look_at_free(name, eyes);
         }
         scene
     }
@@ -151,6 +155,18 @@ impl<'a> Scene<'a> {
                 (vf, bdf)
             })),
             Err(why) => drop(self.unlisted.insert(name, why)),
+        }
+    }
+
+    fn look_at_free(&mut self, name: &NicName, eyes: &mut dyn Eyes) {
+        if self.model.nics[name].externally_managed {
+            return;
+        }
+        let vfs = self.model.vfs(name).map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) });
+        for vf in vfs.filter(|vf| self.model.owner(vf).is_none()) {
+            if let Some(address) = self.addresses.get(&vf) {
+                self.free.insert(vf, eyes.free_vf(*address));
+            }
         }
     }
 
@@ -211,6 +227,14 @@ impl<'a> Scene<'a> {
             Some(Ok(sight)) => Ok(sight),
             Some(Err(why)) => Err(why.clone()),
             None => Err("not looked at".to_owned()),
+        }
+    }
+
+    /// A VF that no guest owns.
+    pub fn free_vf(&self, function: &FunctionName) -> Result<&FreeVf, Blind> {
+        match self.free.get(function) {
+            Some(seen) => seen.as_ref().map_err(|why| Blind::Unknown(why.clone())),
+            None => Err(self.address(function).err().unwrap_or(Blind::Unknown("not looked at".to_owned()))),
         }
     }
 

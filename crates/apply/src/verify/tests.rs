@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use penstock_model::{
-    LinkState, Outcome, TxRate, VlanId, VlanQos,
+    FreeDriver, LinkState, Outcome, TxRate, VlanId, VlanQos,
     verdict::{Subject, Vantage, VerdictKey},
 };
 
@@ -38,6 +38,7 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
         "NET0#3 max_tx_rate",
         "NET0#3 link_state",
         "NET0#4 mac",
+        "NET0#4 driver",
         "a running",
         "NET0#2 driver",
         "NET0#2 interface",
@@ -133,6 +134,19 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
                 vf.present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
             },
             &["NET0#2 driver: fail"],
+        ),
+        (
+            "a free VF without the driver that it has to have",
+            |w| {
+                w.model.nics[0].free_driver = Some(FreeDriver::Host);
+                w.free_vf(|vf| vf.driver = Some("vfio-pci".to_owned()));
+            },
+            &["NET0#4 driver: fail"],
+        ),
+        (
+            "a free VF that is not to be the host's",
+            |w| w.model.nics[0].free_driver = Some(FreeDriver::VfioPci),
+            &["NET0#4 driver: fail"],
         ),
         (
             "another NIC",
@@ -252,7 +266,11 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
             vec![Guest, GuestInterfaces, VirtualFunctions]
         }
         (Subject::Function(_), Vantage::Guest(_)) => vec![Guest, GuestInterfaces],
-        (Subject::Function(_), Vantage::Host) if attribute == "driver" => vec![],
+        (Subject::Function(function), Vantage::Host) if attribute == "driver" => {
+            // A VF that no guest owns is looked at anew, and may be with whoever took it.
+            let free = function.vf.is_some_and(|vf| vf.get() == 4);
+            if free { vec![Source::FreeVfs, VirtualFunctions] } else { vec![] }
+        }
         (Subject::Function(function), Vantage::Host) if function.vf.is_none() => vec![HostInterfaces],
         (Subject::Function(_), Vantage::Host) => vec![HostInterfaces, Source::PfSight],
     }
@@ -477,4 +495,45 @@ fn a_large_machine_is_sampled_and_says_so() {
     assert!(sampled.wanted.contains("of the 6480 paths"), "{}", sampled.wanted);
     // Most of these VFs do not exist in this world, so the sample was not tried whole.
     assert_eq!(sampled.outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_free_vf_may_do_without_a_driver_where_none_is_asked_for() {
+    let mut world = world();
+    world.free_vf(|vf| vf.driver = None);
+    assert_eq!(world.not_passed(), ["NET0#4 driver: unsupported"]);
+    assert!(world.verify().iter().all(Verdict::holds));
+    world.model.nics[0].free_driver = Some(FreeDriver::None);
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+}
+
+#[test]
+fn a_free_vf_that_somebody_has_taken_is_no_drift() {
+    type Taken = (&'static str, fn(&mut World));
+    let taken: [Taken; 3] = [
+        ("container web-1", |w| w.free_vf(|vf| vf.taken_by = Some("container web-1".to_owned()))),
+        ("another network namespace", |w| {
+            w.inside.get_mut("").unwrap().retain(|report| report.interface.name.as_str() != "lan0v4");
+        }),
+        ("qemu (process 7)", |w| {
+            w.free_vf(|vf| {
+                *vf = FreeVf {
+                    driver: Some("vfio-pci".to_owned()),
+                    taken_by: Some("qemu (process 7)".to_owned()),
+                }
+            });
+        }),
+    ];
+    for (who, take) in taken {
+        let mut world = world();
+        world.model.nics[0].free_driver = Some(FreeDriver::Host);
+        // What a plugin sets for its container.
+        let state = world.vf(4);
+        (state.vlan, state.mac) = (VlanId::new(300).unwrap(), mac("02:00:00:00:00:99"));
+        take(&mut world);
+        assert_eq!(world.not_passed(), Vec::<String>::new(), "{who}");
+        let verdicts = world.verify();
+        let driver = verdicts.iter().find(|of| of.subject.to_string() == "NET0#4").unwrap();
+        assert!(driver.attribute == "driver" && driver.seen.contains(who), "{driver:?}");
+    }
 }

@@ -21,7 +21,7 @@ use penstock_model::{
 
 pub use self::session::Started;
 use self::{routes::Ways, storage::Carrier};
-use super::{LinkError, reader::Reader};
+use super::{LinkError, attachments::attachments, reader::Reader};
 use crate::{Netlink, Root, chain, netlink::Route};
 
 /// Where the devices of VFIO groups are opened.
@@ -59,6 +59,9 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
     connections(&mut ways, started, &mut reader, &mut found);
     file_systems(&mut ways, &mut reader, &mut found);
     found.holders = holders(&mut reader);
+    for (function, who) in attachments(&mut reader) {
+        found.holders.entry(function).or_default().push(who);
+    }
     // Only names of processes are lost here, and who reads this asks for more than names.
     let _ = reader.take_notes();
     found

@@ -4,6 +4,7 @@
 //! file that cannot be read and a contradiction between two sources each become one sentence in
 //! [`Inventory::unknown`] that names the file; nothing of this kind makes a scan fail.
 
+pub mod attachments;
 pub mod boot;
 pub mod capability;
 mod cpus;

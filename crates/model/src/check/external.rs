@@ -20,6 +20,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             ("mtu", nic.mtu.is_some().then(|| path.join("mtu"))),
             ("interface", nic.interface.is_some().then(|| path.join("interface"))),
             ("addresses", address),
+            ("free", nic.free_driver.is_some().then(|| path.join("free"))),
         ];
         for (key, place) in asked {
             subject.messages.extend(place.map(|place| refused(name, key, place)));

@@ -189,6 +189,7 @@ fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) 
         interface: document.interface,
         addresses: host.addresses.iter().map(|(address, _)| *address).collect(),
         vf_defaults: document.defaults,
+        free_driver: document.free.driver,
         best_effort: document.best_effort.into_iter().collect(),
     }
 }

@@ -190,9 +190,9 @@ mod tests {
     use crate::{
         Allow, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, FunctionDocument, GenerateDocument, GuestDocument,
-            GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument, TenantNicDocument,
-            TenantVfDocument, measure::StorageDocument,
+            BoardDocument, BootDocument, DeviceDocument, FreeDocument, FunctionDocument, GenerateDocument,
+            GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
+            TenantNicDocument, TenantVfDocument, measure::StorageDocument,
         },
     };
 
@@ -235,6 +235,7 @@ mod tests {
             ("", read::<ModelDocument>()),
             ("Nic", read::<NicDocument>()),
             ("NicMatch", read::<NicMatch>()),
+            ("Free", read::<FreeDocument>()),
             ("VfSettings", read::<VfSettings>()),
             ("Guest", read::<GuestDocument>()),
             ("TenantNic", read::<TenantNicDocument>()),

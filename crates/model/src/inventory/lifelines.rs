@@ -14,7 +14,8 @@ pub struct Lifelines {
     /// What could not be found out. A sort of lifeline that is named here may be there all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<UnknownLifeline>,
-    /// Who holds functions open through VFIO, each as `NAME (process ID)`: VMs, whoever started them.
+    /// Who has functions: who holds them open through VFIO, each as `NAME (process ID)` (VMs, whoever started them), and the
+    /// containers that a network plugin has given VFs to, by its records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub holders: BTreeMap<Bdf, Vec<String>>,
 }

@@ -9,7 +9,8 @@ mod words;
 use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
-    Bdf, FunctionName, GuestName, Inventory, NicMatch, NicName, Source, VfIndex, VfSettings, inventory::Pf,
+    Bdf, FreeDriver, FunctionName, GuestName, Inventory, NicMatch, NicName, Source, VfIndex, VfSettings,
+    inventory::{Pf, Vf},
 };
 
 use crate::{Action, Plan, Step, action::GuestDefinition, drivers, plan};
@@ -47,6 +48,8 @@ struct Adopted<'a> {
     instead: Vec<String>,
     /// What all of its VFs have that is no default.
     defaults: VfSettings,
+    /// The driver of its VFs that no guest has, where it is not the one that a plan would bind.
+    free: Option<FreeDriver>,
 }
 
 /// The model so far.
@@ -70,6 +73,7 @@ pub fn adopt(sight: Sight<'_>) -> Option<String> {
             form: Form::Whole,
             instead: Vec::new(),
             defaults: text::in_common(pf),
+            free: free_driver(pf, sight.inventory),
         });
         let Err(instead) = draft.holds() else { continue };
         let adopted = draft.nics.last_mut()?;
@@ -158,6 +162,19 @@ impl Draft<'_> {
             Some((adopted, name(Some(vf.index))))
         })
     }
+}
+
+/// What a model says of the VFs of a PF that no guest has.
+fn free_driver(pf: &Pf, inventory: &Inventory) -> Option<FreeDriver> {
+    let owned = |vf: &&Vf| inventory.guests.values().any(|found| found.functions.contains(&vf.bdf));
+    let vfs = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).filter(|vf| !owned(vf));
+    let bound: Vec<Option<&str>> =
+        vfs.filter_map(|vf| vf.present.as_ref()).map(|present| present.driver.as_deref()).collect();
+    if bound.contains(&None) {
+        return Some(FreeDriver::None);
+    }
+    let vfio = !bound.is_empty() && bound.iter().all(|driver| *driver == Some(drivers::VFIO));
+    vfio.then_some(FreeDriver::VfioPci)
 }
 
 /// What a plan would say to managers of interfaces, and what it would do besides.

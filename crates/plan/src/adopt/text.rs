@@ -102,6 +102,9 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
     if !defaults.0.is_empty() {
         let _ = writeln!(out, "    defaults: {}", defaults.line());
     }
+    if let Some(driver) = adopted.free {
+        let _ = writeln!(out, "    free: {{driver: {}}}", driver.name());
+    }
 }
 
 fn is_link_local(address: std::net::IpAddr) -> bool {

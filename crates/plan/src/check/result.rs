@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName, SlotName, Uplink,
-    inventory::{Pf, SwitchMode},
+    Bdf, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
+    SlotName, Uplink,
+    inventory::{Pf, PresentVf, SwitchMode},
 };
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     definition::defined,
     excuse::excused,
     external,
-    machine::{Machine, has_attribute, reports_attributes},
+    machine::{Machine, has_attribute, reports_attributes, vf_driver},
     realtime,
     rules::{VFIO, bound_for_network},
 };
@@ -206,15 +207,19 @@ impl Judge<'_> {
                     wrong.push(format!("{guest} got {name}#{index} with another MAC than the model wants"));
                 }
             }
-            // A VF that no guest owns is none of ours: it keeps the driver that it had.
             let kept = before
                 .and_then(|pf| pf.sriov.as_ref())
                 .filter(|sriov| external || sriov.num_vfs == self.model.nics[name].vfs);
             let had = kept.and_then(|sriov| sriov.vfs.get(usize::from(index.get()))?.present.as_ref());
-            if owner.is_none() && had.is_some_and(|had| had.driver != present.driver) {
-                wrong.push(format!("{name}#{index} belongs to no guest and does not keep its driver"));
+            let in_use = had.is_some_and(|had| self.in_use(pf, vf.bdf, had));
+            if owner.is_none() && !self.drives_free(name, pf, vf.bdf, had, present, in_use) {
+                wrong.push(format!(
+                    "{name}#{index} belongs to no guest, had the driver {} and is left with {}",
+                    had.and_then(|had| had.driver.as_deref()).unwrap_or("none"),
+                    present.driver.as_deref().unwrap_or("none")
+                ));
             }
-            if !keeps {
+            if !keeps || (owner.is_none() && in_use) {
                 continue;
             }
             for attribute in settings.attributes() {
@@ -225,6 +230,41 @@ impl Judge<'_> {
             }
         }
         wrong
+    }
+
+    /// Whether a VF that no guest owns was somebody else's before the plan.
+    fn in_use(&self, pf: &Pf, function: Bdf, had: &PresentVf) -> bool {
+        let network = pf.driver.as_deref().and_then(vf_driver);
+        let elsewhere = network.is_some() && had.driver.as_deref() == network && had.interface.is_none();
+        let lifelines = self.inventory.lifelines.as_ref();
+        elsewhere || lifelines.is_some_and(|found| found.holders.contains_key(&function))
+    }
+
+    /// Whether a VF that no guest owns has the driver that it is to have. What somebody uses or has chosen is left as it is, and so
+    /// is what is there already, unless the model asks for another.
+    fn drives_free(
+        &self,
+        name: &NicName,
+        pf: &Pf,
+        function: Bdf,
+        had: Option<&PresentVf>,
+        now: &PresentVf,
+        in_use: bool,
+    ) -> bool {
+        let had_driver = had.and_then(|had| had.driver.as_ref());
+        let same = now.driver.as_ref() == had_driver;
+        let nic = &self.model.nics[name];
+        let network = || pf.driver.as_deref().and_then(vf_driver);
+        let wanted = match nic.free_driver {
+            _ if nic.externally_managed || in_use => return same,
+            Some(FreeDriver::None) => return same,
+            None if had_driver.is_some() => return same,
+            Some(FreeDriver::VfioPci) => Some(VFIO),
+            None | Some(FreeDriver::Host) => network(),
+        };
+        let chosen = self.inventory.chosen_drivers.contains_key(&function)
+            || had.is_some_and(|had| had.driver_override.is_some());
+        now.driver.as_deref() == wanted || (same && (self.was_used(pf.bdf) || chosen))
     }
 
     fn guest(&self, name: &GuestName, guest: &Guest) -> Vec<String> {

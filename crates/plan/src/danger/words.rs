@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use super::harm::{Harm, How};
-use crate::{Plan, drivers};
+use crate::{Plan, free};
 
 /// Names functions as the model and the machine do.
 pub struct Words<'a> {
@@ -171,16 +171,8 @@ impl<'a> Words<'a> {
 
     /// Who uses a VF that no guest of ours has, if somebody does.
     pub fn stranger(&self, function: Bdf) -> Option<String> {
-        let holders = self.inventory.lifelines.as_ref().and_then(|found| found.holders.get(&function));
-        if let Some(holders) = holders {
-            return Some(holders.join(", "));
-        }
-        let (pf, vf) = self.vfs.get(&function)?;
-        let present = vf.present.as_ref()?;
-        let network = pf.driver.as_deref().and_then(drivers::known).map(|driver| driver.vf_driver);
-        let away =
-            present.driver.is_some() && present.driver.as_deref() == network && present.interface.is_none();
-        away.then(|| "another network namespace, which has its interface".to_owned())
+        let (pf, vf) = self.vfs.get(&function).copied().unzip();
+        free::stranger(self.inventory, function, pf, vf.and_then(|vf| vf.present.as_ref()))
     }
 
     /// The group that a function is in, or is most likely to come into.

@@ -24,6 +24,7 @@ pub fn handed_over(model: &mut Model, inventory: &mut Inventory) {
             interface: None,
             addresses: Vec::new(),
             vf_defaults: VfSettings::default(),
+            free_driver: None,
             ..nic.clone()
         };
         pf.interface.as_mut().unwrap().up = true;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, ByteSize, CpuSet, Function, FunctionName, Guest, GuestKind, GuestName, Inside, Inventory,
-    LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, SerialNumber, TxRate, VfIndex,
-    VfSettings, VlanId,
+    Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
+    Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, SerialNumber, TxRate,
+    VfIndex, VfSettings, VlanId,
     inventory::{Interface, Manager, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -200,6 +200,12 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
                 dice.some(2, "2001:db8::1/64".parse().unwrap()).into_iter().collect()
             },
             vf_defaults: settings(dice, None),
+            free_driver: match dice.below(5) {
+                0 => Some(FreeDriver::Host),
+                1 => Some(FreeDriver::VfioPci),
+                2 => Some(FreeDriver::None),
+                _ => None,
+            },
             best_effort: BTreeSet::new(),
         };
         inventory.pfs.push(pf);
@@ -228,6 +234,13 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         // One in four belongs to nobody.
         let owner = dice.below(size.guests as u64 * 4 / 3 + 1) as usize;
         let Some(guest) = names.get(owner).and_then(|owner| model.guests.get_mut(owner)) else {
+            // Somebody else may have taken it into another network namespace.
+            let pf = &mut inventory.pfs[name.nic.as_str()[3..].parse::<usize>().unwrap()];
+            let vfs = pf.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs);
+            let present = vfs.filter(|vf| Some(vf.index) == name.vf).find_map(|vf| vf.present.as_mut());
+            if let Some(present) = present.filter(|_| dice.once_in(4)) {
+                present.interface = None;
+            }
             continue;
         };
         if name.vf.is_none() {

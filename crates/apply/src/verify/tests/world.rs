@@ -87,6 +87,8 @@ pub struct World {
     pub speed: u64,
     /// How often a load was sent.
     pub loads: RefCell<usize>,
+    /// The VFs that no guest owns.
+    pub free: BTreeMap<Bdf, FreeVf>,
 }
 
 /// How a guest is that is not a container.
@@ -108,15 +110,17 @@ pub enum Source {
     HostInterfaces,
     VirtualFunctions,
     PfSight,
+    FreeVfs,
     Frames,
     GuestInterfaces,
     GuestNamespace,
     Guest,
 }
 
-pub const SOURCES: [Source; 7] = [
+pub const SOURCES: [Source; 8] = [
     Source::HostInterfaces,
     Source::VirtualFunctions,
+    Source::FreeVfs,
     Source::PfSight,
     Source::Frames,
     Source::GuestInterfaces,
@@ -189,7 +193,13 @@ pub fn world_of(model: &str) -> World {
         switch_mode: SwitchMode::Unreported,
     };
     let inside = [
-        ("", vec![report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"])]),
+        (
+            "",
+            vec![
+                report(2, "lan0", mac(PF_MAC), bdf("04:00.0"), &["10.0.0.1/24"]),
+                report(14, "lan0v4", vf_mac(4), vf_bdf(4), &[]),
+            ],
+        ),
         (
             "a",
             vec![
@@ -226,6 +236,14 @@ pub fn world_of(model: &str) -> World {
         fading: BTreeSet::new(),
         speed: 12_500_000,
         loads: RefCell::new(0),
+        free: [(vf_bdf(4), FreeVf { driver: Some("igbvf".to_owned()), taken_by: None })].into(),
+    }
+}
+
+impl World {
+    /// Changes the VF that no guest owns.
+    pub fn free_vf(&mut self, change: impl FnOnce(&mut FreeVf)) {
+        change(self.free.get_mut(&vf_bdf(4)).unwrap());
     }
 }
 
@@ -276,6 +294,10 @@ impl Eyes for &World {
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
         assert_eq!(pf, bdf("04:00.0"));
         self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
+    }
+
+    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
+        self.unless_blind(Source::FreeVfs, || self.free.get(&vf).cloned().unwrap_or_default())
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {

@@ -1,0 +1,85 @@
+//! VFs that network plugins of containers have given away, by what the plugins write down: `penstock cni` below `/run`, the SR-IOV
+//! plugin of the Kubernetes network plumbing group below `/var/lib`. Other plugins write nothing that names a VF.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{Bdf, text::one_line};
+use serde::Deserialize;
+
+use super::reader::Reader;
+use crate::Root;
+
+/// The records of `penstock cni`: `BDF.json`.
+pub const PENSTOCK: &str = "/run/penstock/cni";
+/// The allocations of sriov-cni (`pkg/utils/pci_allocator.go`): each file is called as a VF's address, and holds the path of a
+/// network namespace.
+const SRIOV_CNI: &str = "/var/lib/cni/sriov/pci";
+
+/// What is read of a record of `penstock cni`.
+#[derive(Deserialize)]
+struct Record {
+    network: String,
+    container: String,
+    netns: String,
+}
+
+/// Who a network plugin has given a VF to, in words. A record whose network namespace is gone says nothing any more: the kernel has
+/// given the interface back. Records that this user may not read are none.
+pub fn attachment(root: &Root, function: Bdf) -> Option<String> {
+    of(&mut Reader::new(root), function)
+}
+
+/// All VFs that network plugins have given away.
+pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
+    let mut names = reader.quiet_list(PENSTOCK);
+    names.extend(reader.quiet_list(SRIOV_CNI));
+    let functions = names.iter().filter_map(|name| name.strip_suffix(".json").unwrap_or(name).parse().ok());
+    functions.filter_map(|function| Some((function, of(reader, function)?))).collect()
+}
+
+fn of(reader: &mut Reader<'_>, function: Bdf) -> Option<String> {
+    let own = format!("{PENSTOCK}/{function}.json");
+    let record = reader.exists(&own).then(|| reader.large_text(&own)).flatten();
+    if let Some(record) = record.and_then(|text| serde_json::from_str::<Record>(&text).ok())
+        && reader.exists(&record.netns)
+    {
+        let text = format!("container {} (network {}, penstock cni)", record.container, record.network);
+        return Some(one_line(&text));
+    }
+    let other = format!("{SRIOV_CNI}/{function}");
+    let netns = reader.exists(&other).then(|| reader.text(&other)).flatten()?;
+    (netns.starts_with('/') && reader.exists(&netns))
+        .then(|| one_line(&format!("the network namespace {netns} (sriov-cni)")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files;
+
+    #[test]
+    fn an_attachment_counts_while_its_namespace_is_there() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let write = |path: &str, text: &str| {
+            let path = root.path(path);
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            files::write_atomic(path, text).unwrap();
+        };
+        let (ours, theirs): (Bdf, Bdf) = ("0000:04:10.1".parse().unwrap(), "0000:04:10.3".parse().unwrap());
+        write(
+            &format!("{PENSTOCK}/{ours}.json"),
+            r#"{"format": 1, "network": "data", "container": "web-1", "netns": "/run/netns/a", "step": "attached"}"#,
+        );
+        write(&format!("{SRIOV_CNI}/{theirs}"), "/run/netns/b");
+        write(&format!("{PENSTOCK}/0000:04:10.5.json"), "{");
+        assert_eq!(attachments(&mut Reader::new(&root)), BTreeMap::new());
+        write("/run/netns/a", "");
+        write("/run/netns/b", "");
+        let found = attachments(&mut Reader::new(&root));
+        assert_eq!(found[&ours], "container web-1 (network data, penstock cni)");
+        assert_eq!(found[&theirs], "the network namespace /run/netns/b (sriov-cni)");
+        assert_eq!(found.len(), 2);
+        assert_eq!(attachment(&root, ours).as_ref(), Some(&found[&ours]));
+    }
+}
