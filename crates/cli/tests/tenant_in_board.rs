@@ -16,11 +16,15 @@ fn main() -> ExitCode {
     trials::on_boards(&[("a_vm_owns_a_nic_and_makes_its_vfs_in_board", a_vm_owns_a_nic)])
 }
 
-/// One VM that owns a NIC with two VFs, whose switch leads to the PF of an igb of the board.
+/// One VM that owns a NIC with two VFs, whose switch leads to the PF of an igb of the board; and over a cable a container with
+/// a VF in each VLAN.
 const MODEL: &str = r#"machine: MACHINE
 nics:
-  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 1}
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+  NET1: {match: {mac: "0c:c4:7a:9a:61:eb"}, vfs: 2}
 guests:
+  far:
+    functions: [NET1#0, {vf: NET1#1, vlan: 100}]
   node-1:
     kind: vm
     memory: 512MiB
@@ -34,6 +38,8 @@ guests:
         functions:
           0: {mac: "02:00:00:00:01:01", spoofchk: on}
           1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500, allow: {mac: ["02:00:00:00:01:22"]}}
+board:
+  cables: [[NET0, NET1]]
 "#;
 
 /// What `verify` says of functions of the VM's NIC: function, attribute, outcome and what was seen.
@@ -51,6 +57,20 @@ fn said(verified: &str) -> Result<Vec<String>, Failed> {
             text(&verdict["outcome"]),
             text(&verdict["seen"])
         ))
+    });
+    Ok(lines.collect())
+}
+
+/// What became of frames between functions of the VM's NIC and others: outcome, the two, and what was seen.
+fn frames(verified: &str) -> Result<Vec<String>, Failed> {
+    let document: Value = json::read(verified)?;
+    let all = document["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {verified}"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let lines = all.iter().filter_map(|verdict| {
+        let path = verdict["subject"].get("path")?;
+        let (from, to) = (text(&path["from"]), text(&path["to"]));
+        let ours = from.contains('/') || to.contains('/');
+        ours.then(|| format!("{} {from} -> {to}: {}", text(&verdict["outcome"]), text(&verdict["seen"])))
     });
     Ok(lines.collect())
 }
@@ -221,6 +241,14 @@ fn a_vm_owns_a_nic() -> Outcome {
     ] {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
     }
+    // Of VFs that are off nothing is said; the PF reaches over the uplink and the cable.
+    let lines = frames(&verify.stdout)?;
+    for line in
+        ["node-1/net0 -> NET1: arrives", "NET1#0 -> node-1/net0: arrives", "NET1#1 -> node-1/net0: isolated"]
+    {
+        assert!(lines.contains(&format!("pass {line}")), "{line} in {lines:#?}");
+    }
+    assert!(!lines.iter().any(|line| line.contains("node-1/net0#")), "{lines:#?}");
 
     // The VM makes them by the kernel's own file, and each has the address of the model.
     let seen = within(
@@ -236,6 +264,19 @@ fn a_vm_owns_a_nic() -> Outcome {
     let lines = said(&verify.stdout)?;
     for line in ["node-1/net0#0 state pass: ready", "node-1/net0#1 state pass: ready"] {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+    }
+    // Each VF reaches, both ways, what is in its VLAN, in the VM, on the host and over the cable; and nothing else.
+    let lines = frames(&verify.stdout)?;
+    let names = ["node-1/net0", "node-1/net0#0", "node-1/net0#1", "NET1", "NET1#0", "NET1#1"];
+    for (at, from) in names.iter().enumerate() {
+        for (other, to) in
+            names.iter().enumerate().filter(|(other, _)| *other != at && (at < 3 || *other < 3))
+        {
+            let tagged = [at, other].map(|at| at == 2 || at == 5);
+            let seen = if tagged[0] == tagged[1] { "arrives" } else { "isolated" };
+            let line = format!("pass {from} -> {to}: {seen}");
+            assert!(lines.contains(&line), "{line} in {lines:#?}");
+        }
     }
 
     what_the_vm_asks_for(&board)?;

@@ -1,13 +1,17 @@
 //! Tenant NICs: SR-IOV NICs that VMs own. QEMU emulates the PF and its VFs, which are ports of an embedded switch of the host
 //! (`docs/tenant-nics.md`); the VM makes VFs of them and hands these out.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
-use crate::{Allow, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings};
+use crate::{
+    Allow, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings,
+    function::ParseFunctionError, names::NameError,
+};
 
 /// The most pairs of queues of a function of a tenant NIC.
 pub const MAX_TENANT_QUEUES: u16 = 16;
@@ -119,6 +123,63 @@ impl fmt::Display for TenantFunctionName {
     }
 }
 
+/// The end of a path: a function of the model (`NET0#3`) or of a NIC that a VM owns (`node-1/net0#2`). Ordered so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndpointName {
+    /// A function of a NIC of the model.
+    Function(FunctionName),
+    /// A function of a NIC that a VM owns.
+    Tenant(TenantFunctionName),
+}
+
+impl From<FunctionName> for EndpointName {
+    fn from(function: FunctionName) -> EndpointName {
+        EndpointName::Function(function)
+    }
+}
+
+impl fmt::Display for EndpointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndpointName::Function(function) => function.fmt(f),
+            EndpointName::Tenant(function) => function.fmt(f),
+        }
+    }
+}
+
+/// Text that names no end of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseEndpointError {
+    /// What stands for the VM is no name of one.
+    #[error(transparent)]
+    Guest(#[from] NameError),
+    /// What stands for the function is none.
+    #[error(transparent)]
+    Function(#[from] ParseFunctionError),
+}
+
+impl FromStr for EndpointName {
+    type Err = ParseEndpointError;
+
+    fn from_str(text: &str) -> Result<EndpointName, ParseEndpointError> {
+        Ok(match text.split_once('/') {
+            None => EndpointName::Function(text.parse()?),
+            Some((guest, function)) => EndpointName::Tenant(TenantFunctionName {
+                guest: guest.parse()?,
+                function: function.parse()?,
+            }),
+        })
+    }
+}
+
+crate::names::text_serde!(
+    EndpointName,
+    "A function of a NIC of the model (`NET0#3`), or of a NIC that a VM owns (`node-1/net0#2`).",
+    "NET0#3",
+    "^([A-Za-z0-9][A-Za-z0-9_.-]{0,47}/)?[A-Za-z0-9][A-Za-z0-9_.-]{0,47}(#0*([0-9]{1,4}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-3]))?$",
+    crate::names::SCALARS
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,5 +217,19 @@ mod tests {
         // The parts are kept apart.
         let (guest, nic) = ("node-1n".parse().unwrap(), "et0".parse().unwrap());
         assert_ne!(TenantNic::derived_mac("tenant", &guest, &nic), pf);
+    }
+
+    #[test]
+    fn the_end_of_a_path_is_written_as_everywhere() {
+        for text in ["NET0", "NET0#3", "node-1/net0", "node-1/net0#2"] {
+            let name: EndpointName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            assert_eq!(matches!(name, EndpointName::Tenant(_)), text.contains('/'));
+            assert_eq!(serde_json::to_value(&name).unwrap(), text);
+            assert_eq!(serde_json::from_value::<EndpointName>(text.into()).unwrap(), name);
+        }
+        for text in ["", "/", "/net0", "node-1/", "a/b/c", "node-1#2/net0", "node-1/net0#x"] {
+            assert!(text.parse::<EndpointName>().is_err(), "{text}");
+        }
     }
 }

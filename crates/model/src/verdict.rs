@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{FunctionName, GuestName, NicName, TenantFunctionName};
+use crate::{EndpointName, FunctionName, GuestName, NicName, TenantFunctionName};
 
 /// How one comparison came out.
 #[derive(
@@ -58,9 +58,9 @@ pub enum Subject {
     /// Whether frames sent by `from` arrive at `to`.
     Path {
         /// The sender.
-        from: FunctionName,
+        from: EndpointName,
         /// The receiver.
-        to: FunctionName,
+        to: EndpointName,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use penstock_model::{
-    FunctionName, GuestName, Outcome, Verdict,
+    EndpointName, GuestName, Outcome, Verdict,
     verdict::{ISOLATED, Subject},
 };
 
@@ -104,7 +104,7 @@ pub(crate) struct Matrix<'a> {
 
 /// The matrix of all path verdicts; `None` when there are none.
 pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
-    let paths: Vec<(&FunctionName, &FunctionName, &Verdict)> = evidence
+    let paths: Vec<(&EndpointName, &EndpointName, &Verdict)> = evidence
         .verdicts
         .iter()
         .filter_map(|verdict| match &verdict.subject {
@@ -118,14 +118,20 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     let guests: HashMap<&GuestName, usize> =
         (evidence.machine.guests.iter().map(|guest| &guest.name)).zip(0..).collect();
     let owners = evidence.machine.owners();
-    let owner = |function: &FunctionName| owners.get(function).and_then(|guest| guests.get(guest)).copied();
+    let owner = |end: &EndpointName| {
+        let guest = match end {
+            EndpointName::Function(function) => owners.get(function).copied(),
+            EndpointName::Tenant(function) => Some(&function.guest),
+        };
+        guest.and_then(|guest| guests.get(guest)).copied()
+    };
 
     // Guest by guest, so that who belongs together stands together; what the host keeps comes last.
-    let distinct: HashSet<&FunctionName> = paths.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
-    let mut functions: Vec<&FunctionName> = distinct.into_iter().collect();
+    let distinct: HashSet<&EndpointName> = paths.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
+    let mut functions: Vec<&EndpointName> = distinct.into_iter().collect();
     functions.sort_by_cached_key(|function| (owner(function).unwrap_or(usize::MAX), *function));
 
-    let end = |level: Level, function: &FunctionName| match level {
+    let end = |level: Level, function: &EndpointName| match level {
         Level::Function => End { name: function.to_string(), guest: owner(function) },
         Level::Guest => End {
             name: owner(function)
@@ -133,7 +139,13 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
                 .map_or_else(|| "host".to_owned(), |guest| guest.name.to_string()),
             guest: owner(function),
         },
-        Level::Nic => End { name: function.nic.to_string(), guest: None },
+        Level::Nic => {
+            let name = match function {
+                EndpointName::Function(function) => function.nic.to_string(),
+                EndpointName::Tenant(end) => format!("{}/{}", end.guest, end.function.nic),
+            };
+            End { name, guest: None }
+        }
     };
     let ends_at = |level: Level| {
         let mut ends: Vec<End> = functions.iter().map(|function| end(level, function)).collect();
@@ -151,7 +163,7 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
 
     let place: HashMap<(&str, Option<usize>), usize> =
         (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
-    let place_of: HashMap<&FunctionName, usize> = functions
+    let place_of: HashMap<&EndpointName, usize> = functions
         .iter()
         .filter_map(|function| {
             let end = end(level, function);

@@ -93,7 +93,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         function().prop_map(|function| Subject::Nic(function.nic)),
         function().prop_map(Subject::Function),
         Just(Subject::Guest("g".parse().unwrap())),
-        (function(), function()).prop_map(|(from, to)| Subject::Path { from, to }),
+        (function(), function()).prop_map(|(from, to)| Subject::Path { from: from.into(), to: to.into() }),
     ];
     let outcome = prop_oneof![
         Just(Outcome::Pass),

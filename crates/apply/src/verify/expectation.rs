@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{FunctionName, LinkState, Model, NicName, VlanId, VlanProtocol};
+use penstock_model::{
+    EndpointName, FunctionName, LinkState, Model, NicName, TenantFunctionName, Uplink, VfSettings, VlanId,
+    VlanProtocol,
+};
 
 /// What a model says of the frames from one function to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +52,28 @@ struct Port {
     disabled: bool,
 }
 
+/// The port of a function of a NIC that a VM owns, at that NIC's own switch.
+struct TenantPort {
+    /// Which switch.
+    switch: usize,
+    vlan: Vlan,
+    leads: Leads,
+}
+
+/// Where the switch of a NIC that a VM owns leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leads {
+    Nowhere,
+    /// Out of this NIC of the model, as its PF's.
+    To(usize),
+    /// Out of an interface of which the model says nothing.
+    Somewhere,
+}
+
 /// The network that a model describes, made once and asked for many pairs.
 pub struct Network {
     ports: BTreeMap<FunctionName, Port>,
+    tenants: BTreeMap<TenantFunctionName, TenantPort>,
     /// By NIC: which NICs are joined, as the smallest number among them; `None` when the model names no cable at all
     /// and so says nothing of what joins its NICs.
     joined: Option<Vec<usize>>,
@@ -67,16 +89,14 @@ impl Network {
             let port = |vlan, disabled| Port { nic: number, vlan, disabled };
             ports.insert(pf, port(None, false));
             for (index, settings) in model.vfs(nic) {
-                let vlan = settings
-                    .vlan
-                    .filter(|id| id.get() != 0)
-                    .map(|id| (settings.vlan_proto.unwrap_or_default(), id));
+                let vlan = vlan_of(settings);
                 let vf = FunctionName { nic: nic.clone(), vf: Some(index) };
                 ports.insert(vf, port(vlan, settings.link_state == Some(LinkState::Disable)));
             }
         }
         Network {
             ports,
+            tenants: tenants(model),
             joined: (!model.board.cables.is_empty()).then(|| joined(model)),
             loopback: model.nics.values().map(|nic| nic.loopback).collect(),
         }
@@ -115,6 +135,97 @@ impl Network {
             None => Expectation::NotJudged,
         }
     }
+}
+
+impl Network {
+    /// What is expected of frames that `from` sends to the address of `to`, untagged, where either may be of a NIC that a VM owns.
+    pub fn between(&self, from: &EndpointName, to: &EndpointName) -> Expectation {
+        match (from, to) {
+            (EndpointName::Function(from), EndpointName::Function(to)) => self.expectation(from, to),
+            (EndpointName::Tenant(from), EndpointName::Tenant(to)) => {
+                match (self.tenants.get(from), self.tenants.get(to)) {
+                    (Some(sender), Some(receiver)) if from != to => self.of_tenants(sender, receiver),
+                    _ => Expectation::NotJudged,
+                }
+            }
+            (EndpointName::Tenant(tenant), EndpointName::Function(other))
+            | (EndpointName::Function(other), EndpointName::Tenant(tenant)) => {
+                match (self.tenants.get(tenant), self.ports.get(other)) {
+                    (Some(tenant), Some(port)) => self.of_tenant(tenant, other, port),
+                    _ => Expectation::NotJudged,
+                }
+            }
+        }
+    }
+
+    fn of_tenants(&self, a: &TenantPort, b: &TenantPort) -> Expectation {
+        let joined = match (a.leads, b.leads) {
+            _ if a.switch == b.switch => Some(true),
+            (Leads::Nowhere, _) | (_, Leads::Nowhere) => Some(false),
+            (Leads::To(a), Leads::To(b)) => self.cabled(a, b),
+            (Leads::Somewhere, _) | (_, Leads::Somewhere) => None,
+        };
+        expected(joined, a.vlan == b.vlan)
+    }
+
+    fn of_tenant(&self, tenant: &TenantPort, other: &FunctionName, port: &Port) -> Expectation {
+        let joined = match tenant.leads {
+            Leads::Nowhere => Some(false),
+            Leads::To(nic) => self.cabled(nic, port.nic),
+            Leads::Somewhere => None,
+        };
+        // To a PF under a switch's uplink come the frames of all VLANs, tagged.
+        let trunk =
+            other.vf.is_none() && self.tenants.values().any(|other| other.leads == Leads::To(port.nic));
+        if joined == Some(true) && port.disabled {
+            return Expectation::Isolated(Barrier::LinkDisabled);
+        }
+        if trunk && tenant.vlan.is_some() {
+            Expectation::NotJudged
+        } else {
+            expected(joined, tenant.vlan == port.vlan)
+        }
+    }
+
+    /// Whether cables join two NICs; `None` when the model does not say, as of what a NIC does with its own PF's frames.
+    fn cabled(&self, a: usize, b: usize) -> Option<bool> {
+        self.joined.as_ref().filter(|_| a != b).map(|joined| joined[a] == joined[b])
+    }
+}
+
+fn expected(joined: Option<bool>, same_vlan: bool) -> Expectation {
+    match joined {
+        None => Expectation::NotJudged,
+        Some(false) => Expectation::Isolated(Barrier::NotCabled),
+        Some(true) if same_vlan => Expectation::Arrives,
+        Some(true) => Expectation::Isolated(Barrier::Vlan),
+    }
+}
+
+fn vlan_of(settings: &VfSettings) -> Vlan {
+    let id = settings.vlan.filter(|id| id.get() != 0)?;
+    Some((settings.vlan_proto.unwrap_or_default(), id))
+}
+
+/// The ports of the NICs that VMs own.
+fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
+    let mut ports = BTreeMap::new();
+    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+    for (switch, (guest, (name, nic))) in nics.enumerate() {
+        let leads = match &nic.uplink {
+            None => Leads::Nowhere,
+            Some(Uplink::Function(function)) => {
+                model.nics.get_index_of(&function.nic).map_or(Leads::Somewhere, Leads::To)
+            }
+            Some(Uplink::Interface(_)) => Leads::Somewhere,
+        };
+        for (vf, _, settings) in nic.functions() {
+            let function = FunctionName { nic: name.clone(), vf };
+            let name = TenantFunctionName { guest: guest.clone(), function };
+            ports.insert(name, TenantPort { switch, vlan: vlan_of(&settings), leads });
+        }
+    }
+    ports
 }
 
 /// For each NIC the smallest number among those that cables join it to, over other NICs too: a cable that forks is a hub.
@@ -204,6 +315,58 @@ mod tests {
         for from in functions {
             for to in functions {
                 assert_eq!(expected(model, from, to), expected(model, to, from), "{from} {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn nics_of_vms_are_joined_by_what_their_switches_lead_to() {
+        use Barrier::{LinkDisabled, NotCabled, Vlan};
+        use Expectation::{Arrives, Isolated, NotJudged};
+        let model = "nics: {A: {vfs: 1}, B: {vfs: 3}, C: }\nguests:\n\
+             \x20 v: {kind: vm, nics: {n: {vfs: 2, uplink: A, functions: {1: {vlan: 7}}}, alone: {vfs: 1}, br: {vfs: 1, uplink: br0}}}\n\
+             \x20 w: {kind: vm, nics: {n: {vfs: 2, uplink: C, functions: {1: {vlan: 7}}}}}\n\
+             \x20 c: {functions: [B#0, {vf: B#1, vlan: 7}, {vf: B#2, link_state: disable}]}\n";
+        let source = |cables: &str| penstock_model::Source::new("m.yaml", format!("{model}{cables}"));
+        let network = |cables: &str| Network::of(&penstock_model::parse(&source(cables)).unwrap().model);
+        let cabled = network("board: {cables: [[A, C]]}\n");
+        let far = network("board: {cables: [[A, B]]}\n");
+        let silent = network("");
+        for (from, to, when_cabled, when_far, when_silent) in [
+            // At one switch.
+            ("v/n", "v/n#0", Arrives, Arrives, Arrives),
+            ("v/n#0", "v/n#1", Isolated(Vlan), Isolated(Vlan), Isolated(Vlan)),
+            ("v/alone", "v/alone#0", Arrives, Arrives, Arrives),
+            // Over both uplinks and the cables.
+            ("v/n", "w/n", Arrives, Isolated(NotCabled), NotJudged),
+            ("v/n#1", "w/n#1", Arrives, Isolated(NotCabled), NotJudged),
+            ("v/n#0", "w/n#1", Isolated(Vlan), Isolated(NotCabled), NotJudged),
+            // To functions of the host and its guests.
+            ("v/n", "B", Isolated(NotCabled), Arrives, NotJudged),
+            ("v/n#0", "B#0", Isolated(NotCabled), Arrives, NotJudged),
+            ("v/n#1", "B#1", Isolated(NotCabled), Arrives, NotJudged),
+            ("v/n#1", "B#0", Isolated(NotCabled), Isolated(Vlan), NotJudged),
+            ("v/n#1", "B", Isolated(NotCabled), Isolated(Vlan), NotJudged),
+            ("v/n#0", "B#2", Isolated(NotCabled), Isolated(LinkDisabled), NotJudged),
+            // A PF under an uplink is a trunk.
+            ("v/n", "C", Arrives, Isolated(NotCabled), NotJudged),
+            ("v/n#1", "C", NotJudged, NotJudged, NotJudged),
+            // What a NIC does with its own PF's frames is not said; nor what is behind an interface.
+            ("v/n", "A", NotJudged, NotJudged, NotJudged),
+            ("v/br", "v/n", NotJudged, NotJudged, NotJudged),
+            ("v/br", "B", NotJudged, NotJudged, NotJudged),
+            // A switch without an uplink.
+            ("v/alone", "v/n", Isolated(NotCabled), Isolated(NotCabled), Isolated(NotCabled)),
+            ("v/alone", "B#0", Isolated(NotCabled), Isolated(NotCabled), Isolated(NotCabled)),
+            ("v/alone", "v/br", Isolated(NotCabled), Isolated(NotCabled), Isolated(NotCabled)),
+            // Not a pair; not in the model.
+            ("v/n", "v/n", NotJudged, NotJudged, NotJudged),
+            ("v/n#5", "v/n", NotJudged, NotJudged, NotJudged),
+        ] {
+            let (from, to): (EndpointName, EndpointName) = (from.parse().unwrap(), to.parse().unwrap());
+            for (network, wanted) in [(&cabled, when_cabled), (&far, when_far), (&silent, when_silent)] {
+                assert_eq!(network.between(&from, &to), wanted, "{from} -> {to}");
+                assert_eq!(network.between(&to, &from), wanted, "{to} -> {from}");
             }
         }
     }

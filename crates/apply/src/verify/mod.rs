@@ -34,6 +34,7 @@ mod scope;
 mod sheet;
 mod stations;
 mod tenant;
+mod tenant_reach;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelEyes;
@@ -155,6 +156,7 @@ pub fn verify(
         guest::judge(&scene, name, &reached, &mut sheet);
     }
     let trials = reach::judge(&scene, &paths, eyes, patience, &mut sheet);
+    tenant_reach::judge(&scene, &Network::of(model), eyes, patience, &mut sheet);
     let mut neighbours = neighbours::Neighbours::new(&scene, &paths, &trials);
     forgery::judge(&scene, &mut neighbours, eyes, patience, &mut sheet);
     if effort.load {

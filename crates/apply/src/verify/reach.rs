@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::frames::{Asked, Endpoint, Patience, Question, Reach};
+use penstock_host::{
+    Place,
+    frames::{Asked, Endpoint, Patience, Question, Reach},
+};
 use penstock_model::{
     FunctionName, GuestKind, GuestName, Model, NicName, Outcome,
     guest::Inside,
@@ -265,6 +268,23 @@ pub struct Remotes<'s> {
     pub places: Vec<Remote<'s>>,
 }
 
+impl<'s> Remotes<'s> {
+    /// The position of a guest's inside, where it is put unless it is there.
+    pub fn add(
+        &mut self,
+        guest: &GuestName,
+        place: &'s dyn Place,
+        program: &'s str,
+        delay: Duration,
+    ) -> usize {
+        self.guests.iter().position(|known| known == guest).unwrap_or_else(|| {
+            self.guests.push(guest.clone());
+            self.places.push(Remote { place, program, delay });
+            self.places.len() - 1
+        })
+    }
+}
+
 /// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
 pub fn post<'s>(
     scene: &'s Scene<'_>,
@@ -277,12 +297,7 @@ pub fn post<'s>(
         (Ok(namespace), ..) => (*namespace, None),
         (Err(why), Some(program), Some(guest)) => {
             let place = scene.place(guest).ok_or_else(|| format!("{function}: {why}"))?;
-            let at = remotes.guests.iter().position(|known| known == guest).unwrap_or_else(|| {
-                remotes.guests.push(guest.clone());
-                remotes.places.push(Remote { place, program, delay: home.took });
-                remotes.places.len() - 1
-            });
-            (None, Some(at))
+            (None, Some(remotes.add(guest, place, program, home.took)))
         }
         (Err(why), None, Some(guest)) if scene.model.guests[guest].kind == GuestKind::Vm => {
             let why = match scene.model.guests[guest].vm.inside {
@@ -319,7 +334,7 @@ fn hidden(scene: &Scene<'_>, path: &Path) -> Hidden {
 }
 
 fn judge_path(scene: &Scene<'_>, path: &Path, trial: &Trial, sheet: &mut Sheet) {
-    let subject = Subject::Path { from: path.from.clone(), to: path.to.clone() };
+    let subject = Subject::Path { from: path.from.clone().into(), to: path.to.clone().into() };
     // The receiver is the witness, or the one that asked.
     let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
     let vantage = match scene.model.owner(seer) {

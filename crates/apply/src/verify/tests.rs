@@ -1,13 +1,14 @@
 use std::collections::BTreeSet;
 
 use penstock_model::{
-    FreeDriver, LinkState, Outcome, TxRate, VlanId, VlanQos,
+    EndpointName, FreeDriver, LinkState, Outcome, TxRate, VlanId, VlanQos,
     verdict::{Subject, Vantage, VerdictKey},
 };
 
 use super::*;
 
 mod proofs;
+mod tenants;
 mod vms;
 mod world;
 
@@ -241,6 +242,7 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
         (Subject::Path { from, to }, _) => {
             let mut needed = vec![Frames];
             for function in [from, to] {
+                let EndpointName::Function(function) = function else { panic!("{function}") };
                 match function.vf {
                     None => needed.push(HostInterfaces),
                     Some(_) => needed.extend([VirtualFunctions, Guest, GuestInterfaces, GuestNamespace]),

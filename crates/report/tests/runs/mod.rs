@@ -104,7 +104,7 @@ fn all_pass(machine: &Machine) -> Verdicts {
                 continue;
             }
             let together = from.addresses.iter().any(|a| to.addresses.iter().any(|b| a.same_network(*b)));
-            let path = Subject::Path { from: from.function.clone(), to: to.function.clone() };
+            let path = Subject::Path { from: from.function.clone().into(), to: to.function.clone().into() };
             let wanted = if together { ARRIVES } else { ISOLATED };
             verdicts.push(verdict(path, "reach", Vantage::Guest((*guest).clone()), wanted));
         }

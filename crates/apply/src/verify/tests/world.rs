@@ -379,7 +379,7 @@ impl World {
             return if passes { self.frame(from, to) } else { Reach::NotArrived };
         }
         let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(from, to));
-        let tagged = ["NET0#1", "NET0#3"];
+        let tagged = ["NET0#1", "NET0#3", "node/net0#1"];
         let same = tagged.contains(&from) == tagged.contains(&to);
         let arrives = (same && !pair(&self.lost)) || pair(&self.leaking);
         if arrives { Reach::Arrived } else { Reach::NotArrived }

@@ -1,0 +1,81 @@
+//! Frames of NICs that VMs own.
+
+use penstock_model::{Outcome, Verdict, verdict::Subject};
+
+use super::world::{MODEL, Said, Source, World, bdf, mac, report, world_of};
+
+const TENANT: &str = r#"
+  node:
+    kind: vm
+    nics:
+      net0:
+        vfs: 3
+        uplink: br0
+        mac: "02:00:00:00:00:10"
+        functions: {0: {mac: "02:00:00:00:00:11"}, 1: {mac: "02:00:00:00:00:12", vlan: 100}}
+"#;
+
+/// A world with a VM whose PF and first two VFs are up. A bridge that the VM has made has the PF's address.
+fn node() -> World {
+    let mut world = world_of(&format!("{}{TENANT}", MODEL.trim_end()));
+    let inside = [("br0", "10"), ("net0", "10"), ("eth1", "11"), ("eth2", "12")];
+    let reports = inside.into_iter().zip(2..).map(|((name, last), number)| {
+        let mut report = report(number, name, mac(&format!("02:00:00:00:00:{last}")), bdf("01:00.0"), &[]);
+        report.device = None;
+        report.kind = (name == "br0").then(|| "bridge".to_owned());
+        report
+    });
+    world.inside.insert("node".to_owned(), reports.collect());
+    world.said.insert("node".to_owned(), Said::Agent { program: true });
+    world
+}
+
+fn paths(world: &World) -> Vec<String> {
+    let verdicts = world.verify();
+    let of_node = |verdict: &&Verdict| {
+        matches!(&verdict.subject, Subject::Path { .. }) && verdict.subject.to_string().contains("node/")
+    };
+    let line = |verdict: &Verdict| format!("{} {}: {}", verdict.outcome, verdict.subject, verdict.seen);
+    verdicts.iter().filter(of_node).map(line).collect()
+}
+
+#[test]
+fn what_is_up_inside_reaches_what_shares_its_switch_and_vlan() {
+    assert_eq!(
+        paths(&node()),
+        [
+            "pass node/net0 -> node/net0#0: arrives",
+            "pass node/net0 -> node/net0#1: isolated",
+            "pass node/net0#0 -> node/net0: arrives",
+            "pass node/net0#0 -> node/net0#1: isolated",
+            "pass node/net0#1 -> node/net0: isolated",
+            "pass node/net0#1 -> node/net0#0: isolated",
+        ]
+    );
+    let mut wrong = node();
+    wrong.lost.extend([("node/net0", "node/net0#0")]);
+    wrong.leaking.extend([("node/net0#1", "node/net0")]);
+    let lines = paths(&wrong);
+    assert_eq!(lines.iter().filter(|line| !line.starts_with("pass ")).count(), 2, "{lines:#?}");
+    assert!(lines.contains(&"fail node/net0 -> node/net0#0: nothing arrived".to_owned()), "{lines:#?}");
+    assert!(lines.contains(&"fail node/net0#1 -> node/net0: arrives".to_owned()), "{lines:#?}");
+}
+
+#[test]
+fn what_a_vm_has_down_or_given_away_is_its_own_business() {
+    let mut down = node();
+    down.interface("node", "eth1").interface.up = false;
+    down.inside.get_mut("node").unwrap().retain(|report| report.interface.name.as_str() != "eth2");
+    assert_eq!(paths(&down), Vec::<String>::new());
+    let mut without = node();
+    without.said.insert("node".to_owned(), Said::Agent { program: false });
+    assert_eq!(paths(&without), Vec::<String>::new());
+}
+
+#[test]
+fn frames_that_could_not_be_tried_are_unknown() {
+    let mut blind = node();
+    blind.blind.insert(Source::Frames);
+    let outcomes = blind.verify().into_iter().filter(|verdict| verdict.subject.to_string().contains("node/"));
+    assert_eq!(outcomes.map(|verdict| verdict.outcome).collect::<Vec<_>>(), [Outcome::Unknown; 6]);
+}
