@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use penstock_host::{ProcessError, chain, files::FileError, netlink::NetlinkError};
+use penstock_host::{ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError};
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use penstock_plan::CarryError;
 use thiserror::Error;
@@ -36,6 +36,16 @@ pub enum GuestError {
         guest: GuestName,
         /// How long it was waited for.
         after: Duration,
+    },
+    /// An interrupt of the PF of one of its VFs is not where it was before the start.
+    #[error(
+        "an interrupt of the PF of a VF of {guest} could not be put back to where it was before the start"
+    )]
+    Interrupts {
+        /// Its name.
+        guest: GuestName,
+        /// Why.
+        source: KnobError,
     },
     /// Its state could not be read or written.
     #[error("the state of the guests cannot be kept")]

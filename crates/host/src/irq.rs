@@ -3,6 +3,8 @@
 //! A function's interrupts are numbered when its driver asks for them, and anew each time: a guest that starts again, or a
 //! driver that is bound again, gets others.
 
+mod workqueues;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::{
@@ -14,6 +16,7 @@ use penstock_model::{
     inventory::tuning::{Knob, Value},
 };
 
+pub use self::workqueues::apart_from_workqueues;
 use crate::{
     PciFunction, Root, files,
     knob::{self, KnobError},

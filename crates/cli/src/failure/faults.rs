@@ -239,6 +239,7 @@ impl Fault for GuestError {
             | GuestError::NotInside { .. }
             | GuestError::WrongMac { .. }
             | GuestError::NoLink { .. }
+            | GuestError::Interrupts { .. }
             | GuestError::Unstoppable { .. }
             | GuestError::NotBack { .. }
             | GuestError::NotMade { .. }

@@ -242,7 +242,8 @@ impl Containers {
         };
         // Written before anything leaves the host, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
-        let outcome = self.launch(&definition, deadline).and_then(|init| {
+        let launched = self.beside_workqueues(&definition, || self.launch(&definition, deadline));
+        let outcome = launched.and_then(|init| {
             started.init = Some(init);
             self.state.keep_started(guest, &started)?;
             Ok(console::share(&self.state.of(guest))?)
