@@ -278,7 +278,9 @@ fn vfs_that_no_guest_owns() -> Outcome {
     bench.holds("DEL", "b", &taken)?;
     verified().ended_with(0)?;
     // Of all this only the stop of the guest was a change.
-    let watch = bench.say("while pgrep -f verify.--watch > /dev/null; do sleep 1; done; cat /root/watch")?;
+    let watch = bench.say(
+        "sleep 3; pkill -INT -f '^penstock verify --watch'; while pgrep -f '^penstock verify --watch' > /dev/null; do sleep 0.2; done; cat /root/watch",
+    )?;
     let of_free = |line: &&str| ["#1", "#2", "#3"].iter().any(|vf| line.contains(vf));
     let drifted: Vec<&str> =
         watch.lines().filter(|line| line.contains("\"drift\"")).filter(of_free).collect();
