@@ -442,6 +442,7 @@ impl Carry for HostCarrier {
             | Action::UndefineGuest { .. }
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::SetPortAttribute { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }

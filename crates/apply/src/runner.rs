@@ -343,6 +343,7 @@ fn is_setting(action: &Action) -> bool {
         Action::LeaveAlone { .. }
         | Action::SetAutoprobe { .. }
         | Action::SetVfAttribute { .. }
+        | Action::SetPortAttribute { .. }
         | Action::SetMac { .. }
         | Action::SetMtu { .. }
         | Action::SetSwitchMode { .. }

@@ -169,3 +169,54 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
         assert!(why.text.contains(told), "{why:?}");
     }
 }
+
+#[test]
+fn an_attribute_of_a_vms_nic_is_set_while_the_vm_is_there() {
+    use penstock_guests::{state::State, vms::switch};
+    use penstock_host::embedded::control;
+
+    let text = "nics: {NET0: {}}\nguests: {n: {kind: vm, nics: {net0: {vfs: 2, mac: \"02:00:00:00:01:00\", functions: {1: {vlan: 100, trust: on}}}}}}";
+    let model =
+        penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good").model;
+    let directory = tempfile::tempdir().unwrap();
+    let state = State::new(directory.path().to_owned());
+    let (guest, found) = model.guests.first().unwrap();
+    let (name, nic) = found.nics.first().unwrap();
+    let own = penstock_plan::action::GuestNic { name: name.clone(), nic: nic.clone(), uplink_at: None };
+    let sockets = switch::sockets(&state, guest, &own);
+    std::fs::create_dir_all(sockets[0].1.parent().unwrap()).unwrap();
+    let config = switch::configuration(guest, &own, &sockets, None, None);
+    let server = Arc::new(Server::start().unwrap());
+    server.apply(&serde_json::from_value(config).unwrap()).unwrap();
+    let control = switch::control_socket(&state, guest, name);
+    let access = penstock_switch::socket::Access::default();
+    penstock_switch::control::serve(&control, Arc::clone(&server), Rights::All, access).unwrap();
+
+    let before = control::ports(&control).unwrap().remove("n/net0#1").unwrap().settings;
+    assert_eq!((before.vlan.get(), before.trust), (100, Some(true)));
+    let vlan = |id| VfAttribute::Vlan {
+        id: VlanId::new(id).unwrap(),
+        qos: VlanQos::new(3).unwrap(),
+        protocol: VlanProtocol::Dot1q,
+    };
+    let all = [
+        vlan(200),
+        VfAttribute::Spoofchk(true),
+        VfAttribute::Trust(false),
+        VfAttribute::Rate { min: TxRate(0), max: TxRate(250) },
+    ];
+    for attribute in &all {
+        control::set(&control, "n/net0#1", attribute).unwrap();
+    }
+    let mut wanted = before.clone();
+    all.iter().for_each(|attribute| wanted.set(attribute));
+    let ports = control::ports(&control).unwrap();
+    assert_eq!(ports["n/net0#1"].settings, wanted);
+    assert_eq!(ports["n/net0#0"].settings.vlan.get(), 0, "its neighbour is left as it is");
+    // The way back.
+    for attribute in before.attributes() {
+        control::set(&control, "n/net0#1", &attribute).unwrap();
+    }
+    assert_eq!(control::ports(&control).unwrap()["n/net0#1"].settings, before);
+    assert!(control::set(&control, "n/net0#7", &vlan(1)).is_err());
+}

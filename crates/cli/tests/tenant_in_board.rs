@@ -299,6 +299,24 @@ fn a_vm_owns_a_nic() -> Outcome {
     );
     reset.ended_with(0)?;
 
+    // A change of the model is in force at once, survives the switch, and can be undone.
+    let changed = format!("{model}.changed.yaml");
+    let edited = board.shell(&format!(
+        "sed 's/vlan: 100, max_tx_rate: 500/vlan: 200, spoofchk: on, max_tx_rate: 500/' {model} >{changed} && grep 'vlan: 200' {changed}"
+    ));
+    edited.ended_with(0)?;
+    board.inside(["penstock", "verify", &changed]).ended_with(1)?;
+    let applied = board.inside(["penstock", "apply", &changed]);
+    applied.ended_with(0)?;
+    board.inside(["penstock", "verify", &changed]).ended_with(0)?;
+    let again = board.shell(&format!(
+        "kill -9 $(systemctl show -P MainPID {unit}) && sleep 6 && systemctl is-active {unit}"
+    ));
+    again.ended_with(0)?;
+    board.inside(["penstock", "verify", &changed]).ended_with(0)?;
+    board.inside(["penstock", "undo"]).ended_with(0)?;
+    board.inside(["penstock", "verify", model]).ended_with(0)?;
+
     // A stop leaves nothing, and comes in the order of the plan.
     board.inside(["penstock", "stop", model]).ended_with(0)?;
     let left = board.shell(&format!(

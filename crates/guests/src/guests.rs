@@ -151,6 +151,9 @@ impl Guests {
             Action::UndefineGuest { guest } => self.undefine(guest, patience),
             Action::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, patience),
             Action::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, patience),
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                self.vms.set_port(guest, nic, *vf, attribute, patience)
+            }
             Action::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
                 self.containers.start(guest, patience)
@@ -238,6 +241,9 @@ impl Guests {
             }
             Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
             Fact::SwitchRunning { guest, nic, running } => return self.vms.switch_runs(guest, nic, *running),
+            Fact::PortAttribute { guest, nic, vf, attribute } => {
+                return Ok(self.vms.port_has(guest, nic, *vf, attribute));
+            }
             Fact::GuestSuspended { guest } => {
                 let there = self.is_vm(guest)? && self.vms.process(guest)?.is_some();
                 if let (true, Err(why)) = (there, self.vms.ports_connected(guest)?) {
@@ -275,6 +281,9 @@ fn attempt(action: &Action) -> String {
         Action::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
         Action::StartSwitch { guest, nic } => format!("start the embedded switch of {guest}/{nic}"),
         Action::StopSwitch { guest, nic } => format!("stop the embedded switch of {guest}/{nic}"),
+        Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            format!("set {attribute} of {guest}/{nic}#{vf}")
+        }
         Action::StartGuest { guest } => format!("start guest {guest}"),
         Action::CreateGuest { guest } => format!("make VM {guest}"),
         Action::ResumeGuest { guest } => format!("let VM {guest} run"),

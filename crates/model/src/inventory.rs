@@ -136,6 +136,10 @@ pub struct FoundGuest {
     /// The NICs that a VM owns itself, as it was defined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nics: BTreeSet<NicName>,
+    /// What the embedded switches of these NICs have for their VFs while the VM is there, in index order. One that does not answer is
+    /// left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<NicName, Vec<VfState>>,
     /// The CPUs of the isolated partitions that its control groups are; empty for one that is none. `scan` leaves it so; the
     /// binary fills it in.
     #[serde(default, skip_serializing_if = "is_empty")]
@@ -385,6 +389,20 @@ impl VfState {
             .chain(self.trust.map(VfAttribute::Trust))
             .chain(self.link_state.map(VfAttribute::LinkState))
             .collect()
+    }
+
+    /// The same with this attribute.
+    pub fn set(&mut self, attribute: &VfAttribute) {
+        match *attribute {
+            VfAttribute::Mac(mac) => self.mac = mac,
+            VfAttribute::Vlan { id, qos, protocol } => {
+                (self.vlan, self.qos, self.vlan_proto) = (id, qos, protocol);
+            }
+            VfAttribute::Spoofchk(on) => self.spoofchk = Some(on),
+            VfAttribute::Trust(on) => self.trust = Some(on),
+            VfAttribute::Rate { min, max } => (self.min_tx_rate, self.max_tx_rate) = (min, max),
+            VfAttribute::LinkState(link) => self.link_state = Some(link),
+        }
     }
 }
 

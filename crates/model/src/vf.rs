@@ -327,6 +327,20 @@ impl VfSettings {
         .collect()
     }
 
+    /// Asks for this attribute.
+    pub fn set(&mut self, attribute: &VfAttribute) {
+        match *attribute {
+            VfAttribute::Mac(mac) => self.mac = Some(mac),
+            VfAttribute::Vlan { id, qos, protocol } => {
+                (self.vlan, self.qos, self.vlan_proto) = (Some(id), Some(qos), Some(protocol));
+            }
+            VfAttribute::Spoofchk(on) => self.spoofchk = Some(on),
+            VfAttribute::Trust(on) => self.trust = Some(on),
+            VfAttribute::Rate { min, max } => (self.min_tx_rate, self.max_tx_rate) = (Some(min), Some(max)),
+            VfAttribute::LinkState(state) => self.link_state = Some(state),
+        }
+    }
+
     /// These settings, with what they leave out taken from `fallback`.
     pub fn or(&self, fallback: &VfSettings) -> VfSettings {
         VfSettings {

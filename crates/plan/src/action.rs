@@ -67,6 +67,8 @@ pub enum Action {
     StartSwitch { guest: GuestName, nic: NicName },
     /// Stop such a switch.
     StopSwitch { guest: GuestName, nic: NicName },
+    /// Set an attribute of a VF of a NIC that a VM owns at the NIC's embedded switch, while the VM is there.
+    SetPortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
     /// Start a defined container; its functions leave the host.
     StartGuest { guest: GuestName },
     /// Create a defined VM suspended: its memory and its functions are with it, and it has not run yet.
@@ -319,6 +321,7 @@ impl Action {
             | Action::UndefineGuest { .. }
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::SetPortAttribute { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }
@@ -360,6 +363,7 @@ impl Action {
             Action::UndefineGuest { guest }
             | Action::StartSwitch { guest, .. }
             | Action::StopSwitch { guest, .. }
+            | Action::SetPortAttribute { guest, .. }
             | Action::StartGuest { guest }
             | Action::CreateGuest { guest }
             | Action::ResumeGuest { guest }
@@ -459,6 +463,9 @@ impl Action {
             Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
             Action::StartSwitch { guest, nic } => write!(f, "{guest}/{nic}: start its embedded switch"),
             Action::StopSwitch { guest, nic } => write!(f, "{guest}/{nic}: stop its embedded switch"),
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                write!(f, "{guest}/{nic}#{vf}: {attribute}")
+            }
             Action::StartGuest { guest } => write!(f, "guest {guest}: start"),
             Action::CreateGuest { guest } => write!(f, "guest {guest}: create, suspended"),
             Action::ResumeGuest { guest } => write!(f, "guest {guest}: let it run"),

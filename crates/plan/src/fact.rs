@@ -60,6 +60,8 @@ pub enum Fact {
     GuestDefined { guest: GuestName, defined: bool },
     /// The embedded switch of the VM's NIC runs, with a socket for each of its functions (or does not).
     SwitchRunning { guest: GuestName, nic: NicName, running: bool },
+    /// The embedded switch of the VM's NIC has this attribute for the VF.
+    PortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
     /// The guest runs (or does not).
     GuestRunning { guest: GuestName, running: bool },
     /// The VM is there, and suspended.
@@ -118,6 +120,9 @@ impl Fact {
             Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
             Action::StartSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: true },
             Action::StopSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: false },
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                Fact::PortAttribute { guest, nic, vf, attribute }
+            }
             Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
             Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
             Action::CreateGuest { guest } | Action::SuspendGuest { guest } => Fact::GuestSuspended { guest },
@@ -147,6 +152,7 @@ impl Fact {
         match self {
             Fact::GuestDefined { guest, .. }
             | Fact::SwitchRunning { guest, .. }
+            | Fact::PortAttribute { guest, .. }
             | Fact::GuestRunning { guest, .. }
             | Fact::GuestSuspended { guest }
             | Fact::GuestIsolated { guest, .. }
@@ -223,6 +229,9 @@ impl Fact {
             Fact::GuestDefined { guest, defined } => write!(f, "guest {guest} is {}defined", not(defined)),
             Fact::SwitchRunning { guest, nic, running } => {
                 write!(f, "the embedded switch of {guest}/{nic} is {}running", not(running))
+            }
+            Fact::PortAttribute { guest, nic, vf, attribute } => {
+                write!(f, "the embedded switch of {guest}/{nic} has {attribute} for VF {vf}")
             }
             Fact::GuestRunning { guest, running } => write!(f, "guest {guest} is {}running", not(running)),
             Fact::GuestSuspended { guest } => write!(f, "guest {guest} is there, suspended"),

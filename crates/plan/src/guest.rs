@@ -13,7 +13,7 @@ use crate::{
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
-    realtime, vfs,
+    realtime, tenant, vfs,
     waits::Waits,
     wanted::{WantedNic, WantedVf},
 };
@@ -192,6 +192,9 @@ fn starting<'n, 'a>(
     if planner.runs(name) {
         let addresses: Vec<Bdf> = starting.addresses().collect();
         let right = same_nics(planner, name, guest) && running(planner, name, &addresses, suspended);
+        if right {
+            tenant::live(planner, name, guest);
+        }
         return (right && suspended).then_some(starting);
     }
     let mut free = true;

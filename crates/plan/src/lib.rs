@@ -36,6 +36,7 @@ mod render;
 pub mod resolve;
 pub mod step;
 mod stop;
+mod tenant;
 mod vfs;
 mod waits;
 mod wanted;

@@ -159,7 +159,7 @@ fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
 }
 
 /// What the driver reports for the attribute of `kind`'s kind.
-fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
+pub fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
     match kind {
         VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
         VfAttribute::Vlan { .. } => {

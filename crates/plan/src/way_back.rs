@@ -62,6 +62,7 @@ pub fn way_back<'a>(plan: &'a Plan, step: &'a Step) -> WayBack<'a> {
         | Action::UndefineGuest { .. }
         | Action::StartSwitch { .. }
         | Action::StopSwitch { .. }
+        | Action::SetPortAttribute { .. }
         | Action::StartGuest { .. }
         | Action::CreateGuest { .. }
         | Action::ResumeGuest { .. }

@@ -73,6 +73,7 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         Fact::Reset { .. } => Ok(Ok(())),
         Fact::GuestDefined { .. }
         | Fact::SwitchRunning { .. }
+        | Fact::PortAttribute { .. }
         | Fact::GuestRunning { .. }
         | Fact::GuestSuspended { .. }
         | Fact::GuestIsolated { .. }

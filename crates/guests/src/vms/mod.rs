@@ -104,12 +104,16 @@ impl Vms {
             definitions.insert(guest, nics.into_iter().map(|own| own.name).collect());
         }
         let found = self.status()?.into_iter().map(|(guest, status)| {
+            let nics = definitions.remove(&guest).unwrap_or_default();
+            let running = status.pid.is_some();
+            let ports = nics.iter().filter(|_| running);
             let found = FoundGuest {
-                running: status.pid.is_some(),
+                ports: ports.filter_map(|nic| Some((nic.clone(), self.vf_ports(&guest, nic)?))).collect(),
+                running,
                 suspended: status.condition == Condition::Suspended,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
-                nics: definitions.remove(&guest).unwrap_or_default(),
+                nics,
                 ..FoundGuest::default()
             };
             (guest, found)

@@ -18,8 +18,8 @@ use penstock_host::{
     process,
 };
 use penstock_model::{
-    Allow, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink, VfIndex,
-    VfSettings,
+    Allow, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink,
+    VfAttribute, VfIndex, VfSettings, inventory::VfState,
 };
 use penstock_plan::action::GuestNic;
 use serde_json::{Value, json};
@@ -334,6 +334,58 @@ impl Vms {
         nic: &NicName,
     ) -> Result<BTreeMap<String, PortReport>, String> {
         control::ports(&control_socket(&self.state, guest, nic)).map_err(|error| penstock_host::chain(&error))
+    }
+
+    /// What the host has set for each VF at the switch of a NIC, in index order, whatever was set from inside on top; `None` when
+    /// the switch does not tell.
+    pub(crate) fn vf_ports(&self, guest: &GuestName, nic: &NicName) -> Option<Vec<VfState>> {
+        let ports = self.switch_ports(guest, nic).ok()?;
+        let of = |vf| ports.get(&port(guest, nic, Some(vf)));
+        (0..).map_while(VfIndex::new).map_while(of).map(PortReport::settings_of_host).collect()
+    }
+
+    /// Sets an attribute of a VF of a VM's NIC at its switch, which keeps it should it die; it is in the VM's definition, too, for a
+    /// switch that is started anew.
+    pub(crate) fn set_port(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        vf: VfIndex,
+        attribute: &VfAttribute,
+        patience: Duration,
+    ) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, patience)?;
+        let mut definition = self.defined(guest)?;
+        control::set(&control_socket(&self.state, guest, nic), &port(guest, nic, Some(vf)), attribute)
+            .map_err(|error| GuestError::Switch {
+                guest: guest.clone(),
+                nic: nic.clone(),
+                what: "does not set it".to_owned(),
+                said: vec![penstock_host::chain(&error)],
+            })?;
+        let own = definition.nics.iter_mut().find(|own| own.name == *nic);
+        let Some(settings) = own.and_then(|own| own.nic.vfs.get_mut(usize::from(vf.get()))) else {
+            return Ok(());
+        };
+        settings.set(attribute);
+        self.state.define(&definition)
+    }
+
+    /// Whether the switch of a NIC has this attribute for a VF; why not, else.
+    pub(crate) fn port_has(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        vf: VfIndex,
+        attribute: &VfAttribute,
+    ) -> Result<(), String> {
+        let ports = self.switch_ports(guest, nic)?;
+        let name = port(guest, nic, Some(vf));
+        let report = ports.get(&name).ok_or_else(|| format!("it has no port {name}"))?;
+        let has = report.settings_of_host().ok_or("what it tells of the host's settings makes no sense")?;
+        let mut wanted = has.clone();
+        wanted.set(attribute);
+        if wanted == has { Ok(()) } else { Err("the switch has it otherwise".to_owned()) }
     }
 
     /// Whether the switch of a NIC runs, with a port for each function, or does not.

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use penstock_model::inventory::VfState;
+use penstock_model::{Mac, VfAttribute, inventory::VfState};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     refused,
@@ -50,10 +50,28 @@ pub struct PortReport {
 pub struct InsideReport {
     /// Attributes that were set from inside and are not as the host has them, in the words of the switch.
     pub set: BTreeMap<String, Value>,
+    /// What the host has in their place.
+    pub host: BTreeMap<String, Value>,
     /// Wishes of the guest's device that are not granted, in words.
     pub ungranted: Vec<String>,
     /// How many wishes were refused since the switch began, by reason.
     pub refused: BTreeMap<String, u64>,
+}
+
+impl PortReport {
+    /// What the host has set, without what was set from inside; `None` where the switch's words for it make no sense.
+    pub fn settings_of_host(&self) -> Option<VfState> {
+        let mut settings = serde_json::to_value(&self.settings).ok()?;
+        let known = settings.as_object_mut()?;
+        for (key, value) in &self.inside.host {
+            // An address is the one that may be none.
+            let value = if value.is_null() { json!(Mac::new([0; 6])) } else { value.clone() };
+            if let Some(known) = known.get_mut(key) {
+                *known = value;
+            }
+        }
+        serde_json::from_value(settings).ok()
+    }
 }
 
 /// The ports of the switch whose control socket is `socket`, by name.
@@ -63,10 +81,7 @@ pub struct InsideReport {
 /// When nobody serves the socket, or what answers makes no sense.
 pub fn ports(socket: &Path) -> Result<BTreeMap<String, PortReport>, NetlinkError> {
     let attempt = format!("ask the embedded switch at {} for its ports", socket.display());
-    let answer = ask(socket, &attempt, &Request::Get)?;
-    let state: State = serde_json::from_value(answer)
-        .map_err(|error| NetlinkError::Malformed { attempt, what: error.to_string() })?;
-    Ok(state.ports())
+    Ok(state(socket, &attempt)?.ports())
 }
 
 /// Hands the switch what QEMU tells that the guest of a port asks of its device (`query-rx-filter`).
@@ -77,6 +92,25 @@ pub fn ports(socket: &Path) -> Result<BTreeMap<String, PortReport>, NetlinkError
 pub fn set_filter(socket: &Path, port: &str, filter: Value) -> Result<(), NetlinkError> {
     let attempt = format!("tell the embedded switch at {} what {port} asks for", socket.display());
     ask(socket, &attempt, &Request::Filter { port: port.to_owned(), filter }).map(drop)
+}
+
+/// Sets an attribute of the port `port` of the switch whose control socket is `socket`.
+///
+/// # Errors
+///
+/// When nobody serves the socket, there is no such port, or the switch refuses.
+pub fn set(socket: &Path, port: &str, attribute: &VfAttribute) -> Result<(), NetlinkError> {
+    let attempt = format!("set {attribute} of {port} at the embedded switch at {}", socket.display());
+    let mut attributes = state(socket, &attempt)?.attributes(port, std::iter::once(attribute));
+    // Trust alone, as at its start: a VM's own wishes come from its QEMU.
+    attributes.remove("promiscuous");
+    ask(socket, &attempt, &Request::Set { port: port.to_owned(), attributes }).map(drop)
+}
+
+fn state(socket: &Path, attempt: &str) -> Result<State, NetlinkError> {
+    let answer = ask(socket, attempt, &Request::Get)?;
+    serde_json::from_value(answer)
+        .map_err(|error| NetlinkError::Malformed { attempt: attempt.to_owned(), what: error.to_string() })
 }
 
 fn ask(socket: &Path, attempt: &str, request: &Request) -> Result<Value, NetlinkError> {
@@ -121,7 +155,7 @@ mod tests {
         let answer = concat!(
             r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{"a/net0#1":{"settings":{"mac":"02:00:00:00:00:01","#,
             r#""vlan":7,"qos":0,"vlan_proto":"802.1Q","spoofchk":true,"trust":false,"link_state":"auto","max_tx_rate":5,"#,
-            r#""allow":{"mac":"own","vlan":"7-9"}},"inside":{"set":{"vlan":7},"refused":{"trust":2}},"#,
+            r#""allow":{"mac":"own","vlan":"7-9"}},"inside":{"set":{"vlan":7},"host":{"vlan":9,"mac":null},"refused":{"trust":2}},"#,
             r#""connected":true,"up":true,"pairs":1,"broken":null,"counters":{}}}}}"#,
             "\n"
         );
@@ -139,5 +173,37 @@ mod tests {
         assert!(port.connected && port.up && port.unconnected.is_none() && port.broken.is_none());
         assert_eq!(port.allow.as_ref().unwrap()["vlan"], "7-9");
         assert_eq!((&port.inside.set["vlan"], port.inside.refused["trust"]), (&Value::from(7), 2));
+        let host = port.settings_of_host().unwrap();
+        assert_eq!((host.vlan.get(), host.mac.is_zero(), host.spoofchk), (9, true, Some(true)));
+    }
+
+    #[test]
+    fn an_attribute_is_set_as_the_model_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let answers = [
+                concat!(r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{}}}"#, "\n"),
+                concat!(r#"{"id":1,"ok":{}}"#, "\n"),
+                concat!(r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{}}}"#, "\n"),
+                concat!(r#"{"id":1,"error":{"text":"there is no port a/net0#9"}}"#, "\n"),
+            ];
+            answers.map(|answer| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = String::new();
+                BufReader::new(stream.try_clone().unwrap()).read_line(&mut request).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+                request
+            })
+        });
+        set(&path, "a/net0#1", &VfAttribute::Trust(true)).unwrap();
+        let error = set(&path, "a/net0#9", &VfAttribute::Spoofchk(true)).unwrap_err();
+        assert!(crate::chain(&error).contains("there is no port a/net0#9"), "{error}");
+        let requests = server.join().unwrap();
+        let asked: Value = serde_json::from_str(&requests[1]).unwrap();
+        assert_eq!(asked["do"], "set");
+        assert_eq!(asked["port"], "a/net0#1");
+        assert_eq!(asked["attributes"], serde_json::json!({"trust": true}));
     }
 }

@@ -127,6 +127,11 @@ impl Machine {
         self.guest(guest).is_some_and(|found| found.running)
     }
 
+    /// What the embedded switch of a NIC that a guest owns has for a VF, as far as it tells.
+    pub fn port(&self, guest: &GuestName, nic: &NicName, vf: VfIndex) -> Option<&VfState> {
+        self.guest(guest)?.ports.get(nic)?.get(usize::from(vf.get()))
+    }
+
     /// Whether a guest is there and suspended.
     pub fn suspended(&self, guest: &GuestName) -> bool {
         self.guest(guest).is_some_and(|found| found.running && found.suspended)
@@ -217,7 +222,7 @@ impl Machine {
                 let vf =
                     self.sriov(*pf).and_then(|sriov| sriov.vfs.get(usize::from(vf.get()))).map(|vf| vf.bdf);
                 if let Some(present) = vf.and_then(|vf| self.present_slot(vf)) {
-                    set_attribute(present.attributes.get_or_insert_with(new_state), attribute);
+                    present.attributes.get_or_insert_with(new_state).set(attribute);
                 }
             }
             Action::SetDriver { function, driver, .. } => self.set_driver(*function, driver.as_deref()),
@@ -243,6 +248,12 @@ impl Machine {
             }
             Action::StopSwitch { guest, nic } => {
                 self.switches.remove(&(guest.clone(), nic.clone()));
+            }
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                let ports = self.inventory.guests.get_mut(guest).and_then(|found| found.ports.get_mut(nic));
+                if let Some(state) = ports.and_then(|ports| ports.get_mut(usize::from(vf.get()))) {
+                    state.set(attribute);
+                }
             }
             Action::StartGuest { guest } => self.start(guest),
             Action::StopGuest { guest } => self.stop(guest),
@@ -428,23 +439,10 @@ fn change(interface: &mut Interface, action: &Action) {
     }
 }
 
-fn set_attribute(state: &mut VfState, attribute: &VfAttribute) {
-    match *attribute {
-        VfAttribute::Mac(mac) => state.mac = mac,
-        VfAttribute::Vlan { id, qos, protocol } => {
-            (state.vlan, state.qos, state.vlan_proto) = (id, qos, protocol);
-        }
-        VfAttribute::Spoofchk(on) => state.spoofchk = Some(on),
-        VfAttribute::Trust(on) => state.trust = Some(on),
-        VfAttribute::Rate { min, max } => (state.min_tx_rate, state.max_tx_rate) = (min, max),
-        VfAttribute::LinkState(link) => state.link_state = Some(link),
-    }
-}
-
 /// Whether a state has an attribute at its value.
 pub fn has_attribute(state: &VfState, attribute: &VfAttribute) -> bool {
     let mut same = state.clone();
-    set_attribute(&mut same, attribute);
+    same.set(attribute);
     same == *state
 }
 

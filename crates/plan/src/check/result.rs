@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
-    SlotName, Uplink,
+    SlotName, Uplink, VfAttribute,
     inventory::{Pf, PresentVf, SwitchMode},
 };
 
@@ -295,8 +295,27 @@ impl Judge<'_> {
                 wrong.extend(self.given(name, guest, &wanted, definition));
                 wrong.extend(definition.nics.iter().filter_map(|own| self.switched(name, own)));
             }
-            None if self.ran(name) => {}
+            None if self.ran(name) => wrong.extend(self.ports(name, guest)),
             None => wrong.push(format!("guest {name} was not defined")),
+        }
+        wrong
+    }
+
+    /// Whether what can change while a VM is there is as the model says, at the switches that tell.
+    fn ports(&self, name: &GuestName, guest: &Guest) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (nic, own) in &guest.nics {
+            for (vf, _, settings) in own.functions() {
+                let Some(state) = vf.and_then(|vf| self.machine.port(name, nic, vf)) else { continue };
+                let attributes = settings.attributes();
+                let live = attributes
+                    .iter()
+                    .filter(|of| !matches!(of, VfAttribute::Mac(_) | VfAttribute::LinkState(_)));
+                wrong
+                    .extend(live.filter(|of| !has_attribute(state, of)).map(|of| {
+                        format!("{name}/{nic}#{} does not have {of}", vf.map_or(0, |vf| vf.get()))
+                    }));
+            }
         }
         wrong
     }

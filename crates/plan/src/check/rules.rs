@@ -83,6 +83,9 @@ impl<'a> Rules<'a> {
             Action::StopSwitch { guest, nic } if machine.runs(guest) => {
                 vec![format!("{guest} is there, and its {nic} is without a switch")]
             }
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                set_port(machine, guest, nic, *vf, attribute)
+            }
             Action::StartGuest { guest } => self.start(machine, guest),
             Action::CreateGuest { guest } => self.create(machine, guest),
             Action::ResumeGuest { guest } => self.resume(machine, guest),
@@ -380,6 +383,26 @@ fn start_switch(machine: &Machine, guest: &GuestName, nic: &NicName) -> Vec<Stri
         if machine.interface(uplink).is_some_and(|interface| !interface.up) {
             broken.push(format!("{uplink} is down, and the uplink of {guest}/{nic} leads there"));
         }
+    }
+    broken
+}
+
+/// An attribute of a VM that is there, which its switch keeps: the address is QEMU's and cannot change while it runs.
+fn set_port(
+    machine: &Machine,
+    guest: &GuestName,
+    nic: &NicName,
+    vf: VfIndex,
+    attribute: &VfAttribute,
+) -> Vec<String> {
+    let mut broken = Vec::new();
+    if !machine.runs(guest) {
+        broken.push(format!("{guest} is not there, and its switch is not asked"));
+    } else if machine.port(guest, nic, vf).is_none() {
+        broken.push(format!("{guest}/{nic} is not known to have a port for VF {vf}"));
+    }
+    if let VfAttribute::Mac(_) | VfAttribute::LinkState(_) = attribute {
+        broken.push(format!("{attribute} of {guest}/{nic}#{vf} cannot change while {guest} is there"));
     }
     broken
 }

@@ -1,6 +1,9 @@
 //! What can be said of one step: its number, what it needs, its postcondition, its way back.
 
-use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
+use penstock_model::{
+    GuestKind, GuestName, Model, Mtu, VfAttribute,
+    inventory::{SwitchMode, VfState},
+};
 
 use super::{
     machine::{Machine, is_link_local},
@@ -72,6 +75,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         | (Action::StopSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: false }) => {
             (guest, nic) == (of, is)
         }
+        (
+            Action::SetPortAttribute { guest, nic, vf, attribute },
+            Fact::PortAttribute { guest: of, nic: is, vf: at, attribute: has },
+        ) => (guest, nic, vf, attribute) == (of, is, at, has),
         (Action::AwaitLink { pf, .. }, Fact::LinkUp { pf: at }) => pf == at,
         (Action::WriteFile { path, text }, Fact::FileIs { path: at, text: is }) => path == at && text == is,
         (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
@@ -182,6 +189,16 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
         Action::StopSwitch { guest, nic } => {
             Must(Action::StartSwitch { guest: guest.clone(), nic: nic.clone() })
         }
+        Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            let before = machine.port(guest, nic, *vf).and_then(|state| alike(state, attribute));
+            match before {
+                Some(attribute) => {
+                    let (guest, nic) = (guest.clone(), nic.clone());
+                    Must(Action::SetPortAttribute { guest, nic, vf: *vf, attribute })
+                }
+                None => WayBack::None,
+            }
+        }
         Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
         // A VM comes back suspended: what it waited for may no longer be so.
         Action::StopGuest { guest } if is_vm(machine, model, guest) => {
@@ -277,16 +294,20 @@ impl Machine {
         vf: penstock_model::VfIndex,
         like: &VfAttribute,
     ) -> Option<VfAttribute> {
-        let state = self.vf(pf, vf)?.1.attributes.as_ref()?;
-        Some(match like {
-            VfAttribute::Mac(_) => VfAttribute::Mac(state.mac),
-            VfAttribute::Vlan { .. } => {
-                VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto }
-            }
-            VfAttribute::Spoofchk(_) => VfAttribute::Spoofchk(state.spoofchk?),
-            VfAttribute::Trust(_) => VfAttribute::Trust(state.trust?),
-            VfAttribute::Rate { .. } => VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate },
-            VfAttribute::LinkState(_) => VfAttribute::LinkState(state.link_state?),
-        })
+        alike(self.vf(pf, vf)?.1.attributes.as_ref()?, like)
     }
+}
+
+/// The attribute of `like`'s kind in a state; `None` when it is not reported.
+fn alike(state: &VfState, like: &VfAttribute) -> Option<VfAttribute> {
+    Some(match like {
+        VfAttribute::Mac(_) => VfAttribute::Mac(state.mac),
+        VfAttribute::Vlan { .. } => {
+            VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto }
+        }
+        VfAttribute::Spoofchk(_) => VfAttribute::Spoofchk(state.spoofchk?),
+        VfAttribute::Trust(_) => VfAttribute::Trust(state.trust?),
+        VfAttribute::Rate { .. } => VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate },
+        VfAttribute::LinkState(_) => VfAttribute::LinkState(state.link_state?),
+    })
 }

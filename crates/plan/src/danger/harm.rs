@@ -172,6 +172,7 @@ impl<'a> Played<'a> {
             // A switch hears and sends through a socket of its own: what the uplink's interface is to the host, it stays.
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::SetPortAttribute { .. }
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }
             | Action::AwaitLink { .. }

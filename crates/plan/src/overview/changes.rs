@@ -242,6 +242,15 @@ impl Gathering<'_> {
                     Some("stopped".to_owned()),
                 );
             }
+            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+                let (what, after) = attribute_words(attribute);
+                let before = match inverse {
+                    Some(Action::SetPortAttribute { attribute, .. }) => attribute_words(attribute).1,
+                    _ => "not reported".to_owned(),
+                };
+                let what = format!("{nic}#{vf} {what}");
+                self.own(Group::Guest(guest.clone()), &what, Some(before), Some(after));
+            }
             Action::StartGuest { guest } => {
                 self.state(guest, "running");
                 self.moves(guest, true);

@@ -24,6 +24,9 @@ pub struct InsideState {
     /// What was set from inside and is not as the host has it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub set: Attributes,
+    /// What the host has in their place.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub host: Attributes,
     /// What its guest asks of its device and is granted.
     #[serde(default, skip_serializing_if = "Granted::is_empty")]
     pub granted: Granted,

@@ -17,8 +17,13 @@ use crate::{allow::Refusal, rx_filter::Filter};
 impl State {
     /// What is told of a port.
     pub(super) fn inside_of(&self, name: &str) -> InsideState {
+        let set = self.inside.ports.get(name).cloned().unwrap_or_default();
+        let host = self.config.ports.get(name).and_then(|port| serde_json::to_value(port).ok());
+        let of_host =
+            |key: &String| host.as_ref().and_then(|host| host.get(key)).cloned().unwrap_or_default();
         InsideState {
-            set: self.inside.ports.get(name).cloned().unwrap_or_default(),
+            host: set.keys().map(|key| (key.clone(), of_host(key))).collect(),
+            set,
             granted: self.inside.filters.get(name).map(|learned| learned.granted.clone()).unwrap_or_default(),
             ungranted: self.unmet.get(name).into_iter().flatten().map(|(_, text)| text.clone()).collect(),
             refused: self.refused.get(name).cloned().unwrap_or_default(),
