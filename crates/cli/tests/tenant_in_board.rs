@@ -36,7 +36,7 @@ guests:
         mac: "02:00:00:00:01:00"
         allow: {vlan: 100-199}
         functions:
-          0: {mac: "02:00:00:00:01:01", spoofchk: on}
+          0: {mac: "02:00:00:00:01:01", vlan: 0, spoofchk: on}
           1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500, allow: {mac: ["02:00:00:00:01:22"]}}
 board:
   cables: [[NET0, NET1]]
@@ -154,6 +154,9 @@ fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
     {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
     }
+
+    // No plan takes it back.
+    board.inside(["penstock", "plan", "--detailed-exitcode", board.model()]).ended_with(0)?;
 
     // Frames leave in that VLAN.
     let listener = LISTENER.replace(
