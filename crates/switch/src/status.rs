@@ -82,7 +82,10 @@ fn notes(text: &mut String, port: &PortState) {
     }
     let inside = &port.inside;
     if !inside.set.is_empty() {
-        let set = inside.set.iter().map(|(key, value)| format!("{key} {value}"));
+        let set = inside.set.iter().map(|(key, value)| match inside.host.get(key) {
+            Some(host) => format!("{key} {value} (the host has {host})"),
+            None => format!("{key} {value}"),
+        });
         note("set from inside: ", &set.collect::<Vec<_>>().join(", "));
     }
     if !inside.granted.is_empty() {
@@ -135,6 +138,7 @@ mod tests {
         let one = PortState { settings, connected: true, up: true, counters, ..PortState::default() };
         let inside = InsideState {
             set: [("vlan".to_owned(), 7.into())].into_iter().collect(),
+            host: [("vlan".to_owned(), 100.into())].into_iter().collect(),
             granted: Granted {
                 macs: vec!["02:00:00:00:00:09".to_owned()],
                 promiscuous: true,
@@ -149,7 +153,7 @@ mod tests {
         let wanted = "\
 PORT    STATE      LINK  VLAN     SENT  RECEIVED  COPIES  DROPPED
 NET0#0  connected  up    own 100  1234         0       0        4
-    set from inside: vlan 7
+    set from inside: vlan 7 (the host has 100)
     its guest asked for, and has: address 02:00:00:00:00:09, VLAN 5, all frames of its VLANs
     its guest asks for, and has not: VLAN 6: the host allows VLANs 5
     refused to the inside: 2 vlan, 1 max_tx_rate

@@ -148,7 +148,7 @@ fn asked(machine: &Machine, guest: &GuestName, printer: &mut Printer) -> BTreeMa
             }
         };
         let inside = ports.into_iter().map(|(name, port)| {
-            let InsideReport { set, ungranted, refused } = port.inside;
+            let InsideReport { set, host: _, ungranted, refused } = port.inside;
             (name, Asked { set, ungranted, refused })
         });
         all.extend(inside.filter(|(_, asked)| *asked != Asked::default()));
