@@ -275,6 +275,10 @@ fn a_vm_owns_a_nic() -> Outcome {
         for (other, to) in
             names.iter().enumerate().filter(|(other, _)| *other != at && (at < 3 || *other < 3))
         {
+            // A PF may take the frames of a VLAN or not.
+            if [(2, 3), (3, 2)].contains(&(at, other)) {
+                continue;
+            }
             let tagged = [at, other].map(|at| at == 2 || at == 5);
             let seen = if tagged[0] == tagged[1] { "arrives" } else { "isolated" };
             let line = format!("pass {from} -> {to}: {seen}");

@@ -46,6 +46,9 @@ pub struct Started {
     pub functions: Vec<Lent>,
     /// A container's first process, a VM's QEMU; `None` while it is being started, or when whoever did so died meanwhile.
     pub init: Option<Running>,
+    /// The directories of the control groups that LXC made for a container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<PathBuf>,
 }
 
 /// A function that was given to a container, as it was on the host.

@@ -174,16 +174,12 @@ impl Network {
             Leads::To(nic) => self.cabled(nic, port.nic),
             Leads::Somewhere => None,
         };
-        // To a PF under a switch's uplink come the frames of all VLANs, tagged.
-        let trunk =
-            other.vf.is_none() && self.tenants.values().any(|other| other.leads == Leads::To(port.nic));
-        if joined == Some(true) && port.disabled {
-            return Expectation::Isolated(Barrier::LinkDisabled);
-        }
-        if trunk && tenant.vlan.is_some() {
-            Expectation::NotJudged
-        } else {
-            expected(joined, tenant.vlan == port.vlan)
+        // Frames of a VLAN come to a PF with their tags, and whether it takes them is its driver's business.
+        let tagged = other.vf.is_none() && tenant.vlan.is_some();
+        match joined {
+            Some(true) if port.disabled => Expectation::Isolated(Barrier::LinkDisabled),
+            Some(true) if tagged => Expectation::NotJudged,
+            _ => expected(joined, tenant.vlan == port.vlan),
         }
     }
 
@@ -346,11 +342,10 @@ mod tests {
             ("v/n#0", "B#0", Isolated(NotCabled), Arrives, NotJudged),
             ("v/n#1", "B#1", Isolated(NotCabled), Arrives, NotJudged),
             ("v/n#1", "B#0", Isolated(NotCabled), Isolated(Vlan), NotJudged),
-            ("v/n#1", "B", Isolated(NotCabled), Isolated(Vlan), NotJudged),
+            ("v/n#1", "B", Isolated(NotCabled), NotJudged, NotJudged),
             ("v/n#0", "B#2", Isolated(NotCabled), Isolated(LinkDisabled), NotJudged),
-            // A PF under an uplink is a trunk.
             ("v/n", "C", Arrives, Isolated(NotCabled), NotJudged),
-            ("v/n#1", "C", NotJudged, NotJudged, NotJudged),
+            ("v/n#1", "C", NotJudged, Isolated(NotCabled), NotJudged),
             // What a NIC does with its own PF's frames is not said; nor what is behind an interface.
             ("v/n", "A", NotJudged, NotJudged, NotJudged),
             ("v/br", "v/n", NotJudged, NotJudged, NotJudged),

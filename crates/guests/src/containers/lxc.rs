@@ -1,6 +1,9 @@
 //! The programs of LXC.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use penstock_host::{Command, ProcessError, Root, files, process, running::Running};
 use penstock_model::GuestName;
@@ -9,6 +12,8 @@ use crate::{
     state::{PREFIX, State},
     words::printable,
 };
+
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
 const TAIL: usize = 2 << 20;
@@ -95,6 +100,44 @@ pub fn monitor(root: &Root, state: &State, guest: &GuestName) -> Option<Running>
         // Anybody can call himself so, a process of a container too; that one has another owner.
         (has_title && files::owner(&directory).ok()? == ours).then(|| Running::find(root, id))?
     })
+}
+
+/// The directories of the control groups that LXC made for a container and for its own process, in each hierarchy, and removes
+/// when both have ended; `process` is in one of them. Empty where LXC made none.
+pub fn groups(root: &Root, process: u32) -> Vec<PathBuf> {
+    let text = files::read_to_string(root.path(format!("/proc/{process}/cgroup"))).unwrap_or_default();
+    let mut all = Vec::new();
+    for (controllers, group) in text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':')) {
+        // Version 2 has no name, and beside hierarchies of version 1 a directory of its own.
+        let mount = match controllers.strip_prefix("name=").unwrap_or(controllers) {
+            "" if files::exists(root.path(format!("{GROUPS}/cgroup.controllers"))) => GROUPS.to_owned(),
+            "" => format!("{GROUPS}/unified"),
+            name => format!("{GROUPS}/{name}"),
+        };
+        let mut above = root.path(mount);
+        for part in group.split('/').filter(|part| !part.is_empty() && *part != "..") {
+            // LXC appends "-1" and so on to both when a group of that name is left over.
+            let name = part.strip_prefix("lxc.monitor.").or_else(|| part.strip_prefix("lxc.payload."));
+            if let Some(name) = name {
+                all.extend(["payload", "monitor"].map(|sort| above.join(format!("lxc.{sort}.{name}"))));
+                break;
+            }
+            above.push(part);
+        }
+    }
+    all
+}
+
+/// Removes a control group and those below it; already gone is fine. One that somebody is still in stays.
+pub fn remove_group(directory: &Path) {
+    let below = files::list(directory).unwrap_or_default();
+    for name in below {
+        let path = directory.join(name);
+        if path.is_dir() && !path.is_symlink() {
+            remove_group(&path);
+        }
+    }
+    let _ = files::remove_directory(directory);
 }
 
 /// The last lines of what LXC and the guest's first process said.

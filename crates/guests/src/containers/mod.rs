@@ -58,6 +58,10 @@ const IDLE_GRACE: Duration = Duration::from_secs(1);
 /// How long functions have to come back after a start that failed, or a container that ended by itself.
 const BACK: Duration = Duration::from_secs(3);
 
+/// How long LXC may take, beside that, for each function that it takes down: a driver of a VF that its PF does not answer waits for
+/// a second at each of its questions (igbvf: `e1000_reset_hw_vf`, its VLANs, its multicast list).
+const DOWN: Duration = Duration::from_secs(4);
+
 /// How many last lines of its console are told of a container that died.
 const LINES: usize = 10;
 
@@ -239,12 +243,14 @@ impl Containers {
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: lent,
             init: None,
+            groups: Vec::new(),
         };
         // Written before anything leaves the host, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
         let launched = self.beside_workqueues(&definition, || self.launch(&definition, deadline));
         let outcome = launched.and_then(|init| {
             started.init = Some(init);
+            started.groups = lxc::groups(&self.root, init.id);
             self.state.keep_started(guest, &started)?;
             Ok(console::share(&self.state.of(guest))?)
         });
@@ -256,8 +262,29 @@ impl Containers {
     pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + patience;
         let _lock = self.state.lock(guest, patience)?;
-        if let Some(init) = self.running(guest)? {
-            let idle = self.state.definition(guest)?.is_some_and(|definition| definition.init.is_empty());
+        let definition = self.state.definition(guest)?;
+        let end = || self.end(guest, definition.as_ref(), patience);
+        match &definition {
+            Some(definition) => self.beside_workqueues(definition, end)?,
+            None => end()?,
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.give_back(guest, left.max(BACK))
+    }
+
+    /// Ends its processes, and LXC's own.
+    fn end(
+        &self,
+        guest: &GuestName,
+        definition: Option<&GuestDefinition>,
+        patience: Duration,
+    ) -> Result<(), GuestError> {
+        let init = self.running(guest)?;
+        let monitor = lxc::monitor(&self.root, &self.state, guest);
+        let mut groups = self.state.started(guest)?.map(|started| started.groups).unwrap_or_default();
+        groups.extend(monitor.iter().flat_map(|monitor| lxc::groups(&self.root, monitor.id)));
+        if let Some(init) = init {
+            let idle = definition.is_some_and(|definition| definition.init.is_empty());
             let grace = (patience / 2).min(if idle { IDLE_GRACE } else { GRACE });
             let asked = lxc::stop(&self.state, guest, grace);
             if init.is_alive_below(&self.root) {
@@ -275,16 +302,19 @@ impl Containers {
                 });
             }
         }
-        self.end_monitor(guest);
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.give_back(guest, left.max(BACK))
+        let functions = definition.map_or(0, |definition| definition.functions.len());
+        self.end_monitor(guest, functions);
+        // A process of LXC's that was killed, by whomever, has left them.
+        groups.iter().for_each(|group| lxc::remove_group(group));
+        Ok(())
     }
 
     /// Waits for LXC's own process of a container that has ended. One that is stuck is killed: it holds the container's interfaces,
     /// and the name for the next start.
-    fn end_monitor(&self, guest: &GuestName) {
+    fn end_monitor(&self, guest: &GuestName, functions: usize) {
         let Some(monitor) = lxc::monitor(&self.root, &self.state, guest) else { return };
-        let until = Instant::now() + BACK;
+        // It takes the interfaces down one after the other.
+        let until = Instant::now() + BACK + DOWN * u32::try_from(functions).unwrap_or(u32::MAX);
         while monitor.is_alive_below(&self.root) {
             if Instant::now() > until {
                 monitor.kill(BACK);
@@ -488,7 +518,8 @@ impl Containers {
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
-        self.end_monitor(guest);
+        let functions = self.state.definition(guest).ok().flatten().map_or(0, |found| found.functions.len());
+        self.end_monitor(guest, functions);
         let back = self.give_back(guest, BACK);
         if let GuestError::Lxc { log, .. }
         | GuestError::Ended { log, .. }

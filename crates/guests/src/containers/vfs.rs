@@ -189,27 +189,26 @@ impl Containers {
         }
     }
 
-    /// Has a container started, and its VFs proved, where the drivers of their PFs can answer all that is asked of them: with
-    /// PREEMPT_RT apart from the kernel's workqueues.
+    /// Has a container started or ended where the drivers of the PFs of its VFs can answer all that is asked of them: with PREEMPT_RT
+    /// apart from the kernel's workqueues.
     ///
     /// # Errors
     ///
-    /// Those of `start`; when an interrupt of a PF could not be put back to where it was, if it came that far.
+    /// Those of `work`; when an interrupt of a PF could not be put back to where it was, if it came that far.
     pub(super) fn beside_workqueues<R>(
         &self,
         definition: &GuestDefinition,
-        start: impl FnOnce() -> Result<R, GuestError>,
+        work: impl FnOnce() -> Result<R, GuestError>,
     ) -> Result<R, GuestError> {
         if !is_preempt_rt(&self.root) {
-            return start();
+            return work();
         }
         let owned = definition.functions.iter().map(|owned| owned.function);
         let pfs = owned.filter_map(|function| self.interfaces.physical_function(function)).collect();
-        let (outcome, put_back) =
-            irq::apart_from_workqueues(&self.root, &pfs, definition.pin.as_ref(), start);
-        let started = outcome?;
+        let (outcome, put_back) = irq::apart_from_workqueues(&self.root, &pfs, definition.pin.as_ref(), work);
+        let done = outcome?;
         put_back.map_err(|source| GuestError::Interrupts { guest: definition.guest.clone(), source })?;
-        Ok(started)
+        Ok(done)
     }
 
     /// Brings those down and up that have had their time; those that their PF was told to give none are expected no more.

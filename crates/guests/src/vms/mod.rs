@@ -236,6 +236,7 @@ impl Vms {
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: Vec::new(),
             init: None,
+            groups: Vec::new(),
         };
         // Written before libvirt is asked, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
