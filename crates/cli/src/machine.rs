@@ -9,7 +9,7 @@ use std::{
 
 use penstock_apply::{
     GuestPlace,
-    verify::{GuestSight, placement, realtime, tenant_nics},
+    verify::{GuestSight, TenantSwitches, placement, realtime},
 };
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
@@ -201,13 +201,13 @@ impl Machine {
     }
 
     /// What the embedded switches of the NICs tell that the model's VMs own.
-    pub fn tenant_nics(&self, model: &Model) -> Vec<Verdict> {
+    pub fn tenant_switches(&self, model: &Model) -> TenantSwitches {
         let guests = self.guests();
         let ports = |(guest, found): (&GuestName, &Guest)| -> Vec<_> {
             let of = |nic: &NicName| ((guest.clone(), nic.clone()), guests.vms().switch_ports(guest, nic));
             found.nics.keys().map(of).collect()
         };
-        tenant_nics(model, &model.guests.iter().flat_map(ports).collect())
+        model.guests.iter().flat_map(ports).collect()
     }
 
     /// What decides how late the model's guests wake, read anew.

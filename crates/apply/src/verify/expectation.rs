@@ -138,6 +138,13 @@ impl Network {
 }
 
 impl Network {
+    /// Has a function of a NIC that a VM owns be in this VLAN; 0: in none.
+    pub fn set_vlan(&mut self, function: &TenantFunctionName, protocol: VlanProtocol, id: VlanId) {
+        if let Some(port) = self.tenants.get_mut(function) {
+            port.vlan = (id.get() != 0).then_some((protocol, id));
+        }
+    }
+
     /// What is expected of frames that `from` sends to the address of `to`, untagged, where either may be of a NIC that a VM owns.
     pub fn between(&self, from: &EndpointName, to: &EndpointName) -> Expectation {
         match (from, to) {

@@ -42,7 +42,7 @@ pub use placement::placement;
 pub use realtime::{GuestSight, realtime};
 pub use scope::{Scope, function_at};
 pub use stations::{Across, Crossing, Post, Remote};
-pub use tenant::{TenantPorts, tenant_nics};
+pub use tenant::{TenantPorts, TenantSwitches, tenant_nics};
 
 /// Where a guest can be looked into.
 pub enum GuestPlace {
@@ -133,12 +133,14 @@ pub struct Effort {
 /// Compares `model` with a machine.
 ///
 /// `inventory` is a fresh scan, `nics` says which PF each NIC of the model is there, `places` where each guest can be
-/// looked into; a guest that is missing there counts as unseen. Of what the model leaves open nothing is said.
+/// looked into; a guest that is missing there counts as unseen. `switches` are those of NICs that VMs own, as far as they tell. Of
+/// what the model leaves open nothing is said.
 pub fn verify(
     model: &Model,
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
     places: &BTreeMap<GuestName, GuestPlace>,
+    switches: &TenantSwitches,
     eyes: &mut dyn Eyes,
     effort: Effort,
 ) -> Vec<Verdict> {
@@ -156,7 +158,9 @@ pub fn verify(
         guest::judge(&scene, name, &reached, &mut sheet);
     }
     let trials = reach::judge(&scene, &paths, eyes, patience, &mut sheet);
-    tenant_reach::judge(&scene, &Network::of(model), eyes, patience, &mut sheet);
+    let mut network = Network::of(model);
+    tenant::set_inside(switches, &mut network);
+    tenant_reach::judge(&scene, &network, eyes, patience, &mut sheet);
     let mut neighbours = neighbours::Neighbours::new(&scene, &paths, &trials);
     forgery::judge(&scene, &mut neighbours, eyes, patience, &mut sheet);
     if effort.load {

@@ -7,14 +7,17 @@ use std::{
 
 use penstock_host::embedded::PortReport;
 use penstock_model::{
-    Allow, FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic, Verdict, VfIndex,
-    VfSettings,
+    Allow, EndpointName, FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName, TenantNic,
+    Verdict, VfIndex, VfSettings,
     verdict::{Subject, Vantage},
 };
 
 use serde_json::Value;
 
-use super::sheet::{Blind, Page, Sheet, on};
+use super::{
+    Network,
+    sheet::{Blind, Page, Sheet, on},
+};
 
 /// What is added to a value that is not the model's, and may be.
 const SET_INSIDE: &str = "set from inside";
@@ -25,9 +28,25 @@ const NOTHING: &str = "nothing may be set from inside";
 /// not be seen, else.
 pub type TenantPorts = Result<BTreeMap<String, PortReport>, String>;
 
+/// The switches of the NICs that VMs own.
+pub type TenantSwitches = BTreeMap<(GuestName, NicName), TenantPorts>;
+
+/// Has the VLANs that VMs have set for their functions, which their switches let them, hold in `network`.
+pub(super) fn set_inside(switches: &TenantSwitches, network: &mut Network) {
+    for ((guest, nic), ports) in switches {
+        for (name, port) in ports.iter().flatten() {
+            let set = ["vlan", "vlan_proto"].iter().any(|key| port.inside.set.contains_key(*key));
+            let Ok(EndpointName::Tenant(function)) = name.parse() else { continue };
+            if set && (&function.guest, &function.function.nic) == (guest, nic) {
+                network.set_vlan(&function, port.settings.vlan_proto, port.settings.vlan);
+            }
+        }
+    }
+}
+
 /// Compares each NIC that a VM of `model` owns with what its switch told: whether QEMU is at each port, what is set there, and
 /// whether the VM has enabled its VFs. A NIC that is missing in `seen` was not looked at.
-pub fn tenant_nics(model: &Model, seen: &BTreeMap<(GuestName, NicName), TenantPorts>) -> Vec<Verdict> {
+pub fn tenant_nics(model: &Model, seen: &TenantSwitches) -> Vec<Verdict> {
     let mut sheet = Sheet::default();
     let unseen: TenantPorts = Err("nobody looked".to_owned());
     for (guest, found) in &model.guests {
@@ -205,7 +224,7 @@ fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut Page<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use penstock_host::embedded::InsideReport;
     use penstock_model::{Source, TxRate, inventory::VfState, parse};
     use serde_json::json;
@@ -218,7 +237,8 @@ mod tests {
         parse(&Source::new("m.yaml", text)).unwrap().model
     }
 
-    fn port(mac: &str, pairs: usize) -> PortReport {
+    /// A port as its switch tells of it when nothing is set.
+    pub fn port(mac: &str, pairs: usize) -> PortReport {
         let settings = VfState {
             mac: mac.parse().unwrap(),
             vlan: Default::default(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
-use penstock_apply::{Effort, GuestPlace, KernelEyes, verify};
+use penstock_apply::{Effort, GuestPlace, KernelEyes, verify, verify::tenant_nics};
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
 use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,9 @@ fn compare(
 ) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
-    let mut verdicts = verify(&file.model, &inventory, &nics, &places, &mut KernelEyes::new(), effort);
+    let switches = machine.tenant_switches(&file.model);
+    let mut verdicts =
+        verify(&file.model, &inventory, &nics, &places, &switches, &mut KernelEyes::new(), effort);
     verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
     Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
 }
@@ -103,7 +105,7 @@ pub fn beside(
 ) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = machine.limits(&file.model);
     verdicts.extend(machine.placement(&file.model, inventory));
-    verdicts.extend(machine.tenant_nics(&file.model));
+    verdicts.extend(tenant_nics(&file.model, &machine.tenant_switches(&file.model)));
     verdicts.extend(machine.realtime(&file.model, inventory));
     let generated =
         generate::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));

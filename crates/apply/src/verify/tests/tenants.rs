@@ -1,7 +1,8 @@
 //! Frames of NICs that VMs own.
 
-use penstock_model::{Outcome, Verdict, verdict::Subject};
+use penstock_model::{Outcome, Verdict, VlanId, verdict::Subject};
 
+use super::super::tenant::tests::port;
 use super::world::{MODEL, Said, Source, World, bdf, mac, report, world_of};
 
 const TENANT: &str = r#"
@@ -59,6 +60,20 @@ fn what_is_up_inside_reaches_what_shares_its_switch_and_vlan() {
     assert_eq!(lines.iter().filter(|line| !line.starts_with("pass ")).count(), 2, "{lines:#?}");
     assert!(lines.contains(&"fail node/net0 -> node/net0#0: nothing arrived".to_owned()), "{lines:#?}");
     assert!(lines.contains(&"fail node/net0#1 -> node/net0: arrives".to_owned()), "{lines:#?}");
+}
+
+#[test]
+fn a_vlan_that_the_vm_has_set_is_the_one_that_counts() {
+    let mut moved = node();
+    let mut port = port("02:00:00:00:00:11", 1);
+    port.settings.vlan = VlanId::new(150).unwrap();
+    port.inside.set.insert("vlan".to_owned(), 150.into());
+    let ports = [("node/net0#0".to_owned(), port.clone()), ("node/net0 uplink".to_owned(), port)];
+    moved.switches.insert(("node".parse().unwrap(), "net0".parse().unwrap()), Ok(ports.into()));
+    assert!(paths(&moved).contains(&"fail node/net0 -> node/net0#0: arrives".to_owned()));
+    moved.lost.extend([("node/net0", "node/net0#0"), ("node/net0#0", "node/net0")]);
+    let lines = paths(&moved);
+    assert!(lines.iter().all(|line| line.starts_with("pass ")) && lines.len() == 6, "{lines:#?}");
 }
 
 #[test]

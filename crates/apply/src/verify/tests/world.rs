@@ -64,6 +64,7 @@ pub struct World {
     pub model: Model,
     pub inventory: Inventory,
     pub inside: BTreeMap<String, Vec<InterfaceReport>>,
+    pub switches: TenantSwitches,
     pub stopped: BTreeSet<String>,
     /// What is said of guests that are not to be looked into, for tests of VMs.
     pub said: BTreeMap<String, Said>,
@@ -219,6 +220,7 @@ pub fn world_of(model: &str) -> World {
         model: parse(model),
         inventory: Inventory { pfs: vec![pf], ..Inventory::default() },
         inside: inside.into_iter().map(|(name, reports)| (name.to_owned(), reports)).collect(),
+        switches: BTreeMap::new(),
         stopped: BTreeSet::new(),
         said: BTreeMap::new(),
         sight: PfSight {
@@ -455,6 +457,7 @@ impl World {
             &self.inventory,
             &nics,
             &places.collect(),
+            &self.switches,
             &mut &*self,
             Effort { patience: Duration::ZERO, load },
         )
