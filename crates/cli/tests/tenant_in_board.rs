@@ -305,6 +305,10 @@ fn a_vm_owns_a_nic() -> Outcome {
          for turn in $(seq 60); do penstock status --json | grep -q '\"set\"' || exit 0; sleep 1; done; exit 1",
     );
     reset.ended_with(0)?;
+    let booted = board.shell(&format!(
+        "for turn in $(seq 60); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
+    ));
+    booted.ended_with(0)?;
 
     // A change of the model is in force at once, survives the switch, and can be undone.
     let changed = format!("{model}.changed.yaml");
