@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use penstock_host::{files, interrupt, process};
 
 use self::{
-    lines::{Lines, Told},
+    lines::{Lines, WatchEvent},
     pulse::Pulse,
     sight::{News, Sight},
     unwatched::unwatched,
@@ -46,11 +46,11 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let mut lines = Lines::new(&arguments.subject, &file.model);
-    lines.tell(Told::BlindSpots { unwatched: unwatched(&file.model) }, printer)?;
+    lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model) }, printer)?;
     let mut busy = false;
     if let Some(who) = machine.changed_by() {
         busy = true;
-        lines.tell(Told::Changing { who }, printer)?;
+        lines.tell(WatchEvent::Changing { who }, printer)?;
         if !wait_until_free(&machine, end) {
             return Ok(Status::DoesNotHold);
         }
@@ -67,7 +67,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let patience = arguments.patience;
     watch.sight.look(if busy { patience.max(SETTLING) } else { patience }, printer)?;
     watch.pulse.looked(&watch.sight);
-    let goes_on = lines.tell(Told::state(&watch.sight, &watch.pulse), printer)?;
+    let goes_on = lines.tell(WatchEvent::state(&watch.sight, &watch.pulse), printer)?;
     watch.sight.deaf.clear();
     if goes_on {
         watch.go_on(&mut lines, printer)?;
@@ -138,7 +138,7 @@ impl Watch {
         let mut whole = locked || news.whole || self.pulse.whole_is_due();
         let mut patience = Duration::ZERO;
         if let Some(who) = self.sight.machine.changed_by() {
-            if !lines.tell(Told::Changing { who }, printer)?
+            if !lines.tell(WatchEvent::Changing { who }, printer)?
                 || !wait_until_free(&self.sight.machine, self.end)
             {
                 return Ok(false);
@@ -171,14 +171,14 @@ impl Watch {
                     causes.join(": ")
                 });
                 self.pulse.again();
-                goes_on &= lines.tell(Told::Blind { why }, printer)?;
+                goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
             }
         }
         for why in news.broken.into_iter().chain(std::mem::take(&mut self.sight.deaf)) {
-            goes_on &= lines.tell(Told::Blind { why }, printer)?;
+            goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
         if patience > Duration::ZERO {
-            goes_on &= lines.tell(Told::state(&self.sight, &self.pulse), printer)?;
+            goes_on &= lines.tell(WatchEvent::state(&self.sight, &self.pulse), printer)?;
         }
         Ok(goes_on)
     }

@@ -11,7 +11,7 @@ use penstock_model::{
     Outcome, Verdict,
     measurement::{
         Cell, Direction, End, EndKind, Load, Measurement, Measurements, Metric, Network, PathKind, Protocol,
-        Ruling, Sample, Status, StopReason, Subject, Taken, Told, Tool,
+        Ruling, Sample, Status, StopReason, Subject, Taken, Conclusion, Tool,
     },
     verdict::{self, Vantage},
 };
@@ -84,7 +84,7 @@ fn evidence(id: &str, cells: Vec<Cell>) -> Evidence {
     evidence.verdicts = [verdict(Outcome::Pass)].into_iter().collect();
     evidence.serial_log = Some("xeon-d login: root\neth0 10.20.30.4 up\n".into());
     let ruling = Ruling::new("vf-vf inside >= 0.8 x pf-pf".parse().unwrap(), Vec::new());
-    let rulings = vec![Ruling { told: Told::Holds, ..ruling }];
+    let rulings = vec![Ruling { told: Conclusion::Holds, ..ruling }];
     evidence.measurements = Some(Measurements { cells, rulings, ..Measurements::default() });
     evidence
 }
@@ -233,7 +233,7 @@ fn two_runs_are_compared_and_the_exit_status_says_whether_something_got_worse() 
     better.run.id = "failing".into();
     better.verdicts = [verdict(Outcome::Fail)].into_iter().collect();
     better.hashes.inventory = Some("cc".repeat(32));
-    better.measurements.as_mut().unwrap().rulings[0].told = Told::DoesNotHold;
+    better.measurements.as_mut().unwrap().rulings[0].told = Conclusion::DoesNotHold;
     leave(at, &better);
     let failing = penstock(at, &["report", "a", "failing"]);
     assert_eq!(failing.status, 1);

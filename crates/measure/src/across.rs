@@ -1,7 +1,7 @@
 //! Two runs compared, cell by cell. Pure.
 
 use penstock_model::measurement::{
-    Cell, Measurements, Metric, Ruling, Status, Subject, Told,
+    Cell, Measurements, Metric, Ruling, Status, Subject, Conclusion,
     across::{CellsAcross, Change, Turn, Untold, pair},
 };
 
@@ -141,7 +141,7 @@ pub fn rulings(a: &[Ruling], b: &[Ruling], same_model: bool) -> Vec<Turn> {
 }
 
 /// What came out differently, and what only one run has.
-fn turns(a: &[(String, Told)], b: &[(String, Told)], same_model: bool) -> Vec<Turn> {
+fn turns(a: &[(String, Conclusion)], b: &[(String, Conclusion)], same_model: bool) -> Vec<Turn> {
     let mut turns = Vec::new();
     for (of_a, of_b) in pair(a, b, |(line, _)| line.as_str()) {
         let Some((what, _)) = of_a.or(of_b) else { continue };
@@ -151,9 +151,9 @@ fn turns(a: &[(String, Told)], b: &[(String, Told)], same_model: bool) -> Vec<Tu
         }
         let worse = match (was, is) {
             // Whoever did not ask for it this time has not made it worse.
-            (Some(_), Some(Told::NotAsked)) | (None, _) => false,
+            (Some(_), Some(Conclusion::NotAsked)) | (None, _) => false,
             (Some(was), Some(is)) => is > was,
-            (Some(was), None) => same_model && was < Told::CannotBeTold,
+            (Some(was), None) => same_model && was < Conclusion::CannotBeTold,
         };
         let (a, b) = (was.map(|told| told.to_string()), is.map(|told| told.to_string()));
         turns.push(Turn { what: what.clone(), a, b, worse });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
     Bound, Cell, Claim, Comparison, CutShort, Estimate, Expectation, Histogram, Measured, Measurements,
-    Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Told, Withheld,
+    Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Conclusion, Withheld,
 };
 
 use crate::statistics::{Confidence, median, samples_for_interval};
@@ -220,12 +220,12 @@ fn claim(
 ) -> Claim {
     let told = match &seen {
         Ok(seen) => expectation.judge(seen),
-        Err(_) if [Some(cell), against].into_iter().flatten().any(was_cut_short) => Told::NotMeasured,
-        Err(_) => Told::CannotBeTold,
+        Err(_) if [Some(cell), against].into_iter().flatten().any(was_cut_short) => Conclusion::NotMeasured,
+        Err(_) => Conclusion::CannotBeTold,
     };
     let why = match (&seen, told) {
         (Err(why), _) => Some(why.clone()),
-        (Ok(_), Told::CannotBeTold) => Some("the interval has the bound inside".to_owned()),
+        (Ok(_), Conclusion::CannotBeTold) => Some("the interval has the bound inside".to_owned()),
         _ => None,
     };
     let (cell, against) = (cell.id.clone(), against.map(|cell| cell.id.clone()));

@@ -3,7 +3,7 @@
 
 use penstock_measure::latency::{
     command::nameless,
-    parse::{OutputError, Told, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+    parse::{OutputError, LatencyOutput, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
 };
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn recorded(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-fn why(told: Result<Told, OutputError>) -> String {
+fn why(told: Result<LatencyOutput, OutputError>) -> String {
     told.unwrap_err().to_string()
 }
 

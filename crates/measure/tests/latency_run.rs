@@ -17,7 +17,7 @@ use penstock_measure::{
     record::{RawOutput, Record, RecordOutcome},
 };
 use penstock_model::measurement::{
-    CutShort, EndKind, Told,
+    CutShort, EndKind, Conclusion,
     latency::{Arm, Claim, Latency, Power, Setting, Stopped, Tool},
 };
 use proptest::prelude::*;
@@ -174,7 +174,7 @@ fn a_limit_that_is_short_is_no_fault_and_a_tool_that_fails_is_one() {
     }
     let none = RunOptions { budget: Some(0.0), ..short.clone() };
     let ran = perform(false, &none, &["latency max < 100us"], &[], EVER, &|_, _| Ok(json(&[3])));
-    assert_eq!((ran.latency.counts().measured, ran.latency.rulings[0].told), (0, Told::NotMeasured));
+    assert_eq!((ran.latency.counts().measured, ran.latency.rulings[0].told), (0, Conclusion::NotMeasured));
     assert!(!ran.latency.holds());
 
     let failing = perform(false, &short, &[], &[], EVER, &|_, _| Err(Failure::Block("no timer".into())));
@@ -220,7 +220,7 @@ fn a_bound_is_proven_when_there_are_wake_ups_enough_and_not_before() {
     let ran = perform(false, &options, &claims, &[], EVER, &|_, _| Ok(json(&[7; 60])));
     assert_eq!(ran.latency.stopped, Some(Stopped::Proven));
     assert_eq!(ran.latency.series[0].blocks.len(), 5, "300 wake-ups are the first that are enough");
-    assert_eq!(ran.latency.rulings[0].told, Told::Holds);
+    assert_eq!(ran.latency.rulings[0].told, Conclusion::Holds);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_bound_is_broken_by_a_single_wake_up_and_the_round_is_ended_first() {
     assert!(!ordinary, "the seed has another order now: choose another block");
     assert_eq!(ran.latency.stopped, Some(Stopped::Broken));
     assert_eq!(ran.taken.len(), series * 2, "the second round is ended, and there is no third");
-    assert_eq!(ran.latency.rulings[0].told, Told::DoesNotHold);
+    assert_eq!(ran.latency.rulings[0].told, Conclusion::DoesNotHold);
     assert!(!ran.latency.holds());
 }
 
@@ -244,7 +244,7 @@ fn on_a_board_a_bound_cannot_be_told_however_it_looks() {
     let options = RunOptions { emulated: true, ..options(false) };
     let ran =
         perform(false, &options, &["latency max < 100us except 0.1"], &[], EVER, &|_, _| Ok(json(&[7; 60])));
-    assert_eq!(ran.latency.rulings[0].told, Told::CannotBeTold);
+    assert_eq!(ran.latency.rulings[0].told, Conclusion::CannotBeTold);
     assert!(ran.latency.emulated && !ran.latency.holds());
 }
 
@@ -253,7 +253,7 @@ fn a_late_wake_up_of_the_ordinary_cpu_breaks_nothing() {
     let late = |_: usize, setting: &Setting| Ok(json(&[7, if setting.ordinary { 5000 } else { 8 }]));
     let ran = perform(false, &options(false), &["latency max < 100us"], &[], EVER, &late);
     assert_eq!(ran.latency.stopped, Some(Stopped::TimeUp));
-    assert_eq!(ran.latency.rulings[0].told, Told::CannotBeTold, "8 wake-ups prove nothing");
+    assert_eq!(ran.latency.rulings[0].told, Conclusion::CannotBeTold, "8 wake-ups prove nothing");
 }
 
 #[test]

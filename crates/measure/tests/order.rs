@@ -11,7 +11,7 @@ use penstock_model::{
     Model, Source,
     measurement::{
         Cell, EndKind, Measurements, Metric, PathKind, Rules, Sample, Status, StopReason, Subject, Taken,
-        Told,
+        Conclusion,
     },
     verdict::Vantage,
 };
@@ -357,16 +357,16 @@ fn lines_are_ruled_on_by_the_cells() {
     let rule =
         |line: &str, emulated: bool| summarise::rule(&line.parse().unwrap(), &measured(emulated), 0.95);
     let inside = rule("tcp vf-vf inside >= 1.4 x pf-pf", false);
-    assert_eq!((inside.told, inside.claims.len()), (Told::Holds, 2), "two pairs of ends");
-    assert_eq!(rule("tcp vf-vf inside >= 1.6 x pf-pf", true).told, Told::DoesNotHold);
+    assert_eq!((inside.told, inside.claims.len()), (Conclusion::Holds, 2), "two pairs of ends");
+    assert_eq!(rule("tcp vf-vf inside >= 1.6 x pf-pf", true).told, Conclusion::DoesNotHold);
     let bridge = rule("udp stream vf-vf inside 16KiB >= 2 x bridge", true);
-    assert_eq!((bridge.told, bridge.claims.len()), (Told::Holds, 1), "{bridge:?}");
-    assert_eq!(rule("tcp pf-pf >= 9.39Gbit/s", false).told, Told::Holds);
+    assert_eq!((bridge.told, bridge.claims.len()), (Conclusion::Holds, 1), "{bridge:?}");
+    assert_eq!(rule("tcp pf-pf >= 9.39Gbit/s", false).told, Conclusion::Holds);
     let absolute = rule("tcp pf-pf >= 9.39Gbit/s", true);
-    assert_eq!(absolute.told, Told::CannotBeTold);
+    assert_eq!(absolute.told, Conclusion::CannotBeTold);
     assert!(absolute.claims[0].why.as_ref().unwrap().contains("emulated"));
     let missing = rule("tcp vf-vf across >= 0.5 x pf-pf", false);
-    assert_eq!(missing.told, Told::CannotBeTold);
+    assert_eq!(missing.told, Conclusion::CannotBeTold);
     assert!(missing.claims[0].why.as_ref().unwrap().contains("is missing: no sample"), "{missing:?}");
     assert!(rule("random read >= 0.9 x host", false).claims.is_empty());
 }

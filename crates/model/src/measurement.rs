@@ -26,7 +26,7 @@ pub use cell::{
     Sample, Status, Storage, Subject, Summary, Taken, Tool, Withheld,
 };
 pub use estimate::Estimate;
-pub use expectation::{Bound, Claim, Expectation, ParseExpectationError, Relation, Ruling, Told};
+pub use expectation::{Bound, Claim, Expectation, ParseExpectationError, Relation, Ruling, Conclusion};
 pub use histogram::{Histogram, HistogramError};
 pub use metric::{Better, Metric, Quantity, Unit};
 pub use selector::Selector;
@@ -118,10 +118,10 @@ impl Measurements {
     /// Whether they are as was wanted: when the model expects something that was asked for, whether all of that holds; else
     /// whether something was measured and nothing is missing. What the time limit or an interrupt left is not missing.
     pub fn holds(&self) -> bool {
-        let mut asked = self.rulings.iter().filter(|ruling| ruling.told != Told::NotAsked).peekable();
+        let mut asked = self.rulings.iter().filter(|ruling| ruling.told != Conclusion::NotAsked).peekable();
         match asked.peek() {
             None => self.counts().hold(),
-            Some(_) => asked.all(|ruling| ruling.told == Told::Holds),
+            Some(_) => asked.all(|ruling| ruling.told == Conclusion::Holds),
         }
     }
 }

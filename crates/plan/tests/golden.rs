@@ -14,14 +14,14 @@ use penstock_plan::{
 };
 
 /// What is said of a plan.
-struct Told {
+struct Rendered {
     overview: String,
     steps: String,
     back: String,
 }
 
 /// Plans as `command` says, and has the plan and its way back judged.
-fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) -> Result<Told, String> {
+fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) -> Result<Rendered, String> {
     let mut words = command.split_whitespace();
     let verb = words.next();
     let guests: Vec<_> = words.map(|word| word.parse().unwrap()).collect();
@@ -63,7 +63,7 @@ fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) 
         assert!(plain.lines().all(|line| line == line.trim_end()), "{plain:?}");
         assert_eq!(penstock_model::text::printable(&view.shown(true)), plain, "colours are only added");
     }
-    Ok(Told {
+    Ok(Rendered {
         overview: overview(&planned, inventory, &dangers, boot.as_ref(), Some(80)).to_string(),
         steps: planned.steps_in_words(inventory, None).to_string(),
         back: back.steps_in_words(inventory, None).to_string(),

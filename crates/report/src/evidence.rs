@@ -6,7 +6,7 @@ use penstock_model::{
     Verdict, Verdicts,
     audit::Audit,
     measurement::{
-        CutShort, Measurements, Ruling, Told,
+        CutShort, Measurements, Ruling, Conclusion,
         latency::{self, Latency},
     },
 };
@@ -286,7 +286,7 @@ impl Evidence {
     }
 
     /// How many `expect:` lines came out so.
-    pub fn told(&self, told: Told) -> usize {
+    pub fn told(&self, told: Conclusion) -> usize {
         self.rulings().iter().filter(|ruling| ruling.told == told).count()
     }
 
@@ -306,7 +306,7 @@ impl Evidence {
     }
 
     /// How many claims about latencies came out so.
-    pub(crate) fn claims_told(&self, told: Told) -> usize {
+    pub(crate) fn claims_told(&self, told: Conclusion) -> usize {
         self.claims().iter().filter(|ruling| ruling.told == told).count()
     }
 

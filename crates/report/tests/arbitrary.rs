@@ -9,7 +9,7 @@ use penstock_model::{
     measurement::{
         Cell, Claim, Comparison, CutShort, Direction, End, EndKind, Estimate, Histogram, Load, Measured,
         Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample,
-        Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Told, Tool,
+        Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Conclusion, Tool,
         ToolVersion, Withheld,
         latency::{
             self, Arm, Bins, Block, Latency, Power, Quantile, Series, Setting, Statistic, Summary, TailBound,
@@ -264,11 +264,11 @@ fn measurements() -> impl Strategy<Value = Measurements> {
     );
     let told = || {
         prop::sample::select(vec![
-            Told::Holds,
-            Told::NotAsked,
-            Told::NotMeasured,
-            Told::CannotBeTold,
-            Told::DoesNotHold,
+            Conclusion::Holds,
+            Conclusion::NotAsked,
+            Conclusion::NotMeasured,
+            Conclusion::CannotBeTold,
+            Conclusion::DoesNotHold,
         ])
     };
     let claim = ("[a-g]", option::of("[a-g]"), metric(), estimate(), told(), option::of(text())).prop_map(
@@ -371,11 +371,11 @@ proptest! {
 fn latency() -> impl Strategy<Value = Latency> {
     let told = || {
         prop::sample::select(vec![
-            Told::Holds,
-            Told::NotAsked,
-            Told::NotMeasured,
-            Told::CannotBeTold,
-            Told::DoesNotHold,
+            Conclusion::Holds,
+            Conclusion::NotAsked,
+            Conclusion::NotMeasured,
+            Conclusion::CannotBeTold,
+            Conclusion::DoesNotHold,
         ])
     };
     let bins = (prop::collection::btree_map(0u32..600, 0u64..1 << 40, 0..9), 600u32..700, 0u64..1 << 30);

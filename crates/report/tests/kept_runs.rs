@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use penstock_model::{
     Outcome, Verdict,
     measurement::{
-        Status, Told,
+        Status, Conclusion,
         across::{Across, Turn},
     },
 };
@@ -111,7 +111,7 @@ fn what_was_measured_in_a_real_run_holds_though_the_time_was_short() {
     assert!(run.holds() && run.run.exit == Some(0));
     assert!(penstock_report::sentence(&run).starts_with("Stopped as asked after "));
     for ruling in &measured.rulings {
-        assert!(matches!(ruling.told, Told::Holds | Told::NotMeasured), "{ruling:?}");
+        assert!(matches!(ruling.told, Conclusion::Holds | Conclusion::NotMeasured), "{ruling:?}");
     }
     for cell in &measured.cells {
         assert!(!matches!(&cell.status, Status::Missing { cut_short: None, .. }), "{}", cell.id);

@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 use penstock_model::{
     Inventory, Outcome, Source,
     audit::AuditOutcome,
-    measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Told},
+    measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Conclusion},
     parse,
 };
 use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
@@ -258,14 +258,14 @@ fn a_limit_and_an_interrupt_are_said_for_what_they_are() {
         evidence.measurements.as_mut().unwrap().rulings = vec![ruling];
         evidence
     };
-    let open = ruled(Told::NotMeasured);
+    let open = ruled(Conclusion::NotMeasured);
     assert!(!open.holds());
     let started = "Not shown: 1 expectation was not measured; stopped as asked after 5 min; ";
     assert!(sentence(&open).starts_with(started), "{}", sentence(&open));
     assert!(html(&open).contains("class=\"banner unknown\""));
-    let asked = ruled(Told::NotAsked);
+    let asked = ruled(Conclusion::NotAsked);
     assert!(asked.holds() && sentence(&asked).contains("1 expectation was not asked for"));
-    assert!(!ruled(Told::CannotBeTold).holds());
+    assert!(!ruled(Conclusion::CannotBeTold).holds());
 
     // A cell that is missing for another reason still fails.
     let mut faulty = evidence.clone();

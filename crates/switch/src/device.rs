@@ -36,7 +36,7 @@ use crate::{
     eventfd::Eventfd,
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
-    iotlb::{Questions, Table, Told},
+    iotlb::{Questions, Table, IotlbMessage},
     memory::{Description, Limit, Memory},
     net::Mac,
     ring::{MOST_ENTRIES, Packed, Ring, Split},
@@ -239,7 +239,7 @@ impl Device {
                 let most = most.flatten().ok_or(Error::BackendInternalError)?;
                 if wanted <= u64::from(most) { Ok(()) } else { Err(Error::InvalidParam) }
             }
-            _ => self.told(Told::read(&message.body).ok_or(Error::InvalidMessage)?),
+            _ => self.told(IotlbMessage::read(&message.body).ok_or(Error::InvalidMessage)?),
         }
     }
 

@@ -50,16 +50,16 @@ impl Access {
 
 /// What a front end tells of translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum IotlbMessage {
     /// These addresses are there, for this.
     Update(Range),
     /// The addresses from the first to the last are nowhere any more.
     Invalidate(u64, u64),
 }
 
-impl Told {
+impl IotlbMessage {
     /// Reads a message's body. `None`: it is too short, of a kind that a front end does not send, or its addresses wrap.
-    pub fn read(body: &[u8]) -> Option<Told> {
+    pub fn read(body: &[u8]) -> Option<IotlbMessage> {
         let number = |at: usize| {
             let bytes = body.get(at..at + 8)?;
             Some(u64::from_ne_bytes(bytes.try_into().ok()?))
@@ -70,10 +70,10 @@ impl Told {
             UPDATE => {
                 let (last, access) = (last?, Access(*body.get(24)?));
                 user.checked_add(size)?;
-                matches!(access.0, 1..=3).then_some(Told::Update(Range { first, last, user, access }))
+                matches!(access.0, 1..=3).then_some(IotlbMessage::Update(Range { first, last, user, access }))
             }
             // QEMU takes everything away with a size beyond the end.
-            INVALIDATE => Some(Told::Invalidate(first, last.unwrap_or(u64::MAX))),
+            INVALIDATE => Some(IotlbMessage::Invalidate(first, last.unwrap_or(u64::MAX))),
             _ => None,
         }
     }
@@ -338,11 +338,11 @@ mod tests {
 
     #[test]
     fn messages_are_read() {
-        let told = Told::read(&body([0x1000, 0x2000, 0x7000], 3, 2));
-        assert_eq!(told, Some(Told::Update(range(0x1000, 0x2000, 0x7000, Access::BOTH))));
-        assert_eq!(Told::read(&body([0x1000, 0x1000, 0], 0, 3)), Some(Told::Invalidate(0x1000, 0x1fff)));
-        assert_eq!(Told::read(&body([0, u64::MAX, 0], 0, 3)), Some(Told::Invalidate(0, u64::MAX - 1)));
-        assert_eq!(Told::read(&body([8, u64::MAX, 0], 0, 3)), Some(Told::Invalidate(8, u64::MAX)));
+        let told = IotlbMessage::read(&body([0x1000, 0x2000, 0x7000], 3, 2));
+        assert_eq!(told, Some(IotlbMessage::Update(range(0x1000, 0x2000, 0x7000, Access::BOTH))));
+        assert_eq!(IotlbMessage::read(&body([0x1000, 0x1000, 0], 0, 3)), Some(IotlbMessage::Invalidate(0x1000, 0x1fff)));
+        assert_eq!(IotlbMessage::read(&body([0, u64::MAX, 0], 0, 3)), Some(IotlbMessage::Invalidate(0, u64::MAX - 1)));
+        assert_eq!(IotlbMessage::read(&body([8, u64::MAX, 0], 0, 3)), Some(IotlbMessage::Invalidate(8, u64::MAX)));
         for bad in [
             body([0x1000, 0, 0], 3, 2),
             body([u64::MAX, 2, 0], 3, 2),
@@ -353,7 +353,7 @@ mod tests {
             body([0, 0x1000, 0], 3, 4),
             body([0, 0x1000, 0], 3, 2)[..25].to_vec(),
         ] {
-            assert_eq!(Told::read(&bad), None, "{bad:?}");
+            assert_eq!(IotlbMessage::read(&bad), None, "{bad:?}");
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Filter {
 /// An answer of `query-rx-filter`, as far as it matters here: every port gets all frames to groups of its VLANs in any case.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Told {
+struct FilterAnswer {
     main_mac: String,
     promiscuous: bool,
     #[serde(default)]
@@ -58,7 +58,7 @@ impl Filter {
     /// # Errors
     /// In words, when that is not what QEMU tells.
     pub fn read(told: &Value) -> Result<Filter, String> {
-        let told = Told::deserialize(told).map_err(|error| format!("this is no rx-filter: {error}"))?;
+        let told = FilterAnswer::deserialize(told).map_err(|error| format!("this is no rx-filter: {error}"))?;
         let station = |text: &String| {
             let station = mac(text).filter(|mac| !mac.is_group() && !mac.is_zero());
             station

@@ -25,7 +25,7 @@ use crate::{
 
 /// A plan with what it would take away. `--json` prints it.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Told<'a> {
+pub struct PlanDocument<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     /// What is refused unless it is allowed.
@@ -71,7 +71,7 @@ pub fn run(
         )?),
         false => None,
     };
-    let told = Told {
+    let told = PlanDocument {
         plan: &plan,
         dangers,
         effects: effects(&plan, &inventory),
@@ -142,7 +142,7 @@ struct View<'a> {
 }
 
 /// What the plan comes to and changes, or all of its steps; whom it concerns, and its dangers. Which VFs vanish is in its notes.
-fn in_words(told: &Told<'_>, view: View<'_>) -> Styled {
+fn in_words(told: &PlanDocument<'_>, view: View<'_>) -> Styled {
     let View { inventory, steps, width } = view;
     let plan = told.plan;
     let mut out = overview(plan, inventory, &told.dangers, Some(told.boot), width);

@@ -21,7 +21,7 @@ use crate::{
 
 /// What there is to tell; `--json` prints it.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Told {
+pub struct StatusDocument {
     /// The guests that are defined, and those that are about to be.
     guests: BTreeMap<GuestName, Guest>,
     /// What is being carried out.
@@ -116,7 +116,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
             lapsed.push(run.id());
         }
     }
-    let mut told = Told {
+    let mut told = StatusDocument {
         guests,
         progress,
         died,
@@ -157,7 +157,7 @@ fn asked(machine: &Machine, guest: &GuestName, printer: &mut Printer) -> BTreeMa
 }
 
 /// `now` in milliseconds since 1970.
-fn in_words(told: &Told, now: u64) -> String {
+fn in_words(told: &StatusDocument, now: u64) -> String {
     let mut text = String::new();
     if let Some(progress) = &told.progress {
         text += &format!(
@@ -311,11 +311,11 @@ mod tests {
         }
     }
 
-    fn told(status: GuestStatus, waits: Vec<Wait>) -> Told {
+    fn told(status: GuestStatus, waits: Vec<Wait>) -> StatusDocument {
         let guest = Guest { status: Some(status), waits, asked: BTreeMap::new() };
         let guests = [("rt-2".parse().unwrap(), guest)].into();
         let (half_way, open, lapsed) = (Vec::new(), Vec::new(), Vec::new());
-        Told {
+        StatusDocument {
             guests,
             progress: None,
             died: None,
@@ -387,7 +387,7 @@ mod tests {
             at: Some((StepId(4), "guest rt-2: start".to_owned())),
             guests: BTreeMap::new(),
         };
-        let told = Told { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
+        let told = StatusDocument { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
         let text = in_words(&told, NOW);
         assert!(
             text.contains("A penstock that was applying died at step 4 (guest rt-2: start), with 3 of 9"),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::{
-    measurement::{Measurements, Status as CellStatus, Told},
+    measurement::{Measurements, Status as CellStatus, Conclusion},
     text::counted,
 };
 
@@ -40,7 +40,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
     });
     for ruling in &measurements.rulings {
         let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
-        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Told::Holds).collect();
+        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds).collect();
         for claim in open.iter().take(REASONS) {
             let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
             let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));

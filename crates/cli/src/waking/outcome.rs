@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use penstock_model::measurement::{
-    Told,
+    Conclusion,
     latency::{Comparison, Latency, Statistic},
 };
 
@@ -51,7 +51,7 @@ pub fn text(latency: &Latency) -> String {
     compared(&mut text, latency);
     for ruling in &latency.rulings {
         let _ = writeln!(text, "{}: {}", ruling.told, ruling.claim);
-        for finding in ruling.findings.iter().filter(|finding| finding.told != Told::Holds) {
+        for finding in ruling.findings.iter().filter(|finding| finding.told != Conclusion::Holds) {
             let seen = match (finding.late, finding.max) {
                 (Some(late @ 1..), Some(max)) => {
                     format!(": {late} of {} were late, the longest {max:.0} us", finding.n)

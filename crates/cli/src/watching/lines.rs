@@ -22,7 +22,7 @@ use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Pri
 /// What happened, but for attributes that changed.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Told {
+pub enum WatchEvent {
     /// How all of it is.
     State {
         /// Whether all holds.
@@ -53,16 +53,16 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl WatchEvent {
     /// All that is known.
-    pub fn state(sight: &Sight, pulse: &Pulse) -> Told {
+    pub fn state(sight: &Sight, pulse: &Pulse) -> WatchEvent {
         let mut counts = BTreeMap::new();
         for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown] {
             let count = sight.known.verdicts().filter(|verdict| verdict.outcome == outcome).count();
             counts.insert(outcome.to_string(), count);
         }
         let verdicts = sight.known.verdicts().filter(|verdict| verdict.outcome != Outcome::Pass);
-        Told::State {
+        WatchEvent::State {
             holds: sight.known.holds(),
             counts,
             verdicts: verdicts.cloned().collect(),
@@ -85,7 +85,7 @@ pub struct Line<'a> {
 #[derive(Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 enum Event<'a> {
-    Told(&'a Told),
+    WatchEvent(&'a WatchEvent),
     Turned(&'a Turned<'a>),
 }
 
@@ -134,8 +134,8 @@ impl Lines {
     }
 
     /// Says what happened. Whether anybody still listens.
-    pub fn tell(&self, told: Told, printer: &mut Printer) -> Result<bool, Failure> {
-        let line = Line { time: time(), what: Event::Told(&told) };
+    pub fn tell(&self, told: WatchEvent, printer: &mut Printer) -> Result<bool, Failure> {
+        let line = Line { time: time(), what: Event::WatchEvent(&told) };
         printer.line(&line, || in_words(&line.time, &told))
     }
 
@@ -248,9 +248,9 @@ fn stopped(change: &Change) -> Option<&GuestName> {
     }
 }
 
-fn in_words(time: &str, told: &Told) -> String {
+fn in_words(time: &str, told: &WatchEvent) -> String {
     match told {
-        Told::State { holds, counts, verdicts, glance_every, unheard } => {
+        WatchEvent::State { holds, counts, verdicts, glance_every, unheard } => {
             let counts: Vec<String> = ["pass", "fail", "unsupported", "unknown"]
                 .iter()
                 .map(|outcome| format!("{} {outcome}", counts.get(*outcome).copied().unwrap_or(0)))
@@ -276,18 +276,18 @@ fn in_words(time: &str, told: &Told) -> String {
             }
             text
         }
-        Told::BlindSpots { unwatched } => {
+        WatchEvent::BlindSpots { unwatched } => {
             let lines = unwatched.iter().map(|Unwatched { what, seen }| match seen {
                 Some(seen) => format!("{time} {:<12} {what}: a change shows {seen}", "not watched"),
                 None => format!("{time} {:<12} {what}", "not watched"),
             });
             lines.collect::<Vec<_>>().join("\n")
         }
-        Told::Changing { who } => {
+        WatchEvent::Changing { who } => {
             format!(
                 "{time} changing     this machine is being changed by {who}; it is looked at when that is done"
             )
         }
-        Told::Blind { why } => format!("{time} blind        {why}"),
+        WatchEvent::Blind { why } => format!("{time} blind        {why}"),
     }
 }

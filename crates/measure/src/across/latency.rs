@@ -90,7 +90,7 @@ pub fn claims(a: &[Ruling], b: &[Ruling], same_model: bool) -> Vec<Turn> {
 mod tests {
     use penstock_model::{
         measurement::{
-            EndKind, Told,
+            EndKind, Conclusion,
             across::Direction,
             latency::{Bins, Load, Power, Setting, Tool},
         },
@@ -148,9 +148,9 @@ mod tests {
     fn a_claim_that_holds_no_longer_is_worse() {
         let ruling =
             |told| Ruling { claim: "latency host max < 9us".parse().unwrap(), told, findings: Vec::new() };
-        let turns = claims(&[ruling(Told::Holds)], &[ruling(Told::CannotBeTold)], true);
+        let turns = claims(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::CannotBeTold)], true);
         assert!(turns.len() == 1 && turns[0].worse);
-        assert!(claims(&[ruling(Told::Holds)], &[ruling(Told::Holds)], true).is_empty());
-        assert!(!claims(&[], &[ruling(Told::DoesNotHold)], true)[0].worse);
+        assert!(claims(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::Holds)], true).is_empty());
+        assert!(!claims(&[], &[ruling(Conclusion::DoesNotHold)], true)[0].worse);
     }
 }

@@ -8,7 +8,7 @@ use penstock_model::{
     measurement::latency::{Power, Setting, Tool},
 };
 
-use super::parse::{Told, cyclictest, oslat, timerlat};
+use super::parse::{LatencyOutput, cyclictest, oslat, timerlat};
 use crate::record::RawOutput;
 
 /// cyclictest's bins: a tenth of a second of them, which an emulated machine needs. Only those with a count are printed.
@@ -118,7 +118,7 @@ pub fn seconds(length: Duration) -> u64 {
 }
 
 /// What a block's raw output tells, in words for a person when it tells nothing.
-pub fn read(tool: Tool, raw: &RawOutput) -> Result<Told, String> {
+pub fn read(tool: Tool, raw: &RawOutput) -> Result<LatencyOutput, String> {
     let output = raw.stdout.as_bytes();
     let told = match tool {
         Tool::Cyclictest => cyclictest::json(output, CYCLICTEST_BINS),

@@ -2,7 +2,7 @@
 
 use penstock_model::{
     measurement::{
-        Told,
+        Conclusion,
         latency::{
             Arm, Claim, Comparison, Finding, Latency, Limit, Ruling, Series, Setting, Statistic, Stopped,
             ToolVersion,
@@ -87,7 +87,7 @@ fn unproven(ruling: Ruling) -> Ruling {
         return ruling;
     }
     let cannot = |finding| Finding {
-        told: Told::CannotBeTold,
+        told: Conclusion::CannotBeTold,
         why: Some("the board is emulated, and only ratios mean anything".to_owned()),
         ..finding
     };

@@ -21,7 +21,7 @@ const LONGEST: f64 = 3.6e9;
 
 /// What one run of a tool on one CPU told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct LatencyOutput {
     /// The tool's version, where its output has it.
     pub version: Option<String>,
     /// The CPU that it ran on, where its output has it.
@@ -105,11 +105,11 @@ fn lines<'a>(tool: &'static str, output: &'a [u8]) -> Result<&'a str, OutputErro
     }
 }
 
-impl Told {
+impl LatencyOutput {
     /// Checks what the parts say of each other: a histogram that was cut off does not pass.
-    fn checked(self, tool: &'static str) -> Result<Told, OutputError> {
+    fn checked(self, tool: &'static str) -> Result<LatencyOutput, OutputError> {
         let odd = |why: String| Err(OutputError::Odd { tool, why });
-        let Told { counts, min, mean, max, .. } = &self;
+        let LatencyOutput { counts, min, mean, max, .. } = &self;
         let (min, mean, max) = (*min, *mean, *max);
         if counts.is_empty() {
             return Err(OutputError::NothingCounted { tool });

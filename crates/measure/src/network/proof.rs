@@ -78,7 +78,7 @@ pub fn exchange(
 
 /// What one end printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct EndReport {
     /// The interface that the route goes out of.
     pub device: Option<String>,
     /// What the tool said when it failed.
@@ -90,8 +90,8 @@ pub struct Told {
 }
 
 /// Reads what one end printed.
-pub fn read(text: &str) -> Told {
-    let mut told = Told::default();
+pub fn read(text: &str) -> EndReport {
+    let mut told = EndReport::default();
     for line in text.lines() {
         let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = rest.split_whitespace();
@@ -126,7 +126,7 @@ pub struct Exchanged<'a> {
     /// The server, the same.
     pub server: (&'a str, &'a str),
     /// What the client told.
-    pub told: Told,
+    pub told: EndReport,
     /// What the server's interface counted.
     pub counted: (Counted, Counted),
 }

@@ -347,7 +347,7 @@ fn a_path_that_is_down_is_given_up_and_the_rest_goes_on() {
     assert!((6..20).contains(&lost), "{lost} samples were lost on it, of {down} cells");
     assert!(script.notes().iter().any(|note| note.contains("guest-host") && note.contains("is given up")));
     assert_eq!(missing(&told, "netperf udp stream vf-vf inside"), [""; 0]);
-    assert_eq!(told.rulings[0].told, penstock_model::measurement::Told::CannotBeTold);
+    assert_eq!(told.rulings[0].told, penstock_model::measurement::Conclusion::CannotBeTold);
 }
 
 #[test]

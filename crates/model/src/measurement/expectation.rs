@@ -62,7 +62,7 @@ pub enum Bound {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum Conclusion {
     /// The whole interval satisfies it.
     Holds,
     /// What it is about was left out on purpose (`--only`, `--path`, `--protocol`, `--quick`). Holds nothing against the machine.
@@ -76,14 +76,14 @@ pub enum Told {
     DoesNotHold,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Told::Holds => "holds",
-            Told::NotAsked => "not asked for",
-            Told::NotMeasured => "not measured",
-            Told::CannotBeTold => "cannot be told",
-            Told::DoesNotHold => "does not hold",
+            Conclusion::Holds => "holds",
+            Conclusion::NotAsked => "not asked for",
+            Conclusion::NotMeasured => "not measured",
+            Conclusion::CannotBeTold => "cannot be told",
+            Conclusion::DoesNotHold => "does not hold",
         })
     }
 }
@@ -100,7 +100,7 @@ pub struct Claim {
     /// What was seen: the ratio, or the value in the metric's unit.
     pub seen: Option<Estimate>,
     /// What it came out as.
-    pub told: Told,
+    pub told: Conclusion,
     /// Why it cannot be told.
     pub why: Option<String>,
 }
@@ -111,7 +111,7 @@ pub struct Ruling {
     /// The line.
     pub expectation: Expectation,
     /// The worst of its claims; without claims it cannot be told.
-    pub told: Told,
+    pub told: Conclusion,
     /// A claim for each cell or pair of cells that it means.
     pub claims: Vec<Claim>,
 }
@@ -119,12 +119,12 @@ pub struct Ruling {
 impl Ruling {
     /// A line of which nothing was asked for.
     pub fn not_asked(expectation: Expectation) -> Ruling {
-        Ruling { expectation, told: Told::NotAsked, claims: Vec::new() }
+        Ruling { expectation, told: Conclusion::NotAsked, claims: Vec::new() }
     }
 
     /// A line and its claims.
     pub fn new(expectation: Expectation, claims: Vec<Claim>) -> Ruling {
-        let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Told::CannotBeTold);
+        let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Conclusion::CannotBeTold);
         Ruling { expectation, told, claims }
     }
 }
@@ -163,7 +163,7 @@ impl Expectation {
 
     /// What the line comes out as for this ratio, or for this value in the metric's unit. The interval counts against the
     /// claim.
-    pub fn judge(&self, seen: &Estimate) -> Told {
+    pub fn judge(&self, seen: &Estimate) -> Conclusion {
         let bound = match &self.bound {
             Bound::Times { factor, .. } => *factor,
             Bound::Value(quantity) => quantity.value,
@@ -173,9 +173,9 @@ impl Expectation {
             Relation::AtMost => (seen.high() <= bound, seen.low() > bound),
         };
         match (holds, contradicts) {
-            (true, _) => Told::Holds,
-            (_, true) => Told::DoesNotHold,
-            _ => Told::CannotBeTold,
+            (true, _) => Conclusion::Holds,
+            (_, true) => Conclusion::DoesNotHold,
+            _ => Conclusion::CannotBeTold,
         }
     }
 }

@@ -111,7 +111,7 @@ impl Latency {
     pub fn holds(&self) -> bool {
         match self.rulings.as_slice() {
             [] => self.counts().hold(),
-            rulings => rulings.iter().all(|ruling| ruling.told == super::Told::Holds),
+            rulings => rulings.iter().all(|ruling| ruling.told == super::Conclusion::Holds),
         }
     }
 }

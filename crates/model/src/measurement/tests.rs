@@ -94,13 +94,13 @@ fn everything_goes_through_json_and_back() {
     assert_eq!(measurements.counts(), Counts { measured: 1, missing: 1, not_reached: 0 });
     assert!(!measurements.holds(), "its lines cannot be told");
     let all_that_was_measured = measurements.cells[..1].to_vec();
-    let with = |cells: &[Cell], told: &[Told]| {
-        let ruling = |told: &Told| Ruling { told: *told, ..measurements.rulings[0].clone() };
+    let with = |cells: &[Cell], told: &[Conclusion]| {
+        let ruling = |told: &Conclusion| Ruling { told: *told, ..measurements.rulings[0].clone() };
         let rulings = told.iter().map(ruling).collect();
         Measurements { cells: cells.to_vec(), rulings, ..Measurements::default() }.holds()
     };
-    assert!(with(&measurements.cells, &[Told::Holds]), "the lines decide, whatever else is missing");
-    assert!(!with(&all_that_was_measured, &[Told::Holds, Told::DoesNotHold]));
+    assert!(with(&measurements.cells, &[Conclusion::Holds]), "the lines decide, whatever else is missing");
+    assert!(!with(&all_that_was_measured, &[Conclusion::Holds, Conclusion::DoesNotHold]));
     assert!(!with(&measurements.cells, &[]) && with(&all_that_was_measured, &[]) && !with(&[], &[]));
     assert_eq!(measurements.cell("one").unwrap().measured().unwrap().values(Metric::Throughput).count(), 1);
 }
@@ -189,26 +189,26 @@ fn the_bridge_is_compared_between_the_same_guests() {
 #[test]
 fn the_interval_counts_against_the_claim() {
     let least = expectation("vf-vf inside >= 0.8 x pf-pf");
-    assert_eq!(least.judge(&estimate(0.9, 0.8, 1.0)), Told::Holds);
-    assert_eq!(least.judge(&estimate(0.9, 0.79, 1.0)), Told::CannotBeTold);
-    assert_eq!(least.judge(&estimate(0.7, 0.6, 0.79)), Told::DoesNotHold);
+    assert_eq!(least.judge(&estimate(0.9, 0.8, 1.0)), Conclusion::Holds);
+    assert_eq!(least.judge(&estimate(0.9, 0.79, 1.0)), Conclusion::CannotBeTold);
+    assert_eq!(least.judge(&estimate(0.7, 0.6, 0.79)), Conclusion::DoesNotHold);
     let most = expectation("p99 <= 50us");
-    assert_eq!(most.judge(&estimate(40.0, 30.0, 50.0)), Told::Holds);
-    assert_eq!(most.judge(&estimate(40.0, 30.0, 51.0)), Told::CannotBeTold);
-    assert_eq!(most.judge(&estimate(60.0, 51.0, 70.0)), Told::DoesNotHold);
+    assert_eq!(most.judge(&estimate(40.0, 30.0, 50.0)), Conclusion::Holds);
+    assert_eq!(most.judge(&estimate(40.0, 30.0, 51.0)), Conclusion::CannotBeTold);
+    assert_eq!(most.judge(&estimate(60.0, 51.0, 70.0)), Conclusion::DoesNotHold);
 }
 
 #[test]
 fn a_ruling_is_as_bad_as_its_worst_claim_and_nothing_is_not_enough() {
     let claim =
         |told| Claim { cell: "one".into(), against: None, metric: Metric::P99, seen: None, told, why: None };
-    let ruling = |told: &[Told]| {
+    let ruling = |told: &[Conclusion]| {
         Ruling::new(expectation("p99 <= 50us"), told.iter().map(|told| claim(*told)).collect()).told
     };
-    assert_eq!(ruling(&[]), Told::CannotBeTold);
-    assert_eq!(ruling(&[Told::Holds, Told::Holds]), Told::Holds);
-    assert_eq!(ruling(&[Told::Holds, Told::CannotBeTold]), Told::CannotBeTold);
-    assert_eq!(ruling(&[Told::CannotBeTold, Told::DoesNotHold, Told::Holds]), Told::DoesNotHold);
+    assert_eq!(ruling(&[]), Conclusion::CannotBeTold);
+    assert_eq!(ruling(&[Conclusion::Holds, Conclusion::Holds]), Conclusion::Holds);
+    assert_eq!(ruling(&[Conclusion::Holds, Conclusion::CannotBeTold]), Conclusion::CannotBeTold);
+    assert_eq!(ruling(&[Conclusion::CannotBeTold, Conclusion::DoesNotHold, Conclusion::Holds]), Conclusion::DoesNotHold);
 }
 
 #[test]

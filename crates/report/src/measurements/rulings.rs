@@ -1,6 +1,6 @@
 //! What the `expect:` lines came out as, in words.
 
-use penstock_model::measurement::{Bound, Cell, Claim, Expectation, Quantity, Relation, Ruling, Told};
+use penstock_model::measurement::{Bound, Cell, Claim, Expectation, Quantity, Relation, Ruling, Conclusion};
 use serde::Serialize;
 
 use super::{
@@ -42,12 +42,12 @@ pub(crate) struct ClaimRow {
 }
 
 /// The symbol and the class of an outcome.
-pub(crate) fn mark(told: Told) -> (&'static str, &'static str) {
+pub(crate) fn mark(told: Conclusion) -> (&'static str, &'static str) {
     match told {
-        Told::Holds => ("✓", "pass"),
-        Told::NotAsked => ("–", "unsupported"),
-        Told::NotMeasured | Told::CannotBeTold => ("?", "unknown"),
-        Told::DoesNotHold => ("✗", "fail"),
+        Conclusion::Holds => ("✓", "pass"),
+        Conclusion::NotAsked => ("–", "unsupported"),
+        Conclusion::NotMeasured | Conclusion::CannotBeTold => ("?", "unknown"),
+        Conclusion::DoesNotHold => ("✗", "fail"),
     }
 }
 
@@ -66,7 +66,7 @@ fn view(source: &Source<'_>, ruling: &Ruling) -> RulingView {
         symbol,
         word: ruling.told.to_string(),
         meaning: meaning(source, ruling),
-        open: ruling.told != Told::Holds && claims.len() <= 6,
+        open: ruling.told != Conclusion::Holds && claims.len() <= 6,
         left_out: claims.len().saturating_sub(MOST_CLAIMS),
         claims: (claims.into_iter().take(MOST_CLAIMS))
             .map(|claim| row(source, &ruling.expectation, claim))
@@ -115,7 +115,7 @@ pub(crate) fn wanted(expectation: &Expectation) -> String {
 pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     let expectation = &ruling.expectation;
     let Some(decisive) = decisive(ruling) else {
-        if ruling.told == Told::NotAsked {
+        if ruling.told == Conclusion::NotAsked {
             return "What this line means was left out of this run on purpose.".to_owned();
         }
         return "Nothing that was measured is meant by this line, so nobody can tell.".to_owned();
@@ -135,22 +135,22 @@ pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     let alike = ruling.claims.iter().filter(|claim| claim.told == ruling.told).count();
     let of = if all == 1 { String::new() } else { format!(" So came out {alike} of {all}.") };
     match ruling.told {
-        Told::Holds if all == 1 => {
+        Conclusion::Holds if all == 1 => {
             format!("Wanted: {wanted}. {seen}: the whole interval is on the right side.")
         }
-        Told::Holds => {
+        Conclusion::Holds => {
             format!(
                 "Wanted: {wanted}. Nearest to that, {seen}: even there the whole interval is on the right side.{of}"
             )
         }
-        Told::DoesNotHold => {
+        Conclusion::DoesNotHold => {
             format!("Wanted: {wanted}. {seen}: the whole interval is on the wrong side.{of}")
         }
-        Told::NotAsked | Told::NotMeasured => {
+        Conclusion::NotAsked | Conclusion::NotMeasured => {
             let why = decisive.why.as_deref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
             format!("Wanted: {wanted}. {seen} was not measured before the run was over{why}.{of}")
         }
-        Told::CannotBeTold => match &decisive.why {
+        Conclusion::CannotBeTold => match &decisive.why {
             None => format!(
                 "Wanted: {wanted}. {seen}: the bound is inside the interval, and more samples would tell.{of}"
             ),

@@ -1,6 +1,6 @@
 //! The measurements in a few lines for a terminal.
 
-use penstock_model::measurement::{Counts, Told};
+use penstock_model::measurement::{Counts, Conclusion};
 
 use super::{Source, finding, missing, rulings, shown};
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
         ));
     }
     if let Some(rest) = told.get(MOST_RULINGS..).filter(|rest| !rest.is_empty()) {
-        let bad = rest.iter().filter(|ruling| ruling.told > Told::NotAsked).count();
+        let bad = rest.iter().filter(|ruling| ruling.told > Conclusion::NotAsked).count();
         lines.push(format!(
             "  and {}; of these, not shown to hold: {bad}",
             shown::many(rest.len(), "more expectation")

@@ -1,7 +1,7 @@
 //! What the claims came out as, in words.
 
 use penstock_model::measurement::{
-    Relation, Told,
+    Relation, Conclusion,
     latency::{Claim, Finding, Limit, Ruling, Statistic},
 };
 
@@ -31,7 +31,7 @@ fn view(source: &Source<'_>, ruling: &Ruling) -> RulingView {
         symbol,
         word: ruling.told.to_string(),
         meaning: meaning(source, ruling),
-        open: ruling.told != Told::Holds && findings.len() <= 6,
+        open: ruling.told != Conclusion::Holds && findings.len() <= 6,
         left_out: findings.len().saturating_sub(MOST_CLAIMS),
         claims: (findings.into_iter().take(MOST_CLAIMS))
             .map(|finding| row(source, &ruling.claim, finding))
@@ -109,11 +109,11 @@ pub(super) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
     };
     let why = decisive.why.as_deref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
     let told = match ruling.told {
-        Told::Holds => "that is proven",
-        Told::DoesNotHold => "that breaks it",
-        Told::NotAsked => "that was not asked for",
-        Told::NotMeasured => "that was not measured before the run was over",
-        Told::CannotBeTold => "that cannot be told yet",
+        Conclusion::Holds => "that is proven",
+        Conclusion::DoesNotHold => "that breaks it",
+        Conclusion::NotAsked => "that was not asked for",
+        Conclusion::NotMeasured => "that was not measured before the run was over",
+        Conclusion::CannotBeTold => "that cannot be told yet",
     };
     let seen = seen(source, &ruling.claim, decisive);
     format!("Wanted: {}. {series}{against}: {seen}; {told}{why}.{of}", wanted(&ruling.claim))

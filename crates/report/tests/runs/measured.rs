@@ -6,7 +6,7 @@ use penstock_model::{
     measurement::{
         Cell, Claim, Comparison, Direction, End, EndKind, Estimate, Expectation, Histogram, Link, Load,
         Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Ruling,
-        Sample, Status, StopReason, Storage, Subject, Summary, Taken, Told, Tool, ToolVersion, Withheld,
+        Sample, Status, StopReason, Storage, Subject, Summary, Taken, Conclusion, Tool, ToolVersion, Withheld,
     },
     verdict::Vantage,
 };
@@ -343,7 +343,7 @@ fn storage(
 }
 
 /// What a line of the model comes out as, with the first cells that it means.
-fn ruling(line: &str, measurements: &Measurements, told: Option<Told>) -> Ruling {
+fn ruling(line: &str, measurements: &Measurements, told: Option<Conclusion>) -> Ruling {
     let expectation: Expectation = line.parse().unwrap_or_else(|error| panic!("{error}"));
     let metric = expectation.metric();
     let claims = (measurements.comparisons.iter()).filter(|comparison| comparison.metric == metric);
@@ -359,7 +359,7 @@ fn ruling(line: &str, measurements: &Measurements, told: Option<Told>) -> Ruling
         metric,
         seen: comparison.ratio,
         told: told.unwrap_or_else(|| {
-            comparison.ratio.as_ref().map_or(Told::CannotBeTold, |seen| expectation.judge(seen))
+            comparison.ratio.as_ref().map_or(Conclusion::CannotBeTold, |seen| expectation.judge(seen))
         }),
         why: comparison.why.clone(),
     });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_model::{
     audit::{Audit, AuditOutcome, Currency, Layer, LeftOut, Price, Row, Score, Unobservable},
     measurement::{
-        EndKind, Estimate, Told,
+        EndKind, Estimate, Conclusion,
         latency::{
             Arm, Bins, Block, Comparison, Finding, Latency, Load, Power, Quantile, Ruling, Series, Setting,
             Statistic, Stopped, Summary, TailBound, Tool, ToolVersion,
@@ -329,7 +329,7 @@ fn known(emulated: bool) -> Latency {
     }
 }
 
-fn finding(series: &Series, told: Told, late: u64, why: Option<&str>) -> Finding {
+fn finding(series: &Series, told: Conclusion, late: u64, why: Option<&str>) -> Finding {
     let n = series.summary.as_ref().map_or(0, |summary| summary.n);
     let (series_id, max) = (series.id.clone(), series.max());
     Finding {
@@ -385,17 +385,17 @@ pub fn real_time(emulated: bool) -> Evidence {
         n: 0,
         late: None,
         max: None,
-        told: Told::CannotBeTold,
+        told: Conclusion::CannotBeTold,
         why: None,
     };
     let rulings = vec![
         Ruling::new(
             "latency rt-2 max < 400us loaded".parse().unwrap(),
-            vec![finding(of(&tuned), Told::Holds, 0, None)],
+            vec![finding(of(&tuned), Conclusion::Holds, 0, None)],
         ),
         Ruling::new(
             "latency rt-vm max < 20us loaded".parse().unwrap(),
-            vec![finding(of(&vm), Told::DoesNotHold, 1_234, None)],
+            vec![finding(of(&vm), Conclusion::DoesNotHold, 1_234, None)],
         ),
         Ruling::new("latency rt-2 untuned / tuned p99.99 >= 7x loaded".parse().unwrap(), vec![ratio]),
     ];

@@ -7,7 +7,7 @@ use vhost::vhost_user::{Error, Result};
 use super::Device;
 use crate::{
     features::{ACCESS_PLATFORM, PACKED},
-    iotlb::{Access, Told, View},
+    iotlb::{Access, IotlbMessage, View},
     memory::Memory,
 };
 
@@ -22,12 +22,12 @@ impl Device {
     }
 
     /// Takes note of what a front end says of translations. When it returns, the data path goes by it.
-    pub(super) fn told(&mut self, told: Told) -> Result<()> {
+    pub(super) fn told(&mut self, told: IotlbMessage) -> Result<()> {
         if self.features & ACCESS_PLATFORM == 0 {
             return Err(Error::InvalidOperation("no IOMMU was negotiated"));
         }
         match told {
-            Told::Update(range) => {
+            IotlbMessage::Update(range) => {
                 // One byte less than its size; neither sum wraps, as was seen when it was read.
                 if !self.memory.has(range.user, range.last - range.first + 1) {
                     return Err(Error::InvalidParam);
@@ -36,7 +36,7 @@ impl Device {
                 self.tables_changed()?;
                 self.questions.answered(&self.table, range.first, range.last);
             }
-            Told::Invalidate(first, last) => {
+            IotlbMessage::Invalidate(first, last) => {
                 let packed = self.features & PACKED != 0;
                 let lost = (0..).zip(&self.rings).filter(|(_, ring)| ring.touches(packed, first, last));
                 let lost: Vec<u32> = lost.map(|(index, _)| index).collect();

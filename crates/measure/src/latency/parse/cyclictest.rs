@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{OutputError, Told, counts, rt_tests};
+use super::{OutputError, LatencyOutput, counts, rt_tests};
 
 const TOOL: &str = "cyclictest";
 
@@ -20,10 +20,10 @@ struct Thread {
 
 /// The JSON of a cyclictest that was asked for one thread and for a histogram of `limit` microseconds (`-h`). How many were
 /// beyond it is not in the JSON: it is what its cycles have more than its bins.
-pub fn json(output: &[u8], limit: u32) -> Result<Told, OutputError> {
+pub fn json(output: &[u8], limit: u32) -> Result<LatencyOutput, OutputError> {
     let (thread, version): (Thread, String) = rt_tests::only_thread(TOOL, output)?;
     let bins = rt_tests::bins(TOOL, &thread.histogram)?;
     let Thread { cycles, min, max, avg, cpu, .. } = thread;
     let counts = counts(TOOL, bins, limit, cycles)?;
-    Told { version: Some(version), cpu: Some(cpu), counts, min, mean: avg, max }.checked(TOOL)
+    LatencyOutput { version: Some(version), cpu: Some(cpu), counts, min, mean: avg, max }.checked(TOOL)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{OutputError, Told, counts, rt_tests, total};
+use super::{OutputError, LatencyOutput, counts, rt_tests, total};
 
 const TOOL: &str = "oslat";
 
@@ -20,12 +20,12 @@ struct Thread {
 
 /// The JSON of an oslat that was asked for one CPU and so many buckets (`-b`) of a microsecond, the first being that of 1. The
 /// last bucket has all that are as long or longer.
-pub fn json(output: &[u8], buckets: u32) -> Result<Told, OutputError> {
+pub fn json(output: &[u8], buckets: u32) -> Result<LatencyOutput, OutputError> {
     let (thread, version): (Thread, String) = rt_tests::only_thread(TOOL, output)?;
     let mut bins = rt_tests::bins(TOOL, &thread.histogram)?;
     let total = total(TOOL, &bins)?;
     bins.remove(&buckets);
     let Thread { cpu, min, avg, max, .. } = thread;
     let counts = counts(TOOL, bins, buckets, total)?;
-    Told { version: Some(version), cpu: Some(cpu), counts, min, mean: avg, max }.checked(TOOL)
+    LatencyOutput { version: Some(version), cpu: Some(cpu), counts, min, mean: avg, max }.checked(TOOL)
 }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{OutputError, Told, counts, lines, total};
+use super::{OutputError, LatencyOutput, counts, lines, total};
 
 const TOOL: &str = "rtla timerlat";
 
@@ -25,9 +25,9 @@ const TOOL: &str = "rtla timerlat";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Both {
     /// How late the interrupt was.
-    pub interrupt: Told,
+    pub interrupt: LatencyOutput,
     /// How late the thread ran.
-    pub thread: Told,
+    pub thread: LatencyOutput,
 }
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ pub fn histogram(output: &[u8], limit: u32) -> Result<Both, OutputError> {
     if !ended {
         return Err(malformed("it has no row \"max\""));
     }
-    let mut told = |at: usize| -> Result<Told, OutputError> {
+    let mut told = |at: usize| -> Result<LatencyOutput, OutputError> {
         let Column { bins, over, count, min, avg, max } = std::mem::take(&mut columns[at]);
         let within = total(TOOL, &bins)?;
         let count = count.ok_or_else(|| malformed("it has no row \"count\""))?;
@@ -122,7 +122,7 @@ pub fn histogram(output: &[u8], limit: u32) -> Result<Both, OutputError> {
             return Err(malformed("it has no row of the shortest, the mean or the longest"));
         };
         let counts = counts(TOOL, bins, limit, count)?;
-        Told { version: None, cpu: cpus[0], counts, min, mean: avg, max }.checked(TOOL)
+        LatencyOutput { version: None, cpu: cpus[0], counts, min, mean: avg, max }.checked(TOOL)
     };
     Ok(Both { interrupt: told(interrupt)?, thread: told(thread)? })
 }

@@ -1,6 +1,6 @@
 //! Bounds of what is rare.
 
-use penstock_model::measurement::Told;
+use penstock_model::measurement::Conclusion;
 
 /// The share of wake-ups that is not exceeded with this confidence when `n` of them had none: `1 - (1 - confidence)^(1/n)`,
 /// which is 3 / n at 95 %. 1 for none.
@@ -39,18 +39,18 @@ const BETTER: [f64; 5] = [0.0, 0.125, 0.25, 0.5, 0.75];
 const WORSE: [f64; 6] = [1.33, 2.0, 4.0, 8.0, 32.0, 256.0];
 
 /// Whether fewer than `share` of wake-ups are late, after `n` of which `late` were. It may be asked after every block and be stopped by:
-/// the chance that it ever says [`Told::Holds`] or [`Told::DoesNotHold`] wrongly is at most `1 - confidence`.
+/// the chance that it ever says [`Conclusion::Holds`] or [`Conclusion::DoesNotHold`] wrongly is at most `1 - confidence`.
 ///
 /// `effect` is the [`design_effect`], by which both numbers are divided.
-pub fn test(n: u64, late: u64, share: f64, confidence: f64, effect: f64) -> Told {
+pub fn test(n: u64, late: u64, share: f64, confidence: f64, effect: f64) -> Conclusion {
     let (n, late) = (n as f64 / effect, late as f64 / effect);
     let enough = -(1.0 - confidence).ln();
     if mixture(n, late, share, &BETTER) >= enough {
-        Told::Holds
+        Conclusion::Holds
     } else if mixture(n, late, share, &WORSE) >= enough {
-        Told::DoesNotHold
+        Conclusion::DoesNotHold
     } else {
-        Told::CannotBeTold
+        Conclusion::CannotBeTold
     }
 }
 

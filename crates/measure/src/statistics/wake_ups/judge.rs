@@ -1,7 +1,7 @@
 //! Claims against what was measured.
 
 use penstock_model::measurement::{
-    Relation, Told,
+    Relation, Conclusion,
     latency::{Arm, Claim, Finding, Limit, Ruling, Series, Statistic, Stopped},
 };
 
@@ -23,10 +23,10 @@ pub fn judge(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Ru
 /// ratio, which more blocks would still narrow.
 pub fn decided(rulings: &[Ruling]) -> Option<Stopped> {
     let is_bound = |ruling: &Ruling| matches!(ruling.claim.limit(), Limit::Below { .. });
-    if rulings.iter().any(|ruling| is_bound(ruling) && ruling.told == Told::DoesNotHold) {
+    if rulings.iter().any(|ruling| is_bound(ruling) && ruling.told == Conclusion::DoesNotHold) {
         return Some(Stopped::Broken);
     }
-    let all = rulings.iter().all(|ruling| is_bound(ruling) && ruling.told == Told::Holds);
+    let all = rulings.iter().all(|ruling| is_bound(ruling) && ruling.told == Conclusion::Holds);
     (all && !rulings.is_empty()).then_some(Stopped::Proven)
 }
 
@@ -39,12 +39,12 @@ fn below(claim: &Claim, series: &Series, late: u32, except: f64, confidence: f64
         n: series.counted().map(|block| block.counts.total()).sum(),
         late: None,
         max: series.max(),
-        told: Told::CannotBeTold,
+        told: Conclusion::CannotBeTold,
         why: series.missing.clone(),
     };
     if finding.n == 0 {
         if series.cut_short.is_some() {
-            finding.told = Told::NotMeasured;
+            finding.told = Conclusion::NotMeasured;
         }
         finding.why.get_or_insert_with(|| "nothing was measured".to_owned());
         return finding;
@@ -66,16 +66,16 @@ fn below(claim: &Claim, series: &Series, late: u32, except: f64, confidence: f64
     if statistic == Statistic::Max {
         let broken = finding.max.is_some_and(|max| max >= f64::from(late)) || finding.late.unwrap_or(0) > 0;
         finding.told = match () {
-            () if broken => Told::DoesNotHold,
+            () if broken => Conclusion::DoesNotHold,
             // The maximum is known of every block or no late one was binned, so that there was none.
-            () if finding.late == Some(0) && rule_of_three(finding.n, confidence) <= except => Told::Holds,
-            () => Told::CannotBeTold,
+            () if finding.late == Some(0) && rule_of_three(finding.n, confidence) <= except => Conclusion::Holds,
+            () => Conclusion::CannotBeTold,
         };
     } else if let Some(blocks) = &blocks {
         let late = finding.late.unwrap_or(0);
         finding.told = test(finding.n, late, except, confidence, design_effect(blocks));
     }
-    if finding.told == Told::CannotBeTold {
+    if finding.told == Conclusion::CannotBeTold {
         finding.why = Some(more(&finding, except, confidence));
     }
     finding
@@ -105,13 +105,13 @@ fn ratios(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Vec<F
             let compared = compare(right, left, null, claim.statistic(), confidence, seed);
             let not_reached = |series: &Series| !series.is_measured() && series.cut_short.is_some();
             let told = match (compared.ratio, relation) {
-                (None, _) if not_reached(left) || not_reached(right) => Told::NotMeasured,
-                (None, _) => Told::CannotBeTold,
-                (Some(seen), Relation::AtLeast) if seen.low() >= *factor => Told::Holds,
-                (Some(seen), Relation::AtLeast) if seen.high() < *factor => Told::DoesNotHold,
-                (Some(seen), Relation::AtMost) if seen.high() <= *factor => Told::Holds,
-                (Some(seen), Relation::AtMost) if seen.low() > *factor => Told::DoesNotHold,
-                (Some(_), _) => Told::CannotBeTold,
+                (None, _) if not_reached(left) || not_reached(right) => Conclusion::NotMeasured,
+                (None, _) => Conclusion::CannotBeTold,
+                (Some(seen), Relation::AtLeast) if seen.low() >= *factor => Conclusion::Holds,
+                (Some(seen), Relation::AtLeast) if seen.high() < *factor => Conclusion::DoesNotHold,
+                (Some(seen), Relation::AtMost) if seen.high() <= *factor => Conclusion::Holds,
+                (Some(seen), Relation::AtMost) if seen.low() > *factor => Conclusion::DoesNotHold,
+                (Some(_), _) => Conclusion::CannotBeTold,
             };
             let doubt = (compared.null_holds() == Some(false)).then(|| {
                 "the same measured twice differs from itself, so that no ratio can be trusted".to_owned()
@@ -123,7 +123,7 @@ fn ratios(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Vec<F
                 n: 0,
                 late: None,
                 max: None,
-                told: if doubt.is_some() { told.max(Told::CannotBeTold) } else { told },
+                told: if doubt.is_some() { told.max(Conclusion::CannotBeTold) } else { told },
                 why: doubt.or(compared.why),
             });
         }

@@ -1,5 +1,5 @@
 use penstock_model::measurement::{
-    EndKind, Told,
+    EndKind, Conclusion,
     latency::{Arm, Bins, Block, Load, Power, Series, Setting, Statistic, Stopped, Tool},
 };
 use penstock_model::verdict::Vantage;
@@ -70,19 +70,19 @@ fn the_rule_of_three() {
 #[test]
 fn without_a_late_one_the_test_is_the_rule_of_three_with_the_price_of_looking_for_more() {
     // A percentile may have late ones, so its test looks for other shares too and needs somewhat more.
-    let n = (1..).map(|step| step * 1000).find(|n| test(*n, 0, 1e-4, 0.95, 1.0) == Told::Holds).unwrap();
+    let n = (1..).map(|step| step * 1000).find(|n| test(*n, 0, 1e-4, 0.95, 1.0) == Conclusion::Holds).unwrap();
     assert!((29_957..60_000).contains(&n), "{n}");
-    assert_eq!(test(10_000, 100, 1e-4, 0.95, 1.0), Told::DoesNotHold);
-    assert_eq!(test(100_000, 10, 1e-4, 0.95, 1.0), Told::CannotBeTold);
-    assert_eq!(test(0, 0, 1e-4, 0.95, 1.0), Told::CannotBeTold);
-    assert_eq!(test(10_000, 100, 1e-4, 0.95, 100.0), Told::CannotBeTold, "one storm");
+    assert_eq!(test(10_000, 100, 1e-4, 0.95, 1.0), Conclusion::DoesNotHold);
+    assert_eq!(test(100_000, 10, 1e-4, 0.95, 1.0), Conclusion::CannotBeTold);
+    assert_eq!(test(0, 0, 1e-4, 0.95, 1.0), Conclusion::CannotBeTold);
+    assert_eq!(test(10_000, 100, 1e-4, 0.95, 100.0), Conclusion::CannotBeTold, "one storm");
 }
 
 #[test]
 fn looking_after_every_block_does_not_cheat() {
     // The truth is just not good enough, or just good enough; every run is looked at 200 times and stops at the first answer.
     let share = 0.01;
-    let wrong = |truth: f64, answer: Told| {
+    let wrong = |truth: f64, answer: Conclusion| {
         (0..400u64)
             .filter(|run| {
                 let mut random = Random::new(*run);
@@ -96,10 +96,10 @@ fn looking_after_every_block_does_not_cheat() {
             .count()
     };
     // 5 % of 400 are 20; three standard deviations more are 33.
-    let (held, broken) = (wrong(share, Told::Holds), wrong(share * 0.999, Told::DoesNotHold));
+    let (held, broken) = (wrong(share, Conclusion::Holds), wrong(share * 0.999, Conclusion::DoesNotHold));
     assert!(held <= 33 && broken <= 33, "{held} {broken}");
     // It is no test that never answers.
-    assert!(wrong(share / 4.0, Told::Holds) > 390 && wrong(share * 4.0, Told::DoesNotHold) > 390);
+    assert!(wrong(share / 4.0, Conclusion::Holds) > 390 && wrong(share * 4.0, Conclusion::DoesNotHold) > 390);
 }
 
 #[test]
@@ -161,16 +161,16 @@ fn a_known_ratio_comes_out() {
     let claim = |text: &str| text.parse().unwrap();
     let all = [tuned, null, untuned];
     let judged = |text: &str| judge(&claim(text), &all, 0.95, 5);
-    assert_eq!(judged("latency untuned / tuned p99 >= 3x").told, Told::Holds);
-    assert_eq!(judged("latency untuned / tuned p99 >= 20x").told, Told::DoesNotHold);
-    assert_eq!(judged("latency host / rt-2 p99 <= 2x").told, Told::CannotBeTold, "no host was measured");
-    assert_eq!(judged("latency rt-2 p90 < 100us").told, Told::Holds);
-    assert_eq!(judged("latency rt-2 p50 < 11us").told, Told::DoesNotHold);
+    assert_eq!(judged("latency untuned / tuned p99 >= 3x").told, Conclusion::Holds);
+    assert_eq!(judged("latency untuned / tuned p99 >= 20x").told, Conclusion::DoesNotHold);
+    assert_eq!(judged("latency host / rt-2 p99 <= 2x").told, Conclusion::CannotBeTold, "no host was measured");
+    assert_eq!(judged("latency rt-2 p90 < 100us").told, Conclusion::Holds);
+    assert_eq!(judged("latency rt-2 p50 < 11us").told, Conclusion::DoesNotHold);
     // 240000 wake-ups prove one in 100000 not yet, and one in 10000 well.
-    assert_eq!(judged("latency rt-2 max < 2500us").told, Told::CannotBeTold);
-    assert_eq!(judged("latency rt-2 max < 2500us except 1e-4").told, Told::Holds);
+    assert_eq!(judged("latency rt-2 max < 2500us").told, Conclusion::CannotBeTold);
+    assert_eq!(judged("latency rt-2 max < 2500us except 1e-4").told, Conclusion::Holds);
     let broken = judged("latency rt-2 max < 100us");
-    assert_eq!((broken.told, broken.findings.len()), (Told::DoesNotHold, 1));
+    assert_eq!((broken.told, broken.findings.len()), (Conclusion::DoesNotHold, 1));
     assert!(broken.findings[0].late.unwrap() > 0);
 
     assert_eq!(decided(&[]), None);
@@ -229,11 +229,11 @@ proptest! {
         n in 1u64..10_000_000, more in 1u64..1000, late in 0u64..50,
     ) {
         prop_assert!(rule_of_three(n + more, 0.95) < rule_of_three(n, 0.95));
-        if test(n, late, 1e-4, 0.95, 1.0) == Told::DoesNotHold {
-            prop_assert_ne!(test(n, late + 1, 1e-4, 0.95, 1.0), Told::Holds);
+        if test(n, late, 1e-4, 0.95, 1.0) == Conclusion::DoesNotHold {
+            prop_assert_ne!(test(n, late + 1, 1e-4, 0.95, 1.0), Conclusion::Holds);
         }
-        if test(n, late + 1, 1e-4, 0.95, 1.0) == Told::Holds {
-            prop_assert_eq!(test(n, late, 1e-4, 0.95, 1.0), Told::Holds);
+        if test(n, late + 1, 1e-4, 0.95, 1.0) == Conclusion::Holds {
+            prop_assert_eq!(test(n, late, 1e-4, 0.95, 1.0), Conclusion::Holds);
         }
     }
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{Arm, Power, Setting, Statistic, Tool};
 use crate::{
     GuestName,
-    measurement::{Estimate, ParseExpectationError, Quantity, Relation, Told, Unit},
+    measurement::{Estimate, ParseExpectationError, Quantity, Relation, Conclusion, Unit},
     verdict::Vantage,
 };
 
@@ -184,7 +184,7 @@ pub struct Finding {
     #[serde(default)]
     pub max: Option<f64>,
     /// What it came out as.
-    pub told: Told,
+    pub told: Conclusion,
     /// Why it cannot be told, and how much more it would take.
     #[serde(default)]
     pub why: Option<String>,
@@ -196,7 +196,7 @@ pub struct Ruling {
     /// The line.
     pub claim: Claim,
     /// The worst of its findings; without any it cannot be told.
-    pub told: Told,
+    pub told: Conclusion,
     /// One for each series or pair of series that it means.
     pub findings: Vec<Finding>,
 }
@@ -204,7 +204,7 @@ pub struct Ruling {
 impl Ruling {
     /// A line and its findings.
     pub fn new(claim: Claim, findings: Vec<Finding>) -> Ruling {
-        let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Told::CannotBeTold);
+        let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Conclusion::CannotBeTold);
         Ruling { claim, told, findings }
     }
 }

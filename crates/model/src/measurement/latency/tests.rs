@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    measurement::{EndKind, Told},
+    measurement::{EndKind, Conclusion},
     verdict::Vantage,
 };
 
@@ -133,7 +133,7 @@ fn a_run_holds_when_its_claims_do() {
     latency.series.push(series);
     assert!(latency.holds());
     latency.rulings.push(Ruling::new(claim("latency host max < 9us"), Vec::new()));
-    assert_eq!(latency.rulings[0].told, Told::CannotBeTold);
+    assert_eq!(latency.rulings[0].told, Conclusion::CannotBeTold);
     assert!(!latency.holds());
     let text = serde_json::to_string(&latency).unwrap();
     assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);
