@@ -7,7 +7,7 @@ use penstock_model::{
     Bdf, VfAttribute,
     inventory::{Ability, Capabilities, Capability, Trial, is_preset},
 };
-use penstock_plan::{Action, CarryError, Plan};
+use penstock_plan::{Action, ExecuteError, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -140,7 +140,7 @@ fn shown(
         (Ending::Failed, Some(StepError::NotSo { seen, .. })) => {
             Some(Trial::new(Ability::Ignored).saying(seen))
         }
-        (Ending::Failed, Some(StepError::Carry(CarryError::Unsupported(why)))) => Some(unsupported(why)),
+        (Ending::Failed, Some(StepError::Execute(ExecuteError::Unsupported(why)))) => Some(unsupported(why)),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Runs a plan on a machine and proves the outcome.
 //!
-//! - [`carrier`]: carries out the host's steps: sysfs and netlink writes, functions named by PCI address.
+//! - [`executor`]: carries out the host's steps: sysfs and netlink writes, functions named by PCI address.
 //! - [`history`]: the runs that changed a machine, and how they are taken back.
 //! - [`journal`]: what is about to be written, on disk before it is written.
 //! - [`runner`]: takes a plan's steps in order, reads each postcondition back, rolls back when one fails.
@@ -8,13 +8,13 @@
 //!   must not hide itself.
 
 pub mod capabilities;
-pub mod carrier;
+pub mod executor;
 pub mod history;
 pub mod journal;
 pub mod runner;
 pub mod verify;
 
-pub use carrier::HostCarrier;
+pub use executor::HostExecutor;
 pub use journal::{FileJournal, Journal};
 pub use runner::{Applied, ApplyError, Mode, Observer, Options, run};
 pub use verify::{Effort, Eyes, GuestPlace, KernelEyes, attributes, verify};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_host::chain;
-use penstock_plan::{Action, Carry, CarryError, Fact, Plan, Step, StepId};
+use penstock_plan::{Action, Execute, ExecuteError, Fact, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
@@ -152,9 +152,9 @@ impl Applied {
     }
 }
 
-/// Carries `plan` out with the first of `carriers` that knows each step.
+/// Carries `plan` out with the first of `executors` that knows each step.
 ///
-/// First every step is checked to have a carrier for its action and its postcondition; only then is anything written.
+/// First every step is checked to have an executor for its action and its postcondition; only then is anything written.
 /// Each step is recorded in `journal` before it is begun, and counts as done only when its postcondition was read back.
 /// A setting that the driver cannot do (an attribute, the switch mode, a reset) is noted and passed over; anything else
 /// that fails ends the run, and what was done is taken back in reverse order ([`Mode::Apply`]), or is listed at the end
@@ -166,20 +166,20 @@ impl Applied {
 /// See [`ApplyError`].
 pub fn run(
     plan: &Plan,
-    carriers: &mut [&mut dyn Carry],
+    executors: &mut [&mut dyn Execute],
     journal: &mut dyn Journal,
     observer: &mut dyn Observer,
     options: &Options<'_>,
 ) -> Result<Applied, ApplyError> {
     let began = Instant::now();
-    let carried_by = assign(plan, carriers)?;
+    let carried_by = assign(plan, executors)?;
     let begin = Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() };
     // Giving back needs no way back, so a full disk does not hold it.
     if let (Err(error), Mode::Apply) = (journal.record(&[begin], true), options.mode) {
         return Err(ApplyError::Journal(error));
     }
 
-    let mut run = Run { carriers, journal, observer, options };
+    let mut run = Run { executors, journal, observer, options };
     let mut applied = Applied::default();
     let mut failures = Vec::new();
     let mut losses = Losses::default();
@@ -270,14 +270,14 @@ pub fn run(
     if failures.is_empty() { Ok(applied) } else { Err(ApplyError::Incomplete { failures, applied }) }
 }
 
-/// Which carrier carries each step, after making sure that there is one for its action, its postcondition and its
+/// Which executor carries each step, after making sure that there is one for its action, its postcondition and its
 /// inverse.
-fn assign(plan: &Plan, carriers: &[&mut dyn Carry]) -> Result<Vec<usize>, ApplyError> {
-    let carrier_of = |action: &Action| carriers.iter().position(|carrier| carrier.carries(action));
+fn assign(plan: &Plan, executors: &[&mut dyn Execute]) -> Result<Vec<usize>, ApplyError> {
+    let carrier_of = |action: &Action| executors.iter().position(|executor| executor.executes(action));
     plan.steps
         .iter()
         .map(|step| {
-            if !carriers.iter().any(|carrier| carrier.observes(&step.postcondition)) {
+            if !executors.iter().any(|executor| executor.observes(&step.postcondition)) {
                 return Err(ApplyError::NotObserved { step: step.id, fact: step.postcondition.to_string() });
             }
             let not_carried =
@@ -290,7 +290,7 @@ fn assign(plan: &Plan, carriers: &[&mut dyn Carry]) -> Result<Vec<usize>, ApplyE
         .collect()
 }
 
-/// The steps from the first on that one carrier can do without regard to their order.
+/// The steps from the first on that one executor can do without regard to their order.
 fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
     let first = carried_by.first();
     let alike =
@@ -308,13 +308,13 @@ fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
 fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepReport {
     let (outcome, detail) = match outcome {
         Ok(()) => (Ending::Done, None),
-        Err(StepError::Carry(CarryError::Unsupported(why)))
+        Err(StepError::Execute(ExecuteError::Unsupported(why)))
             if step.best_effort || is_setting(&step.action) =>
         {
             (Ending::Unsupported, Some(why.clone()))
         }
         // A driver that a VF may do without: it is not there, or does not take the function.
-        Err(error @ (StepError::Carry(_) | StepError::NotSo { .. }))
+        Err(error @ (StepError::Execute(_) | StepError::NotSo { .. }))
             if step.best_effort && matches!(step.action, Action::SetDriver { driver: Some(_), .. }) =>
         {
             (Ending::Unsupported, Some(chain(error)))
@@ -392,7 +392,7 @@ struct Tried {
 }
 
 struct Run<'a, 'c> {
-    carriers: &'a mut [&'c mut dyn Carry],
+    executors: &'a mut [&'c mut dyn Execute],
     journal: &'a mut dyn Journal,
     observer: &'a mut dyn Observer,
     options: &'a Options<'a>,
@@ -437,8 +437,8 @@ impl Run<'_, '_> {
     }
 
     /// Carries out and reads back some independent steps. At least one answer; one for each up to the first that failed
-    /// ([`Mode::Apply`]), and for those after it that the carrier did all the same, or for all (the other modes).
-    fn carry_batch(&mut self, steps: &[Step], carrier: usize) -> Vec<Tried> {
+    /// ([`Mode::Apply`]), and for those after it that the executor did all the same, or for all (the other modes).
+    fn carry_batch(&mut self, steps: &[Step], executor: usize) -> Vec<Tried> {
         let began = Instant::now();
         for step in steps {
             self.observer.started(step);
@@ -446,9 +446,9 @@ impl Run<'_, '_> {
         let actions: Vec<&Action> = steps.iter().map(|step| &step.action).collect();
         let longest = actions.iter().map(|action| self.options.deadline_of(action)).max();
         let deadline = longest.unwrap_or(self.options.deadline);
-        let mut answers = self.carriers[carrier].carry_all(&actions, deadline);
+        let mut answers = self.executors[executor].execute_all(&actions, deadline);
         while self.options.mode != Mode::Apply && answers.len() < actions.len() {
-            let rest = self.carriers[carrier].carry_all(&actions[answers.len()..], deadline);
+            let rest = self.executors[executor].execute_all(&actions[answers.len()..], deadline);
             if rest.is_empty() {
                 break;
             }
@@ -456,14 +456,14 @@ impl Run<'_, '_> {
         }
         if answers.is_empty() {
             let what = format!("{}: nobody attempted it", actions[0]);
-            answers.push(Err(CarryError::Failed { attempt: what, source: "no answer".into() }));
+            answers.push(Err(ExecuteError::Failed { attempt: what, source: "no answer".into() }));
         }
         let mut stopped = false;
         steps
             .iter()
             .zip(answers)
             .map(|(step, answer)| {
-                let touched = !matches!(answer, Err(CarryError::Unsupported(_)));
+                let touched = !matches!(answer, Err(ExecuteError::Unsupported(_)));
                 let outcome = match answer {
                     // Once one of the host's failed the others need no proof: they are taken back.
                     Ok(()) if stopped => Ok(()),
@@ -473,7 +473,7 @@ impl Run<'_, '_> {
                         let patience = if keeps { left.min(KEEPING) } else { left };
                         self.prove(&step.postcondition, patience, self.options.cancel)
                     }
-                    Err(error) => Err(StepError::Carry(error)),
+                    Err(error) => Err(StepError::Execute(error)),
                 };
                 let outcome = match outcome {
                     Err(_) if self.options.mode != Mode::Apply && self.passes_over(step) => Ok(()),
@@ -502,7 +502,7 @@ impl Run<'_, '_> {
                 None => "nothing here can look it up".to_owned(),
                 Some(Ok(Ok(()))) => return Ok(()),
                 Some(Ok(Err(seen))) => seen,
-                Some(Err(error @ CarryError::Unsupported(_))) => return Err(error.into()),
+                Some(Err(error @ ExecuteError::Unsupported(_))) => return Err(error.into()),
                 Some(Err(error)) if late => return Err(error.into()),
                 Some(Err(error)) => chain(&error),
             };
@@ -517,9 +517,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// What the first carrier that can look a fact up says; `None` when there is none.
-    fn look(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, CarryError>> {
-        self.carriers.iter_mut().find(|carrier| carrier.observes(fact)).map(|carrier| carrier.holds(fact))
+    /// What the first executor that can look a fact up says; `None` when there is none.
+    fn look(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, ExecuteError>> {
+        self.executors
+            .iter_mut()
+            .find(|executor| executor.observes(fact))
+            .map(|executor| executor.holds(fact))
     }
 
     /// Those of a batch up to the first of which an undo finds that it is so already.
@@ -567,8 +570,8 @@ impl Run<'_, '_> {
 
     /// Whether what an action is done to has left the machine.
     fn is_gone(&mut self, action: &Action) -> bool {
-        let carrier = self.carriers.iter_mut().find(|carrier| carrier.carries(action));
-        carrier.is_some_and(|carrier| carrier.is_gone(action))
+        let executor = self.executors.iter_mut().find(|executor| executor.executes(action));
+        executor.is_some_and(|executor| executor.is_gone(action))
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

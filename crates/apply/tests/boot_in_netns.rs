@@ -10,11 +10,11 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, unshare};
-use penstock_apply::{HostCarrier, Mode, Options, journal::Entry, run};
+use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
 use penstock_host::{Command, Root, scan::boot::setup};
 use penstock_model::{Inventory, Model, Source, inventory::BootLoader};
 use penstock_plan::{
-    Carry, Plan, boot_needs,
+    Execute, Plan, boot_needs,
     persist::{self, Persisted, UNIT_DIRECTORY, WANTED_BY, Wanted},
     undo,
 };
@@ -50,11 +50,11 @@ fn to_do(root: &Root, pages: u32) -> Persisted {
 }
 
 fn carry_out(root: &Root, plan: &Plan, mode: Mode) {
-    let mut host = HostCarrier::new(root.clone()).unwrap();
-    let mut carriers: [&mut dyn Carry; 1] = [&mut host];
+    let mut host = HostExecutor::new(root.clone()).unwrap();
+    let mut executors: [&mut dyn Execute; 1] = [&mut host];
     let mut journal: Vec<Entry> = Vec::new();
     let options = Options { mode, ..Options::default() };
-    run(plan, &mut carriers, &mut journal, &mut (), &options).unwrap_or_else(|error| panic!("{error:?}"));
+    run(plan, &mut executors, &mut journal, &mut (), &options).unwrap_or_else(|error| panic!("{error:?}"));
 }
 
 /// Every file and link below `/etc` and `/boot` that somebody has changed since the machine was made, as a shell sees it.

@@ -6,11 +6,11 @@ use std::{process::ExitCode, thread};
 
 use libtest_mimic::Failed;
 use nix::sched::{CloneFlags, unshare};
-use penstock_apply::{HostCarrier, Mode, Options, journal::Entry, run};
+use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
 use penstock_host::{Root, scan::boot::setup};
 use penstock_model::{Inventory, Source};
 use penstock_plan::{
-    Carry, boot_needs,
+    Execute, boot_needs,
     persist::{self, UNIT_DIRECTORY, WANTED_BY, Wanted},
 };
 use penstock_testkit::{
@@ -161,8 +161,8 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         let program = "/usr/bin/penstock";
         let wanted = Wanted { model: &model, text: &text, program, options: &[], needs: &needs };
         let made = persist::persist(&wanted, &found);
-        let mut host = HostCarrier::new(root).expect("a carrier");
-        let mut carriers: [&mut dyn Carry; 1] = [&mut host];
+        let mut host = HostExecutor::new(root).expect("a carrier");
+        let mut carriers: [&mut dyn Execute; 1] = [&mut host];
         let mut journal: Vec<Entry> = Vec::new();
         let options = Options { mode: Mode::Apply, ..Options::default() };
         run(&made.plan, &mut carriers, &mut journal, &mut (), &options).expect("the steps are carried out");

@@ -10,8 +10,8 @@ use penstock_measure::summarise;
 use penstock_model::{
     Outcome, Verdict,
     measurement::{
-        Cell, Direction, End, EndKind, Load, Measurement, Measurements, Metric, Network, PathKind, Protocol,
-        Ruling, Sample, Status, StopReason, Subject, Taken, Conclusion, Tool,
+        Cell, Conclusion, Direction, End, EndKind, Load, Measurement, Measurements, Metric, Network,
+        PathKind, Protocol, Ruling, Sample, Status, StopReason, Subject, Taken, Tool,
     },
     verdict::{self, Vantage},
 };

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError};
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
-use penstock_plan::CarryError;
+use penstock_plan::ExecuteError;
 use thiserror::Error;
 
 use crate::{
@@ -576,7 +576,7 @@ impl GuestError {
     }
 
     /// The same for `apply`, which was doing `attempt`.
-    pub fn into_carry_error(self, attempt: &str) -> CarryError {
+    pub fn into_carry_error(self, attempt: &str) -> ExecuteError {
         match (&self, self.hint()) {
             (
                 GuestError::NoLxc { .. }
@@ -605,8 +605,8 @@ impl GuestError {
                 | GuestError::NoHugePages { .. }
                 | GuestError::Realtime { .. },
                 Some(hint),
-            ) => CarryError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },
-            _ => CarryError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },
+            ) => ExecuteError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },
+            _ => ExecuteError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },
         }
     }
 }
@@ -647,11 +647,11 @@ mod tests {
         };
         // As LXC 6.0.4 said it of a directory on an overlay.
         let known = failed("lxc: Invalid argument - Failed to create detached idmapped mount");
-        let CarryError::Missing { hint, .. } = known.into_carry_error("start guest own") else {
+        let ExecuteError::Missing { hint, .. } = known.into_carry_error("start guest own") else {
             panic!("it is known what is missing");
         };
         assert!(hint.contains("cannot be mounted with other ids") && hint.contains("chown"), "{hint}");
         let other = failed("lxc: Failed to initialize LSM").into_carry_error("start guest own");
-        assert!(matches!(other, CarryError::Failed { .. }), "{other}");
+        assert!(matches!(other, ExecuteError::Failed { .. }), "{other}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use penstock_host::{Place, Root};
 use penstock_model::{GuestName, inventory::FoundGuest};
-use penstock_plan::{Action, Carry, CarryError, Fact, action::GuestDefinition};
+use penstock_plan::{Action, Execute, ExecuteError, Fact, action::GuestDefinition};
 
 use crate::{
     containers::Containers,
@@ -128,7 +128,7 @@ impl Guests {
         Ok(self.state.definition(guest)?.is_some_and(|definition| definition.vm.is_some()))
     }
 
-    fn act(&self, action: &Action, patience: Duration) -> Result<(), CarryError> {
+    fn act(&self, action: &Action, patience: Duration) -> Result<(), ExecuteError> {
         let attempt = attempt(action);
         self.try_to(action, patience).map_err(|error| error.into_carry_error(&attempt))
     }
@@ -299,16 +299,16 @@ fn attempt(action: &Action) -> String {
     }
 }
 
-impl Carry for Guests {
-    fn carries(&self, action: &Action) -> bool {
+impl Execute for Guests {
+    fn executes(&self, action: &Action) -> bool {
         action.guest().is_some()
     }
 
-    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
         self.act(action, deadline)
     }
 
-    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         side_by_side(actions, |action| self.act(action, deadline))
     }
 
@@ -316,7 +316,7 @@ impl Carry for Guests {
         fact.guest().is_some()
     }
 
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         self.look(fact).map_err(|error| error.into_carry_error(&format!("see whether {fact}")))
     }
 }
@@ -325,8 +325,8 @@ impl Carry for Guests {
 /// being unsupported. The answers are in order.
 fn side_by_side(
     actions: &[&Action],
-    act: impl Fn(&Action) -> Result<(), CarryError> + Sync,
-) -> Vec<Result<(), CarryError>> {
+    act: impl Fn(&Action) -> Result<(), ExecuteError> + Sync,
+) -> Vec<Result<(), ExecuteError>> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
         let mut answers = Vec::new();
@@ -337,7 +337,7 @@ fn side_by_side(
                 break;
             };
             let answer = act(action);
-            if matches!(&answer, Err(error) if !matches!(error, CarryError::Unsupported(_))) {
+            if matches!(&answer, Err(error) if !matches!(error, ExecuteError::Unsupported(_))) {
                 failed.store(true, Ordering::Release);
             }
             answers.push((position, answer));

@@ -14,7 +14,7 @@ use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Vms};
 use penstock_host::{Command, Root};
 use penstock_model::{Boot, ByteSize, GuestName, Inside, Vm};
 use penstock_plan::{
-    Action, Carry, CarryError, Fact,
+    Action, Execute, ExecuteError, Fact,
     action::{GuestDefinition, GuestFunction},
 };
 
@@ -202,7 +202,7 @@ fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
     let defined = |defined| Fact::GuestDefined { guest: a(), defined };
     assert!(guests.holds(&defined(true)).unwrap().is_err());
     assert!(guests.holds(&defined(false)).unwrap().is_err());
-    guests.carry(&Action::UndefineGuest { guest: a() }, PATIENCE).unwrap();
+    guests.execute(&Action::UndefineGuest { guest: a() }, PATIENCE).unwrap();
     assert!(!host.path("state/penstock-a").exists());
     assert_eq!(guests.holds(&defined(false)).unwrap(), Ok(()));
 }
@@ -212,27 +212,27 @@ fn a_life() {
     let host = Host::new();
     let mut guests = host.guests();
     let mut carry = |action: Action| {
-        assert!(guests.carries(&action));
-        guests.carry(&action, PATIENCE).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
+        assert!(guests.executes(&action));
+        guests.execute(&action, PATIENCE).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
         let fact = Fact::after(&action);
         assert!(guests.observes(&fact));
         assert_eq!(guests.holds(&fact).unwrap(), Ok(()), "{fact}");
     };
-    carry(Action::DefineGuest(definition("a", Vm::default())));
-    carry(Action::CreateGuest { guest: a() });
+    execute(Action::DefineGuest(definition("a", Vm::default())));
+    execute(Action::CreateGuest { guest: a() });
     // Twice is as good as once.
-    carry(Action::CreateGuest { guest: a() });
+    execute(Action::CreateGuest { guest: a() });
     let found = &host.guests().found().unwrap()[&a()];
     assert!(found.running && found.suspended);
-    carry(Action::ResumeGuest { guest: a() });
-    carry(Action::AwaitGuest { guest: a(), within: 10 });
-    carry(Action::SuspendGuest { guest: a() });
-    carry(Action::ResumeGuest { guest: a() });
+    execute(Action::ResumeGuest { guest: a() });
+    execute(Action::AwaitGuest { guest: a(), within: 10 });
+    execute(Action::SuspendGuest { guest: a() });
+    execute(Action::ResumeGuest { guest: a() });
     assert_eq!(condition(&host.vms()), Condition::Running);
-    carry(Action::StopGuest { guest: a() });
-    carry(Action::StopGuest { guest: a() });
+    execute(Action::StopGuest { guest: a() });
+    execute(Action::StopGuest { guest: a() });
     assert_eq!(condition(&host.vms()), Condition::Stopped);
-    carry(Action::UndefineGuest { guest: a() });
+    execute(Action::UndefineGuest { guest: a() });
     let calls = host.calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("create ")).count(), 1);
     assert!(calls.contains(&"shutdown penstock-a".to_owned()), "{calls:?}");
@@ -304,7 +304,7 @@ fn no_libvirt_at_all() {
     let error = vms.create(&a(), PATIENCE).unwrap_err();
     says(&error, &["the program \"virsh\" is not installed"]);
     assert!(error.hint().unwrap().contains("install libvirt"));
-    assert!(matches!(error.into_carry_error("make it"), CarryError::Missing { .. }));
+    assert!(matches!(error.into_carry_error("make it"), ExecuteError::Missing { .. }));
     assert_eq!(condition(&vms), Condition::Stopped, "nothing is left");
 }
 
@@ -588,14 +588,14 @@ fn a_guest_changes_its_kind() {
     let mut guests = host.guests();
     let container = GuestDefinition { vm: None, ..definition("a", Vm::default()) };
     for wanted in [definition("a", Vm::default()), container.clone(), definition("a", Vm::default())] {
-        guests.carry(&Action::DefineGuest(wanted.clone()), PATIENCE).unwrap();
+        guests.execute(&Action::DefineGuest(wanted.clone()), PATIENCE).unwrap();
         let kind = guests.status().unwrap()[&a()].kind;
         assert_eq!(kind == penstock_model::GuestKind::Vm, wanted.vm.is_some());
     }
-    let error = guests.carry(&Action::StartGuest { guest: a() }, PATIENCE).unwrap_err();
+    let error = guests.execute(&Action::StartGuest { guest: a() }, PATIENCE).unwrap_err();
     assert!(chain(&error).contains("guest a is a VM"), "{}", chain(&error));
-    guests.carry(&Action::CreateGuest { guest: a() }, PATIENCE).unwrap();
-    assert!(guests.carry(&Action::DefineGuest(container), PATIENCE).is_err(), "not while it is there");
+    guests.execute(&Action::CreateGuest { guest: a() }, PATIENCE).unwrap();
+    assert!(guests.execute(&Action::DefineGuest(container), PATIENCE).is_err(), "not while it is there");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Two runs compared, cell by cell. Pure.
 
 use penstock_model::measurement::{
-    Cell, Measurements, Metric, Ruling, Status, Subject, Conclusion,
+    Cell, Conclusion, Measurements, Metric, Ruling, Status, Subject,
     across::{CellsAcross, Change, Turn, Untold, pair},
 };
 

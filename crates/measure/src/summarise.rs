@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
-    Bound, Cell, Claim, Comparison, CutShort, Estimate, Expectation, Histogram, Measured, Measurements,
-    Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Conclusion, Withheld,
+    Bound, Cell, Claim, Comparison, Conclusion, CutShort, Estimate, Expectation, Histogram, Measured,
+    Measurements, Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Withheld,
 };
 
 use crate::statistics::{Confidence, median, samples_for_interval};

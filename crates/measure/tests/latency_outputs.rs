@@ -3,7 +3,7 @@
 
 use penstock_measure::latency::{
     command::nameless,
-    parse::{OutputError, LatencyOutput, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+    parse::{LatencyOutput, OutputError, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
 };
 use proptest::prelude::*;
 

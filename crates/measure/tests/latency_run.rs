@@ -17,7 +17,7 @@ use penstock_measure::{
     record::{RawOutput, Record, RecordOutcome},
 };
 use penstock_model::measurement::{
-    CutShort, EndKind, Conclusion,
+    Conclusion, CutShort, EndKind,
     latency::{Arm, Claim, Latency, Power, Setting, Stopped, Tool},
 };
 use proptest::prelude::*;

@@ -10,8 +10,8 @@ use penstock_measure::{
 use penstock_model::{
     Model, Source,
     measurement::{
-        Cell, EndKind, Measurements, Metric, PathKind, Rules, Sample, Status, StopReason, Subject, Taken,
-        Conclusion,
+        Cell, Conclusion, EndKind, Measurements, Metric, PathKind, Rules, Sample, Status, StopReason,
+        Subject, Taken,
     },
     verdict::Vantage,
 };

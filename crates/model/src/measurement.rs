@@ -26,7 +26,7 @@ pub use cell::{
     Sample, Status, Storage, Subject, Summary, Taken, Tool, Withheld,
 };
 pub use estimate::Estimate;
-pub use expectation::{Bound, Claim, Expectation, ParseExpectationError, Relation, Ruling, Conclusion};
+pub use expectation::{Bound, Claim, Conclusion, Expectation, ParseExpectationError, Relation, Ruling};
 pub use histogram::{Histogram, HistogramError};
 pub use metric::{Better, Metric, Quantity, Unit};
 pub use selector::Selector;

@@ -7,13 +7,13 @@
 pub mod action;
 pub mod adopt;
 pub mod boot;
-pub mod carry;
 pub mod check;
 pub mod danger;
 mod definition;
 mod draft;
 pub mod drivers;
 pub mod error;
+pub mod execute;
 mod external;
 pub mod fact;
 mod fits;
@@ -44,10 +44,10 @@ mod way_back;
 
 pub use action::{Action, Direction};
 pub use boot::boot_needs;
-pub use carry::{Carry, CarryError};
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};
 pub use error::{PlanError, Refusal};
+pub use execute::{Execute, ExecuteError};
 pub use fact::Fact;
 pub use names::Names;
 pub use overview::overview;

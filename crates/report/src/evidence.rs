@@ -6,7 +6,7 @@ use penstock_model::{
     Verdict, Verdicts,
     audit::Audit,
     measurement::{
-        CutShort, Measurements, Ruling, Conclusion,
+        Conclusion, CutShort, Measurements, Ruling,
         latency::{self, Latency},
     },
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_model::measurement::{Counts, CutShort, Conclusion};
+use penstock_model::measurement::{Conclusion, Counts, CutShort};
 
 use crate::{Evidence, StepOutcome, seconds};
 

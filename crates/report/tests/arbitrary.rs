@@ -7,10 +7,10 @@ use std::time::Duration;
 use penstock_model::{
     FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
     measurement::{
-        Cell, Claim, Comparison, CutShort, Direction, End, EndKind, Estimate, Histogram, Load, Measured,
-        Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules, Ruling, Sample,
-        Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken, Conclusion, Tool,
-        ToolVersion, Withheld,
+        Cell, Claim, Comparison, Conclusion, CutShort, Direction, End, EndKind, Estimate, Histogram, Load,
+        Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules,
+        Ruling, Sample, Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken,
+        Tool, ToolVersion, Withheld,
         latency::{
             self, Arm, Bins, Block, Latency, Power, Quantile, Series, Setting, Statistic, Summary, TailBound,
         },

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use penstock_model::{
     Outcome, Verdict,
     measurement::{
-        Status, Conclusion,
+        Conclusion, Status,
         across::{Across, Turn},
     },
 };

@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 use penstock_model::{
     Inventory, Outcome, Source,
     audit::AuditOutcome,
-    measurement::{Cell, Counts, CutShort, Expectation, Ruling, Status, Conclusion},
+    measurement::{Cell, Conclusion, Counts, CutShort, Expectation, Ruling, Status},
     parse,
 };
 use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};

@@ -36,7 +36,7 @@ use crate::{
     eventfd::Eventfd,
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
-    iotlb::{Questions, Table, IotlbMessage},
+    iotlb::{IotlbMessage, Questions, Table},
     memory::{Description, Limit, Memory},
     net::Mac,
     ring::{MOST_ENTRIES, Packed, Ring, Split},

@@ -340,9 +340,18 @@ mod tests {
     fn messages_are_read() {
         let told = IotlbMessage::read(&body([0x1000, 0x2000, 0x7000], 3, 2));
         assert_eq!(told, Some(IotlbMessage::Update(range(0x1000, 0x2000, 0x7000, Access::BOTH))));
-        assert_eq!(IotlbMessage::read(&body([0x1000, 0x1000, 0], 0, 3)), Some(IotlbMessage::Invalidate(0x1000, 0x1fff)));
-        assert_eq!(IotlbMessage::read(&body([0, u64::MAX, 0], 0, 3)), Some(IotlbMessage::Invalidate(0, u64::MAX - 1)));
-        assert_eq!(IotlbMessage::read(&body([8, u64::MAX, 0], 0, 3)), Some(IotlbMessage::Invalidate(8, u64::MAX)));
+        assert_eq!(
+            IotlbMessage::read(&body([0x1000, 0x1000, 0], 0, 3)),
+            Some(IotlbMessage::Invalidate(0x1000, 0x1fff))
+        );
+        assert_eq!(
+            IotlbMessage::read(&body([0, u64::MAX, 0], 0, 3)),
+            Some(IotlbMessage::Invalidate(0, u64::MAX - 1))
+        );
+        assert_eq!(
+            IotlbMessage::read(&body([8, u64::MAX, 0], 0, 3)),
+            Some(IotlbMessage::Invalidate(8, u64::MAX))
+        );
         for bad in [
             body([0x1000, 0, 0], 3, 2),
             body([u64::MAX, 2, 0], 3, 2),

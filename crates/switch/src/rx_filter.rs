@@ -58,7 +58,8 @@ impl Filter {
     /// # Errors
     /// In words, when that is not what QEMU tells.
     pub fn read(told: &Value) -> Result<Filter, String> {
-        let told = FilterAnswer::deserialize(told).map_err(|error| format!("this is no rx-filter: {error}"))?;
+        let told =
+            FilterAnswer::deserialize(told).map_err(|error| format!("this is no rx-filter: {error}"))?;
         let station = |text: &String| {
             let station = mac(text).filter(|mac| !mac.is_group() && !mac.is_zero());
             station

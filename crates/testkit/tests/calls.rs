@@ -32,7 +32,7 @@ use Runs::{Given, OneOf, Own};
 /// Calls whose program is no literal: the file, what stands in the place of the program, and what that is.
 const VARIABLE: &[(&str, &str, Runs)] = &[
     (
-        "crates/apply/src/carrier/boot.rs",
+        "crates/apply/src/executor/boot.rs",
         "program",
         OneOf(&["update-grub", "grubby", "kernel-install", "proxmox-boot-tool"]),
     ),

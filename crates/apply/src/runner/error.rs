@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_host::chain;
 use penstock_model::GuestName;
-use penstock_plan::{CarryError, StepId};
+use penstock_plan::{ExecuteError, StepId};
 use thiserror::Error;
 
 use super::{Applied, undo::NotUndone};
@@ -15,7 +15,7 @@ use crate::journal::JournalError;
 pub enum StepError {
     /// It could not be carried out.
     #[error(transparent)]
-    Carry(#[from] CarryError),
+    Execute(#[from] ExecuteError),
     /// It was carried out, but its postcondition did not come true.
     #[error("it was carried out, but after {} s it is not so that {fact}: {seen}", after.as_secs_f32())]
     NotSo {
@@ -74,7 +74,7 @@ pub struct GuestFailure {
 /// Why a plan was not carried out.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// No carrier knows a step's action. Nothing was written.
+    /// No executor knows a step's action. Nothing was written.
     #[error("step {step} cannot be carried out here: {action}")]
     NotCarried {
         /// Which step.
@@ -82,7 +82,7 @@ pub enum ApplyError {
         /// Its action, in words.
         action: String,
     },
-    /// No carrier can look a step's postcondition up. Nothing was written.
+    /// No executor can look a step's postcondition up. Nothing was written.
     #[error("step {step} could not be proven here: {fact}")]
     NotObserved {
         /// Which step.
@@ -179,7 +179,7 @@ impl StepError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            StepError::Carry(CarryError::Missing { hint, .. }) => Some(hint),
+            StepError::Execute(ExecuteError::Missing { hint, .. }) => Some(hint),
             _ => None,
         }
     }

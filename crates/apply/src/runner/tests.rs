@@ -64,12 +64,12 @@ fn looked_at(fact: &Fact) -> (String, String) {
     }
 }
 
-impl Carry for World {
-    fn carries(&self, action: &Action) -> bool {
+impl Execute for World {
+    fn executes(&self, action: &Action) -> bool {
         !matches!(action, Action::StartGuest { .. })
     }
 
-    fn carry(&mut self, action: &Action, _: Duration) -> Result<(), CarryError> {
+    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
         let trouble = self.trouble.get(&self.carried).copied();
         self.carried += 1;
         if let Some((after, flag)) = self.cancel_after {
@@ -78,7 +78,7 @@ impl Carry for World {
         let (key, value) = set(action);
         match trouble {
             Some(Trouble::Lies) => return Ok(()),
-            Some(Trouble::Unsupported) => return Err(CarryError::Unsupported("EOPNOTSUPP".to_owned())),
+            Some(Trouble::Unsupported) => return Err(ExecuteError::Unsupported("EOPNOTSUPP".to_owned())),
             None | Some(Trouble::FailsHalfWay) => drop(self.state.insert(key, value)),
             Some(Trouble::Fails) => (),
             Some(Trouble::Reloads) => {
@@ -93,7 +93,7 @@ impl Carry for World {
         }
         match trouble {
             None | Some(Trouble::Reloads) => Ok(()),
-            Some(_) => Err(CarryError::Failed {
+            Some(_) => Err(ExecuteError::Failed {
                 attempt: format!("could not do {action}"),
                 source: Box::new(io::Error::other("no luck")),
             }),
@@ -108,7 +108,7 @@ impl Carry for World {
         !matches!(fact, Fact::GuestRunning { .. })
     }
 
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let (key, value) = looked_at(fact);
         Ok(match self.state.get(&key) {
             Some(seen) if *seen == value => Ok(()),
@@ -480,7 +480,7 @@ fn a_cancelled_tear_down_stops_and_takes_nothing_back() {
 
 #[test]
 fn what_to_do_about_a_failure_is_told_apart_from_it() {
-    let missing = || CarryError::Missing {
+    let missing = || ExecuteError::Missing {
         what: "04:10.0 was not bound to igbvf: the driver is not loaded".to_owned(),
         hint: "load it: modprobe igbvf".to_owned(),
     };

@@ -70,19 +70,19 @@ impl Run<'_, '_> {
         let began = Instant::now();
         let deadline = self.options.deadline_of(inverse);
         let fact = Fact::after(inverse);
-        let carrier = self
-            .carriers
+        let executor = self
+            .executors
             .iter_mut()
-            .find(|carrier| carrier.carries(inverse))
+            .find(|executor| executor.executes(inverse))
             .ok_or_else(|| "nothing here can carry it out".to_owned())?;
-        if carrier.is_gone(inverse) {
+        if executor.is_gone(inverse) {
             return Ok(());
         }
-        if let Err(error) = carrier.carry(inverse, deadline) {
+        if let Err(error) = executor.execute(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
             return if self.already(&fact) || self.is_gone(inverse) { Ok(()) } else { Err(chain(&error)) };
         }
-        if !self.carriers.iter().any(|carrier| carrier.observes(&fact)) {
+        if !self.executors.iter().any(|executor| executor.observes(&fact)) {
             return Ok(());
         }
         match self.prove(&fact, deadline.saturating_sub(began.elapsed()), None) {

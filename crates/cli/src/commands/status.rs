@@ -387,7 +387,8 @@ mod tests {
             at: Some((StepId(4), "guest rt-2: start".to_owned())),
             guests: BTreeMap::new(),
         };
-        let told = StatusDocument { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
+        let told =
+            StatusDocument { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
         let text = in_words(&told, NOW);
         assert!(
             text.contains("A penstock that was applying died at step 4 (guest rt-2: start), with 3 of 9"),

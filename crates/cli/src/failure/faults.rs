@@ -16,7 +16,7 @@ use penstock_host::{
     frames::FramesError, namespace::NamespaceError, scheduling::SchedulingError, threads::ThreadsError,
 };
 use penstock_measure::probe::client::ProbeError;
-use penstock_plan::{CarryError, PlanError, generate::GenerateError};
+use penstock_plan::{ExecuteError, PlanError, generate::GenerateError};
 use penstock_report::{evidence::ReadError, redact::RedactError};
 
 use super::Status;
@@ -338,12 +338,12 @@ impl Fault for JournalError {
     }
 }
 
-impl Fault for CarryError {
+impl Fault for ExecuteError {
     fn status(&self) -> Status {
         match self {
-            CarryError::Unsupported(_) => Status::DoesNotFit,
-            CarryError::Missing { .. } => Status::Missing,
-            CarryError::Failed { .. } | CarryError::TimedOut { .. } => Status::Failed,
+            ExecuteError::Unsupported(_) => Status::DoesNotFit,
+            ExecuteError::Missing { .. } => Status::Missing,
+            ExecuteError::Failed { .. } | ExecuteError::TimedOut { .. } => Status::Failed,
         }
     }
 }
@@ -351,7 +351,7 @@ impl Fault for CarryError {
 impl Fault for StepError {
     fn status(&self) -> Status {
         match self {
-            StepError::Carry(error) => error.status(),
+            StepError::Execute(error) => error.status(),
             StepError::NotSo { .. } | StepError::Lost { .. } => Status::Failed,
             StepError::Journal(error) => error.status(),
             StepError::Cancelled => Status::Interrupted,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use penstock_apply::{
-    Applied, ApplyError, HostCarrier, Journal, Mode, Observer, Options,
+    Applied, ApplyError, HostExecutor, Journal, Mode, Observer, Options,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, Verdict, Way, Who, decision, store::UnreadableRun,
@@ -22,7 +22,7 @@ use penstock_host::{
     running::Running,
 };
 use penstock_model::Bdf;
-use penstock_plan::{Carry, Plan, persist};
+use penstock_plan::{Execute, Plan, persist};
 
 use super::Machine;
 use crate::{
@@ -218,7 +218,7 @@ impl Machine {
         observer: &mut dyn Observer,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
-        let outcome = self.carry(plan, mode, &mut *begun.journal, observer)?;
+        let outcome = self.execute(plan, mode, &mut *begun.journal, observer)?;
         let ended = Outcome {
             ended: progress::now(),
             boottime: boot::elapsed().as_millis() as u64,
@@ -233,17 +233,17 @@ impl Machine {
     }
 
     /// Carries a plan out and records it in `journal`; the caller holds the machine's lock.
-    pub fn carry(
+    pub fn execute(
         &self,
         plan: &Plan,
         mode: Mode,
         journal: &mut dyn Journal,
         observer: &mut dyn Observer,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
-        let (mut host, mut guests) = (HostCarrier::new(self.root.clone())?, self.guests());
-        let mut carriers: [&mut dyn Carry; 2] = [&mut host, &mut guests];
+        let (mut host, mut guests) = (HostExecutor::new(self.root.clone())?, self.guests());
+        let mut executors: [&mut dyn Execute; 2] = [&mut host, &mut guests];
         let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
-        Ok(penstock_apply::run(plan, &mut carriers, journal, observer, &options))
+        Ok(penstock_apply::run(plan, &mut executors, journal, observer, &options))
     }
 
     /// Refuses to go on past a run that waits for confirmation.

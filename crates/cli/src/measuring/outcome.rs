@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::{
-    measurement::{Measurements, Status as CellStatus, Conclusion},
+    measurement::{Conclusion, Measurements, Status as CellStatus},
     text::counted,
 };
 

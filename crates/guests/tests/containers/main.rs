@@ -22,7 +22,7 @@ use nix::{
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
 use penstock_model::{ByteSize, Guest, Outcome};
-use penstock_plan::{Action, Carry, CarryError, Fact, action::GuestDefinition};
+use penstock_plan::{Action, Execute, ExecuteError, Fact, action::GuestDefinition};
 use penstock_testkit::{needs, trials::Trials};
 
 fn main() -> ExitCode {
@@ -226,7 +226,7 @@ fn two_at_once() {
         definitions.each_ref().map(|definition| Action::StartGuest { guest: definition.guest.clone() });
     for batch in [actions, starts.to_vec()] {
         let batch: Vec<&Action> = batch.iter().collect();
-        let answers = guests.carry_all(&batch, PATIENCE);
+        let answers = guests.execute_all(&batch, PATIENCE);
         assert_eq!(answers.len(), 2);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
@@ -240,7 +240,7 @@ fn two_at_once() {
     let stops =
         definitions.each_ref().map(|definition| Action::StopGuest { guest: definition.guest.clone() });
     let stops: Vec<&Action> = stops.iter().collect();
-    assert!(guests.carry_all(&stops, PATIENCE).iter().all(Result::is_ok));
+    assert!(guests.execute_all(&stops, PATIENCE).iter().all(Result::is_ok));
     bench.is_back(0);
     bench.is_back(1);
 }
@@ -273,11 +273,11 @@ fn not_redefined() {
     let other = GuestDefinition { functions: vec![], ..definition.clone() };
     let undefine = Action::UndefineGuest { guest: definition.guest.clone() };
     for action in [Action::DefineGuest(other), undefine] {
-        let error = guests.carry(&action, PATIENCE).unwrap_err();
+        let error = guests.execute(&action, PATIENCE).unwrap_err();
         let why = error.source().unwrap().to_string();
         assert!(why.contains("stop it first"), "{why}");
     }
-    guests.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
+    guests.execute(&Action::DefineGuest(definition), PATIENCE).unwrap();
 }
 
 fn ends_at_once() {
@@ -333,8 +333,8 @@ fn no_root_directory() {
     let mut guests = bench.guests();
     let definition = GuestDefinition { root: Some("/no/such/root".to_owned()), ..bench.guest("linux-", 0) };
     let start = Action::StartGuest { guest: definition.guest.clone() };
-    guests.carry(&Action::DefineGuest(definition), PATIENCE).unwrap();
-    let Err(CarryError::Missing { what, hint }) = guests.carry(&start, PATIENCE) else {
+    guests.execute(&Action::DefineGuest(definition), PATIENCE).unwrap();
+    let Err(ExecuteError::Missing { what, hint }) = guests.execute(&start, PATIENCE) else {
         panic!("there is no such directory");
     };
     assert!(what.contains("/no/such/root") && hint.contains("make the directory"), "{what} {hint}");

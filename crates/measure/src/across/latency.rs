@@ -90,7 +90,7 @@ pub fn claims(a: &[Ruling], b: &[Ruling], same_model: bool) -> Vec<Turn> {
 mod tests {
     use penstock_model::{
         measurement::{
-            EndKind, Conclusion,
+            Conclusion, EndKind,
             across::Direction,
             latency::{Bins, Load, Power, Setting, Tool},
         },

@@ -148,10 +148,15 @@ fn what_only_one_run_has_is_told_and_never_a_ratio() {
 
 #[test]
 fn expectations_turn() {
-    let ruling = |line: &str, told: Conclusion| Ruling { told, ..Ruling::new(line.parse().unwrap(), Vec::new()) };
+    let ruling =
+        |line: &str, told: Conclusion| Ruling { told, ..Ruling::new(line.parse().unwrap(), Vec::new()) };
     let (x, y, z) = ("p99 <= 5us", "p50 <= 5us", "p90 <= 5us");
     let a = [ruling(x, Conclusion::Holds), ruling(y, Conclusion::DoesNotHold), ruling(z, Conclusion::Holds)];
-    let b = [ruling(x, Conclusion::CannotBeTold), ruling(y, Conclusion::Holds), ruling("max <= 1ms", Conclusion::DoesNotHold)];
+    let b = [
+        ruling(x, Conclusion::CannotBeTold),
+        ruling(y, Conclusion::Holds),
+        ruling("max <= 1ms", Conclusion::DoesNotHold),
+    ];
     let turns = rulings(&a, &b, false);
     let told: Vec<(&str, bool)> = turns.iter().map(|turn| (turn.what.as_str(), turn.worse)).collect();
     assert_eq!(told, [(x, true), (y, false), (z, false), ("max <= 1ms", false)]);

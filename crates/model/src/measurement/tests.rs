@@ -208,7 +208,10 @@ fn a_ruling_is_as_bad_as_its_worst_claim_and_nothing_is_not_enough() {
     assert_eq!(ruling(&[]), Conclusion::CannotBeTold);
     assert_eq!(ruling(&[Conclusion::Holds, Conclusion::Holds]), Conclusion::Holds);
     assert_eq!(ruling(&[Conclusion::Holds, Conclusion::CannotBeTold]), Conclusion::CannotBeTold);
-    assert_eq!(ruling(&[Conclusion::CannotBeTold, Conclusion::DoesNotHold, Conclusion::Holds]), Conclusion::DoesNotHold);
+    assert_eq!(
+        ruling(&[Conclusion::CannotBeTold, Conclusion::DoesNotHold, Conclusion::Holds]),
+        Conclusion::DoesNotHold
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the `expect:` lines came out as, in words.
 
-use penstock_model::measurement::{Bound, Cell, Claim, Expectation, Quantity, Relation, Ruling, Conclusion};
+use penstock_model::measurement::{Bound, Cell, Claim, Conclusion, Expectation, Quantity, Relation, Ruling};
 use serde::Serialize;
 
 use super::{

@@ -1,6 +1,6 @@
 //! The measurements in a few lines for a terminal.
 
-use penstock_model::measurement::{Counts, Conclusion};
+use penstock_model::measurement::{Conclusion, Counts};
 
 use super::{Source, finding, missing, rulings, shown};
 use crate::{

@@ -1,7 +1,7 @@
 //! What the claims came out as, in words.
 
 use penstock_model::measurement::{
-    Relation, Conclusion,
+    Conclusion, Relation,
     latency::{Claim, Finding, Limit, Ruling, Statistic},
 };
 

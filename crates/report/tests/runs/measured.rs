@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use penstock_model::{
     measurement::{
-        Cell, Claim, Comparison, Direction, End, EndKind, Estimate, Expectation, Histogram, Link, Load,
-        Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Ruling,
-        Sample, Status, StopReason, Storage, Subject, Summary, Taken, Conclusion, Tool, ToolVersion, Withheld,
+        Cell, Claim, Comparison, Conclusion, Direction, End, EndKind, Estimate, Expectation, Histogram, Link,
+        Load, Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Ruling,
+        Sample, Status, StopReason, Storage, Subject, Summary, Taken, Tool, ToolVersion, Withheld,
     },
     verdict::Vantage,
 };

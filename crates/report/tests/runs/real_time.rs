@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_model::{
     audit::{Audit, AuditOutcome, Currency, Layer, LeftOut, Price, Row, Score, Unobservable},
     measurement::{
-        EndKind, Estimate, Conclusion,
+        Conclusion, EndKind, Estimate,
         latency::{
             Arm, Bins, Block, Comparison, Finding, Latency, Load, Power, Quantile, Ruling, Series, Setting,
             Statistic, Stopped, Summary, TailBound, Tool, ToolVersion,

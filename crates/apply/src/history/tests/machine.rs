@@ -11,7 +11,7 @@ use std::{
 
 use penstock_model::{Bdf, GuestName, Inventory, Mtu, VfAttribute, VfIndex, inventory::FoundGuest};
 use penstock_plan::{
-    Action, Carry, CarryError, Direction, Fact, Plan, Step, StepId, action::GuestDefinition,
+    Action, Direction, Execute, ExecuteError, Fact, Plan, Step, StepId, action::GuestDefinition,
 };
 
 use crate::{
@@ -257,25 +257,25 @@ fn is_so(inner: &Inner, fact: &Fact) -> bool {
     }
 }
 
-impl Carry for Machine {
-    fn carries(&self, _: &Action) -> bool {
+impl Execute for Machine {
+    fn executes(&self, _: &Action) -> bool {
         true
     }
 
-    fn carry(&mut self, action: &Action, _: Duration) -> Result<(), CarryError> {
+    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
         let mut inner = self.0.borrow_mut();
         if !inner.event() {
             return Ok(());
         }
         act(&mut inner, action)
-            .map_err(|why| CarryError::Failed { attempt: action.to_string(), source: why.into() })
+            .map_err(|why| ExecuteError::Failed { attempt: action.to_string(), source: why.into() })
     }
 
     fn observes(&self, _: &Fact) -> bool {
         true
     }
 
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let inner = self.0.borrow();
         // The dead do not wait.
         let so = inner.is_dead() || is_so(&inner, fact);

@@ -20,14 +20,14 @@ struct Functions {
 const BEFORE: u32 = 1500;
 const AFTER: u32 = 9000;
 
-impl Carry for Functions {
-    fn carries(&self, _: &Action) -> bool {
+impl Execute for Functions {
+    fn executes(&self, _: &Action) -> bool {
         true
     }
 
-    fn carry(&mut self, action: &Action, _: Duration) -> Result<(), CarryError> {
+    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
         let Action::SetMtu { function, mtu } = action else { panic!("not in these tests: {action}") };
-        let failed = || CarryError::Failed {
+        let failed = || ExecuteError::Failed {
             attempt: format!("could not do {action}"),
             source: Box::new(io::Error::other("no luck")),
         };
@@ -52,10 +52,10 @@ impl Carry for Functions {
         Ok(())
     }
 
-    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         match self.side_by_side {
-            true => actions.iter().map(|action| self.carry(action, deadline)).collect(),
-            false => penstock_plan::carry::one_by_one(self, actions, deadline),
+            true => actions.iter().map(|action| self.execute(action, deadline)).collect(),
+            false => penstock_plan::execute::one_by_one(self, actions, deadline),
         }
     }
 
@@ -63,7 +63,7 @@ impl Carry for Functions {
         true
     }
 
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let Fact::MtuIs { function, mtu } = fact else { panic!("not in these tests: {fact}") };
         let seen = if self.after.contains(function) { AFTER } else { BEFORE };
         Ok(if seen == mtu.get() { Ok(()) } else { Err(seen.to_string()) })

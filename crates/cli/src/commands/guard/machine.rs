@@ -152,7 +152,7 @@ impl<'a> Watched<'a> {
         let mut journal = UndoJournal::new(self.own.clone(), of_runs, &way);
         let mut nobody = ();
         let mut kept = progress::Kept::new(&mut nobody, &way.plan, Mode::Undo, self.machine.progress_file());
-        let outcome = self.machine.carry(&way.plan, Mode::Undo, &mut journal, &mut kept);
+        let outcome = self.machine.execute(&way.plan, Mode::Undo, &mut journal, &mut kept);
         drop(kept);
         let outcome = outcome.map_err(|failure| in_words(&failure))?;
         self.outcome = Some(Outcome {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{OutputError, LatencyOutput, counts, rt_tests};
+use super::{LatencyOutput, OutputError, counts, rt_tests};
 
 const TOOL: &str = "cyclictest";
 

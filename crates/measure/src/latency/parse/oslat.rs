@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{OutputError, LatencyOutput, counts, rt_tests, total};
+use super::{LatencyOutput, OutputError, counts, rt_tests, total};
 
 const TOOL: &str = "oslat";
 

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{OutputError, LatencyOutput, counts, lines, total};
+use super::{LatencyOutput, OutputError, counts, lines, total};
 
 const TOOL: &str = "rtla timerlat";
 

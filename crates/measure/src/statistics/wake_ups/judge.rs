@@ -1,7 +1,7 @@
 //! Claims against what was measured.
 
 use penstock_model::measurement::{
-    Relation, Conclusion,
+    Conclusion, Relation,
     latency::{Arm, Claim, Finding, Limit, Ruling, Series, Statistic, Stopped},
 };
 
@@ -68,7 +68,9 @@ fn below(claim: &Claim, series: &Series, late: u32, except: f64, confidence: f64
         finding.told = match () {
             () if broken => Conclusion::DoesNotHold,
             // The maximum is known of every block or no late one was binned, so that there was none.
-            () if finding.late == Some(0) && rule_of_three(finding.n, confidence) <= except => Conclusion::Holds,
+            () if finding.late == Some(0) && rule_of_three(finding.n, confidence) <= except => {
+                Conclusion::Holds
+            }
             () => Conclusion::CannotBeTold,
         };
     } else if let Some(blocks) = &blocks {

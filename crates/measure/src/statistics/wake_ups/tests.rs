@@ -1,5 +1,5 @@
 use penstock_model::measurement::{
-    EndKind, Conclusion,
+    Conclusion, EndKind,
     latency::{Arm, Bins, Block, Load, Power, Series, Setting, Statistic, Stopped, Tool},
 };
 use penstock_model::verdict::Vantage;
@@ -70,7 +70,8 @@ fn the_rule_of_three() {
 #[test]
 fn without_a_late_one_the_test_is_the_rule_of_three_with_the_price_of_looking_for_more() {
     // A percentile may have late ones, so its test looks for other shares too and needs somewhat more.
-    let n = (1..).map(|step| step * 1000).find(|n| test(*n, 0, 1e-4, 0.95, 1.0) == Conclusion::Holds).unwrap();
+    let n =
+        (1..).map(|step| step * 1000).find(|n| test(*n, 0, 1e-4, 0.95, 1.0) == Conclusion::Holds).unwrap();
     assert!((29_957..60_000).contains(&n), "{n}");
     assert_eq!(test(10_000, 100, 1e-4, 0.95, 1.0), Conclusion::DoesNotHold);
     assert_eq!(test(100_000, 10, 1e-4, 0.95, 1.0), Conclusion::CannotBeTold);
@@ -163,7 +164,11 @@ fn a_known_ratio_comes_out() {
     let judged = |text: &str| judge(&claim(text), &all, 0.95, 5);
     assert_eq!(judged("latency untuned / tuned p99 >= 3x").told, Conclusion::Holds);
     assert_eq!(judged("latency untuned / tuned p99 >= 20x").told, Conclusion::DoesNotHold);
-    assert_eq!(judged("latency host / rt-2 p99 <= 2x").told, Conclusion::CannotBeTold, "no host was measured");
+    assert_eq!(
+        judged("latency host / rt-2 p99 <= 2x").told,
+        Conclusion::CannotBeTold,
+        "no host was measured"
+    );
     assert_eq!(judged("latency rt-2 p90 < 100us").told, Conclusion::Holds);
     assert_eq!(judged("latency rt-2 p50 < 11us").told, Conclusion::DoesNotHold);
     // 240000 wake-ups prove one in 100000 not yet, and one in 10000 well.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{Arm, Power, Setting, Statistic, Tool};
 use crate::{
     GuestName,
-    measurement::{Estimate, ParseExpectationError, Quantity, Relation, Conclusion, Unit},
+    measurement::{Conclusion, Estimate, ParseExpectationError, Quantity, Relation, Unit},
     verdict::Vantage,
 };
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    measurement::{EndKind, Conclusion},
+    measurement::{Conclusion, EndKind},
     verdict::Vantage,
 };
 

@@ -17,7 +17,7 @@ use penstock_host::{
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
-use penstock_plan::{Action, Carry, CarryError, Direction, Fact, carry::one_by_one};
+use penstock_plan::{Action, Direction, Execute, ExecuteError, Fact, execute::one_by_one};
 
 mod boot;
 mod facts;
@@ -35,7 +35,7 @@ const CARRIER: Duration = Duration::from_secs(15);
 
 /// Carries out what concerns the host's functions and their interfaces.
 #[derive(Debug)]
-pub struct HostCarrier {
+pub struct HostExecutor {
     root: Root,
     netlink: Netlink,
     /// What PFs' drivers report of their VFs, until the next change.
@@ -48,14 +48,14 @@ struct Found {
     index: u32,
 }
 
-impl HostCarrier {
-    /// A carrier for the machine under `root`, in the network namespace of the calling thread.
+impl HostExecutor {
+    /// An executor for the machine under `root`, in the network namespace of the calling thread.
     ///
     /// # Errors
     ///
     /// When no netlink socket can be made.
-    pub fn new(root: Root) -> Result<HostCarrier, NetlinkError> {
-        Ok(HostCarrier { root, netlink: Netlink::open()?, vfs: BTreeMap::new() })
+    pub fn new(root: Root) -> Result<HostExecutor, NetlinkError> {
+        Ok(HostExecutor { root, netlink: Netlink::open()?, vfs: BTreeMap::new() })
     }
 
     fn function(&self, bdf: Bdf) -> PciFunction {
@@ -63,7 +63,7 @@ impl HostCarrier {
     }
 
     /// The function's interface; `None` when it has none in this namespace.
-    fn find(&mut self, function: Bdf) -> Result<Option<Found>, CarryError> {
+    fn find(&mut self, function: Bdf) -> Result<Option<Found>, ExecuteError> {
         let at = format!("could not look for the interface of {function}");
         let pci = self.function(function);
         let names = pci.interface_names().map_err(|error| from_pci(&at, error))?;
@@ -79,7 +79,7 @@ impl HostCarrier {
         }
     }
 
-    fn find_by_netlink(&mut self, function: Bdf, at: &str) -> Result<Option<Found>, CarryError> {
+    fn find_by_netlink(&mut self, function: Bdf, at: &str) -> Result<Option<Found>, ExecuteError> {
         let reports = self.netlink.interfaces().map_err(|error| from_netlink(at, error))?;
         Ok(interface_of(function, &reports, &self.root)
             .map(|report| Found { name: report.interface.name.to_string(), index: report.index }))
@@ -97,9 +97,9 @@ impl HostCarrier {
     }
 
     /// The function's interface, which has to be there.
-    fn interface(&mut self, function: Bdf) -> Result<Found, CarryError> {
+    fn interface(&mut self, function: Bdf) -> Result<Found, ExecuteError> {
         let found = self.find(function)?;
-        found.ok_or_else(|| CarryError::Failed {
+        found.ok_or_else(|| ExecuteError::Failed {
             attempt: format!("{function} cannot be changed"),
             source: match self.function(function).exists() {
                 true => "it has no network interface on the host".into(),
@@ -122,7 +122,7 @@ impl HostCarrier {
         &mut self,
         pf: Bdf,
         change: impl FnOnce(&mut Keeper<'_>) -> Result<(), NetlinkError>,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         let found = self.interface(pf)?;
         self.kept(&found, change)
             .map_err(|error| from_netlink(&format!("{} ({pf}) was not changed", found.name), error))
@@ -133,7 +133,7 @@ impl HostCarrier {
         &mut self,
         function: Bdf,
         change: impl FnOnce(&mut Netlink, u32) -> Result<(), NetlinkError>,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         let found = self.interface(function)?;
         change(&mut self.netlink, found.index)
             .map_err(|error| from_netlink(&format!("{} ({function}) was not changed", found.name), error))
@@ -142,7 +142,7 @@ impl HostCarrier {
     /// Waits until a PF that is up has its link, or until `deadline`: drivers check a rate against the link's speed and
     /// refuse it with EINVAL while there is none (`igb_ndo_set_vf_bw` and its like). A PF that stays without one is
     /// left to the driver's own answer.
-    fn await_carrier(&mut self, pf: Bdf, deadline: Instant) -> Result<(), CarryError> {
+    fn await_carrier(&mut self, pf: Bdf, deadline: Instant) -> Result<(), ExecuteError> {
         let found = self.interface(pf)?;
         let linked = |reports: &[InterfaceReport]| {
             let link = reports.iter().find(|report| report.index == found.index)?;
@@ -157,12 +157,12 @@ impl HostCarrier {
     }
 
     /// Waits for a PF's link as a step of its own; a PF without one is something that a model may allow.
-    fn await_link(&mut self, pf: Bdf, within: u32) -> Result<(), CarryError> {
+    fn await_link(&mut self, pf: Bdf, within: u32) -> Result<(), ExecuteError> {
         let patience = Duration::from_secs(within.into());
         self.await_carrier(pf, Instant::now() + patience)?;
         match facts::holds(self, &Fact::LinkUp { pf })? {
             Ok(()) => Ok(()),
-            Err(seen) => Err(CarryError::Unsupported(format!("{seen} after {within} s; is its cable in?"))),
+            Err(seen) => Err(ExecuteError::Unsupported(format!("{seen} after {within} s; is its cable in?"))),
         }
     }
 
@@ -172,7 +172,7 @@ impl HostCarrier {
         driver: Option<&str>,
         mac: Option<Mac>,
         deadline: Instant,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         bind(&self.root, function, driver, 0)?;
         self.settle(function, driver, mac, deadline)
     }
@@ -186,7 +186,7 @@ impl HostCarrier {
         driver: Option<&str>,
         mac: Option<Mac>,
         deadline: Instant,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         let answered = deadline.min(Instant::now() + CARRIER);
         let mut pause = Duration::from_millis(50);
         for attempt in 1.. {
@@ -198,7 +198,7 @@ impl HostCarrier {
             if Instant::now() + pause > answered || interrupt::pending() {
                 let times = if attempt == 1 { String::new() } else { format!(" {attempt} times") };
                 let driver = driver.unwrap_or("no driver");
-                return Err(CarryError::Failed {
+                return Err(ExecuteError::Failed {
                     attempt: format!("{function} was bound to {driver}{times}, and {seen}"),
                     source: format!(
                         "its PF did not tell it {mac}; is the PF up, and does `ip link` show that address for the VF?"
@@ -220,7 +220,7 @@ impl HostCarrier {
         function: Bdf,
         driver: Option<&str>,
         deadline: Instant,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         let Some(driver) = driver.filter(|driver| !penstock_host::pci::passes_through(driver)) else {
             return Ok(());
         };
@@ -238,7 +238,7 @@ impl HostCarrier {
                 settled(report.index);
                 Ok(())
             }
-            Err(NetlinkError::TimedOut { .. }) => Err(CarryError::TimedOut {
+            Err(NetlinkError::TimedOut { .. }) => Err(ExecuteError::TimedOut {
                 attempt: format!("{function} was bound to {driver} and should have a network interface"),
                 after: began.elapsed(),
             }),
@@ -253,7 +253,7 @@ impl HostCarrier {
         function: Bdf,
         to: &penstock_model::InterfaceName,
         deadline: Instant,
-    ) -> Result<(), CarryError> {
+    ) -> Result<(), ExecuteError> {
         let found = self.interface(function)?;
         if found.name == to.as_str() {
             return Ok(());
@@ -266,7 +266,7 @@ impl HostCarrier {
 
     /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
     /// is so already does no harm, and shows which it was.
-    fn set_attributes(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+    fn set_attributes(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         let mut answers = Vec::with_capacity(actions.len());
         for of_one in actions.chunk_by(|a, b| pf_of(a) == pf_of(b)) {
             if self.set_at_once(of_one, deadline).is_ok() {
@@ -274,7 +274,7 @@ impl HostCarrier {
                 continue;
             }
             answers.extend(one_by_one(self, of_one, deadline));
-            if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+            if matches!(answers.last(), Some(Err(error)) if !matches!(error, ExecuteError::Unsupported(_))) {
                 break;
             }
         }
@@ -282,7 +282,7 @@ impl HostCarrier {
     }
 
     /// Sets attributes of VFs of one PF with one request.
-    fn set_at_once(&mut self, actions: &[&Action], deadline: Duration) -> Result<(), CarryError> {
+    fn set_at_once(&mut self, actions: &[&Action], deadline: Duration) -> Result<(), ExecuteError> {
         let wanted: Vec<(VfIndex, VfAttribute)> = actions
             .iter()
             .filter_map(|action| match action {
@@ -303,11 +303,11 @@ impl HostCarrier {
         &mut self,
         wanted: &[(Bdf, Option<&str>, Option<Mac>)],
         deadline: Duration,
-    ) -> Vec<Result<(), CarryError>> {
+    ) -> Vec<Result<(), ExecuteError>> {
         let until = Instant::now() + deadline;
         let root = &self.root;
         let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
-        let mut outcomes: Vec<Result<(), CarryError>> = thread::scope(|scope| {
+        let mut outcomes: Vec<Result<(), ExecuteError>> = thread::scope(|scope| {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
             let mut outcomes: Vec<_> =
@@ -352,7 +352,7 @@ fn beside_its_pf<R>(root: &Root, function: Bdf, attempt: usize, work: impl FnOnc
     }
 }
 
-fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), CarryError> {
+fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), ExecuteError> {
     let pci = PciFunction::new(root, function);
     match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
@@ -364,19 +364,19 @@ fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Res
     }
 }
 
-impl Carry for HostCarrier {
-    fn carries(&self, action: &Action) -> bool {
+impl Execute for HostExecutor {
+    fn executes(&self, action: &Action) -> bool {
         action.guest().is_none()
     }
 
-    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError> {
+    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
         let until = Instant::now() + deadline;
         self.vfs.clear();
         match action {
             Action::LeaveAlone { manager, pf, functions } => {
                 managers::leave_alone(&self.root, *manager, *pf, functions).map_err(|error| match error {
                     // The file is there: whoever reads it later does as it says.
-                    ManagerError::NotRead { .. } => CarryError::Unsupported(chain(&error)),
+                    ManagerError::NotRead { .. } => ExecuteError::Unsupported(chain(&error)),
                     ManagerError::File { .. } => failed(&format!("{action} was not done"), error),
                 })
             }
@@ -450,9 +450,9 @@ impl Carry for HostCarrier {
             | Action::AwaitGuest { .. }
             | Action::IsolateGuest { .. }
             | Action::ScheduleGuest { .. }
-            | Action::StopGuest { .. } => Err(CarryError::Failed {
-                attempt: format!("the host's carrier was given \"{action}\""),
-                source: "guests are another carrier's".into(),
+            | Action::StopGuest { .. } => Err(ExecuteError::Failed {
+                attempt: format!("the host's executor was given \"{action}\""),
+                source: "guests are another executor's".into(),
             }),
             Action::Tune { .. }
             | Action::MakePartition { .. }
@@ -460,11 +460,11 @@ impl Carry for HostCarrier {
             | Action::PlaceInterrupts { .. }
             | Action::MakeResctrlGroup { .. }
             | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. } => realtime::carry(&self.root, action).unwrap_or(Ok(())),
+            | Action::SetSchemata { .. } => realtime::execute(&self.root, action).unwrap_or(Ok(())),
         }
     }
 
-    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         if actions.iter().all(|action| matches!(action, Action::SetVfAttribute { .. })) {
             return self.set_attributes(actions, deadline);
         }
@@ -493,35 +493,35 @@ impl Carry for HostCarrier {
         fact.guest().is_none()
     }
 
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         facts::holds(self, fact)
     }
 }
 
-fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> CarryError {
-    CarryError::Failed { attempt: attempt.to_owned(), source: Box::new(source) }
+fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> ExecuteError {
+    ExecuteError::Failed { attempt: attempt.to_owned(), source: Box::new(source) }
 }
 
-fn from_pci(attempt: &str, error: PciError) -> CarryError {
+fn from_pci(attempt: &str, error: PciError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
     told(attempt, error, unsupported, hint)
 }
 
-fn from_netlink(attempt: &str, error: NetlinkError) -> CarryError {
+fn from_netlink(attempt: &str, error: NetlinkError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
     told(attempt, error, unsupported, hint)
 }
 
-/// An error of the host as one of a carrier: what cannot be done, what is missing and how to mend that, or a failure.
+/// An error of the host as one of an executor: what cannot be done, what is missing and how to mend that, or a failure.
 fn told(
     attempt: &str,
     error: impl Error + Send + Sync + 'static,
     unsupported: bool,
     hint: Option<String>,
-) -> CarryError {
+) -> ExecuteError {
     match hint {
-        _ if unsupported => CarryError::Unsupported(error.to_string()),
-        Some(hint) => CarryError::Missing { what: format!("{attempt}: {}", chain(&error)), hint },
+        _ if unsupported => ExecuteError::Unsupported(error.to_string()),
+        Some(hint) => ExecuteError::Missing { what: format!("{attempt}: {}", chain(&error)), hint },
         None => failed(attempt, error),
     }
 }

@@ -8,17 +8,17 @@ use crate::{Action, Fact};
 
 /// Something that can carry out some kinds of action: the host's functions, its containers, its VMs.
 ///
-/// `apply` asks each of the carriers that it was given in turn; the first that knows the action does it.
-pub trait Carry {
-    /// Whether this carrier knows this kind of action.
-    fn carries(&self, action: &Action) -> bool;
+/// `apply` asks each of the executors that it was given in turn; the first that knows the action does it.
+pub trait Execute {
+    /// Whether this executor knows this kind of action.
+    fn executes(&self, action: &Action) -> bool;
 
     /// Does it, within `deadline`. On `Err` the machine is as it was, or `apply` undoes the step by its inverse.
-    fn carry(&mut self, action: &Action, deadline: Duration) -> Result<(), CarryError>;
+    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError>;
 
-    /// Does several that do not need one another, each within `deadline`; a carrier that can do them side by side
+    /// Does several that do not need one another, each within `deadline`; an executor that can do them side by side
     /// overrides this. The answers are in the order of `actions` and may be fewer: the rest was not attempted.
-    fn carry_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), CarryError>> {
+    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         one_by_one(self, actions, deadline)
     }
 
@@ -28,23 +28,23 @@ pub trait Carry {
         false
     }
 
-    /// Whether this carrier can look this kind of fact up.
+    /// Whether this executor can look this kind of fact up.
     fn observes(&self, fact: &Fact) -> bool;
 
     /// Looks a fact up. `Ok(Err(seen))` says what is so instead.
-    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, CarryError>;
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError>;
 }
 
 /// Does several actions one after the other, up to the first that fails for another reason than being unsupported.
-pub fn one_by_one<C: Carry + ?Sized>(
-    carrier: &mut C,
+pub fn one_by_one<C: Execute + ?Sized>(
+    executor: &mut C,
     actions: &[&Action],
     deadline: Duration,
-) -> Vec<Result<(), CarryError>> {
+) -> Vec<Result<(), ExecuteError>> {
     let mut answers = Vec::with_capacity(actions.len());
     for action in actions {
-        answers.push(carrier.carry(action, deadline));
-        if matches!(answers.last(), Some(Err(error)) if !matches!(error, CarryError::Unsupported(_))) {
+        answers.push(executor.execute(action, deadline));
+        if matches!(answers.last(), Some(Err(error)) if !matches!(error, ExecuteError::Unsupported(_))) {
             break;
         }
     }
@@ -53,7 +53,7 @@ pub fn one_by_one<C: Carry + ?Sized>(
 
 /// Why an action was not carried out, or a fact not looked up.
 #[derive(Debug, Error)]
-pub enum CarryError {
+pub enum ExecuteError {
     /// The driver or device says that it cannot do this (`EOPNOTSUPP`, a missing file).
     #[error("{0}")]
     Unsupported(String),

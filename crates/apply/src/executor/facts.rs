@@ -2,9 +2,9 @@
 
 use penstock_host::{files, managers};
 use penstock_model::{Bdf, InterfaceAddress, Mac, VfAttribute, VfIndex, inventory::VfState};
-use penstock_plan::{CarryError, Direction, Fact};
+use penstock_plan::{Direction, ExecuteError, Fact};
 
-use super::{Found, HostCarrier, from_netlink, from_pci};
+use super::{Found, HostExecutor, from_netlink, from_pci};
 
 /// `IFF_UP` in `/sys/class/net/NAME/flags`.
 const UP: u32 = 1;
@@ -12,63 +12,65 @@ const UP: u32 = 1;
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
 
-pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError> {
+pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteError> {
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {
-            let told = managers::told(&carrier.root, *manager, *pf);
+            let told = managers::told(&executor.root, *manager, *pf);
             Ok(same(told.as_ref() == Some(functions), || "its file says otherwise".to_owned()))
         }
         Fact::Autoprobe { pf, on } => {
             let at = format!("could not read driver autoprobe of {pf}");
-            let seen = carrier.function(*pf).autoprobe().map_err(|error| from_pci(&at, error))?;
+            let seen = executor.function(*pf).autoprobe().map_err(|error| from_pci(&at, error))?;
             Ok(same(seen == *on, || format!("it is {}", if seen { "on" } else { "off" })))
         }
-        Fact::VfCount { pf, count } => vf_count(carrier, *pf, *count),
-        Fact::VfAttribute { pf, vf, attribute } => vf_attribute(carrier, *pf, *vf, attribute),
-        Fact::Driver { function, driver, mac } => driver_is(carrier, *function, driver.as_deref(), *mac),
-        Fact::Mac { function, mac } => has_mac(carrier, *function, *mac),
-        Fact::MtuIs { function, mtu } => attribute(carrier, *function, "mtu", |seen| seen == mtu.to_string()),
-        Fact::Name { function, name } => Ok(with_interface(carrier, *function, |_, found| {
+        Fact::VfCount { pf, count } => vf_count(executor, *pf, *count),
+        Fact::VfAttribute { pf, vf, attribute } => vf_attribute(executor, *pf, *vf, attribute),
+        Fact::Driver { function, driver, mac } => driver_is(executor, *function, driver.as_deref(), *mac),
+        Fact::Mac { function, mac } => has_mac(executor, *function, *mac),
+        Fact::MtuIs { function, mtu } => {
+            attribute(executor, *function, "mtu", |seen| seen == mtu.to_string())
+        }
+        Fact::Name { function, name } => Ok(with_interface(executor, *function, |_, found| {
             same(found.name == name.as_str(), || format!("it is called {}", found.name))
         })?),
-        Fact::Link { function, direction: Direction::Down } if carrier.find(*function)?.is_none() => {
+        Fact::Link { function, direction: Direction::Down } if executor.find(*function)?.is_none() => {
             Ok(Ok(()))
         }
         Fact::Link { function, direction } => {
             let wanted = *direction == Direction::Up;
-            attribute(carrier, *function, "flags", |seen| {
+            attribute(executor, *function, "flags", |seen| {
                 let flags = u32::from_str_radix(seen.trim_start_matches("0x"), 16);
                 flags.is_ok_and(|flags| (flags & UP != 0) == wanted)
             })
         }
         Fact::HasAddress { function, address } => {
-            let (there, seen) = addresses(carrier, *function, *address)?;
+            let (there, seen) = addresses(executor, *function, *address)?;
             Ok(same(there, || seen))
         }
         Fact::LacksAddress { function, address } => {
-            if carrier.find(*function)?.is_none() {
+            if executor.find(*function)?.is_none() {
                 return Ok(Ok(()));
             }
-            let (there, seen) = addresses(carrier, *function, *address)?;
+            let (there, seen) = addresses(executor, *function, *address)?;
             Ok(same(!there, || seen))
         }
         Fact::Switch { pf, mode } => {
-            let found = carrier.interface(*pf)?;
+            let found = executor.interface(*pf)?;
             let at = format!("could not read the embedded switch's mode of {pf}");
-            let seen = carrier.kept(&found, |keeper| keeper.mode());
+            let seen = executor.kept(&found, |keeper| keeper.mode());
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is in {seen} mode")))
         }
-        Fact::LinkUp { pf } => attribute(carrier, *pf, "carrier", |seen| seen == "1"),
-        Fact::FileIs { path, text } => Ok(match files::read_to_string(carrier.root.path(path)) {
+        Fact::LinkUp { pf } => attribute(executor, *pf, "executor", |seen| seen == "1"),
+        Fact::FileIs { path, text } => Ok(match files::read_to_string(executor.root.path(path)) {
             Ok(seen) => same(seen == *text, || "it has another text".to_owned()),
             Err(error) => Err(error.to_string()),
         }),
         Fact::NoFile { path } => {
-            Ok(same(!files::exists(carrier.root.path(path)), || "it is there".to_owned()))
+            Ok(same(!files::exists(executor.root.path(path)), || "it is there".to_owned()))
         }
-        Fact::UnitEnabled { unit, on } => Ok(super::boot::is_enabled(&carrier.root, unit, *on)),
-        Fact::BootArguments(arguments) => super::boot::are_set(&carrier.root, arguments),
+        Fact::UnitEnabled { unit, on } => Ok(super::boot::is_enabled(&executor.root, unit, *on)),
+        Fact::BootArguments(arguments) => super::boot::are_set(&executor.root, arguments),
         // The reset file's write returned; the device keeps no trace of it.
         Fact::Reset { .. } => Ok(Ok(())),
         Fact::GuestDefined { .. }
@@ -78,9 +80,9 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         | Fact::GuestSuspended { .. }
         | Fact::GuestIsolated { .. }
         | Fact::GuestScheduled { .. }
-        | Fact::GuestReady { .. } => Err(CarryError::Failed {
-            attempt: format!("the host's carrier was asked whether {fact}"),
-            source: "guests are another carrier's".into(),
+        | Fact::GuestReady { .. } => Err(ExecuteError::Failed {
+            attempt: format!("the host's executor was asked whether {fact}"),
+            source: "guests are another executor's".into(),
         }),
         Fact::KnobIs { .. }
         | Fact::Partition { .. }
@@ -88,7 +90,7 @@ pub fn holds(carrier: &mut HostCarrier, fact: &Fact) -> Result<Seen, CarryError>
         | Fact::InterruptsAt { .. }
         | Fact::ResctrlGroupIs { .. }
         | Fact::NoResctrlGroup { .. }
-        | Fact::SchemataAre { .. } => super::realtime::holds(&carrier.root, fact).unwrap_or(Ok(Ok(()))),
+        | Fact::SchemataAre { .. } => super::realtime::holds(&executor.root, fact).unwrap_or(Ok(Ok(()))),
     }
 }
 
@@ -97,24 +99,24 @@ fn same(is: bool, seen: impl FnOnce() -> String) -> Seen {
 }
 
 fn with_interface(
-    carrier: &mut HostCarrier,
+    executor: &mut HostExecutor,
     function: Bdf,
-    look: impl FnOnce(&HostCarrier, &Found) -> Seen,
-) -> Result<Seen, CarryError> {
-    match carrier.find(function)? {
-        Some(found) => Ok(look(carrier, &found)),
+    look: impl FnOnce(&HostExecutor, &Found) -> Seen,
+) -> Result<Seen, ExecuteError> {
+    match executor.find(function)? {
+        Some(found) => Ok(look(executor, &found)),
         None => Ok(Err(format!("{function} has no network interface on the host"))),
     }
 }
 
 fn attribute(
-    carrier: &mut HostCarrier,
+    executor: &mut HostExecutor,
     function: Bdf,
     name: &str,
     is: impl FnOnce(&str) -> bool,
-) -> Result<Seen, CarryError> {
-    with_interface(carrier, function, |carrier, found| {
-        let seen = carrier.class_attribute(&found.name, name);
+) -> Result<Seen, ExecuteError> {
+    with_interface(executor, function, |executor, found| {
+        let seen = executor.class_attribute(&found.name, name);
         match seen {
             Some(seen) if is(&seen) => Ok(()),
             Some(seen) => Err(format!("{} of {} is {seen}", name, found.name)),
@@ -126,12 +128,12 @@ fn attribute(
 /// The file that holds an interface's MAC address; what is seen of it begins with this.
 pub const ADDRESS: &str = "address";
 
-fn has_mac(carrier: &mut HostCarrier, function: Bdf, mac: Mac) -> Result<Seen, CarryError> {
-    attribute(carrier, function, ADDRESS, |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
+fn has_mac(executor: &mut HostExecutor, function: Bdf, mac: Mac) -> Result<Seen, ExecuteError> {
+    attribute(executor, function, ADDRESS, |seen| seen.eq_ignore_ascii_case(&mac.to_string()))
 }
 
-fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryError> {
-    let function = carrier.function(pf);
+fn vf_count(executor: &HostExecutor, pf: Bdf, count: u16) -> Result<Seen, ExecuteError> {
+    let function = executor.function(pf);
     if !function.exists() {
         return Ok(same(count == 0, || format!("there is no {pf}")));
     }
@@ -144,13 +146,13 @@ fn vf_count(carrier: &HostCarrier, pf: Bdf, count: u16) -> Result<Seen, CarryErr
 }
 
 fn driver_is(
-    carrier: &mut HostCarrier,
+    executor: &mut HostExecutor,
     function: Bdf,
     driver: Option<&str>,
     mac: Option<Mac>,
-) -> Result<Seen, CarryError> {
+) -> Result<Seen, ExecuteError> {
     let at = format!("could not read the driver of {function}");
-    let bound = carrier.function(function).driver().map_err(|error| from_pci(&at, error))?;
+    let bound = executor.function(function).driver().map_err(|error| from_pci(&at, error))?;
     if bound.as_deref() != driver {
         return Ok(Err(match bound {
             Some(bound) => format!("it is bound to {bound}"),
@@ -159,21 +161,21 @@ fn driver_is(
     }
     match driver {
         Some(driver) if !penstock_host::pci::passes_through(driver) => match mac {
-            Some(mac) => has_mac(carrier, function, mac),
-            None => with_interface(carrier, function, |_, _| Ok(())),
+            Some(mac) => has_mac(executor, function, mac),
+            None => with_interface(executor, function, |_, _| Ok(())),
         },
         _ => Ok(Ok(())),
     }
 }
 
 fn addresses(
-    carrier: &mut HostCarrier,
+    executor: &mut HostExecutor,
     function: Bdf,
     address: InterfaceAddress,
-) -> Result<(bool, String), CarryError> {
-    let found = carrier.interface(function)?;
+) -> Result<(bool, String), ExecuteError> {
+    let found = executor.interface(function)?;
     let at = format!("could not list the addresses of {}", found.name);
-    let reports = carrier.netlink.interfaces().map_err(|error| from_netlink(&at, error))?;
+    let reports = executor.netlink.interfaces().map_err(|error| from_netlink(&at, error))?;
     let report = reports.iter().find(|report| report.index == found.index);
     let addresses = report.map(|report| &report.interface.addresses[..]).unwrap_or_default();
     let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -185,28 +187,30 @@ fn addresses(
 }
 
 fn vf_attribute(
-    carrier: &mut HostCarrier,
+    executor: &mut HostExecutor,
     pf: Bdf,
     vf: VfIndex,
     attribute: &VfAttribute,
-) -> Result<Seen, CarryError> {
+) -> Result<Seen, ExecuteError> {
     // What was read after the last change is good for all VFs of the PF; but a driver may take its time.
-    if let Some(vfs) = carrier.vfs.get(&pf)
+    if let Some(vfs) = executor.vfs.get(&pf)
         && judge(vfs, vf, attribute).is_ok_and(|seen| seen.is_ok())
     {
         return Ok(Ok(()));
     }
-    let found = carrier.interface(pf)?;
+    let found = executor.interface(pf)?;
     let at = format!("could not list the VFs of {} ({pf})", found.name);
-    let vfs = carrier.kept(&found, |keeper| keeper.vfs()).map_err(|error| from_netlink(&at, error))?;
+    let vfs = executor.kept(&found, |keeper| keeper.vfs()).map_err(|error| from_netlink(&at, error))?;
     let seen = judge(&vfs, vf, attribute);
-    carrier.vfs.insert(pf, vfs);
+    executor.vfs.insert(pf, vfs);
     seen
 }
 
-pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, CarryError> {
+pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, ExecuteError> {
     if vfs.is_empty() {
-        return Err(CarryError::Unsupported("the driver took it, but reports nothing of its VFs".to_owned()));
+        return Err(ExecuteError::Unsupported(
+            "the driver took it, but reports nothing of its VFs".to_owned(),
+        ));
     }
     let Some((_, state)) = vfs.iter().find(|(index, _)| *index == vf) else {
         return Ok(Err(format!("the driver reports no VF {vf}")));
@@ -230,7 +234,7 @@ pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -
         VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
     };
     match seen {
-        None => Err(CarryError::Unsupported(format!(
+        None => Err(ExecuteError::Unsupported(format!(
             "the driver took it, but does not report {}",
             attribute.kind()
         ))),

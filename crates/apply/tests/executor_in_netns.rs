@@ -8,13 +8,13 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use penstock_apply::{
-    ApplyError, HostCarrier, Options,
+    ApplyError, HostExecutor, Options,
     journal::{Ending, Entry},
     run,
 };
 use penstock_host::{Command, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
-use penstock_plan::{Action, Carry, Direction, Fact, Plan, Step, StepId};
+use penstock_plan::{Action, Direction, Execute, Fact, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
 
 type Check = fn(&Path);
@@ -129,8 +129,8 @@ fn options() -> Options<'static> {
 }
 
 fn steps_are_carried_out(root: &Path) {
-    let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
-    let applied = run(&plan(steps()), &mut [&mut carrier], &mut Vec::new(), &mut (), &options()).unwrap();
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    let applied = run(&plan(steps()), &mut [&mut executor], &mut Vec::new(), &mut (), &options()).unwrap();
     let endings: Vec<Ending> = applied.steps.iter().map(|step| step.outcome).collect();
     assert_eq!(endings[..5], [Ending::Done; 5]);
     assert_eq!(endings[5..], [Ending::Unsupported], "{:?}", applied.steps[5]);
@@ -140,7 +140,7 @@ fn steps_are_carried_out(root: &Path) {
     }
     // Each fact holds afterwards, and the opposite does not.
     let removed = Fact::LacksAddress { function: pf(), address: "10.20.31.204/24".parse().unwrap() };
-    assert!(carrier.holds(&removed).unwrap().is_err());
+    assert!(executor.holds(&removed).unwrap().is_err());
 }
 
 fn a_failure_leaves_all_as_before(root: &Path) {
@@ -153,9 +153,9 @@ fn a_failure_leaves_all_as_before(root: &Path) {
     let direction = Direction::Up;
     // There is no such function.
     all.push((Action::SetLink { function, direction }, None, Fact::Link { function, direction }));
-    let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     let mut journal: Vec<Entry> = Vec::new();
-    let outcome = run(&plan(all), &mut [&mut carrier], &mut journal, &mut (), &options());
+    let outcome = run(&plan(all), &mut [&mut executor], &mut journal, &mut (), &options());
     let Err(ApplyError::RolledBack { step, undone, not_undone, .. }) = outcome else {
         panic!("{outcome:?}");
     };
@@ -169,12 +169,12 @@ fn a_failure_leaves_all_as_before(root: &Path) {
 fn an_interface_is_renamed(root: &Path) {
     let function = pf();
     let to: InterfaceName = "lan0".parse().unwrap();
-    let mut carrier = HostCarrier::new(Root::at(root)).unwrap();
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     let fact = Fact::Name { function, name: to.clone() };
-    assert_eq!(carrier.holds(&fact).unwrap(), Err("it is called pf0".to_owned()));
-    carrier.carry(&Action::Rename { function, to }, Duration::from_secs(5)).unwrap();
+    assert_eq!(executor.holds(&fact).unwrap(), Err("it is called pf0".to_owned()));
+    executor.execute(&Action::Rename { function, to }, Duration::from_secs(5)).unwrap();
     assert!(ip("link show lan0").contains("lan0"));
     // In a real tree the kernel does this.
     fs::rename(net(root).join("pf0"), net(root).join("lan0")).unwrap();
-    assert_eq!(carrier.holds(&fact).unwrap(), Ok(()));
+    assert_eq!(executor.holds(&fact).unwrap(), Ok(()));
 }

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use penstock_host::{Command, Root, files};
 use penstock_model::inventory::BootLoader;
 use penstock_plan::{
-    CarryError,
+    ExecuteError,
     action::BootArguments,
     persist::{UNIT_DIRECTORY, WANTED_BY},
 };
@@ -24,7 +24,7 @@ fn wanted(root: &Root, unit: &str) -> std::path::PathBuf {
 }
 
 /// Has a unit started at boot, or no longer.
-pub fn enable(root: &Root, unit: &str, on: bool) -> Result<(), CarryError> {
+pub fn enable(root: &Root, unit: &str, on: bool) -> Result<(), ExecuteError> {
     let link = wanted(root, unit);
     let done = if on {
         let directory = link.parent().unwrap_or(Path::new("/"));
@@ -45,7 +45,7 @@ pub fn is_enabled(root: &Root, unit: &str, on: bool) -> Seen {
 }
 
 /// Writes what the boot loader's tool reads, and runs the tool.
-pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration) -> Result<(), CarryError> {
+pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration) -> Result<(), ExecuteError> {
     if let Some(file) = &arguments.file {
         let path = root.path(&file.path);
         let directory = path.parent().unwrap_or(Path::new("/"));
@@ -76,7 +76,7 @@ fn kernels(root: &Root) -> Vec<Vec<String>> {
     versions.into_iter().filter_map(of).collect()
 }
 
-fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, CarryError> {
+fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, ExecuteError> {
     let [program, arguments @ ..] = words else { return Ok(String::new()) };
     let command = if root.is_system() {
         Command::new(program)
@@ -90,7 +90,7 @@ fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, Carr
 }
 
 /// Whether the boot loader's own configuration has the words, and those no longer that are gone.
-pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, CarryError> {
+pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteError> {
     if let Some(file) = &arguments.file {
         let seen = files::read_to_string(root.path(&file.path)).ok();
         if seen != file.text {

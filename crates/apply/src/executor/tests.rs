@@ -45,12 +45,12 @@ impl Tree {
         self.path("sys/bus/pci/devices").join(path)
     }
 
-    fn carrier(&self) -> HostCarrier {
-        HostCarrier::new(Root::at(self.0.path())).unwrap()
+    fn executor(&self) -> HostExecutor {
+        HostExecutor::new(Root::at(self.0.path())).unwrap()
     }
 
     fn holds(&self, fact: Fact) -> bool {
-        self.carrier().holds(&fact).unwrap().is_ok()
+        self.executor().holds(&fact).unwrap().is_ok()
     }
 }
 
@@ -97,7 +97,7 @@ fn facts_are_what_the_files_say() {
 fn a_count_whose_vfs_do_not_exist_is_not_so() {
     let tree = Tree::new();
     fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
-    let seen = tree.carrier().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
+    let seen = tree.executor().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
     assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist".to_owned()));
 }
 
@@ -120,7 +120,7 @@ fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
         mac: Some(mac.parse().unwrap()),
     };
     assert!(tree.holds(with("02:00:00:00:00:01")));
-    let seen = tree.carrier().holds(&with("02:00:00:00:00:02")).unwrap();
+    let seen = tree.executor().holds(&with("02:00:00:00:00:02")).unwrap();
     assert_eq!(seen, Err("address of eth3 is 02:00:00:00:00:01".to_owned()));
 }
 
@@ -138,7 +138,7 @@ fn a_driver_that_keeps_an_address_of_its_own_is_bound_anew_until_the_deadline() 
         let mac = Some(mac.parse().unwrap());
         let function = bdf("0000:04:10.2");
         let action = Action::SetDriver { function, driver: Some("igbvf".to_owned()), mac };
-        tree.carrier().carry(&action, Duration::from_millis(300))
+        tree.executor().execute(&action, Duration::from_millis(300))
     };
     bind("02:00:00:00:00:01").unwrap();
     let unbound = || fs::read_to_string(tree.path("sys/bus/pci/drivers/igbvf/unbind")).unwrap();
@@ -169,9 +169,9 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     // Nor is giving back what is gone an error.
     let second = Duration::from_secs(1);
     let unbind = Action::SetDriver { function: gone, driver: None, mac: None };
-    tree.carrier().carry(&unbind, second).unwrap();
+    tree.executor().execute(&unbind, second).unwrap();
     let bind = Action::SetDriver { function: gone, driver: Some("igbvf".to_owned()), mac: None };
-    assert!(tree.carrier().carry(&bind, second).is_err());
+    assert!(tree.executor().execute(&bind, second).is_err());
 }
 
 #[test]
@@ -179,18 +179,18 @@ fn a_kernel_without_the_knob_is_unsupported() {
     let tree = Tree::new();
     let second = Duration::from_secs(1);
     let off = Action::SetAutoprobe { pf: bdf(PF), on: false };
-    tree.carrier().carry(&off, second).unwrap();
+    tree.executor().execute(&off, second).unwrap();
     assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: false }));
     fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe")).unwrap();
-    let outcome = tree.carrier().carry(&off, second);
-    assert!(matches!(outcome, Err(CarryError::Unsupported(_))), "{outcome:?}");
+    let outcome = tree.executor().execute(&off, second);
+    assert!(matches!(outcome, Err(ExecuteError::Unsupported(_))), "{outcome:?}");
 }
 
 #[test]
 fn a_function_without_an_interface_fails_in_words() {
     let tree = Tree::new();
     let up = Action::SetLink { function: bdf("0000:04:10.2"), direction: Direction::Up };
-    let error = tree.carrier().carry(&up, Duration::from_secs(1)).unwrap_err();
+    let error = tree.executor().execute(&up, Duration::from_secs(1)).unwrap_err();
     let text = penstock_host::chain(&error);
     assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
 }
@@ -210,7 +210,7 @@ fn many_functions_are_bound_side_by_side_and_answered_in_order() {
             mac: None,
         })
         .collect();
-    let outcomes = tree.carrier().carry_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
+    let outcomes = tree.executor().execute_all(&actions.iter().collect::<Vec<_>>(), Duration::from_secs(1));
     let worked: Vec<usize> = (0..outcomes.len()).filter(|n| outcomes[*n].is_ok()).collect();
     assert_eq!((outcomes.len(), &worked[..]), (11, &there[..]));
 }
@@ -254,13 +254,13 @@ fn attributes_are_compared_with_what_the_driver_reports() {
     ] {
         let seen = match facts::judge(&vfs, vf, &attribute) {
             Ok(seen) => Some(seen.is_ok()),
-            Err(CarryError::Unsupported(_)) => None,
+            Err(ExecuteError::Unsupported(_)) => None,
             Err(error) => panic!("{error}"),
         };
         assert_eq!(seen, so, "{attribute}");
     }
     // virtio reports no VF at all; another driver not this one.
     let mac = VfAttribute::Mac(mac);
-    assert!(matches!(facts::judge(&[], vf, &mac), Err(CarryError::Unsupported(_))));
+    assert!(matches!(facts::judge(&[], vf, &mac), Err(ExecuteError::Unsupported(_))));
     assert!(matches!(facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac), Ok(Err(_))));
 }

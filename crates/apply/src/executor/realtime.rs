@@ -8,7 +8,7 @@ use penstock_host::{
     resctrl::{ResctrlError, ResctrlGroups, Schemata},
 };
 use penstock_model::{Bdf, CpuSet, inventory::tuning::ResctrlGroup};
-use penstock_plan::{Action, CarryError, Fact};
+use penstock_plan::{Action, ExecuteError, Fact};
 
 use super::told;
 
@@ -16,7 +16,7 @@ use super::told;
 type Seen = Result<(), String>;
 
 /// Carries `action` out if it is one of these.
-pub fn carry(root: &Root, action: &Action) -> Option<Result<(), CarryError>> {
+pub fn execute(root: &Root, action: &Action) -> Option<Result<(), ExecuteError>> {
     let at = format!("{action}: not done");
     Some(match action {
         Action::Tune { knob, to } => knob::write(root, *knob, to).map_err(|error| from_knob(&at, error)),
@@ -57,7 +57,7 @@ pub fn is_gone(root: &Root, action: &Action) -> bool {
 }
 
 /// Reads `fact` back if it is one of these.
-pub fn holds(root: &Root, fact: &Fact) -> Option<Result<Seen, CarryError>> {
+pub fn holds(root: &Root, fact: &Fact) -> Option<Result<Seen, ExecuteError>> {
     let at = format!("could not see whether {fact}");
     Some(match fact {
         Fact::KnobIs { knob, value } => match knob::read(root, *knob) {
@@ -148,17 +148,17 @@ fn shares(seen: &Schemata, wanted: &Schemata) -> Seen {
     Ok(())
 }
 
-fn from_knob(attempt: &str, error: KnobError) -> CarryError {
+fn from_knob(attempt: &str, error: KnobError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
     told(attempt, error, unsupported, hint)
 }
 
-fn from_cgroup(attempt: &str, error: CgroupError) -> CarryError {
+fn from_cgroup(attempt: &str, error: CgroupError) -> ExecuteError {
     let hint = error.hint().map(str::to_owned);
     told(attempt, error, false, hint)
 }
 
-fn from_resctrl(attempt: &str, error: ResctrlError) -> CarryError {
+fn from_resctrl(attempt: &str, error: ResctrlError) -> ExecuteError {
     let hint = error.hint().map(str::to_owned);
     told(attempt, error, false, hint)
 }
@@ -182,7 +182,7 @@ mod tests {
 
     /// Carries the action out and reads its own postcondition back.
     fn done(root: &Root, action: Action) -> Seen {
-        carry(root, &action).unwrap().unwrap();
+        execute(root, &action).unwrap().unwrap();
         holds(root, &Fact::after(&action)).unwrap().unwrap()
     }
 
@@ -199,7 +199,7 @@ mod tests {
         assert!(!is_gone(&root, &strict));
         let absent = Action::Tune { knob: Knob::Governor(2), to: Value::Word("performance".to_owned()) };
         assert!(is_gone(&root, &absent));
-        assert!(matches!(carry(&root, &absent), Some(Err(CarryError::Unsupported(_)))));
+        assert!(matches!(execute(&root, &absent), Some(Err(ExecuteError::Unsupported(_)))));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let partition = Action::MakePartition { group: "penstock".to_owned(), cpus: "2".parse().unwrap() };
         let group = Action::MakeResctrlGroup { group: "rt".to_owned(), settings: ResctrlGroup::default() };
         for action in [partition, group] {
-            let Some(Err(CarryError::Missing { what, hint })) = carry(&root, &action) else {
+            let Some(Err(ExecuteError::Missing { what, hint })) = execute(&root, &action) else {
                 panic!("{action}")
             };
             assert!(what.contains("not") && !hint.is_empty(), "{what}: {hint}");
