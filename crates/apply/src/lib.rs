@@ -16,5 +16,5 @@ pub mod verify;
 
 pub use executor::HostExecutor;
 pub use journal::{FileJournal, Journal};
-pub use runner::{Applied, ApplyError, Mode, Observer, Options, run};
-pub use verify::{Effort, Eyes, GuestPlace, KernelEyes, attributes, verify};
+pub use runner::{Applied, ApplyError, Mode, Options, RunProgress, run};
+pub use verify::{Effort, GuestPlace, KernelObserver, Observer, attributes, verify};

@@ -105,7 +105,7 @@ pub enum Mode {
 }
 
 /// Told what happens, as it happens.
-pub trait Observer {
+pub trait RunProgress {
     /// A step is about to be carried out. Independent steps may start together.
     fn started(&mut self, _step: &Step) {}
     /// A step came out so.
@@ -117,7 +117,7 @@ pub trait Observer {
 }
 
 /// Nobody watches.
-impl Observer for () {}
+impl RunProgress for () {}
 
 /// What came of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -168,7 +168,7 @@ pub fn run(
     plan: &Plan,
     executors: &mut [&mut dyn Execute],
     journal: &mut dyn Journal,
-    observer: &mut dyn Observer,
+    observer: &mut dyn RunProgress,
     options: &Options<'_>,
 ) -> Result<Applied, ApplyError> {
     let began = Instant::now();
@@ -394,7 +394,7 @@ struct Tried {
 struct Run<'a, 'c> {
     executors: &'a mut [&'c mut dyn Execute],
     journal: &'a mut dyn Journal,
-    observer: &'a mut dyn Observer,
+    observer: &'a mut dyn RunProgress,
     options: &'a Options<'a>,
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_apply::{Mode, Observer, journal::Ending, runner::StepReport};
+use penstock_apply::{Mode, RunProgress, journal::Ending, runner::StepReport};
 use penstock_host::{files, running::Running};
 use penstock_model::{Bdf, GuestName, NicName};
 use penstock_plan::{Action, Plan, Step, StepId};
@@ -77,7 +77,7 @@ pub fn now() -> u64 {
 
 /// An observer that keeps the file, and hands everything on to another. The file is gone when this is dropped.
 pub struct Kept<'a> {
-    next: &'a mut dyn Observer,
+    next: &'a mut dyn RunProgress,
     path: PathBuf,
     progress: Option<Progress>,
     plan: Known,
@@ -107,7 +107,7 @@ struct KnownStep {
 impl<'a> Kept<'a> {
     /// Keeps how far `plan` is in the file `path`, and tells `next` too. Nothing is written before the first step begins:
     /// then the caller holds the machine's lock.
-    pub fn new(next: &'a mut dyn Observer, plan: &Plan, mode: Mode, path: PathBuf) -> Kept<'a> {
+    pub fn new(next: &'a mut dyn RunProgress, plan: &Plan, mode: Mode, path: PathBuf) -> Kept<'a> {
         let doing = match mode {
             Mode::Apply => "applying",
             Mode::TearDown => "stopping guests",
@@ -241,7 +241,7 @@ fn within(action: &Action) -> Option<u32> {
     }
 }
 
-impl Observer for Kept<'_> {
+impl RunProgress for Kept<'_> {
     fn started(&mut self, step: &Step) {
         self.begun.insert(step.id, now());
         if let Some(progress) = &mut self.progress {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use penstock_apply::{
-    Eyes, KernelEyes,
+    KernelObserver, Observer,
     verify::{Crossing, Post, Remote},
 };
 use penstock_host::{
@@ -152,7 +152,7 @@ impl Scene {
         let pairs = (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to);
         let crossings: Vec<Crossing> =
             pairs.map(|(from, to)| Crossing { from, to, awaited: !isolated(from, to) }).collect();
-        let told = KernelEyes::new().reach_across(&self.posts, &crossings, &[], &remotes, PATIENCE);
+        let told = KernelObserver::new().reach_across(&self.posts, &crossings, &[], &remotes, PATIENCE);
         crossings.iter().zip(told.frames).map(|(pair, outcome)| (pair.from, pair.to, outcome)).collect()
     }
 }
@@ -271,7 +271,7 @@ fn a_vm_asks() {
             |(from, awaited): &(usize, bool)| Question { from: *from, to, address, awaited: *awaited };
         let questions: Vec<Question> = posts.iter().map(question).collect();
         let started = Instant::now();
-        let told = KernelEyes::new().reach_across(&scene.posts, &[], &questions, &remotes, PATIENCE);
+        let told = KernelObserver::new().reach_across(&scene.posts, &[], &questions, &remotes, PATIENCE);
         eprintln!("{} ends asked: {:?}", posts.len(), started.elapsed());
         told.answers
     };

@@ -513,7 +513,7 @@ fn independent_steps_of_one_kind_make_a_batch_and_no_others_do() {
 fn the_observer_hears_of_every_step_and_of_the_way_back() {
     #[derive(Default)]
     struct Heard(Vec<String>);
-    impl Observer for Heard {
+    impl RunProgress for Heard {
         fn started(&mut self, step: &Step) {
             self.0.push(format!("+{}", step.id));
         }

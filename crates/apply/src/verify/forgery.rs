@@ -10,7 +10,7 @@ use penstock_host::frames::{Endpoint, Patience, Reach};
 use penstock_model::{FunctionName, Mac, NicName, Outcome, inventory::SwitchMode};
 
 use super::{
-    Eyes,
+    Observer,
     neighbours::{self, Neighbours, Way},
     reach::ISOLATION_WATCH,
     scene::Scene,
@@ -22,7 +22,7 @@ use super::{
 pub fn judge(
     scene: &Scene<'_>,
     neighbours: &mut Neighbours<'_, '_>,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     patience: Duration,
     sheet: &mut Sheet,
 ) {
@@ -46,8 +46,8 @@ pub fn judge(
     let known = known(scene);
     let (here, away): (Vec<_>, Vec<_>) =
         tried.into_iter().partition(|(way, _)| neighbours::are_here(&way.from, &way.to));
-    let of_here = send_here(&here, &known, eyes, patience);
-    let of_away = send_away(&away, &known, neighbours, eyes, patience);
+    let of_here = send_here(&here, &known, observer, patience);
+    let of_away = send_away(&away, &known, neighbours, observer, patience);
     for ((way, on), found) in here.iter().zip(of_here).chain(away.iter().zip(of_away)) {
         tell(scene, way, *on, found, sheet);
     }
@@ -72,7 +72,7 @@ type Found = Result<(Reach, Reach), String>;
 fn send_here(
     ways: &[(Way, bool)],
     known: &BTreeSet<Mac>,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     patience: Duration,
 ) -> Vec<Found> {
     if ways.is_empty() {
@@ -90,7 +90,7 @@ fn send_here(
         pairs.extend([(at, at + 2), (at + 1, at + 2)]);
     }
     let patience = Patience { arrival: patience.min(ISOLATION_WATCH), silence: Duration::ZERO };
-    match eyes.reach(&endpoints, &pairs, &[], patience) {
+    match observer.reach(&endpoints, &pairs, &[], patience) {
         Ok((reached, _)) => {
             let both = |both: &[Reach]| match both {
                 [own, forged] => Ok((own.clone(), forged.clone())),
@@ -107,7 +107,7 @@ fn send_away(
     ways: &[(Way, bool)],
     known: &BTreeSet<Mac>,
     neighbours: &Neighbours<'_, '_>,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     patience: Duration,
 ) -> Vec<Found> {
     if ways.is_empty() {
@@ -124,7 +124,7 @@ fn send_away(
             Crossing { from: at + 1, to: at + 2, awaited: !on },
         ]);
     }
-    let told = eyes.reach_across(&posts, &crossings, &[], &neighbours.remotes.places, patience);
+    let told = observer.reach_across(&posts, &crossings, &[], &neighbours.remotes.places, patience);
     let both = |both: &[Result<Reach, String>]| match both {
         [own, forged] => Ok((own.clone()?, forged.clone()?)),
         _ => Err("nothing was told of it".to_owned()),

@@ -1,4 +1,4 @@
-//! The real machine's eyes.
+//! The real machine's observer.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use penstock_host::{
 use penstock_model::{Bdf, VfIndex};
 
 use super::{
-    Eyes, FreeVf, PfSight,
+    FreeVf, Observer, PfSight,
     stations::{self, Across, Crossing, Post, Remote},
 };
 
 /// Looks at the machine that Penstock runs on.
 #[derive(Clone, Debug, Default)]
-pub struct KernelEyes {
+pub struct KernelObserver {
     root: Root,
 }
 
-impl KernelEyes {
+impl KernelObserver {
     /// The machine that Penstock runs on.
-    pub fn new() -> KernelEyes {
-        KernelEyes::default()
+    pub fn new() -> KernelObserver {
+        KernelObserver::default()
     }
 }
 
-impl Eyes for KernelEyes {
+impl Observer for KernelObserver {
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
         Here::new(self.root.clone()).interfaces().map_err(|error| chain(&error))
     }

@@ -37,7 +37,7 @@ mod tenant;
 mod tenant_reach;
 
 pub use expectation::{Barrier, Expectation, Network};
-pub use kernel::KernelEyes;
+pub use kernel::KernelObserver;
 pub use placement::placement;
 pub use realtime::{GuestSight, realtime};
 pub use scope::{Scope, function_at};
@@ -75,7 +75,7 @@ pub struct FreeVf {
 }
 
 /// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
-pub trait Eyes {
+pub trait Observer {
     /// The host's own interfaces.
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String>;
 
@@ -141,14 +141,14 @@ pub fn verify(
     nics: &IndexMap<NicName, Bdf>,
     places: &BTreeMap<GuestName, GuestPlace>,
     switches: &TenantSwitches,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     effort: Effort,
 ) -> Vec<Verdict> {
     let patience = effort.patience;
     let paths = paths(model);
     let reached = paths.reached();
     let whole = Scope::whole(model);
-    let scene = scene::Scene::look(model, inventory, nics, places, eyes, &whole, &reached, patience);
+    let scene = scene::Scene::look(model, inventory, nics, places, observer, &whole, &reached, patience);
 
     let mut sheet = sheet::Sheet::default();
     for name in model.nics.keys() {
@@ -157,14 +157,14 @@ pub fn verify(
     for name in model.guests.keys() {
         guest::judge(&scene, name, &reached, &mut sheet);
     }
-    let trials = reach::judge(&scene, &paths, eyes, patience, &mut sheet);
+    let trials = reach::judge(&scene, &paths, observer, patience, &mut sheet);
     let mut network = Network::of(model);
     tenant::set_inside(switches, &mut network);
-    tenant_reach::judge(&scene, &network, eyes, patience, &mut sheet);
+    tenant_reach::judge(&scene, &network, observer, patience, &mut sheet);
     let mut neighbours = neighbours::Neighbours::new(&scene, &paths, &trials);
-    forgery::judge(&scene, &mut neighbours, eyes, patience, &mut sheet);
+    forgery::judge(&scene, &mut neighbours, observer, patience, &mut sheet);
     if effort.load {
-        rate::judge(&scene, &mut neighbours, eyes, &mut sheet);
+        rate::judge(&scene, &mut neighbours, observer, &mut sheet);
     }
     sheet.verdicts
 }
@@ -187,13 +187,13 @@ pub fn attributes(
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
     places: &BTreeMap<GuestName, GuestPlace>,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     scope: &Scope,
     patience: Duration,
 ) -> Vec<(Part, Vec<Verdict>)> {
     let paths = paths(model);
     let reached = paths.reached();
-    let scene = scene::Scene::look(model, inventory, nics, places, eyes, scope, &reached, patience);
+    let scene = scene::Scene::look(model, inventory, nics, places, observer, scope, &reached, patience);
     let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
         let mut sheet = sheet::Sheet::default();
         nic::judge(&scene, name, &reached, &mut sheet);

@@ -8,7 +8,7 @@ use penstock_host::{frames::Carried, interrupt};
 use penstock_model::{FunctionName, Outcome, TxRate};
 
 use super::{
-    Eyes,
+    Observer,
     neighbours::{self, Neighbours, Way},
     scene::Scene,
     sheet::{Hidden, Sheet},
@@ -29,7 +29,12 @@ const REACHED: f64 = 0.90;
 const MTU: u32 = 1500;
 
 /// Tries the rate of each VF that the model limits.
-pub fn judge(scene: &Scene<'_>, neighbours: &mut Neighbours<'_, '_>, eyes: &mut dyn Eyes, sheet: &mut Sheet) {
+pub fn judge(
+    scene: &Scene<'_>,
+    neighbours: &mut Neighbours<'_, '_>,
+    observer: &mut dyn Observer,
+    sheet: &mut Sheet,
+) {
     let limit = |rate: TxRate| Some(rate).filter(|rate| rate.0 > 0);
     let limited = neighbours::owned(
         scene,
@@ -40,7 +45,7 @@ pub fn judge(scene: &Scene<'_>, neighbours: &mut Neighbours<'_, '_>, eyes: &mut 
     );
     for (vf, rate) in limited {
         match neighbours.way(&vf, neighbours::are_here) {
-            Some(Ok(way)) => measure(scene, &way, rate, eyes, sheet),
+            Some(Ok(way)) => measure(scene, &way, rate, observer, sheet),
             Some(Err(nowhere)) => {
                 let wanted = wanted(rate, &nowhere.receiver);
                 nowhere.tell(scene, &vf, "max_tx_rate", wanted, sheet);
@@ -68,7 +73,7 @@ enum Said {
     NotReached,
 }
 
-fn measure(scene: &Scene<'_>, way: &Way, rate: TxRate, eyes: &mut dyn Eyes, sheet: &mut Sheet) {
+fn measure(scene: &Scene<'_>, way: &Way, rate: TxRate, observer: &mut dyn Observer, sheet: &mut Sheet) {
     let mtu = [&way.sender, &way.receiver]
         .into_iter()
         .filter_map(|function| scene.interface(function).ok())
@@ -76,7 +81,7 @@ fn measure(scene: &Scene<'_>, way: &Way, rate: TxRate, eyes: &mut dyn Eyes, shee
         .fold(MTU, u32::min);
     let mut load = |lasting| match interrupt::pending() {
         true => Err("it was interrupted".to_owned()),
-        false => eyes.load(&way.from.endpoint, &way.to.endpoint, mtu, lasting),
+        false => observer.load(&way.from.endpoint, &way.to.endpoint, mtu, lasting),
     };
     let mut carried = load(SECOND);
     if carried

@@ -17,7 +17,7 @@ use penstock_model::{
 };
 
 use super::{
-    Barrier, Expectation, Eyes, Network, nic,
+    Barrier, Expectation, Network, Observer, nic,
     questions::{self, Inquiry},
     sample,
     scene::{Scene, pf_of},
@@ -109,11 +109,11 @@ pub struct Witness {
 pub fn judge(
     scene: &Scene<'_>,
     paths: &Paths,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     patience: Duration,
     sheet: &mut Sheet,
 ) -> Vec<Trial> {
-    let trials = send(scene, paths, eyes, patience);
+    let trials = send(scene, paths, observer, patience);
     for name in scene.model.nics.keys() {
         loopback(scene, name, paths, &trials, sheet);
     }
@@ -137,7 +137,7 @@ pub fn judge(
 }
 
 /// What became of each path.
-fn send(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duration) -> Vec<Trial> {
+fn send(scene: &Scene<'_>, paths: &Paths, observer: &mut dyn Observer, patience: Duration) -> Vec<Trial> {
     let names: BTreeSet<&FunctionName> = paths.tried.iter().flat_map(|path| [&path.from, &path.to]).collect();
     let mut remotes = Remotes::default();
     let posts: BTreeMap<&FunctionName, Result<Post, String>> =
@@ -192,7 +192,7 @@ fn send(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duratio
             arrival: if arriving { patience } else { patience.min(ISOLATION_WATCH) },
             silence: patience.min(SILENCE),
         };
-        match eyes.reach(&endpoints, &pairs, &questions, patience) {
+        match observer.reach(&endpoints, &pairs, &questions, patience) {
             Ok((reached, answers)) => {
                 chosen.iter().zip(reached).for_each(|((at, ..), reach)| trials[*at].reach = Ok(reach));
                 asked
@@ -225,7 +225,7 @@ fn send(scene: &Scene<'_>, paths: &Paths, eyes: &mut dyn Eyes, patience: Duratio
             awaited: false,
             ..inquiry.question(position(&mut standing, of_observer(inquiry)))
         }));
-        let told = eyes.reach_across(&standing, &crossings, &questions, &remotes.places, patience);
+        let told = observer.reach_across(&standing, &crossings, &questions, &remotes.places, patience);
         across.iter().zip(told.frames).for_each(|((at, ..), reach)| trials[*at].reach = reach);
         asked_away.iter().zip(told.answers).for_each(|(inquiry, asked)| settle(inquiry, asked, &mut trials));
     }

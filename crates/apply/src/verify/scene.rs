@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
-use super::{Eyes, FreeVf, GuestPlace, PfSight, Scope, sheet::Blind};
+use super::{FreeVf, GuestPlace, Observer, PfSight, Scope, sheet::Blind};
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -77,7 +77,7 @@ impl<'a> Scene<'a> {
         inventory: &'a Inventory,
         nics: &'a IndexMap<NicName, Bdf>,
         places: &'a BTreeMap<GuestName, GuestPlace>,
-        eyes: &mut dyn Eyes,
+        observer: &mut dyn Observer,
         scope: &Scope,
         reached: &BTreeSet<&FunctionName>,
         patience: Duration,
@@ -107,12 +107,12 @@ impl<'a> Scene<'a> {
         let of_functions: BTreeSet<&NicName> = functions.map(|function| &function.name.nic).collect();
         for name in model.nics.keys() {
             if scope.nics.contains(name) || of_functions.contains(name) {
-                scene.find_functions(name, eyes);
+                scene.find_functions(name, observer);
             }
         }
         let began = Instant::now();
-        scene.look_at_host(eyes);
-        scene.look_at_guests(guests, eyes);
+        scene.look_at_host(observer);
+        scene.look_at_guests(guests, observer);
         loop {
             let coming_up = |function: &&&FunctionName| {
                 scene
@@ -126,30 +126,30 @@ impl<'a> Scene<'a> {
             thread::sleep(INTERVAL.min(patience));
             let owner = |function: &&FunctionName| model.owner(function).map(|(guest, _)| guest);
             if functions.iter().any(|function| owner(function).is_none()) {
-                scene.look_at_host(eyes);
+                scene.look_at_host(observer);
             }
-            scene.look_at_guests(functions.iter().filter_map(owner).collect(), eyes);
+            scene.look_at_guests(functions.iter().filter_map(owner).collect(), observer);
         }
         for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
             let seen = match (scene.home(&pf), scene.interface(&pf)) {
                 (Ok(home), Ok(report)) => match &home.namespace {
-                    Ok(namespace) => eyes.pf(*namespace, report.index),
+                    Ok(namespace) => observer.pf(*namespace, report.index),
                     Err(why) => Err(why.clone()),
                 },
                 (Err(dark), _) => Err(dark.why()),
                 (_, Err(Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why))) => Err(why),
             };
             scene.sights.insert(name, seen);
-            scene.look_at_free(name, eyes);
+            scene.look_at_free(name, observer);
         }
         scene
     }
 
-    fn find_functions(&mut self, name: &'a NicName, eyes: &mut dyn Eyes) {
+    fn find_functions(&mut self, name: &'a NicName, observer: &mut dyn Observer) {
         let Some(pf) = self.nics.get(name) else { return };
         self.addresses.insert(pf_of(name), *pf);
-        match eyes.virtual_functions(*pf) {
+        match observer.virtual_functions(*pf) {
             Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
                 let vf = FunctionName { nic: name.clone(), vf: Some(index) };
                 (vf, bdf)
@@ -158,25 +158,25 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn look_at_free(&mut self, name: &NicName, eyes: &mut dyn Eyes) {
+    fn look_at_free(&mut self, name: &NicName, observer: &mut dyn Observer) {
         if self.model.nics[name].externally_managed {
             return;
         }
         let vfs = self.model.vfs(name).map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) });
         for vf in vfs.filter(|vf| self.model.owner(vf).is_none()) {
             if let Some(address) = self.addresses.get(&vf) {
-                self.free.insert(vf, eyes.free_vf(*address));
+                self.free.insert(vf, observer.free_vf(*address));
             }
         }
     }
 
-    fn look_at_host(&mut self, eyes: &mut dyn Eyes) {
-        self.host.interfaces = eyes.interfaces();
-        self.trace_devices(eyes);
+    fn look_at_host(&mut self, observer: &mut dyn Observer) {
+        self.host.interfaces = observer.interfaces();
+        self.trace_devices(observer);
     }
 
     /// Looks into these guests, all at once: a VM takes its time to answer.
-    fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, eyes: &mut dyn Eyes) {
+    fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, observer: &mut dyn Observer) {
         let places = self.places;
         let seen: Vec<(&GuestName, Result<Home, Dark>)> = thread::scope(|scope| {
             let looking: Vec<_> = names
@@ -190,10 +190,10 @@ impl<'a> Scene<'a> {
             seen.collect()
         });
         self.guests.extend(seen);
-        self.trace_devices(eyes);
+        self.trace_devices(observer);
     }
 
-    fn trace_devices(&mut self, eyes: &mut dyn Eyes) {
+    fn trace_devices(&mut self, observer: &mut dyn Observer) {
         let homes = self.guests.values().flatten().chain([&self.host]);
         let devices: BTreeSet<String> = homes
             .filter_map(|home| home.interfaces.as_ref().ok())
@@ -204,7 +204,7 @@ impl<'a> Scene<'a> {
             // Looked up once: a device keeps its function.
             self.behind
                 .entry(device)
-                .or_insert_with_key(|device| device.parse().ok().or_else(|| eyes.function_of(device)));
+                .or_insert_with_key(|device| device.parse().ok().or_else(|| observer.function_of(device)));
         }
     }
 

@@ -14,7 +14,7 @@ use penstock_model::{
 };
 
 use super::{
-    Expectation, Eyes, Network,
+    Expectation, Network, Observer,
     reach::{self, Remotes},
     sample,
     scene::{Scene, pf_of},
@@ -26,7 +26,7 @@ use super::{
 pub fn judge(
     scene: &Scene<'_>,
     network: &Network,
-    eyes: &mut dyn Eyes,
+    observer: &mut dyn Observer,
     patience: Duration,
     sheet: &mut Sheet,
 ) {
@@ -58,7 +58,7 @@ pub fn judge(
         })
         .collect();
     let (names, posts): (Vec<EndpointName>, Vec<Post>) = ends.into_iter().unzip();
-    let told = eyes.reach_across(&posts, &crossings, &[], &remotes.places, patience);
+    let told = observer.reach_across(&posts, &crossings, &[], &remotes.places, patience);
     for ((from, to, expectation), reached) in tried.into_iter().zip(told.frames) {
         judge_path(scene, &names[from], &names[to], expectation, reached, sheet);
     }

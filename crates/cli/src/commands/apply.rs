@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use penstock_apply::{
-    ApplyError, Mode, Observer,
+    ApplyError, Mode, RunProgress,
     history::Confirm,
     journal::Ending,
     runner::{GuestFailure, NotUndone, StepReport},
@@ -283,7 +283,7 @@ struct Narrator<'a> {
     undone: Vec<StepId>,
 }
 
-impl Observer for Narrator<'_> {
+impl RunProgress for Narrator<'_> {
     fn started(&mut self, step: &Step) {
         self.printer.doing(format!("[{}/{}] {} ({})", step.id, self.steps, step.action, step.reason));
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_apply::{Eyes, KernelEyes};
+use penstock_apply::{KernelObserver, Observer};
 use penstock_host::{Here, InterfaceReport, Place, frames::station};
 use penstock_measure::probe::{
     client::{self, Task},
@@ -52,10 +52,10 @@ fn print(value: &impl serde::Serialize) -> Result<Status, Failure> {
 
 /// The interfaces here, each with the address of its PCI function: the host knows nothing of this kernel's virtio devices.
 fn interfaces() -> Result<Vec<InterfaceReport>, Failure> {
-    let mut eyes = KernelEyes::new();
+    let mut observer = KernelObserver::new();
     let mut reports = Here::default().interfaces()?;
     for report in &mut reports {
-        if let Some(function) = report.device.as_deref().and_then(|device| eyes.function_of(device)) {
+        if let Some(function) = report.device.as_deref().and_then(|device| observer.function_of(device)) {
             report.device = Some(function.to_string());
         }
     }

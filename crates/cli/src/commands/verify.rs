@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
-use penstock_apply::{Effort, GuestPlace, KernelEyes, verify, verify::tenant_nics};
+use penstock_apply::{Effort, GuestPlace, KernelObserver, verify, verify::tenant_nics};
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
 use penstock_plan::generate::{self, Found};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ fn compare(
     let places = machine.places(&file.model);
     let switches = machine.tenant_switches(&file.model);
     let mut verdicts =
-        verify(&file.model, &inventory, &nics, &places, &switches, &mut KernelEyes::new(), effort);
+        verify(&file.model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);
     verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
     Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
 }

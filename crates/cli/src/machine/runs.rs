@@ -9,7 +9,7 @@ use std::{
 };
 
 use penstock_apply::{
-    Applied, ApplyError, HostExecutor, Journal, Mode, Observer, Options,
+    Applied, ApplyError, HostExecutor, Journal, Mode, Options, RunProgress,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, Verdict, Way, Who, decision, store::UnreadableRun,
@@ -215,7 +215,7 @@ impl Machine {
         mut begun: Begun,
         plan: &Plan,
         mode: Mode,
-        observer: &mut dyn Observer,
+        observer: &mut dyn RunProgress,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
         let outcome = self.execute(plan, mode, &mut *begun.journal, observer)?;
@@ -238,7 +238,7 @@ impl Machine {
         plan: &Plan,
         mode: Mode,
         journal: &mut dyn Journal,
-        observer: &mut dyn Observer,
+        observer: &mut dyn RunProgress,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let (mut host, mut guests) = (HostExecutor::new(self.root.clone())?, self.guests());
         let mut executors: [&mut dyn Execute; 2] = [&mut host, &mut guests];

@@ -7,7 +7,7 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_apply::{
-    Eyes, GuestPlace, KernelEyes, attributes,
+    GuestPlace, KernelObserver, Observer, attributes,
     verify::{
         Part, Scope,
         drift::{Change, Known},
@@ -161,8 +161,8 @@ impl Sight {
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
         let places: BTreeMap<GuestName, GuestPlace> = self.machine.places_of(&guests);
-        let eyes = &mut KernelEyes::new();
-        attributes(&self.file.model, &self.inventory, &self.nics, &places, eyes, scope, patience)
+        let observer = &mut KernelObserver::new();
+        attributes(&self.file.model, &self.inventory, &self.nics, &places, observer, scope, patience)
     }
 
     /// What the events concern.
@@ -189,7 +189,7 @@ impl Sight {
                 }
                 (_, Event::Interface(touched)) => {
                     let Some(device) = &touched.device else { continue };
-                    let address = device.parse().ok().or_else(|| KernelEyes::new().function_of(device));
+                    let address = device.parse().ok().or_else(|| KernelObserver::new().function_of(device));
                     news.join(self.of_function(address, false));
                 }
                 (_, Event::Device(event)) => {

@@ -288,7 +288,7 @@ impl Inside {
     }
 }
 
-impl Eyes for &World {
+impl Observer for &World {
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
         self.unless_blind(Source::HostInterfaces, || self.inside[""].clone())
     }
