@@ -14,8 +14,8 @@ use super::{
     neighbours::{self, Neighbours, Way},
     reach::ISOLATION_WATCH,
     scene::Scene,
-    sheet::Sheet,
     stations::{Crossing, Post},
+    writer::VerdictSheet,
 };
 
 /// Tries the spoof check of each VF that the model has one on or off for.
@@ -24,7 +24,7 @@ pub fn judge(
     neighbours: &mut Neighbours<'_, '_>,
     observer: &mut dyn Observer,
     patience: Duration,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) {
     let mut tried: Vec<(Way, bool)> = Vec::new();
     for (vf, on) in neighbours::owned(scene, "spoofchk", |wanted| wanted.spoofchk, |seen| seen.spoofchk) {
@@ -140,7 +140,7 @@ fn wanted(on: bool, receiver: &FunctionName) -> String {
     }
 }
 
-fn tell(scene: &Scene<'_>, way: &Way, on: bool, found: Found, sheet: &mut Sheet) {
+fn tell(scene: &Scene<'_>, way: &Way, on: bool, found: Found, sheet: &mut VerdictSheet) {
     use Reach::{Arrived, NotArrived, SendFailed};
     let mut page = neighbours::page(scene, &way.sender, &way.receiver, sheet);
     let imitated = page.emulated;

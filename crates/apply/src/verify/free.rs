@@ -11,7 +11,7 @@ use penstock_model::{
 use super::{
     FreeVf,
     scene::Scene,
-    sheet::{Blind, Sheet},
+    writer::{Unobserved, VerdictSheet},
 };
 
 /// The attribute that is judged of them.
@@ -19,7 +19,7 @@ const DRIVER: &str = "driver";
 
 /// Judges the driver of a VF that no guest owns, and says whether somebody has taken it: what the PF keeps for it is then whatever
 /// that one has set, and no drift.
-pub fn judge(scene: &Scene<'_>, function: &FunctionName, sheet: &mut Sheet) -> bool {
+pub fn judge(scene: &Scene<'_>, function: &FunctionName, sheet: &mut VerdictSheet) -> bool {
     let asked = scene.model.nics[&function.nic].free_driver;
     // Who says nothing of it gets it as far as it goes.
     let best_effort: BTreeSet<String> = asked.is_none().then(|| DRIVER.to_owned()).into_iter().collect();
@@ -27,7 +27,7 @@ pub fn judge(scene: &Scene<'_>, function: &FunctionName, sheet: &mut Sheet) -> b
     let seen = match scene.free_vf(function) {
         Ok(seen) => seen,
         // That it is not there is said of its attributes.
-        Err(Blind::Absent(_)) => return false,
+        Err(Unobserved::Absent(_)) => return false,
         Err(blind) => {
             page.blind(DRIVER, wanted(asked), blind);
             return false;
@@ -69,6 +69,6 @@ fn taken_by(scene: &Scene<'_>, function: &FunctionName, seen: &FreeVf) -> Option
         return Some(taker.clone());
     }
     let drives = seen.driver.as_deref().is_some_and(|driver| !passes_through(driver));
-    let away = drives && matches!(scene.interface(function), Err(Blind::Absent(_)));
+    let away = drives && matches!(scene.interface(function), Err(Unobserved::Absent(_)));
     away.then(|| "another network namespace, which has its interface".to_owned())
 }

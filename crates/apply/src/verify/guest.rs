@@ -9,19 +9,24 @@ use penstock_model::{
 };
 
 use super::{
-    scene::{Dark, Scene},
-    sheet::{Blind, Hidden, Page, Sheet},
+    scene::{GuestUnobserved, Scene},
+    writer::{Hidden, Unobserved, VerdictSheet, VerdictWriter},
 };
 
 /// Judges a guest and each of its functions.
-pub fn judge(scene: &Scene<'_>, name: &GuestName, reached: &BTreeSet<&FunctionName>, sheet: &mut Sheet) {
+pub fn judge(
+    scene: &Scene<'_>,
+    name: &GuestName,
+    reached: &BTreeSet<&FunctionName>,
+    sheet: &mut VerdictSheet,
+) {
     let guest = &scene.model.guests[name];
     let nothing = BTreeSet::new();
     let mut page = sheet.page(Subject::Guest(name.clone()), Vantage::Host, &nothing);
     match scene.inside(name) {
-        Ok(_) | Err(Dark::Closed(_)) => page.put("running", "running", "running", Outcome::Pass),
-        Err(Dark::NotRunning(why)) => page.put("running", "running", why, Outcome::Fail),
-        Err(Dark::Unseen(why)) => page.put("running", "running", why, Outcome::Unknown),
+        Ok(_) | Err(GuestUnobserved::Closed(_)) => page.put("running", "running", "running", Outcome::Pass),
+        Err(GuestUnobserved::NotRunning(why)) => page.put("running", "running", why, Outcome::Fail),
+        Err(GuestUnobserved::Unseen(why)) => page.put("running", "running", why, Outcome::Unknown),
     }
     for function in &guest.functions {
         let subject = Subject::Function(function.name.clone());
@@ -34,7 +39,7 @@ pub fn judge(scene: &Scene<'_>, name: &GuestName, reached: &BTreeSet<&FunctionNa
 }
 
 /// The driver that the guest's kind needs.
-fn driver(scene: &Scene<'_>, function: &Function, kind: GuestKind, page: &mut Page<'_>) {
+fn driver(scene: &Scene<'_>, function: &Function, kind: GuestKind, page: &mut VerdictWriter<'_>) {
     let pf = scene.pf(&function.name.nic);
     let seen = match function.name.vf {
         None => pf.and_then(|pf| pf.driver.as_deref()),
@@ -55,19 +60,25 @@ fn is_pass_through(driver: &str) -> bool {
     driver.contains("vfio") || driver == "pci-stub"
 }
 
-fn inside(scene: &Scene<'_>, guest: &GuestName, function: &Function, reached: bool, page: &mut Page<'_>) {
+fn inside(
+    scene: &Scene<'_>,
+    guest: &GuestName,
+    function: &Function,
+    reached: bool,
+    page: &mut VerdictWriter<'_>,
+) {
     let named = interface_called(scene, guest, function);
     let seen = match (&named, scene.interface(&function.name)) {
         (Ok(report), _) => Ok(report.interface.name.clone()),
         // It is there, by another name.
-        (Err(Blind::Absent(_)), Ok(report)) => Ok(report.interface.name.clone()),
+        (Err(Unobserved::Absent(_)), Ok(report)) => Ok(report.interface.name.clone()),
         (Err(blind), _) => Err(blind.clone()),
     };
     page.compare("interface", function.interface.clone(), seen);
 
     // The rest is about the interface of that name; where there is none, about the function's own, if it is there.
     let report = match named {
-        Err(Blind::Absent(_)) => scene.interface(&function.name),
+        Err(Unobserved::Absent(_)) => scene.interface(&function.name),
         named => named,
     };
     device(scene, function, &report, page);
@@ -76,7 +87,7 @@ fn inside(scene: &Scene<'_>, guest: &GuestName, function: &Function, reached: bo
             let wanted = scene.wanted_mac(&function.name.nic, index, function.settings.mac);
             if wanted.is_none() && !scene.model.nics[&function.name.nic].externally_managed {
                 let why = "the PF has no known MAC to derive it from".to_owned();
-                page.blind("mac", "the derived address", Blind::Unknown(why));
+                page.blind("mac", "the derived address", Unobserved::Unknown(why));
             }
             wanted
         }
@@ -101,13 +112,13 @@ fn interface_called<'s>(
     scene: &'s Scene<'_>,
     guest: &GuestName,
     function: &Function,
-) -> Result<&'s InterfaceReport, Blind> {
-    let home = scene.inside(guest).map_err(|dark| Blind::Unknown(dark.why()))?;
-    let interfaces = home.interfaces.as_ref().map_err(|why| Blind::Unknown(why.clone()))?;
+) -> Result<&'s InterfaceReport, Unobserved> {
+    let home = scene.inside(guest).map_err(|dark| Unobserved::Unknown(dark.why()))?;
+    let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
     let named = interfaces.iter().find(|report| report.interface.name == function.interface);
     named.ok_or_else(|| {
         let names: Vec<&str> = interfaces.iter().map(|report| report.interface.name.as_str()).collect();
-        Blind::Absent(match names[..] {
+        Unobserved::Absent(match names[..] {
             [] => "there is no interface".to_owned(),
             _ => format!("there is only {}", names.join(", ")),
         })
@@ -118,8 +129,8 @@ fn interface_called<'s>(
 fn device(
     scene: &Scene<'_>,
     function: &Function,
-    report: &Result<&InterfaceReport, Blind>,
-    page: &mut Page<'_>,
+    report: &Result<&InterfaceReport, Unobserved>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let wanted = match scene.address(&function.name) {
         Ok(address) => scene.name_of(address),
@@ -128,13 +139,13 @@ fn device(
     let seen = report.as_ref().map_err(|blind| (*blind).clone()).and_then(|report| {
         if page.hidden.hides("device") {
             // Which of the host's functions it is was worked out from what it says of itself.
-            return Err(Blind::Unknown("it is known by its MAC address and its name alone".to_owned()));
+            return Err(Unobserved::Unknown("it is known by its MAC address and its name alone".to_owned()));
         }
         scene.behind(report).map(|address| scene.name_of(address)).ok_or_else(|| match &report.device {
-            Some(device) => Blind::Unknown(format!("{device} cannot be traced to a PCI function")),
+            Some(device) => Unobserved::Unknown(format!("{device} cannot be traced to a PCI function")),
             None => match &report.kind {
-                Some(kind) => Blind::Absent(format!("{} is a {kind}", report.interface.name)),
-                None => Blind::Unknown("the kernel does not say which device it is".to_owned()),
+                Some(kind) => Unobserved::Absent(format!("{} is a {kind}", report.interface.name)),
+                None => Unobserved::Unknown("the kernel does not say which device it is".to_owned()),
             },
         })
     });
@@ -150,7 +161,7 @@ pub struct Needed<'a> {
 }
 
 /// Judges an interface's link and addresses.
-pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: &mut Page<'_>) {
+pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Unobserved>, page: &mut VerdictWriter<'_>) {
     let interface = report.map(|report| &report.interface);
     let look = || interface.as_ref().map_err(Clone::clone);
     if let Some(mtu) = needed.mtu {
@@ -164,7 +175,7 @@ pub fn link(needed: &Needed<'_>, report: Result<&InterfaceReport, Blind>, page: 
             _ if !interface.up => Ok("none: the interface is down".to_owned()),
             Some(true) => Ok("carrier".to_owned()),
             Some(false) => Ok("no carrier".to_owned()),
-            None => Err(Blind::Unknown("it is not reported".to_owned())),
+            None => Err(Unobserved::Unknown("it is not reported".to_owned())),
         });
         page.compare("carrier", "carrier".to_owned(), seen);
     }

@@ -31,10 +31,10 @@ mod realtime;
 mod sample;
 mod scene;
 mod scope;
-mod sheet;
 mod stations;
 mod tenant;
 mod tenant_reach;
+mod writer;
 
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelObserver;
@@ -150,7 +150,7 @@ pub fn verify(
     let whole = Scope::whole(model);
     let scene = scene::Scene::look(model, inventory, nics, places, observer, &whole, &reached, patience);
 
-    let mut sheet = sheet::Sheet::default();
+    let mut sheet = writer::VerdictSheet::default();
     for name in model.nics.keys() {
         nic::judge(&scene, name, &reached, &mut sheet);
     }
@@ -195,7 +195,7 @@ pub fn attributes(
     let reached = paths.reached();
     let scene = scene::Scene::look(model, inventory, nics, places, observer, scope, &reached, patience);
     let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
-        let mut sheet = sheet::Sheet::default();
+        let mut sheet = writer::VerdictSheet::default();
         nic::judge(&scene, name, &reached, &mut sheet);
         if !reach::reported(&scene, name, &mut sheet) {
             reach::unread(&scene, name, &mut sheet);
@@ -203,7 +203,7 @@ pub fn attributes(
         (Part::Nic(name.clone()), sheet.verdicts)
     });
     let of_guests = model.guests.keys().filter(|name| scope.guests.contains(*name)).map(|name| {
-        let mut sheet = sheet::Sheet::default();
+        let mut sheet = writer::VerdictSheet::default();
         guest::judge(&scene, name, &reached, &mut sheet);
         (Part::Guest(name.clone()), sheet.verdicts)
     });

@@ -12,8 +12,8 @@ use super::{
     Expectation, nic,
     reach::{self, Paths, Remotes, Trial},
     scene::Scene,
-    sheet::{self, Blind, Hidden, Page, Sheet},
     stations::Post,
+    writer::{self, Hidden, Unobserved, VerdictSheet, VerdictWriter},
 };
 
 /// A way from a VF to another function of its NIC that its frames were seen to take.
@@ -46,7 +46,7 @@ impl Nowhere {
         vf: &FunctionName,
         attribute: &str,
         wanted: String,
-        sheet: &mut Sheet,
+        sheet: &mut VerdictSheet,
     ) {
         let hidden = if self.hidden { Hidden::All } else { Hidden::Nothing };
         page(scene, vf, &self.receiver, sheet).hiding(hidden).put(
@@ -118,8 +118,8 @@ pub fn page<'a>(
     scene: &'a Scene<'_>,
     sender: &FunctionName,
     receiver: &FunctionName,
-    sheet: &'a mut Sheet,
-) -> Page<'a> {
+    sheet: &'a mut VerdictSheet,
+) -> VerdictWriter<'a> {
     let nic = &sender.nic;
     let own = scene.model.owner(sender).map(|(_, owned)| &owned.best_effort);
     let best_effort = own.unwrap_or(&scene.model.nics[nic].best_effort);
@@ -151,11 +151,11 @@ where
             };
             let known = scene.pf(name).and_then(|pf| scene.inventory.capabilities.get(&pf.bdf));
             let lacking = match nic::state(scene, name, index) {
-                Err(Blind::Unsupported(_)) => true,
+                Err(Unobserved::Unsupported(_)) => true,
                 Err(_) => false,
                 Ok(state) => match reported(state) {
                     None => true,
-                    Some(seen) => seen != wanted && sheet::lack(known, attribute).is_some(),
+                    Some(seen) => seen != wanted && writer::lack(known, attribute).is_some(),
                 },
             };
             if !lacking {

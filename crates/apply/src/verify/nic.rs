@@ -11,11 +11,11 @@ use penstock_model::{
 use super::{
     free, guest,
     scene::{Scene, pf_of},
-    sheet::{Blind, Page, Sheet, on},
+    writer::{Unobserved, VerdictSheet, VerdictWriter, on},
 };
 
 /// Judges a NIC, its PF where that is the host's, and its VFs as the PF's driver reports them.
-pub fn judge(scene: &Scene<'_>, name: &NicName, reached: &BTreeSet<&FunctionName>, sheet: &mut Sheet) {
+pub fn judge(scene: &Scene<'_>, name: &NicName, reached: &BTreeSet<&FunctionName>, sheet: &mut VerdictSheet) {
     let nic = &scene.model.nics[name];
     let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
     let matching = found(scene, name, &mut page);
@@ -34,7 +34,7 @@ pub fn judge(scene: &Scene<'_>, name: &NicName, reached: &BTreeSet<&FunctionName
 }
 
 /// Whether the NIC's PF is there and is the one that the model means.
-fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
+fn found(scene: &Scene<'_>, name: &NicName, page: &mut VerdictWriter<'_>) -> bool {
     let matching = &scene.model.nics[name].matching;
     let parts = matching.words();
     let wanted = if parts.is_empty() { "a PF".to_owned() } else { format!("a PF with {}", parts.join(", ")) };
@@ -69,7 +69,7 @@ fn found(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) -> bool {
     true
 }
 
-fn count(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) {
+fn count(scene: &Scene<'_>, name: &NicName, page: &mut VerdictWriter<'_>) {
     let wanted = scene.model.nics[name].vfs;
     let sriov = scene.pf(name).and_then(|pf| pf.sriov.as_ref());
     let Some(sriov) = sriov else {
@@ -96,7 +96,7 @@ fn count(scene: &Scene<'_>, name: &NicName, page: &mut Page<'_>) {
 }
 
 /// The PF's interface on the host.
-fn physical(scene: &Scene<'_>, pf: &FunctionName, reached: bool, page: &mut Page<'_>) {
+fn physical(scene: &Scene<'_>, pf: &FunctionName, reached: bool, page: &mut VerdictWriter<'_>) {
     let nic = &scene.model.nics[&pf.nic];
     let report = scene.interface(pf);
     if let Some(wanted) = &nic.interface {
@@ -118,7 +118,7 @@ fn virtual_function(
     nic: &NicName,
     index: VfIndex,
     settings: &VfSettings,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) {
     let function = FunctionName { nic: nic.clone(), vf: Some(index) };
     let owner = scene.model.owner(&function);
@@ -143,20 +143,20 @@ fn virtual_function(
 }
 
 /// What the PF's driver reports of a VF.
-pub fn state<'s>(scene: &'s Scene<'_>, nic: &NicName, index: VfIndex) -> Result<&'s VfState, Blind> {
-    let sight = scene.sight(nic).map_err(Blind::Unknown)?;
+pub fn state<'s>(scene: &'s Scene<'_>, nic: &NicName, index: VfIndex) -> Result<&'s VfState, Unobserved> {
+    let sight = scene.sight(nic).map_err(Unobserved::Unknown)?;
     if sight.vfs.is_empty() {
         let driver = scene.pf(nic).and_then(|pf| pf.driver.as_deref()).unwrap_or("none");
         return Err(match scene.vf_count(nic) {
-            Ok(0) => Blind::Absent("there is no such VF".to_owned()),
-            _ => Blind::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),
+            Ok(0) => Unobserved::Absent("there is no such VF".to_owned()),
+            _ => Unobserved::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),
         });
     }
     sight
         .vfs
         .iter()
         .find_map(|(at, state)| (*at == index).then_some(state))
-        .ok_or_else(|| Blind::Absent("the PF's driver reports no such VF".to_owned()))
+        .ok_or_else(|| Unobserved::Absent("the PF's driver reports no such VF".to_owned()))
 }
 
 /// The MAC is always wanted. Where the PF's driver keeps none, the VF's own interface is the only witness: in a guest
@@ -166,8 +166,8 @@ fn mac(
     function: &FunctionName,
     settings: &VfSettings,
     owned: bool,
-    state: &Result<&VfState, Blind>,
-    page: &mut Page<'_>,
+    state: &Result<&VfState, Unobserved>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let Some(index) = function.vf else { return };
     let external = scene.model.nics[&function.nic].externally_managed;
@@ -176,32 +176,32 @@ fn mac(
             return;
         }
         let why = "the PF has no known MAC to derive it from".to_owned();
-        page.blind("mac", "the derived address", Blind::Unknown(why));
+        page.blind("mac", "the derived address", Unobserved::Unknown(why));
         return;
     };
     match state {
         // Whoever manages the NIC may have left it to the VF's own interface, which is judged inside its guest.
         Ok(state) if external && owned && state.mac.is_zero() => (),
         Ok(state) => page.compare("mac", wanted, Ok(state.mac)),
-        Err(Blind::Unsupported(_)) if owned => (),
+        Err(Unobserved::Unsupported(_)) if owned => (),
         // Nobody asked for this address by name, and the interface of a VF that is free keeps its own.
-        Err(Blind::Unsupported(_)) if settings.mac.is_none() => (),
-        Err(Blind::Unsupported(why)) => match scene.interface(function) {
+        Err(Unobserved::Unsupported(_)) if settings.mac.is_none() => (),
+        Err(Unobserved::Unsupported(why)) => match scene.interface(function) {
             Ok(report) => page.compare("mac", wanted, Ok(report.interface.mac)),
             // Nobody asked for this address by name, nobody owns the VF, and nothing shows it.
             Err(_) if settings.mac.is_none() => (),
-            Err(_) => page.blind("mac", wanted, Blind::Unsupported(why.clone())),
+            Err(_) => page.blind("mac", wanted, Unobserved::Unsupported(why.clone())),
         },
         Err(blind) => page.blind("mac", wanted, blind.clone()),
     }
 }
 
-fn attributes(wanted: &VfSettings, state: &Result<&VfState, Blind>, page: &mut Page<'_>) {
-    fn seen<T>(state: &Result<&VfState, Blind>, field: impl Fn(&VfState) -> T) -> Result<T, Blind> {
+fn attributes(wanted: &VfSettings, state: &Result<&VfState, Unobserved>, page: &mut VerdictWriter<'_>) {
+    fn seen<T>(state: &Result<&VfState, Unobserved>, field: impl Fn(&VfState) -> T) -> Result<T, Unobserved> {
         state.as_ref().map(|state| field(state)).map_err(Clone::clone)
     }
     let reported = |value: Option<&'static str>| {
-        value.ok_or_else(|| Blind::Unsupported("the PF's driver does not report it".to_owned()))
+        value.ok_or_else(|| Unobserved::Unsupported("the PF's driver does not report it".to_owned()))
     };
     if let Some(vlan) = wanted.vlan {
         page.compare("vlan", vlan, seen(state, |state| state.vlan));
@@ -230,7 +230,7 @@ fn attributes(wanted: &VfSettings, state: &Result<&VfState, Blind>, page: &mut P
         page.compare_defaulted("max_tx_rate", rate, TxRate(0), seen);
     }
     if let Some(link_state) = wanted.link_state {
-        let unreported = || Blind::Unsupported("the PF's driver does not report it".to_owned());
+        let unreported = || Unobserved::Unsupported("the PF's driver does not report it".to_owned());
         let seen = seen(state, |state| state.link_state.ok_or_else(unreported));
         page.compare_defaulted("link_state", link_state, LinkState::Auto, seen.flatten());
     }

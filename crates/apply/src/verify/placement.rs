@@ -8,7 +8,7 @@ use penstock_model::{
     verdict::{Subject, Vantage},
 };
 
-use super::sheet::{Blind, Page, Sheet};
+use super::writer::{Unobserved, VerdictSheet, VerdictWriter};
 
 /// Memory of a VM whose model says nothing of it.
 const MEMORY: ByteSize = ByteSize(256 << 20);
@@ -21,11 +21,12 @@ pub fn placement(
     online: &CpuSet,
     sights: &BTreeMap<GuestName, Result<VmSight, String>>,
 ) -> Vec<Verdict> {
-    let mut sheet = Sheet::default();
+    let mut sheet = VerdictSheet::default();
     let nothing = BTreeSet::new();
     let unseen = Err("nobody looked".to_owned());
     for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
-        let sight = sights.get(name).unwrap_or(&unseen).as_ref().map_err(|why| Blind::Unknown(why.clone()));
+        let sight =
+            sights.get(name).unwrap_or(&unseen).as_ref().map_err(|why| Unobserved::Unknown(why.clone()));
         let mut page = sheet.page(Subject::Guest(name.clone()), Vantage::Host, &nothing);
         counts(guest, &sight, &mut page);
         pins(model, name, guest, &sight, &mut page);
@@ -35,21 +36,21 @@ pub fn placement(
     sheet.verdicts
 }
 
-type Seen<'a> = Result<&'a VmSight, Blind>;
+type Seen<'a> = Result<&'a VmSight, Unobserved>;
 
-fn counts(guest: &Guest, sight: &Seen<'_>, page: &mut Page<'_>) {
+fn counts(guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let pinned = guest.pin.as_ref().map(|pin| pin.0.len());
     let cpus = guest.cpus.map(|cpus| cpus as usize).or(pinned).unwrap_or(1);
     page.compare("cpus", cpus, sight.clone().map(|sight| sight.vcpu_affinity.len()));
     let memory = sight.clone().and_then(|sight| {
-        let why = || Blind::Unknown("QEMU's command line does not say".to_owned());
+        let why = || Unobserved::Unknown("QEMU's command line does not say".to_owned());
         sight.memory.map(ByteSize).ok_or_else(why)
     });
     page.compare("memory", guest.memory.unwrap_or(MEMORY), memory);
 }
 
 /// A pinned guest runs just where it is pinned; any other on no CPU that is another guest's alone.
-fn pins(model: &Model, name: &GuestName, guest: &Guest, sight: &Seen<'_>, page: &mut Page<'_>) {
+fn pins(model: &Model, name: &GuestName, guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let told = |cpus: &[CpuSet]| {
         let each: Vec<String> =
             cpus.iter().enumerate().map(|(vcpu, cpus)| format!("vCPU {vcpu} on {cpus}")).collect();
@@ -81,7 +82,7 @@ fn emulator(
     guest: &Guest,
     online: &CpuSet,
     sight: &Seen<'_>,
-    page: &mut Page<'_>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let pinned: BTreeSet<u32> = model
         .guests
@@ -120,12 +121,14 @@ fn all_clear(cpus: &[CpuSet], taken: &BTreeSet<u32>) -> Outcome {
     if cpus.iter().all(|cpus| cpus.0.is_disjoint(taken)) { Outcome::Pass } else { Outcome::Fail }
 }
 
-fn kept_in_memory(guest: &Guest, sight: &Seen<'_>, page: &mut Page<'_>) {
+fn kept_in_memory(guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let memory = guest.memory.unwrap_or(MEMORY);
     if guest.vm.locked_memory {
         let wanted = format!("at least {memory}");
         let locked = sight.clone().and_then(|sight| {
-            sight.locked.ok_or_else(|| Blind::Unknown("the kernel does not say what is locked".to_owned()))
+            sight
+                .locked
+                .ok_or_else(|| Unobserved::Unknown("the kernel does not say what is locked".to_owned()))
         });
         match locked {
             Ok(locked) => {
@@ -138,7 +141,7 @@ fn kept_in_memory(guest: &Guest, sight: &Seen<'_>, page: &mut Page<'_>) {
     if let Some(size) = guest.vm.huge_pages {
         let wanted = format!("at least {memory} in pages of {size}");
         let huge = sight.clone().and_then(|sight| {
-            let why = || Blind::Unknown("the map of its memory could not be read".to_owned());
+            let why = || Unobserved::Unknown("the map of its memory could not be read".to_owned());
             sight.huge.as_ref().ok_or_else(why)
         });
         match huge {

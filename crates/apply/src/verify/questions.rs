@@ -12,9 +12,9 @@ use penstock_model::{FunctionName, Mac};
 use super::{
     Expectation,
     reach::Paths,
-    scene::{Dark, Scene},
-    sheet::Hidden,
+    scene::{GuestUnobserved, Scene},
     stations::Post,
+    writer::Hidden,
 };
 
 /// A question for one function from another, and the paths that the answer proves.
@@ -79,7 +79,7 @@ pub fn choose<'p>(
 fn addressee(scene: &Scene<'_>, function: &FunctionName) -> Option<(Mac, IpAddr)> {
     let (guest, owned) = scene.model.owner(function)?;
     if !Hidden::inside(&scene.model.guests[guest]).hides("reach")
-        || matches!(scene.inside(guest), Err(Dark::NotRunning(_) | Dark::Unseen(_)))
+        || matches!(scene.inside(guest), Err(GuestUnobserved::NotRunning(_) | GuestUnobserved::Unseen(_)))
     {
         return None;
     }

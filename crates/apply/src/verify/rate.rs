@@ -11,7 +11,7 @@ use super::{
     Observer,
     neighbours::{self, Neighbours, Way},
     scene::Scene,
-    sheet::{Hidden, Sheet},
+    writer::{Hidden, VerdictSheet},
 };
 
 /// How long frames are sent. A rate is one of a second.
@@ -33,7 +33,7 @@ pub fn judge(
     scene: &Scene<'_>,
     neighbours: &mut Neighbours<'_, '_>,
     observer: &mut dyn Observer,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) {
     let limit = |rate: TxRate| Some(rate).filter(|rate| rate.0 > 0);
     let limited = neighbours::owned(
@@ -73,7 +73,13 @@ enum Said {
     NotReached,
 }
 
-fn measure(scene: &Scene<'_>, way: &Way, rate: TxRate, observer: &mut dyn Observer, sheet: &mut Sheet) {
+fn measure(
+    scene: &Scene<'_>,
+    way: &Way,
+    rate: TxRate,
+    observer: &mut dyn Observer,
+    sheet: &mut VerdictSheet,
+) {
     let mtu = [&way.sender, &way.receiver]
         .into_iter()
         .filter_map(|function| scene.interface(function).ok())

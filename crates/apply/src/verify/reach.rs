@@ -21,8 +21,8 @@ use super::{
     questions::{self, Inquiry},
     sample,
     scene::{Scene, pf_of},
-    sheet::{Blind, Hidden, Sheet, on},
     stations::{Crossing, Post, Remote},
+    writer::{Hidden, Unobserved, VerdictSheet, on},
 };
 
 /// How long frames that must not arrive are waited for. They have the same way as those that arrive, which takes
@@ -111,7 +111,7 @@ pub fn judge(
     paths: &Paths,
     observer: &mut dyn Observer,
     patience: Duration,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) -> Vec<Trial> {
     let trials = send(scene, paths, observer, patience);
     for name in scene.model.nics.keys() {
@@ -310,7 +310,9 @@ pub fn post<'s>(
         (Err(why), ..) => return Err(format!("{function}: {why}")),
     };
     let report = scene.interface(function).map_err(|blind| match blind {
-        Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why) => format!("{function}: {why}"),
+        Unobserved::Absent(why) | Unobserved::Unknown(why) | Unobserved::Unsupported(why) => {
+            format!("{function}: {why}")
+        }
     })?;
     if !report.interface.up {
         return Err(format!("{function}: its interface {} is down", report.interface.name));
@@ -333,7 +335,7 @@ fn hidden(scene: &Scene<'_>, path: &Path) -> Hidden {
     [of(&path.from), of(&path.to)].into_iter().find(|hidden| hidden.hides("reach")).unwrap_or_default()
 }
 
-fn judge_path(scene: &Scene<'_>, path: &Path, trial: &Trial, sheet: &mut Sheet) {
+fn judge_path(scene: &Scene<'_>, path: &Path, trial: &Trial, sheet: &mut VerdictSheet) {
     let subject = Subject::Path { from: path.from.clone().into(), to: path.to.clone().into() };
     // The receiver is the witness, or the one that asked.
     let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
@@ -423,7 +425,7 @@ fn lacking(scene: &Scene<'_>, path: &Path, barrier: Barrier) -> Option<String> {
             makers(scene, path, barrier).into_iter().find_map(|function| {
                 let state = nic::state(scene, &function.nic, function.vf?);
                 match state {
-                    Err(Blind::Unsupported(_)) => {
+                    Err(Unobserved::Unsupported(_)) => {
                         Some(format!("{} functions have no embedded switch", driver(&function.nic)))
                     }
                     Ok(state)
@@ -454,16 +456,16 @@ fn reported_loopback(scene: &Scene<'_>, nic: &NicName) -> Result<Option<bool>, S
 }
 
 /// Says that nobody knows what the driver says of loopback, where that could not be read and something is wanted.
-pub fn unread(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) {
+pub fn unread(scene: &Scene<'_>, name: &NicName, sheet: &mut VerdictSheet) {
     let nic = &scene.model.nics[name];
     if let (Some(wanted), Err(why)) = (nic.loopback, reported_loopback(scene, name)) {
         let mut page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);
-        page.blind("loopback", on(wanted), Blind::Unknown(why));
+        page.blind("loopback", on(wanted), Unobserved::Unknown(why));
     }
 }
 
 /// Judges loopback where the driver reports it; says whether it does, or nothing is wanted.
-pub fn reported(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) -> bool {
+pub fn reported(scene: &Scene<'_>, name: &NicName, sheet: &mut VerdictSheet) -> bool {
     let nic = &scene.model.nics[name];
     let Some(wanted) = nic.loopback else { return true };
     let Ok(Some(reported)) = reported_loopback(scene, name) else { return false };
@@ -473,7 +475,7 @@ pub fn reported(scene: &Scene<'_>, name: &NicName, sheet: &mut Sheet) -> bool {
 }
 
 /// Loopback as the driver reports it; where it does not, as the frames inside the NIC prove it.
-fn loopback(scene: &Scene<'_>, name: &NicName, paths: &Paths, trials: &[Trial], sheet: &mut Sheet) {
+fn loopback(scene: &Scene<'_>, name: &NicName, paths: &Paths, trials: &[Trial], sheet: &mut VerdictSheet) {
     let nic = &scene.model.nics[name];
     let Some(wanted) = nic.loopback.filter(|_| !reported(scene, name, sheet)) else { return };
     let page = sheet.page(Subject::Nic(name.clone()), Vantage::Host, &nic.best_effort);

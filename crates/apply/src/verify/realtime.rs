@@ -8,7 +8,7 @@ use penstock_model::{
     verdict::{Subject, Vantage},
 };
 
-use super::sheet::{Blind, Page, Sheet};
+use super::writer::{Unobserved, VerdictSheet, VerdictWriter};
 
 /// What was seen of a guest for this.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub fn realtime(
     sights: &BTreeMap<GuestName, GuestSight>,
 ) -> Vec<Verdict> {
     let Some(wanted) = &model.realtime else { return Vec::new() };
-    let mut sheet = Sheet::default();
+    let mut sheet = VerdictSheet::default();
     let nothing = BTreeSet::new();
     let unread = Tuning::default();
     let tuning = inventory.tuning.as_ref().unwrap_or(&unread);
@@ -71,20 +71,20 @@ fn owned(model: &Model) -> impl Iterator<Item = (&Guest, &CpuSet)> {
 }
 
 /// What was read; why it was not, else.
-fn known<'a, T>(reading: &'a Reading<T>, what: &str) -> Result<&'a T, Blind> {
+fn known<'a, T>(reading: &'a Reading<T>, what: &str) -> Result<&'a T, Unobserved> {
     match reading {
         Reading::Is(value) => Ok(value),
-        Reading::Absent => Err(Blind::Unsupported(format!("this machine has no {what}"))),
-        Reading::Denied => Err(Blind::Unknown(format!("{what} may not be read"))),
-        Reading::Unreadable(why) => Err(Blind::Unknown(format!("{what}: {why}"))),
+        Reading::Absent => Err(Unobserved::Unsupported(format!("this machine has no {what}"))),
+        Reading::Denied => Err(Unobserved::Unknown(format!("{what} may not be read"))),
+        Reading::Unreadable(why) => Err(Unobserved::Unknown(format!("{what}: {why}"))),
     }
 }
 
 /// What a knob holds.
-fn held(tuning: &Tuning, knob: Knob) -> Result<&Value, Blind> {
+fn held(tuning: &Tuning, knob: Knob) -> Result<&Value, Unobserved> {
     match tuning.knobs.get(&knob) {
         Some(reading) => known(reading, &knob.to_string()),
-        None => Err(Blind::Unknown(format!("nobody looked at {knob}"))),
+        None => Err(Unobserved::Unknown(format!("nobody looked at {knob}"))),
     }
 }
 
@@ -97,7 +97,7 @@ fn outcome(is: bool) -> Outcome {
 }
 
 /// CPUs that have to be among those that were seen.
-fn covers(attribute: &str, wanted: &CpuSet, seen: Result<&CpuSet, Blind>, page: &mut Page<'_>) {
+fn covers(attribute: &str, wanted: &CpuSet, seen: Result<&CpuSet, Unobserved>, page: &mut VerdictWriter<'_>) {
     match seen {
         Ok(seen) => page.put(attribute, wanted, list(&seen.0), outcome(wanted.0.is_subset(&seen.0))),
         Err(blind) => page.blind(attribute, wanted, blind),
@@ -114,7 +114,7 @@ fn all_isolated(inventory: &Inventory, tuning: &Tuning) -> CpuSet {
     CpuSet(cpus)
 }
 
-fn isolated(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mut Page<'_>) {
+fn isolated(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mut VerdictWriter<'_>) {
     if wanted.isolated.0.is_empty() {
         return;
     }
@@ -152,7 +152,7 @@ fn housekeeping(
     wanted: &Realtime,
     tuning: &Tuning,
     sights: &BTreeMap<GuestName, GuestSight>,
-    page: &mut Page<'_>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let isolated = &wanted.isolated.0;
     if isolated.is_empty() {
@@ -189,7 +189,7 @@ fn housekeeping(
         _ if !there.is_empty() => page.put("interrupts", none, there.join(", "), Outcome::Fail),
         Some(blind) => page.blind("interrupts", none, blind),
         None if tuning.irqs.is_empty() => {
-            page.blind("interrupts", none, Blind::Unknown("nobody looked at interrupts".to_owned()));
+            page.blind("interrupts", none, Unobserved::Unknown("nobody looked at interrupts".to_owned()));
         }
         None if later.is_empty() => page.put("interrupts", none.clone(), none, Outcome::Pass),
         None => {
@@ -211,16 +211,18 @@ fn housekeeping(
     }
 }
 
-fn throttling(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mut Page<'_>) {
+fn throttling(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mut VerdictWriter<'_>) {
     let Some(on) = wanted.throttling else { return };
     let told = |on: bool| if on { "on" } else { "off" };
-    let put = |page: &mut Page<'_>, attribute: &str, seen: Result<&Value, Blind>, off: i64| match seen {
-        Ok(Value::Number(number)) => {
-            let is_on = *number != off;
-            page.put(attribute, told(on), format!("{} ({number})", told(is_on)), outcome(is_on == on));
+    let put = |page: &mut VerdictWriter<'_>, attribute: &str, seen: Result<&Value, Unobserved>, off: i64| {
+        match seen {
+            Ok(Value::Number(number)) => {
+                let is_on = *number != off;
+                page.put(attribute, told(on), format!("{} ({number})", told(is_on)), outcome(is_on == on));
+            }
+            Ok(other) => page.put(attribute, told(on), other, Outcome::Fail),
+            Err(blind) => page.blind(attribute, told(on), blind),
         }
-        Ok(other) => page.put(attribute, told(on), other, Outcome::Fail),
-        Err(blind) => page.blind(attribute, told(on), blind),
     };
     put(page, "throttling", held(tuning, Knob::RtRuntime), -1);
     let mut numbers =
@@ -230,7 +232,7 @@ fn throttling(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &
     if release >= (6, 12) {
         for cpu in &wanted.isolated.0 {
             let seen = held(tuning, Knob::FairServer(*cpu)).map_err(|blind| match blind {
-                Blind::Unsupported(why) => Blind::Unknown(format!("{why}; is debugfs mounted?")),
+                Unobserved::Unsupported(why) => Unobserved::Unknown(format!("{why}; is debugfs mounted?")),
                 blind => blind,
             });
             put(page, &format!("fair_server of CPU {cpu}"), seen, 0);
@@ -243,7 +245,7 @@ fn cpus(
     latency: Option<u32>,
     frequency: Option<&Frequency>,
     tuning: &Tuning,
-    page: &mut Page<'_>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let mut compare = |attribute: String, knob: Knob, wanted: Value| match held(tuning, knob) {
         Ok(seen) => page.put(&attribute, &wanted, seen, outcome(*seen == wanted)),
@@ -272,10 +274,16 @@ fn cpus(
 
 /// The guest's CPUs are in valid isolated partitions that have no other CPU: those are its alone. Where the CPUs are isolated since
 /// the kernel's start there need be none.
-fn partition(pin: &CpuSet, inventory: &Inventory, tuning: &Tuning, sight: &GuestSight, page: &mut Page<'_>) {
+fn partition(
+    pin: &CpuSet,
+    inventory: &Inventory,
+    tuning: &Tuning,
+    sight: &GuestSight,
+    page: &mut VerdictWriter<'_>,
+) {
     let wanted = format!("isolated partition of {pin}");
     if let Err(why) = &sight.threads {
-        return page.blind("partition", wanted, Blind::Unknown(why.clone()));
+        return page.blind("partition", wanted, Unobserved::Unknown(why.clone()));
     }
     if pin.0.is_subset(&inventory.cpus.isolated.0) {
         return page.put("partition", wanted, "isolated since the kernel's start", Outcome::Pass);
@@ -299,21 +307,21 @@ fn partition(pin: &CpuSet, inventory: &Inventory, tuning: &Tuning, sight: &Guest
 }
 
 /// Every thread that counts runs on the guest's CPUs only, with the policy that is wanted.
-fn threads(guest: &Guest, pin: &CpuSet, sight: &GuestSight, page: &mut Page<'_>) {
+fn threads(guest: &Guest, pin: &CpuSet, sight: &GuestSight, page: &mut VerdictWriter<'_>) {
     let Some(realtime) = &guest.realtime else { return };
     let wanted = realtime.scheduling;
     let seen = match &sight.threads {
         Ok(threads) => threads,
         Err(why) => {
-            page.blind("policy", wanted, Blind::Unknown(why.clone()));
-            return page.blind("threads", format!("on {pin}"), Blind::Unknown(why.clone()));
+            page.blind("policy", wanted, Unobserved::Unknown(why.clone()));
+            return page.blind("threads", format!("on {pin}"), Unobserved::Unknown(why.clone()));
         }
     };
     // QEMU's other threads are `emulator`'s, and run elsewhere.
     let counts = |thread: &&VmThread| guest.kind == GuestKind::Container || thread.name.starts_with("CPU ");
     let seen: Vec<&VmThread> = seen.iter().filter(counts).collect();
     if seen.is_empty() {
-        let none = || Blind::Unknown("it has no thread that could be seen".to_owned());
+        let none = || Unobserved::Unknown("it has no thread that could be seen".to_owned());
         page.blind("policy", wanted, none());
         return page.blind("threads", format!("on {pin}"), none());
     }
@@ -340,7 +348,7 @@ fn judge_each(
     seen: &[&VmThread],
     is: impl Fn(&VmThread) -> bool,
     told: impl Fn(&VmThread) -> String,
-    page: &mut Page<'_>,
+    page: &mut VerdictWriter<'_>,
 ) {
     let otherwise: Vec<String> =
         seen.iter().filter(|thread| !is(thread)).map(|thread| told(thread)).collect();
@@ -356,7 +364,13 @@ fn judge_each(
 }
 
 /// Where the interrupts of a guest's functions are delivered in fact.
-fn interrupts(guest: &Guest, wanted: &CpuSet, tuning: &Tuning, sight: &GuestSight, page: &mut Page<'_>) {
+fn interrupts(
+    guest: &Guest,
+    wanted: &CpuSet,
+    tuning: &Tuning,
+    sight: &GuestSight,
+    page: &mut VerdictWriter<'_>,
+) {
     let of = |irq: &&Irq| irq.function.is_some_and(|function| sight.functions.contains(&function));
     let mut seen = BTreeSet::new();
     for irq in tuning.irqs.values().filter(of).filter(|irq| !irq.users.is_empty()) {
@@ -369,19 +383,19 @@ fn interrupts(guest: &Guest, wanted: &CpuSet, tuning: &Tuning, sight: &GuestSigh
         true if guest.functions.is_empty() => {}
         true if sight.functions.is_empty() => {
             let why = sight.threads.as_ref().err().map_or("nobody knows its functions", |why| why);
-            page.blind("interrupts", wanted, Blind::Unknown(why.to_owned()));
+            page.blind("interrupts", wanted, Unobserved::Unknown(why.to_owned()));
         }
         true => page.blind(
             "interrupts",
             wanted,
-            Blind::Unknown("its functions have asked for no interrupts yet".to_owned()),
+            Unobserved::Unknown("its functions have asked for no interrupts yet".to_owned()),
         ),
         false => page.put("interrupts", wanted, list(&seen), outcome(seen.is_subset(&wanted.0))),
     }
 }
 
 /// The ways of the last-level cache that no other group has, and the share of memory bandwidth.
-fn shares(guest: &Guest, pin: &CpuSet, tuning: &Tuning, page: &mut Page<'_>) {
+fn shares(guest: &Guest, pin: &CpuSet, tuning: &Tuning, page: &mut VerdictWriter<'_>) {
     let Some(realtime) = &guest.realtime else { return };
     let resctrl = || known(&tuning.resctrl, "/sys/fs/resctrl");
     let group = |resctrl: &Resctrl| {

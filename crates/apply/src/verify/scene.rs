@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
-use super::{FreeVf, GuestPlace, Observer, PfSight, Scope, sheet::Blind};
+use super::{FreeVf, GuestPlace, Observer, PfSight, Scope, writer::Unobserved};
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -21,7 +21,7 @@ pub struct Scene<'a> {
     pub nics: &'a IndexMap<NicName, Bdf>,
     places: &'a BTreeMap<GuestName, GuestPlace>,
     host: Home,
-    guests: BTreeMap<&'a GuestName, Result<Home, Dark>>,
+    guests: BTreeMap<&'a GuestName, Result<Home, GuestUnobserved>>,
     /// Every function of the model that exists, and where.
     addresses: BTreeMap<FunctionName, Bdf>,
     /// Why the VFs of a NIC could not be listed.
@@ -47,7 +47,7 @@ pub struct Home {
 
 /// A guest whose inside was not seen.
 #[derive(Clone)]
-pub enum Dark {
+pub enum GuestUnobserved {
     /// It does not run.
     NotRunning(String),
     /// It runs, and nobody can look inside.
@@ -56,11 +56,11 @@ pub enum Dark {
     Unseen(String),
 }
 
-impl Dark {
+impl GuestUnobserved {
     pub fn why(&self) -> String {
         match self {
-            Dark::NotRunning(why) => format!("the guest does not run: {why}"),
-            Dark::Closed(why) | Dark::Unseen(why) => why.clone(),
+            GuestUnobserved::NotRunning(why) => format!("the guest does not run: {why}"),
+            GuestUnobserved::Closed(why) | GuestUnobserved::Unseen(why) => why.clone(),
         }
     }
 }
@@ -138,7 +138,10 @@ impl<'a> Scene<'a> {
                     Err(why) => Err(why.clone()),
                 },
                 (Err(dark), _) => Err(dark.why()),
-                (_, Err(Blind::Absent(why) | Blind::Unknown(why) | Blind::Unsupported(why))) => Err(why),
+                (
+                    _,
+                    Err(Unobserved::Absent(why) | Unobserved::Unknown(why) | Unobserved::Unsupported(why)),
+                ) => Err(why),
             };
             scene.sights.insert(name, seen);
             scene.look_at_free(name, observer);
@@ -178,7 +181,7 @@ impl<'a> Scene<'a> {
     /// Looks into these guests, all at once: a VM takes its time to answer.
     fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, observer: &mut dyn Observer) {
         let places = self.places;
-        let seen: Vec<(&GuestName, Result<Home, Dark>)> = thread::scope(|scope| {
+        let seen: Vec<(&GuestName, Result<Home, GuestUnobserved>)> = thread::scope(|scope| {
             let looking: Vec<_> = names
                 .into_iter()
                 .map(|name| (name, scope.spawn(move || look_into(name, places.get(name)))))
@@ -231,25 +234,27 @@ impl<'a> Scene<'a> {
     }
 
     /// A VF that no guest owns.
-    pub fn free_vf(&self, function: &FunctionName) -> Result<&FreeVf, Blind> {
+    pub fn free_vf(&self, function: &FunctionName) -> Result<&FreeVf, Unobserved> {
         match self.free.get(function) {
-            Some(seen) => seen.as_ref().map_err(|why| Blind::Unknown(why.clone())),
-            None => Err(self.address(function).err().unwrap_or(Blind::Unknown("not looked at".to_owned()))),
+            Some(seen) => seen.as_ref().map_err(|why| Unobserved::Unknown(why.clone())),
+            None => {
+                Err(self.address(function).err().unwrap_or(Unobserved::Unknown("not looked at".to_owned())))
+            }
         }
     }
 
     /// The address that a function has.
-    pub fn address(&self, function: &FunctionName) -> Result<Bdf, Blind> {
+    pub fn address(&self, function: &FunctionName) -> Result<Bdf, Unobserved> {
         self.addresses.get(function).copied().ok_or_else(|| match self.unlisted.get(&function.nic) {
-            Some(why) => Blind::Unknown(why.clone()),
-            None => Blind::Absent(format!("there is no {function}")),
+            Some(why) => Unobserved::Unknown(why.clone()),
+            None => Unobserved::Absent(format!("there is no {function}")),
         })
     }
 
     /// How many VFs of a NIC there are.
-    pub fn vf_count(&self, nic: &NicName) -> Result<usize, Blind> {
+    pub fn vf_count(&self, nic: &NicName) -> Result<usize, Unobserved> {
         match self.unlisted.get(nic) {
-            Some(why) => Err(Blind::Unknown(why.clone())),
+            Some(why) => Err(Unobserved::Unknown(why.clone())),
             None => {
                 let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
                 Ok(self.addresses.keys().filter(of_nic).count())
@@ -266,10 +271,10 @@ impl<'a> Scene<'a> {
     }
 
     /// A guest's inside.
-    pub fn inside(&self, guest: &GuestName) -> Result<&Home, Dark> {
+    pub fn inside(&self, guest: &GuestName) -> Result<&Home, GuestUnobserved> {
         match self.guests.get(guest) {
             Some(seen) => seen.as_ref().map_err(Clone::clone),
-            None => Err(Dark::Unseen("nobody looked".to_owned())),
+            None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
         }
     }
 
@@ -280,7 +285,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Where a function is to live: in its owner, or on the host.
-    pub fn home(&self, function: &FunctionName) -> Result<&Home, Dark> {
+    pub fn home(&self, function: &FunctionName) -> Result<&Home, GuestUnobserved> {
         match self.model.owner(function) {
             Some((guest, _)) => self.inside(guest),
             None => Ok(&self.host),
@@ -293,14 +298,14 @@ impl<'a> Scene<'a> {
     }
 
     /// A function's interface, where the function is to live: the one whose device the function is.
-    pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Blind> {
-        let home = self.home(function).map_err(|dark| Blind::Unknown(dark.why()))?;
-        let interfaces = home.interfaces.as_ref().map_err(|why| Blind::Unknown(why.clone()))?;
+    pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Unobserved> {
+        let home = self.home(function).map_err(|dark| Unobserved::Unknown(dark.why()))?;
+        let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
         let address = self.address(function)?;
         interfaces
             .iter()
             .find(|report| self.behind(report) == Some(address) && !is_representor(report))
-            .ok_or_else(|| Blind::Absent(self.elsewhere(address, &home.vantage)))
+            .ok_or_else(|| Unobserved::Absent(self.elsewhere(address, &home.vantage)))
     }
 
     /// Where else the interface of the function at `address` is.
@@ -330,7 +335,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Dark> {
+fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, GuestUnobserved> {
     let began = Instant::now();
     match place {
         Some(GuestPlace::Running(place)) => Ok(Home {
@@ -340,10 +345,10 @@ fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Dark>
             interfaces: place.interfaces().map_err(|error| chain(&error)),
             took: began.elapsed(),
         }),
-        Some(GuestPlace::Closed(why)) => Err(Dark::Closed(why.clone())),
-        Some(GuestPlace::NotRunning(why)) => Err(Dark::NotRunning(why.clone())),
-        Some(GuestPlace::Unseen(why)) => Err(Dark::Unseen(why.clone())),
-        None => Err(Dark::Unseen("nobody looked".to_owned())),
+        Some(GuestPlace::Closed(why)) => Err(GuestUnobserved::Closed(why.clone())),
+        Some(GuestPlace::NotRunning(why)) => Err(GuestUnobserved::NotRunning(why.clone())),
+        Some(GuestPlace::Unseen(why)) => Err(GuestUnobserved::Unseen(why.clone())),
+        None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{
     Network,
-    sheet::{Blind, Page, Sheet, on},
+    writer::{Unobserved, VerdictSheet, VerdictWriter, on},
 };
 
 /// What is added to a value that is not the model's, and may be.
@@ -47,7 +47,7 @@ pub(super) fn set_inside(switches: &TenantSwitches, network: &mut Network) {
 /// Compares each NIC that a VM of `model` owns with what its switch told: whether QEMU is at each port, what is set there, and
 /// whether the VM has enabled its VFs. A NIC that is missing in `seen` was not looked at.
 pub fn tenant_nics(model: &Model, seen: &TenantSwitches) -> Vec<Verdict> {
-    let mut sheet = Sheet::default();
+    let mut sheet = VerdictSheet::default();
     let unseen: TenantPorts = Err("nobody looked".to_owned());
     for (guest, found) in &model.guests {
         for (name, nic) in &found.nics {
@@ -58,11 +58,11 @@ pub fn tenant_nics(model: &Model, seen: &TenantSwitches) -> Vec<Verdict> {
     sheet.verdicts
 }
 
-fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts, sheet: &mut Sheet) {
+fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts, sheet: &mut VerdictSheet) {
     let nothing = BTreeSet::new();
     let find = |port: &str, absent: &str| match ports {
-        Err(why) => Err(Blind::Unknown(format!("its embedded switch does not tell: {why}"))),
-        Ok(ports) => ports.get(port).ok_or_else(|| Blind::Absent(absent.to_owned())),
+        Err(why) => Err(Unobserved::Unknown(format!("its embedded switch does not tell: {why}"))),
+        Ok(ports) => ports.get(port).ok_or_else(|| Unobserved::Absent(absent.to_owned())),
     };
     for (vf, mac, settings) in nic.functions() {
         let function = FunctionName { nic: name.clone(), vf };
@@ -89,9 +89,9 @@ fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts
     }
 }
 
-type Seen<'a> = Result<&'a PortReport, Blind>;
+type Seen<'a> = Result<&'a PortReport, Unobserved>;
 
-fn connected(port: &Seen<'_>, page: &mut Page<'_>) {
+fn connected(port: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     match port {
         Err(blind) => page.blind("port", "connected", blind.clone()),
         Ok(port) => match (&port.broken, port.connected) {
@@ -132,7 +132,7 @@ fn attributes(wanted: &VfSettings, judged: &mut Judged<'_, '_>) {
 struct Judged<'a, 'b> {
     allow: Option<&'a Allow>,
     port: &'a Seen<'a>,
-    page: &'a mut Page<'b>,
+    page: &'a mut VerdictWriter<'b>,
     /// The attributes of which there is a verdict.
     told: BTreeSet<&'static str>,
 }
@@ -175,7 +175,7 @@ impl Judged<'_, '_> {
 }
 
 /// How far the VM may go by itself, as the switch holds it.
-fn ceiling(wanted: Option<&Allow>, port: &Seen<'_>, page: &mut Page<'_>) {
+fn ceiling(wanted: Option<&Allow>, port: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let has = |port: &&PortReport| port.allow.clone().map(|value| written(&value));
     let seen = match (port, wanted) {
         (Err(blind), Some(wanted)) => return page.blind("allow", wanted, blind.clone()),
@@ -213,7 +213,7 @@ fn written(value: &Value) -> Result<Allow, String> {
 }
 
 /// Whether the VM has a driver at a function. A VF is its to enable: one that is off is as it should be.
-fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut Page<'_>) {
+fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let wanted = if vf.is_some() { "reserved" } else { "ready" };
     match port {
         Err(blind) => page.blind("state", wanted, blind.clone()),

@@ -18,8 +18,8 @@ use super::{
     reach::{self, Remotes},
     sample,
     scene::{Scene, pf_of},
-    sheet::Sheet,
     stations::{Crossing, Post},
+    writer::VerdictSheet,
 };
 
 /// Sends frames between the functions of VMs' NICs, and between these and others, and judges what became of them.
@@ -28,7 +28,7 @@ pub fn judge(
     network: &Network,
     observer: &mut dyn Observer,
     patience: Duration,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) {
     let mut remotes = Remotes::default();
     let mut ends = of_tenants(scene, &mut remotes);
@@ -70,7 +70,7 @@ fn judge_path(
     to: &EndpointName,
     expectation: Expectation,
     reached: Result<Reach, String>,
-    sheet: &mut Sheet,
+    sheet: &mut VerdictSheet,
 ) {
     let wanted = if expectation == Expectation::Arrives { ARRIVES } else { ISOLATED };
     let (seen, outcome) = match reached {

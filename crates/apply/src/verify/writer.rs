@@ -11,7 +11,7 @@ use penstock_model::{
 
 /// Why something was not seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blind {
+pub enum Unobserved {
     /// It could not be looked at.
     Unknown(String),
     /// The driver or device has no such thing.
@@ -20,26 +20,26 @@ pub enum Blind {
     Absent(String),
 }
 
-impl Blind {
+impl Unobserved {
     /// What it comes to, with the reason.
     pub fn outcome(self) -> (String, Outcome) {
         match self {
-            Blind::Unknown(why) => (why, Outcome::Unknown),
-            Blind::Unsupported(why) => (why, Outcome::Unsupported),
-            Blind::Absent(why) => (why, Outcome::Fail),
+            Unobserved::Unknown(why) => (why, Outcome::Unknown),
+            Unobserved::Unsupported(why) => (why, Outcome::Unsupported),
+            Unobserved::Absent(why) => (why, Outcome::Fail),
         }
     }
 }
 
 /// The verdicts so far.
 #[derive(Default)]
-pub struct Sheet {
+pub struct VerdictSheet {
     pub verdicts: Vec<Verdict>,
 }
 
 /// Whose attributes are being judged, and from where.
-pub struct Page<'a> {
-    pub sheet: &'a mut Sheet,
+pub struct VerdictWriter<'a> {
+    pub sheet: &'a mut VerdictSheet,
     pub subject: Subject,
     /// What tells these attributes from the same ones of another page ([`Verdict::item`]).
     pub item: Option<&'static str>,
@@ -85,14 +85,14 @@ impl Hidden {
     }
 }
 
-impl Sheet {
+impl VerdictSheet {
     pub fn page<'a>(
         &'a mut self,
         subject: Subject,
         vantage: Vantage,
         best_effort: &'a BTreeSet<String>,
-    ) -> Page<'a> {
-        Page {
+    ) -> VerdictWriter<'a> {
+        VerdictWriter {
             sheet: self,
             subject,
             item: None,
@@ -124,25 +124,25 @@ pub fn lack(known: Option<&Capabilities>, attribute: &str) -> Option<String> {
     trials(known, attribute).find(|trial| trial.ability.is_lacking()).map(Trial::to_string)
 }
 
-impl<'a> Page<'a> {
+impl<'a> VerdictWriter<'a> {
     /// The same page, with what is known of the PF's driver.
     pub fn knowing(self, known: Option<&'a Capabilities>) -> Self {
-        Page { known, ..self }
+        VerdictWriter { known, ..self }
     }
 
     /// The same page of what only one of several witnesses shows.
     pub fn shown(self, by: &'static str) -> Self {
-        Page { item: Some(by), ..self }
+        VerdictWriter { item: Some(by), ..self }
     }
 
     /// The same page of a NIC that is emulated.
     pub fn emulated(self) -> Self {
-        Page { emulated: true, ..self }
+        VerdictWriter { emulated: true, ..self }
     }
 
     /// The same page of what the model hides.
     pub fn hiding(self, hidden: Hidden) -> Self {
-        Page { hidden, ..self }
+        VerdictWriter { hidden, ..self }
     }
 
     /// A verdict with every part given.
@@ -175,7 +175,12 @@ impl<'a> Page<'a> {
     }
 
     /// Passes when what was seen is what is wanted.
-    pub fn compare<T: PartialEq + Display>(&mut self, attribute: &str, wanted: T, seen: Result<T, Blind>) {
+    pub fn compare<T: PartialEq + Display>(
+        &mut self,
+        attribute: &str,
+        wanted: T,
+        seen: Result<T, Unobserved>,
+    ) {
         match seen {
             Ok(seen) if seen == wanted => self.put(attribute, wanted, seen, Outcome::Pass),
             Ok(seen) => match lack(self.known, attribute) {
@@ -189,7 +194,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// As [`Page::compare`], for a value that the kernel reports as `default` also for a driver that knows nothing of
+    /// As [`VerdictWriter::compare`], for a value that the kernel reports as `default` also for a driver that knows nothing of
     /// it. Where the model allows the attribute to be unsupported, that default counts as such, unless the driver was seen to
     /// have it.
     pub fn compare_defaulted<T: PartialEq + Display>(
@@ -197,7 +202,7 @@ impl<'a> Page<'a> {
         attribute: &str,
         wanted: T,
         default: T,
-        seen: Result<T, Blind>,
+        seen: Result<T, Unobserved>,
     ) {
         match seen {
             Ok(seen)
@@ -215,7 +220,7 @@ impl<'a> Page<'a> {
     }
 
     /// What was wanted and not seen.
-    pub fn blind(&mut self, attribute: &str, wanted: impl Display, blind: Blind) {
+    pub fn blind(&mut self, attribute: &str, wanted: impl Display, blind: Unobserved) {
         let (why, outcome) = blind.outcome();
         self.put(attribute, wanted, why, outcome);
     }
