@@ -1,7 +1,7 @@
 //! Measurements: what to measure, in which order, what the tools' output says, and how sure one can be.
 //!
 //! - [`matrix`]: the cells that a model gives. [`schedule`]: the order of their samples, balanced and interleaved.
-//! - [`taker`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
+//! - [`sampler`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
 //! - [`run`]: a run from its beginning to its end. [`journal`]: what it can be taken up again from.
 //! - [`network`]: samples between two ends, by netperf and iperf3.
 //! - [`latency`]: how late threads wake, by cyclictest, oslat and timerlat, beside a load.
@@ -22,10 +22,10 @@ pub mod parse;
 pub mod probe;
 pub mod record;
 pub mod run;
+pub mod sampler;
+pub mod samplers;
 pub mod scene;
 pub mod schedule;
 pub mod statistics;
 pub mod storage;
 pub mod summarise;
-pub mod taker;
-pub mod takers;

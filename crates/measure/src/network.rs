@@ -42,8 +42,8 @@ use crate::{
     matrix::Planned,
     probe::{self, packet},
     record::RawOutput,
+    sampler::{Preparation, Sampler},
     scene::Scene,
-    taker::{Preparation, Taker},
 };
 
 /// What may differ from run to run.
@@ -109,7 +109,7 @@ struct Serving {
 }
 
 impl NetworkTaker {
-    /// Nothing is touched before [`Taker::prepare`].
+    /// Nothing is touched before [`Sampler::prepare`].
     pub fn new(scene: &Scene, options: Options) -> NetworkTaker {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = format!("{}-{}", std::process::id(), since.as_nanos());
@@ -324,7 +324,7 @@ impl NetworkTaker {
     }
 }
 
-impl Taker for NetworkTaker {
+impl Sampler for NetworkTaker {
     fn prepare(&mut self, cells: &[Planned]) -> Preparation {
         let wanted = ends::pairs(cells);
         let mut preparation = Preparation::default();
@@ -355,7 +355,7 @@ impl Taker for NetworkTaker {
             let unreached = ends.into_iter().chain(&route.beside).find_map(|place| unreached.get(place));
             let proven = match unreached {
                 Some(why) => Err(why.clone()),
-                None => self.joined(&route, |taker| taker.prove(&route)),
+                None => self.joined(&route, |sampler| sampler.prove(&route)),
             };
             if let Err(why) = proven {
                 failed.insert(pair, why);
@@ -379,7 +379,7 @@ impl Taker for NetworkTaker {
         let pair = Pair::of(network);
         let unprepared = || format!("{} was not made ready", cell.id);
         let route = self.routes.get(&pair).ok_or_else(unprepared)?.clone();
-        self.joined(&route, |taker| taker.sampled(cell, network, &route, dwell))
+        self.joined(&route, |sampler| sampler.sampled(cell, network, &route, dwell))
     }
 
     fn finish(&mut self) -> Vec<String> {

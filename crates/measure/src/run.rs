@@ -20,9 +20,9 @@ use crate::{
     journal::Journal,
     matrix::Matrix,
     record::{Record, RecordOutcome},
+    sampler::Sampler,
     schedule::{self, Waiting},
-    statistics::{Confidence, Look, Looks, median, samples_for_interval},
-    taker::Taker,
+    statistics::{Confidence, InterimAnalyses, Look, median, samples_for_interval},
 };
 
 /// Samples of a cell that fail one after the other until it is given up: one may be bad luck, and a path that is down
@@ -51,7 +51,7 @@ pub struct RunOptions {
 }
 
 /// Makes a run: all cells of the matrix are prepared, sampled, and summarised; what fails is missing with its reason, and
-/// the rest goes on. [`Taker::finish`] is called whatever happened.
+/// the rest goes on. [`Sampler::finish`] is called whatever happened.
 ///
 /// - `earlier`: the records of a run that this one goes on from. Rounds and positions go on where they were, and times after
 ///   the last of them. Samples that failed are taken anew.
@@ -64,7 +64,7 @@ pub fn run(
     options: &RunOptions,
     expect: &[Expectation],
     earlier: &[Record],
-    taker: &mut dyn Taker,
+    sampler: &mut dyn Sampler,
     journal: &mut dyn Journal,
     observe: &mut dyn FnMut(&Event),
     clock: &dyn Fn() -> f64,
@@ -83,9 +83,9 @@ pub fn run(
         before: earlier.iter().map(|record| record.at + record.seconds).fold(0.0, f64::max),
         overhead: Overhead::default(),
         lost: Lost::default(),
-        looks: Looks::new(&options.rules),
+        looks: InterimAnalyses::new(&options.rules),
         outcome: Outcome::default(),
-        taker,
+        sampler,
         journal: Some(journal),
         observe,
         clock,
@@ -95,7 +95,7 @@ pub fn run(
     if let Err(halt) = run.sample_all() {
         run.stop_all(halt);
     }
-    let complaints = run.taker.finish();
+    let complaints = run.sampler.finish();
     complaints.into_iter().for_each(|complaint| run.note(complaint));
     run.outcome.seconds = Some(run.before + clock());
     run.outcome.rules = Some(run.rules);
@@ -148,9 +148,9 @@ struct Run<'a> {
     before: f64,
     overhead: Overhead,
     lost: Lost,
-    looks: Looks,
+    looks: InterimAnalyses,
     outcome: Outcome,
-    taker: &'a mut dyn Taker,
+    sampler: &'a mut dyn Sampler,
     journal: Option<&'a mut dyn Journal>,
     observe: &'a mut dyn FnMut(&Event),
     clock: &'a dyn Fn() -> f64,
@@ -164,7 +164,7 @@ impl Run<'_> {
     }
 
     fn prepare(&mut self) {
-        let mut preparation = self.taker.prepare(&self.matrix.cells);
+        let mut preparation = self.sampler.prepare(&self.matrix.cells);
         preparation.notes.iter().for_each(|note| (self.observe)(&Event::Note(note.clone())));
         for (arm, planned) in self.arms.iter_mut().zip(&self.matrix.cells) {
             arm.going = !preparation.missing.contains_key(&planned.id);
@@ -265,7 +265,7 @@ impl Run<'_> {
         let have = blocks.iter().map(|block| block.have).max().unwrap_or(0);
         let fits = schedule::rounds_within(&blocks, self.seconds_a_sample(), left, most);
         self.rules.maximum = fits.max(self.needed()).max(have).min(most);
-        self.looks = Looks::new(&self.rules);
+        self.looks = InterimAnalyses::new(&self.rules);
     }
 
     /// The same before a round without which there is no interval: what would not be finished is not gone on with.
@@ -328,7 +328,7 @@ impl Run<'_> {
             at: self.before + begin,
             left,
         });
-        let outcome = self.taker.take(planned, Duration::from_millis(u64::from(self.rules.dwell_ms)));
+        let outcome = self.sampler.take(planned, Duration::from_millis(u64::from(self.rules.dwell_ms)));
         let seconds = (self.clock)() - begin;
         let outcome = match outcome {
             Ok(raw) => RecordOutcome::Ran(raw),

@@ -62,7 +62,7 @@ pub fn sample(rules: &Rules, overhead: f64) -> f64 {
 /// How long `arms` arms take, of which `warm_ups` are warmed up. `overhead` is the time in seconds that a sample takes beside
 /// its dwell.
 pub fn duration(arms: usize, warm_ups: usize, rules: &Rules, overhead: f64) -> Duration {
-    let looks = crate::statistics::Looks::new(rules);
+    let looks = crate::statistics::InterimAnalyses::new(rules);
     let warm_up = f64::from(rules.warm_up) * warm_ups as f64;
     let of = |rounds: u32| {
         let seconds = (warm_up + arms as f64 * f64::from(rounds)) * sample(rules, overhead);

@@ -8,7 +8,7 @@
 //! percentile interval). BCa is not used: its acceleration comes from the jackknife, which does not work for the median.
 //!
 //! **Looking repeatedly.** Stopping as soon as an interval is tight looks at the same data several times, and favours
-//! moments when it happens to be tight. [`Looks`] fixes in advance at how many samples an arm is looked at, and each look's
+//! moments when it happens to be tight. [`InterimAnalyses`] fixes in advance at how many samples an arm is looked at, and each look's
 //! interval is made for the error that is left to it: `1 - (1 - confidence) / looks` (Bonferroni). Whichever look is the
 //! last, the chance that its interval is wrong is at most the stated one. That is conservative, and it costs width; one
 //! look costs nothing.
@@ -21,7 +21,7 @@
 //! of what it finds be false; an exit status should not be false.
 
 mod bootstrap;
-mod looks;
+mod interim;
 mod quantile;
 mod random;
 mod significance;
@@ -29,7 +29,7 @@ mod tails;
 pub mod wake_ups;
 
 pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired};
-pub use looks::{Confidence, Look, Looks, samples_for_interval};
+pub use interim::{Confidence, InterimAnalyses, Look, samples_for_interval};
 pub use quantile::{median, quantile, samples_for};
 pub use random::Random;
 pub use significance::{holm, p_of_ratio};

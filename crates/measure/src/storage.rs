@@ -36,10 +36,10 @@ use crate::{
     matrix::Planned,
     parse::{self, ParseError, Reading, fio},
     record::RawOutput,
+    sampler::{Preparation, Sampler},
     scene::Scene,
     statistics::Random,
     storage::command::Way,
-    taker::{Preparation, Taker},
 };
 
 /// A file system is never filled further than this part of what is free.
@@ -303,7 +303,7 @@ impl StorageTaker {
     }
 }
 
-/// Looks once more right before it is written to: somebody may have mounted it meanwhile.
+/// InterimAnalyses once more right before it is written to: somebody may have mounted it meanwhile.
 fn may_be_written(target: &StorageTarget) -> Result<(), String> {
     if !target.write {
         return Err(format!("{} may not be written to", cells::label(target)));
@@ -437,7 +437,7 @@ fn smaller_blocks(arms: &[Arm], way: Way, found: &mut Found<'_>) {
     }
 }
 
-impl Taker for StorageTaker {
+impl Sampler for StorageTaker {
     fn prepare(&mut self, cells: &[Planned]) -> Preparation {
         let mut preparation = Preparation::default();
         let mut by_target: BTreeMap<&str, Vec<(&Planned, &Storage)>> = BTreeMap::new();

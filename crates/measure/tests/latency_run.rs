@@ -10,9 +10,9 @@ use penstock_measure::{
     latency::{
         command,
         run::{RunOptions, run},
+        sampler::{Failure, Preparation, Sampler},
         schedule,
         settings::{GuestSeat, Layout, Spread, Wanted, settings},
-        taker::{Failure, Preparation, Taker},
     },
     record::{RawOutput, Record, RecordOutcome},
 };
@@ -52,7 +52,7 @@ struct Fake<'a> {
     finished: &'a Cell<u32>,
 }
 
-impl Taker for Fake<'_> {
+impl Sampler for Fake<'_> {
     fn prepare(&mut self, _: &[Setting]) -> Preparation {
         Preparation { missing: self.missing.clone(), ..Preparation::default() }
     }
@@ -123,7 +123,7 @@ fn perform(
     answer: Answer<'_>,
 ) -> Ran {
     let (clock, taken, finished) = (Cell::new(0.0), RefCell::new(Vec::new()), Cell::new(0));
-    let mut taker =
+    let mut sampler =
         Fake { answer, missing: BTreeMap::new(), clock: &clock, taken: &taken, finished: &finished };
     let claims: Vec<Claim> = claims.iter().map(|text| text.parse().unwrap()).collect();
     let mut records: Vec<Record> = Vec::new();
@@ -132,7 +132,7 @@ fn perform(
         options,
         &claims,
         earlier,
-        &mut taker,
+        &mut sampler,
         &mut records,
         &mut |_| {},
         &|| clock.get(),

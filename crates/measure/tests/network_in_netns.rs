@@ -19,7 +19,7 @@ use penstock_measure::{
     matrix::Planned,
     network::{NetworkTaker, Options},
     parse,
-    taker::Taker,
+    sampler::Sampler,
 };
 use penstock_model::measurement::{Direction, End, EndKind, Protocol, Tool};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
@@ -79,8 +79,8 @@ fn iperf3_measures_both_directions() {
         cell(Tool::Iperf3, Protocol::TcpStream, Direction::Reverse, usual_ends()),
         cell(Tool::Iperf3, Protocol::UdpStream, Direction::Forward, usual_ends()),
     ];
-    let mut taker = world.taker();
-    let preparation = taker.prepare(&cells);
+    let mut sampler = world.sampler();
+    let preparation = sampler.prepare(&cells);
     assert_eq!(preparation.missing, BTreeMap::new());
     let links: Vec<_> = preparation.links.iter().map(|link| (link.end.to_string(), link.carrier)).collect();
     assert_eq!(links, [("a:NET0#1".to_owned(), Some(true)), ("b:NET0#3".to_owned(), Some(true))]);
@@ -89,11 +89,11 @@ fn iperf3_measures_both_directions() {
     assert!(preparation.tools.iter().all(|tool| tool.version.as_ref().is_some_and(|v| v.starts_with("3."))));
     assert_ne!(world.state(), before, "there are addresses and servers now");
     for cell in &cells {
-        assert!(throughput(&mut taker, cell).expect(&cell.id) > 1e5, "{}", cell.id);
+        assert!(throughput(&mut sampler, cell).expect(&cell.id) > 1e5, "{}", cell.id);
     }
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(world.state(), before);
-    assert_eq!(taker.finish(), Vec::<String>::new(), "already gone is a success");
+    assert_eq!(sampler.finish(), Vec::<String>::new(), "already gone is a success");
 }
 
 fn counters(world: &World, place: &str, interface: &str) -> u64 {
@@ -109,25 +109,25 @@ fn counters_in(namespace: &Namespace, interface: &str) -> u64 {
 
 fn traffic_stays_on_its_interfaces() {
     let world = World::new();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends()), tcp((end("a", "NET0#0"), end("b", "NET0#3")))];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let all = [("a", "eth0"), ("a", "eth1"), ("b", "eth0"), ("b", "eth1")];
     let count = || all.map(|(place, interface)| counters(&world, place, interface));
     let before = count();
-    throughput(&mut taker, &cells[0]).unwrap();
+    throughput(&mut sampler, &cells[0]).unwrap();
     let between = count();
-    throughput(&mut taker, &cells[1]).unwrap();
+    throughput(&mut sampler, &cells[1]).unwrap();
     let after = count();
     let moved = |from: [u64; 4], to: [u64; 4]| [0, 1, 2, 3].map(|i| to[i] - from[i] > 1_000_000);
     assert_eq!(moved(before, between), [false, true, false, true]);
     assert_eq!(moved(between, after), [true, false, false, true]);
     // One who meant another interface than the kernel takes is told.
-    drop(taker);
+    drop(sampler);
     world.namespace(&guest("a")).run("ip rule add to 198.16.0.0/14 lookup 77 priority 9");
     world.namespace(&guest("a")).run("ip route add 198.16.0.0/14 dev eth0 table 77");
-    let mut taker = world.taker();
-    let missing = taker.prepare(&cells[..1]).missing;
+    let mut sampler = world.sampler();
+    let missing = sampler.prepare(&cells[..1]).missing;
     let why = &missing[&cells[0].id];
     assert!(why.contains("out of eth0") || why.contains("no answer"), "{why}");
 }
@@ -138,19 +138,19 @@ fn a_bridge_is_made_and_removed() {
     // What a run that was killed left, and a link of somebody else.
     host.batch("ip", "link add psbr0 type bridge\nlink set psbr0 alias 'penstock measure 1-2'\n");
     host.batch("ip", "link add psve0a type veth peer name x\nlink set psve0a alias 'penstock measure 1-2'\n");
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
-    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e6);
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
+    assert!(throughput(&mut sampler, &cells[1]).unwrap() > 1e6);
     assert!(host.run("ip -br link").contains("psve0b"));
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(host.run("ip -br link").lines().count(), 1, "only the loopback interface");
     host.run("ip link add psbr0 type bridge");
     let before = world.state();
-    let missing = taker.prepare(&cells).missing;
+    let missing = sampler.prepare(&cells).missing;
     assert_eq!(missing.keys().collect::<Vec<_>>(), [&cells[1].id]);
     assert!(missing[&cells[1].id].contains("File exists"), "{missing:?}");
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(world.state(), before);
 }
 
@@ -167,8 +167,8 @@ fn a_bridge_has_its_uplink() {
         tcp((end("b", "NET1"), end("a", "NET0#0"))),
         tcp((end("a", ""), end("b", ""))),
     ];
-    let mut taker = world.taker();
-    let preparation = taker.prepare(&cells);
+    let mut sampler = world.sampler();
+    let preparation = sampler.prepare(&cells);
     assert_eq!(preparation.missing, BTreeMap::new());
     let links: Vec<String> = preparation.links.iter().map(|link| link.end.to_string()).collect();
     assert_eq!(links, ["host:NET1", "b:NET0#3", "a:NET0#0"]);
@@ -176,25 +176,25 @@ fn a_bridge_has_its_uplink() {
     let count = || counters_in(&host, "up0");
     for cell in &cells[..3] {
         let before = count();
-        assert!(throughput(&mut taker, cell).expect(&cell.id) > 1e6, "{}", cell.id);
+        assert!(throughput(&mut sampler, cell).expect(&cell.id) > 1e6, "{}", cell.id);
         assert!(count() > before + 100_000, "{} crosses the uplink", cell.id);
         assert_eq!(up0(), link);
     }
     let before = count();
-    assert!(throughput(&mut taker, &cells[3]).unwrap() > 1e6);
+    assert!(throughput(&mut sampler, &cells[3]).unwrap() > 1e6);
     assert!(count() < before + 100_000, "the other bridge has no uplink");
     let veth = world.namespace(&guest("a")).run("ip link show dev psin0a");
     assert!(veth.contains("mtu 1400"), "as large as the uplink's: {veth}");
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!((world.state(), up0()), (state.clone(), link.clone()));
 
     // Killed in the middle of a sample: the next run removes the bridge, and the uplink is free.
     host.batch("ip", "link add psbr7 type bridge\nlink set psbr7 alias 'penstock measure 1-2' up\n");
     host.run("ip link set up0 master psbr7");
     assert!(up0().contains("psbr7"));
-    assert_eq!(taker.prepare(&cells[..1]).missing, BTreeMap::new());
-    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e6);
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.prepare(&cells[..1]).missing, BTreeMap::new());
+    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e6);
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!((world.state(), up0()), (state, link));
 }
 
@@ -206,9 +206,9 @@ fn an_uplink_in_use_is_left_alone() {
     let why = |change: &str, back: &str| {
         change.lines().for_each(|line| drop(host.run(line)));
         let before = world.state();
-        let mut taker = world.taker();
-        let missing = taker.prepare(&cells).missing;
-        assert_eq!(taker.finish(), Vec::<String>::new());
+        let mut sampler = world.sampler();
+        let missing = sampler.prepare(&cells).missing;
+        assert_eq!(sampler.finish(), Vec::<String>::new());
         assert_eq!(world.state(), before);
         back.lines().for_each(|line| drop(host.run(line)));
         missing.get(&cells[0].id).cloned().unwrap_or_else(|| panic!("{change}"))
@@ -225,7 +225,7 @@ fn an_uplink_in_use_is_left_alone() {
     assert_eq!(said, "path is down: NET1 on the host is not up (ip link set up0 up)");
     let station = world.scene.stations.get_mut(&"NET1".parse().unwrap()).unwrap();
     station.as_mut().unwrap().in_use = true;
-    let said = world.taker().prepare(&cells).missing[&cells[0].id].clone();
+    let said = world.sampler().prepare(&cells).missing[&cells[0].id].clone();
     assert!(said.starts_with("NET1 is in use on the host: up0 has addresses"), "{said}");
 }
 
@@ -241,18 +241,18 @@ fn what_is_down_is_missing() {
         tcp((end("a", "NET0#0"), end("c", "NET0#3"))),
     ];
     let before = world.state();
-    let mut taker = world.taker();
-    let preparation = taker.prepare(&cells);
+    let mut sampler = world.sampler();
+    let preparation = sampler.prepare(&cells);
     let why = |number: usize| preparation.missing.get(&cells[number].id).map(String::as_str);
     assert_eq!(why(0), Some("path is down: NET0#1 inside a has no carrier"));
     assert_eq!(why(1), Some("path is down: NET0#2 inside b is not up (ip link set eth0 up)"));
     assert_eq!(why(2), None);
     assert_eq!(why(3), Some("NET0#9 is not there"));
     assert!(why(4).unwrap().contains("c"), "{:?}", why(4));
-    assert!(throughput(&mut taker, &cells[2]).unwrap() > 1e5);
-    assert!(taker.take(&cells[0], SECOND).unwrap_err().contains("not made ready"));
-    drop(taker);
-    assert_eq!(world.state(), before, "a taker that is dropped gives all back too");
+    assert!(throughput(&mut sampler, &cells[2]).unwrap() > 1e5);
+    assert!(sampler.take(&cells[0], SECOND).unwrap_err().contains("not made ready"));
+    drop(sampler);
+    assert_eq!(world.state(), before, "a sampler that is dropped gives all back too");
 }
 
 fn a_path_that_does_not_answer_is_missing() {
@@ -260,12 +260,12 @@ fn a_path_that_does_not_answer_is_missing() {
     world.switch.run("bridge link set dev port1 isolated on");
     world.switch.run("bridge link set dev port3 isolated on");
     let cells = [tcp(usual_ends()), tcp((end("a", "NET0#0"), end("b", "NET0#3")))];
-    let mut taker = world.taker();
-    let missing = taker.prepare(&cells).missing;
+    let mut sampler = world.sampler();
+    let missing = sampler.prepare(&cells).missing;
     assert_eq!(missing.keys().collect::<Vec<_>>(), [&cells[0].id]);
     let why = &missing[&cells[0].id];
     assert!(why.starts_with("NET0#1 inside a gets no answer from NET0#3 inside b"), "{why}");
-    assert!(throughput(&mut taker, &cells[1]).is_ok());
+    assert!(throughput(&mut sampler, &cells[1]).is_ok());
 }
 
 fn a_missing_tool() {
@@ -278,24 +278,24 @@ fn a_missing_tool() {
         tcp(usual_ends()),
         cell(Tool::Iperf3, Protocol::TcpRr, Direction::Forward, usual_ends()),
     ];
-    let mut taker = world.taker();
-    let preparation = taker.prepare(&cells);
+    let mut sampler = world.sampler();
+    let preparation = sampler.prepare(&cells);
     let why = &preparation.missing[&cells[0].id];
     assert!(why.contains("is not installed inside") && why.contains("install the package netperf"), "{why}");
     assert_eq!(preparation.missing[&cells[2].id], "iperf3 has no tcp rr");
     let version = |tool| preparation.tools.iter().find(|t| t.tool == tool && t.place == "inside b").cloned();
     assert_eq!(version(Tool::Netperf).unwrap().version, None);
-    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5);
+    assert!(throughput(&mut sampler, &cells[1]).unwrap() > 1e5);
     // A server that ends at once.
-    drop(taker);
+    drop(sampler);
     let broken = |says: &str, then: &str| {
         let script =
             format!("#!/bin/sh\n[ \"$1\" = --version ] && echo iperf 3.12 && exit\n{says}\n{then}\n");
         let _kept = world.programs(&guest("b"), &USUAL, &[("iperf3", &script)]);
         let started = Instant::now();
         let options = Options { start: Duration::from_secs(9), ..Options::default() };
-        let mut taker = NetworkTaker::new(&world.scene, options);
-        let why = taker.prepare(&cells[1..2]).missing[&cells[1].id].clone();
+        let mut sampler = NetworkTaker::new(&world.scene, options);
+        let why = sampler.prepare(&cells[1..2]).missing[&cells[1].id].clone();
         assert!(why.starts_with("iperf3 does not listen inside b at 198.18.0."), "{why}");
         assert_eq!(started.elapsed() < Duration::from_secs(6), then == "exit 1", "{:?}", started.elapsed());
         why
@@ -309,40 +309,40 @@ fn a_missing_tool() {
     // No ip at all.
     let kept: Vec<&str> = USUAL.into_iter().filter(|program| *program != "ip").collect();
     let _kept = world.programs(&guest("b"), &kept, &[]);
-    let why = world.taker().prepare(&cells[1..2]).missing[&cells[1].id].clone();
+    let why = world.sampler().prepare(&cells[1..2]).missing[&cells[1].id].clone();
     assert_eq!(why, "iproute2 is not installed inside b: its program ip sets the addresses");
 }
 
 fn a_server_that_died() {
     let world = World::new();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends())];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let kill = format!(
         "pkill --ns {} --nslist net --full --exact iperf3.-4.-s.-B.198.18.0.2.-p.[0-9]+",
         world.namespace(&guest("b")).id
     );
     Command::new("sh").args(["-c", &kill]).succeed().expect("there is a server");
-    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
     // One that hangs is another matter: the sample ends in words, and the next one has a new server.
     let stop = kill.replace("pkill", "pkill --signal STOP");
     Command::new("sh").args(["-c", &stop]).succeed().expect("there is a server");
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.starts_with("iperf3 inside a had no end within 7 s"), "{why}");
-    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
 }
 
 fn a_link_that_was_down() {
     let world = World::new();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends())];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     for (place, interface) in [("a", "eth1"), ("b", "eth1")] {
         let inside = world.namespace(&guest(place));
         inside.run(&format!("ip link set {interface} down"));
-        throughput(&mut taker, &cells[0]).unwrap_err();
+        throughput(&mut sampler, &cells[0]).unwrap_err();
         inside.run(&format!("ip link set {interface} up"));
-        assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+        assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
         // With the link it forgot its neighbour; were that one asked for, any interface of the other guest would answer.
         assert!(inside.run("ip neigh show nud permanent").contains("198.18."), "{place}");
     }
@@ -350,38 +350,38 @@ fn a_link_that_was_down() {
     let inside = world.namespace(&guest("a"));
     inside.run("ip link set eth1 down");
     inside.run("ip link set eth1 up");
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert!(!inside.run("ip address").contains("198.18."));
 }
 
 fn a_path_that_falls_silent() {
     let world = World::new();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends())];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let isolated = |how: &str| {
         for port in ["port1", "port3"] {
             world.switch.run(&format!("bridge link set dev {port} isolated {how}"));
         }
     };
     isolated("on");
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.contains("had no end within 7 s"), "{why}");
     // Once is enough: the next sample asks first whether anybody answers, and does not wait for long.
     let began = Instant::now();
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.contains("gets no answer"), "{why}");
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     isolated("off");
-    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
 }
 
 fn a_guest_that_stops() {
     let world = World::new();
     let host = world.namespace(&HOST);
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let before = world.namespace(&guest("a")).run("ip address");
     assert!(before.contains("198.18."));
     let b = Arc::clone(&world.places[&guest("b")]);
@@ -395,12 +395,12 @@ fn a_guest_that_stops() {
         *b.namespace.lock().unwrap() = None;
         Command::new("sh").args(["-c", kill]).arg(name).run().unwrap();
     });
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     stop.join().unwrap();
     assert!(why.contains("inside b cannot be reached: it stopped"), "{why}");
-    let why = throughput(&mut taker, &cells[1]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[1]).unwrap_err();
     assert!(why.contains("inside b cannot be reached: it stopped"), "{why}");
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     let after = world.namespace(&guest("a")).run("ip address");
     assert!(!after.contains("198.18.") && !after.contains("psin"), "{after}");
     assert_eq!(host.run("ip -br link").lines().count(), 1);
@@ -409,22 +409,22 @@ fn a_guest_that_stops() {
 
 fn lost_datagrams() {
     let world = World::new();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells =
         [cell(Tool::Iperf3, Protocol::UdpStream, Direction::Forward, usual_ends()), tcp(usual_ends())];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let to = world.namespace(&guest("b"));
     to.run("nft add table ip lossy");
     to.run("nft add chain ip lossy in { type filter hook input priority 0 ; }");
     // What iperf3 begins with is shorter, and passes.
     to.run("nft add rule ip lossy in udp length > 500 drop");
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.contains("nothing arrived"), "{why}");
     to.run("nft add rule ip lossy in udp length > 0 drop");
     let started = Instant::now();
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(20), "{why}");
-    assert!(throughput(&mut taker, &cells[1]).unwrap() > 1e5, "TCP goes on");
+    assert!(throughput(&mut sampler, &cells[1]).unwrap() > 1e5, "TCP goes on");
 }
 
 /// An interrupt that comes, and is pending no more once this is dropped: whatever fails, the tests after it are not to be interrupted.
@@ -455,16 +455,16 @@ impl Drop for Interrupted {
 fn an_interrupted_run() {
     let world = World::new();
     let before = world.state();
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     let mut interrupted = Interrupted::after(Duration::from_millis(300));
     let started = Instant::now();
-    let why = taker.take(&cells[0], Duration::from_secs(5)).unwrap_err();
+    let why = sampler.take(&cells[0], Duration::from_secs(5)).unwrap_err();
     interrupted.wait();
     assert!(why.contains("interrupted"), "{why}");
     assert!(started.elapsed() < Duration::from_secs(3));
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert!(interrupt::acknowledge(), "whoever asks next is told of it too");
     assert_eq!(world.state(), before);
 }
@@ -474,13 +474,13 @@ fn a_killed_run() {
     let before = world.state();
     let (lease, patience) = (Duration::from_secs(4), Duration::from_secs(3));
     let options = Options { lease, patience, ..Options::default() };
-    let mut taker = NetworkTaker::new(&world.scene, options);
+    let mut sampler = NetworkTaker::new(&world.scene, options);
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     // It is renewed while it is used: a lease is shorter than what is left of it would need.
-    assert!(throughput(&mut taker, &cells[0]).unwrap() > 1e5);
+    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
     assert_ne!(world.state(), before);
-    std::mem::forget(taker);
+    std::mem::forget(sampler);
     let started = Instant::now();
     // A sample of 4 s at most was begun, for which it is lent for four times as long.
     while world.state() != before {
@@ -497,12 +497,12 @@ fn an_unexpected_output() {
                   *) exec REAL \"$@\" ;; esac\n";
     let real = process::find("iperf3").expect("it is here").display().to_string();
     let _kept = world.programs(&guest("a"), &USUAL, &[("iperf3", &client.replace("REAL", &real))]);
-    let mut taker = world.taker();
+    let mut sampler = world.sampler();
     let cells = [tcp(usual_ends())];
-    let preparation = taker.prepare(&cells);
+    let preparation = sampler.prepare(&cells);
     assert_eq!(preparation.missing, BTreeMap::new());
     assert_eq!(preparation.tools[0].version.as_deref(), Some("4.0"));
-    let why = throughput(&mut taker, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.contains("version \"iperf 4.0\" is not known here"), "{why}");
 }
 
@@ -513,13 +513,13 @@ fn netperf_measures() {
         .into_iter()
         .map(|protocol| cell(Tool::Netperf, protocol, Direction::Forward, usual_ends()))
         .collect();
-    let mut taker = world.taker();
-    assert_eq!(taker.prepare(&cells).missing, BTreeMap::new());
+    let mut sampler = world.sampler();
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     for cell in &cells {
-        let raw = taker.take(cell, SECOND).expect(&cell.id);
+        let raw = sampler.take(cell, SECOND).expect(&cell.id);
         let reading = parse::read(&cell.measurement, &raw).expect(&raw.stdout);
         assert!(reading.values[&cell.measurement.main_metric()] > 1.0, "{}", cell.id);
     }
-    assert_eq!(taker.finish(), Vec::<String>::new());
+    assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(world.state(), before);
 }

@@ -20,9 +20,9 @@ use penstock_host::{Command, Here, InterfaceReport, Output, Place, PlaceError, P
 use penstock_measure::{
     matrix::{Matrix, Null, Planned},
     parse,
+    sampler::Sampler,
     scene::Scene,
     storage::{self, StorageTaker},
-    taker::Taker,
 };
 use penstock_model::{
     ByteSize, Model, Source, StorageTarget,
@@ -139,7 +139,7 @@ fn of(kind: &str, storage: &str) -> Model {
 }
 
 struct Run {
-    taker: StorageTaker,
+    sampler: StorageTaker,
     matrix: Matrix,
     missing: BTreeMap<String, String>,
     notes: Vec<String>,
@@ -151,9 +151,9 @@ fn prepared(guest: Guest, targets: &[StorageTarget], matrix: Matrix) -> Run {
     let here: Arc<dyn Place> = Arc::new(Here::default());
     let places = BTreeMap::from([(Vantage::Host, Ok(here)), (inside(), Ok(guest.clone() as Arc<dyn Place>))]);
     let scene = Scene { places, ..Scene::default() };
-    let mut taker = StorageTaker::new(&scene, targets);
-    let preparation = taker.prepare(&matrix.cells);
-    Run { taker, matrix, missing: preparation.missing, notes: preparation.notes, guest }
+    let mut sampler = StorageTaker::new(&scene, targets);
+    let preparation = sampler.prepare(&matrix.cells);
+    Run { sampler, matrix, missing: preparation.missing, notes: preparation.notes, guest }
 }
 
 fn quick(guest: Guest, model: &Model) -> Run {
@@ -181,7 +181,7 @@ impl Run {
     fn measured(&mut self, place: &Vantage, mix: Mix) -> String {
         let cell = self.cell(place, mix);
         assert_eq!(self.missing.get(&cell.id), None);
-        let raw = self.taker.take(&cell, DWELL).unwrap();
+        let raw = self.sampler.take(&cell, DWELL).unwrap();
         let reading = parse::read(&cell.measurement, &raw).unwrap_or_else(|error| panic!("{error}: {raw:?}"));
         for metric in [Metric::Iops, Metric::Bandwidth] {
             assert!(reading.values[&metric] > 0.0, "{metric}: {raw:?}");
@@ -236,7 +236,7 @@ fn one_file() {
     assert_eq!(without_file(&host), without_file(&guest), "both ends do the same");
     run.measured(&Vantage::Host, Mix::Mixed);
     run.measured(&inside(), Mix::Write);
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
 }
 
@@ -253,7 +253,7 @@ fn links() {
     fs::remove_file(&file).unwrap();
     symlink(&victim, &file).unwrap();
     run.measured(&Vantage::Host, Mix::Write);
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert_eq!(fs::read(&victim).unwrap(), vec![7; 1 << 20]);
 }
 
@@ -264,8 +264,8 @@ fn without_fio() {
     let mut run = quick(guest, &of("container", &format!("path: {path}, size: 1MiB")));
     run.all_missing(&inside(), "fio is not installed inside a");
     run.measured(&Vantage::Host, Mix::Read);
-    assert!(run.taker.take(&run.cell(&inside(), Mix::Read), DWELL).is_err());
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert!(run.sampler.take(&run.cell(&inside(), Mix::Read), DWELL).is_err());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -287,10 +287,10 @@ fn gone() {
     let mut run = quick(Guest::container(), &model);
     run.measured(&inside(), Mix::Read);
     run.guest.gone.store(true, Ordering::Relaxed);
-    let error = run.taker.take(&run.cell(&inside(), Mix::Read), DWELL).unwrap_err();
+    let error = run.sampler.take(&run.cell(&inside(), Mix::Read), DWELL).unwrap_err();
     assert!(error.contains("it does not run"), "{error}");
     run.measured(&Vantage::Host, Mix::Read);
-    assert_eq!(run.taker.finish(), Vec::<String>::new(), "its file is removed all the same");
+    assert_eq!(run.sampler.finish(), Vec::<String>::new(), "its file is removed all the same");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     // It stopped before.
     let guest = Guest { gone: AtomicBool::new(true), ..Guest::container() };
@@ -305,13 +305,13 @@ fn vm() {
     assert_eq!(run.missing, BTreeMap::new());
     run.measured(&inside(), Mix::Write);
     run.measured(&Vantage::Host, Mix::Write);
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert_eq!(fs::read_dir(there).unwrap().count() + fs::read_dir(here).unwrap().count(), 0);
     // Without a path on the host there is no end on the host.
     let mut run = quick(guest(), &of("vm", &format!("path: {there}, size: 1MiB")));
     assert!(run.matrix.cells.iter().all(|cell| storage_of(cell).place == inside()));
     run.measured(&inside(), Mix::Read);
-    run.taker.finish();
+    run.sampler.finish();
     let run = quick(guest(), &of("vm", "path: /no/such/directory, size: 1MiB"));
     run.all_missing(&inside(), "there is no directory /no/such/directory inside a");
     assert!(!Path::new("/no/such").exists(), "it is not made");
@@ -331,13 +331,13 @@ fn not_written() {
         for place in [Vantage::Host, inside()] {
             let cell = run.cell(&place, mix);
             assert!(run.missing[&cell.id].contains("may not be written to"), "{:?}", run.missing);
-            assert!(run.taker.take(&cell, DWELL).is_err());
+            assert!(run.sampler.take(&cell, DWELL).is_err());
         }
     }
     assert_eq!(fs::read(directory.path().join(NAME)).unwrap(), before);
     let command = run.measured(&inside(), Mix::Read);
     assert!(command.contains("--readonly"));
-    run.taker.finish();
+    run.sampler.finish();
 }
 
 /// A file system in memory, for one test.
@@ -364,17 +364,17 @@ fn full_disk() {
     let mut run = quick(Guest::container(), &of("container", &storage));
     run.all_missing(&inside(), "does not fit");
     run.all_missing(&Vantage::Host, "does not fit");
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     let mut run = quick(Guest { vm: true, ..Guest::container() }, &of("vm", &storage));
     run.all_missing(&inside(), "No space left on device");
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     // What fits is measured, in whatever way this kernel's tmpfs can.
     let mut run = quick(Guest::container(), &of("container", &format!("path: {path}, size: 1MiB")));
     run.measured(&Vantage::Host, Mix::Mixed);
     let direct = run.measured(&inside(), Mix::Mixed).contains("--direct=1");
     assert!(direct || run.notes.iter().any(|note| note.contains("page cache")), "{:?}", run.notes);
-    run.taker.finish();
+    run.sampler.finish();
 }
 
 /// A loop device, for one test.
@@ -423,7 +423,7 @@ fn device() {
     assert!(run.matrix.cells.iter().all(|cell| storage_of(cell).mix == Mix::Read));
     run.measured(&Vantage::Host, Mix::Read);
     run.measured(&inside(), Mix::Read);
-    assert_eq!(run.taker.finish(), Vec::<String>::new());
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
     assert!(contents().iter().all(|byte| *byte == 0));
     // Nor when it says so, while somebody has it mounted.
     Command::new("mkfs.ext4").args(["-q", &device.0]).succeed().unwrap();
@@ -435,22 +435,22 @@ fn device() {
     for place in [Vantage::Host, inside()] {
         let cell = run.cell(&place, Mix::Write);
         assert!(run.missing[&cell.id].contains("mounted on the host at"), "{:?}", run.missing);
-        assert!(run.taker.take(&cell, DWELL).is_err());
+        assert!(run.sampler.take(&cell, DWELL).is_err());
         run.measured(&place, Mix::Read);
     }
-    run.taker.finish();
+    run.sampler.finish();
     unmounted(mounted, &device);
     // It was free when it was made ready.
     let mut run = quick(Guest::container(), &model("on"));
     assert_eq!(run.missing, BTreeMap::new());
     let mounted = Mounted::at(&at, &["-o", "ro", &device.0]);
-    let error = run.taker.take(&run.cell(&inside(), Mix::Write), DWELL).unwrap_err();
+    let error = run.sampler.take(&run.cell(&inside(), Mix::Write), DWELL).unwrap_err();
     assert!(error.contains("is not written to"), "{error}");
     unmounted(mounted, &device);
     assert_eq!(contents(), before);
     run.measured(&inside(), Mix::Write);
     assert_ne!(contents(), before, "now it may be");
-    run.taker.finish();
+    run.sampler.finish();
     // Inside it is another device than the model says.
     let other = Loop::over(&{
         let file = directory.path().join("other");

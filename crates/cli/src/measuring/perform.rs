@@ -10,9 +10,9 @@ use penstock_measure::{
     network::{self, NetworkTaker},
     record::Record,
     run::{self, RunOptions},
+    samplers::Samplers,
     scene::Scene,
     storage::{self, StorageTaker},
-    takers::Takers,
 };
 use penstock_model::{Model, measurement::Measurements};
 
@@ -43,13 +43,13 @@ pub fn perform(
     let dwell = Duration::from_millis(u64::from(asked.choice.rules.dwell_ms));
     let mut network = NetworkTaker::new(scene, network::Options { dwell, ..network::Options::default() });
     let mut storage = StorageTaker::new(scene, &storage::targets(model));
-    let mut taker = Takers::new(&mut network, &mut storage);
+    let mut sampler = Samplers::new(&mut network, &mut storage);
     let mut measurements = run::run(
         matrix,
         &options(asked),
         &model.expect,
         earlier,
-        &mut taker,
+        &mut sampler,
         journal,
         observe,
         &|| began.elapsed().as_secs_f64(),

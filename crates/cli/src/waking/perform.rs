@@ -39,13 +39,13 @@ pub fn perform(
     let began = Instant::now();
     let choice = &asked.choice;
     let firmware = (!choice.quick && choice.tools.contains(&Tool::Hwlat)).then_some(FIRMWARE);
-    let mut taker = LatencyTaker::new(scene, root.clone(), layout.clone(), toggle, firmware);
+    let mut sampler = LatencyTaker::new(scene, root.clone(), layout.clone(), toggle, firmware);
     let latency = run::run(
         &choice.settings(layout),
         &choice.options,
         &choice.claims(model),
         earlier,
-        &mut taker,
+        &mut sampler,
         journal,
         observe,
         &|| began.elapsed().as_secs_f64(),

@@ -21,8 +21,8 @@ use super::{
     isolation::{self, Partition},
     load::Running,
     parse::hwlatdetect,
+    sampler::{Failure, Preparation, Sampler},
     settings::Layout,
-    taker::{Failure, Preparation, Taker},
 };
 use crate::{
     network::lease::{MARK, sweep},
@@ -233,7 +233,7 @@ impl<'a> LatencyTaker<'a> {
     }
 }
 
-impl Taker for LatencyTaker<'_> {
+impl Sampler for LatencyTaker<'_> {
     fn prepare(&mut self, settings: &[Setting]) -> Preparation {
         let mut preparation = Preparation::default();
         let places: BTreeSet<&Vantage> = settings.iter().map(|setting| &setting.place).collect();

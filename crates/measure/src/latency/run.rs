@@ -13,8 +13,9 @@ use penstock_model::measurement::latency::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    command, conclude, schedule,
-    taker::{Failure, Taker},
+    command, conclude,
+    sampler::{Failure, Sampler},
+    schedule,
 };
 use crate::{
     journal::Journal,
@@ -90,7 +91,7 @@ pub enum Event {
     Note(String),
 }
 
-/// Makes a run. [`Taker::finish`] is called whatever happened.
+/// Makes a run. [`Sampler::finish`] is called whatever happened.
 ///
 /// - `earlier`: the records of a run that this one goes on from.
 /// - `journal`: is given each record as soon as there is one.
@@ -102,7 +103,7 @@ pub fn run(
     options: &RunOptions,
     claims: &[Claim],
     earlier: &[Record],
-    taker: &mut dyn Taker,
+    sampler: &mut dyn Sampler,
     journal: &mut dyn Journal,
     observe: &mut dyn FnMut(&Event),
     clock: &dyn Fn() -> f64,
@@ -120,7 +121,7 @@ pub fn run(
         notes: Vec::new(),
         tools: Vec::new(),
         longest: 0.0,
-        taker,
+        sampler,
         journal: Some(journal),
         observe,
         clock,
@@ -129,7 +130,7 @@ pub fn run(
     run.recall(earlier);
     run.prepare(settings);
     let stopped = run.rounds();
-    let complaints = run.taker.finish();
+    let complaints = run.sampler.finish();
     complaints.into_iter().for_each(|complaint| run.note(complaint));
     let seconds = before + clock();
     let Run { series, notes, tools, .. } = run;
@@ -209,7 +210,7 @@ struct Run<'a> {
     tools: Vec<ToolVersion>,
     /// Seconds of the longest round so far.
     longest: f64,
-    taker: &'a mut dyn Taker,
+    sampler: &'a mut dyn Sampler,
     journal: Option<&'a mut dyn Journal>,
     observe: &'a mut dyn FnMut(&Event),
     clock: &'a dyn Fn() -> f64,
@@ -238,7 +239,7 @@ impl Run<'_> {
     }
 
     fn prepare(&mut self, settings: &[Setting]) {
-        let preparation = self.taker.prepare(settings);
+        let preparation = self.sampler.prepare(settings);
         preparation.notes.into_iter().for_each(|note| self.note(note));
         self.tools = preparation.tools;
         let mut missing = 0;
@@ -309,7 +310,7 @@ impl Run<'_> {
             return Err(Stopped::TimeUp);
         }
         (self.observe)(&Event::Taking { series: id.clone(), round, at: self.before + begin });
-        let (outcome, machine) = match self.taker.take(&setting, length) {
+        let (outcome, machine) = match self.sampler.take(&setting, length) {
             Ok(raw) => (RecordOutcome::Ran(raw), None),
             Err(_) if (self.interrupted)() => return Err(Stopped::Interrupted),
             Err(Failure::Block(why)) => (RecordOutcome::Failed(why), None),

@@ -13,10 +13,10 @@ use penstock_model::{
 };
 
 use super::{NetworkTaker, command, crossing::on_host, ends::Pair, site::Site, survey::Survey};
-use crate::taker::Preparation;
+use crate::sampler::Preparation;
 
 impl NetworkTaker {
-    /// Looks at every place of these pairs, at all of them at once.
+    /// InterimAnalyses at every place of these pairs, at all of them at once.
     pub(super) fn look(&mut self, wanted: &[(Pair, BTreeSet<Tool>)]) {
         let mut interfaces: BTreeMap<Vantage, (EndKind, BTreeSet<String>)> = BTreeMap::new();
         for (pair, _) in wanted {

@@ -13,9 +13,9 @@ use crate::{
     matrix::{Matrix, Planned},
     parse::Reading,
     record::{Record, RecordOutcome},
-    statistics::{Confidence, Look, Looks},
+    sampler::Preparation,
+    statistics::{Confidence, InterimAnalyses, Look},
     summarise,
-    taker::Preparation,
 };
 
 /// What is known of a run beside its records. The default is what is known when only they are left.
@@ -42,7 +42,7 @@ pub fn conclude(
     outcome: &Outcome,
 ) -> Measurements {
     let rules = outcome.rules.unwrap_or(options.rules);
-    let looks = Looks::new(&rules);
+    let looks = InterimAnalyses::new(&rules);
     let confidence = looks.confidence();
     let mut by_cell: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     records.iter().for_each(|record| by_cell.entry(&record.cell).or_default().push(record));
@@ -160,7 +160,7 @@ fn status(
 }
 
 /// Why a cell ended whose records alone are left.
-fn told_by(planned: &Planned, read: &[Read<'_>], looks: &Looks, seed: u64) -> StopReason {
+fn told_by(planned: &Planned, read: &[Read<'_>], looks: &InterimAnalyses, seed: u64) -> StopReason {
     let metric = planned.measurement.main_metric();
     let counting = || read.iter().filter(|read| !read.record.warm_up);
     let told = counting().filter_map(|read| read.counts()?.values.get(&metric).copied());

@@ -1,4 +1,4 @@
-//! Runs with a scripted taker and clock: nothing sleeps, and nothing is run.
+//! Runs with a scripted sampler and clock: nothing sleeps, and nothing is run.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,7 +16,7 @@ use crate::{
     journal::{JsonLines, read_records, whole},
     matrix::{self, Null, Options, Planned},
     record::RawOutput,
-    taker::Preparation,
+    sampler::Preparation,
 };
 
 const STREAM: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-stream.txt");
@@ -103,7 +103,7 @@ impl<'a> World<'a> {
 
 struct Scripted<'a, 'b>(&'a World<'b>);
 
-impl Taker for Scripted<'_, '_> {
+impl Sampler for Scripted<'_, '_> {
     fn prepare(&mut self, cells: &[Planned]) -> Preparation {
         self.0.now.set(self.0.now.get() + 1.0);
         assert!(!cells.is_empty());
@@ -459,7 +459,7 @@ fn a_block_stops_when_all_of_it_is_tight_enough() {
     let world = World::new(&script);
     let rules = Rules { maximum: 20, ..Rules::default() };
     let told = world.go(&matrix, &options(rules), &[], &[]);
-    let looks = Looks::new(&rules);
+    let looks = InterimAnalyses::new(&rules);
     let first = looks.at()[0];
     for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
         let main = cell.summary(planned.measurement.main_metric()).unwrap();
@@ -596,7 +596,7 @@ fn latencies_of_all_samples_tell_what_one_cannot() {
 #[test]
 fn two_takers_are_one_and_each_has_its_own_cells() {
     struct One(Vec<String>, &'static str);
-    impl Taker for One {
+    impl Sampler for One {
         fn prepare(&mut self, cells: &[Planned]) -> Preparation {
             let ids = cells.iter().map(|cell| (cell.id.clone(), self.1.to_owned()));
             Preparation { missing: ids.collect(), notes: vec![self.1.to_owned()], ..Preparation::default() }
@@ -613,20 +613,20 @@ fn two_takers_are_one_and_each_has_its_own_cells() {
     let at = [(penstock_model::verdict::Vantage::Host, penstock_model::measurement::EndKind::Host)];
     let joined = matrix::join(network.clone(), matrix::storage("/srv", &at, true, Null::None));
     let (mut one, mut other) = (One(Vec::new(), "network"), One(Vec::new(), "storage"));
-    let mut takers = crate::takers::Takers::new(&mut one, &mut other);
-    let prepared = takers.prepare(&joined.cells);
+    let mut samplers = crate::samplers::Samplers::new(&mut one, &mut other);
+    let prepared = samplers.prepare(&joined.cells);
     assert_eq!(prepared.notes, ["network", "storage"]);
     for (at, cell) in joined.cells.iter().enumerate() {
         let whose = if at < network.cells.len() { "network" } else { "storage" };
         assert_eq!(prepared.missing[&cell.id], whose);
-        assert_eq!(takers.take(cell, Duration::from_secs(1)), Err(whose.to_owned()));
+        assert_eq!(samplers.take(cell, Duration::from_secs(1)), Err(whose.to_owned()));
     }
     assert_eq!(
-        takers.prepare(&network.cells).notes,
+        samplers.prepare(&network.cells).notes,
         ["network"],
         "whose cells there are none of is not asked"
     );
-    assert_eq!(takers.finish(), ["network is finished", "storage is finished"]);
+    assert_eq!(samplers.finish(), ["network is finished", "storage is finished"]);
     assert_eq!((one.0.len(), other.0.len()), (3, 6));
 }
 

@@ -4,7 +4,7 @@ use penstock_model::measurement::Estimate;
 
 use super::{
     Random,
-    looks::samples_for_interval,
+    interim::samples_for_interval,
     quantile::{median_in_place, quantile},
     tails::expanded_tail,
 };

@@ -101,7 +101,7 @@ fn the_same_against_itself_shows_no_difference() {
 #[test]
 fn looking_repeatedly_does_not_make_it_wrong_more_often() {
     let rules = Rules { minimum: 6, maximum: 30, half_width: 0.03, ..Rules::default() };
-    let looks = Looks::new(&rules);
+    let looks = InterimAnalyses::new(&rules);
     let (mut early, mut held) = (0, 0);
     for run in 0..u64::from(RUNS) {
         let mut random = Random::new(run);
@@ -126,17 +126,17 @@ fn looking_repeatedly_does_not_make_it_wrong_more_often() {
 #[test]
 fn looks_are_few_and_late_enough() {
     let rules = |minimum, maximum| Rules { minimum, maximum, ..Rules::default() };
-    assert_eq!(Looks::new(&rules(6, 6)).at(), [6]);
-    assert_eq!(Looks::new(&rules(6, 6)).confidence_of_one(), 0.95);
-    assert_eq!(Looks::new(&rules(6, 30)).at(), [9, 13, 19, 30]);
-    assert_eq!(Looks::new(&rules(6, 11)).at(), [11], "a second look would save next to nothing");
-    assert_eq!(Looks::new(&rules(6, 12)).at(), [9, 12]);
-    assert_eq!(Looks::new(&rules(10, 3)).at(), [3]);
-    assert_eq!(Looks::new(&rules(0, 0)).at(), [1]);
+    assert_eq!(InterimAnalyses::new(&rules(6, 6)).at(), [6]);
+    assert_eq!(InterimAnalyses::new(&rules(6, 6)).confidence_of_one(), 0.95);
+    assert_eq!(InterimAnalyses::new(&rules(6, 30)).at(), [9, 13, 19, 30]);
+    assert_eq!(InterimAnalyses::new(&rules(6, 11)).at(), [11], "a second look would save next to nothing");
+    assert_eq!(InterimAnalyses::new(&rules(6, 12)).at(), [9, 12]);
+    assert_eq!(InterimAnalyses::new(&rules(10, 3)).at(), [3]);
+    assert_eq!(InterimAnalyses::new(&rules(0, 0)).at(), [1]);
     for (confidence, n) in [(0.5, 2), (0.9, 5), (0.95, 6), (0.99, 8), (0.0, usize::MAX), (1.0, usize::MAX)] {
         assert_eq!(samples_for_interval(confidence), n, "{confidence}");
     }
-    let looks = Looks::new(&rules(6, 30));
+    let looks = InterimAnalyses::new(&rules(6, 30));
     let samples: Vec<f64> = vec![5.0; 10];
     let tight = interval(&samples, 0.95, 0);
     assert_eq!(looks.decide(10, tight.as_ref()), Look::More, "not a look");

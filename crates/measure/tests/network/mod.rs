@@ -16,8 +16,8 @@ use penstock_measure::{
     matrix::Planned,
     network::{NetworkTaker, Options},
     parse,
+    sampler::Sampler,
     scene::{Scene, Station},
-    taker::Taker,
 };
 use penstock_model::{
     Mac, Mtu,
@@ -207,7 +207,7 @@ impl World {
         processes.filter_map(|process| of_run(process.path())).filter(|line| !line.is_empty()).collect()
     }
 
-    pub fn taker(&self) -> NetworkTaker {
+    pub fn sampler(&self) -> NetworkTaker {
         let options =
             Options { patience: Duration::from_secs(6), start: Duration::from_secs(4), ..Options::default() };
         NetworkTaker::new(&self.scene, options)
@@ -266,8 +266,8 @@ pub fn usual_ends() -> (End, End) {
 pub const SECOND: Duration = Duration::from_secs(1);
 
 /// The throughput that a sample tells.
-pub fn throughput(taker: &mut NetworkTaker, cell: &Planned) -> Result<f64, String> {
-    let raw = taker.take(cell, SECOND)?;
+pub fn throughput(sampler: &mut NetworkTaker, cell: &Planned) -> Result<f64, String> {
+    let raw = sampler.take(cell, SECOND)?;
     let reading = parse::read(&cell.measurement, &raw).map_err(|why| format!("{why}: {raw:?}"))?;
     Ok(reading.values[&Metric::Throughput])
 }

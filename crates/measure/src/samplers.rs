@@ -1,4 +1,4 @@
-//! Two takers as one: the network's and the storage's.
+//! Two samplers as one: the network's and the storage's.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use penstock_model::measurement::Subject;
 use crate::{
     matrix::Planned,
     record::RawOutput,
-    taker::{Preparation, Taker},
+    sampler::{Preparation, Sampler},
 };
 
-/// Sends cells of the network to one taker and cells of storage to another.
-pub struct Takers<'a> {
-    network: &'a mut dyn Taker,
-    storage: &'a mut dyn Taker,
+/// Sends cells of the network to one sampler and cells of storage to another.
+pub struct Samplers<'a> {
+    network: &'a mut dyn Sampler,
+    storage: &'a mut dyn Sampler,
 }
 
-impl<'a> Takers<'a> {
+impl<'a> Samplers<'a> {
     /// These two as one.
-    pub fn new(network: &'a mut dyn Taker, storage: &'a mut dyn Taker) -> Takers<'a> {
-        Takers { network, storage }
+    pub fn new(network: &'a mut dyn Sampler, storage: &'a mut dyn Sampler) -> Samplers<'a> {
+        Samplers { network, storage }
     }
 }
 
-impl Taker for Takers<'_> {
+impl Sampler for Samplers<'_> {
     fn prepare(&mut self, cells: &[Planned]) -> Preparation {
         let is_network = |cell: &&Planned| matches!(cell.measurement.subject, Subject::Network(_));
         let (network, storage): (Vec<&Planned>, Vec<&Planned>) = cells.iter().partition(is_network);
         let owned = |cells: Vec<&Planned>| cells.into_iter().cloned().collect::<Vec<_>>();
         let mut preparation = Preparation::default();
-        // A taker without cells has nothing to look for, and its tool need not be there.
-        for (taker, cells) in [(&mut *self.network, owned(network)), (&mut *self.storage, owned(storage))] {
+        // A sampler without cells has nothing to look for, and its tool need not be there.
+        for (sampler, cells) in [(&mut *self.network, owned(network)), (&mut *self.storage, owned(storage))] {
             if !cells.is_empty() {
-                preparation.merge(taker.prepare(&cells));
+                preparation.merge(sampler.prepare(&cells));
             }
         }
         preparation

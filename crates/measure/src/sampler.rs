@@ -8,7 +8,7 @@ use penstock_model::measurement::{Link, ToolVersion};
 use crate::{matrix::Planned, record::RawOutput};
 
 /// Takes samples of cells.
-pub trait Taker {
+pub trait Sampler {
     /// Makes ready what all these cells need (addresses, servers, a bridge, files), and looks at tools and links first. What
     /// fails makes cells missing and nothing else. Called once, before the first sample.
     fn prepare(&mut self, cells: &[Planned]) -> Preparation;
@@ -19,7 +19,7 @@ pub trait Taker {
     /// In words for a person, when the tool could not be run or did not end in time. An interrupt is such an error too.
     fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String>;
 
-    /// Gives back all that [`Taker::prepare`] made: addresses, servers, bridges and files are as before. Goes on past errors
+    /// Gives back all that [`Sampler::prepare`] made: addresses, servers, bridges and files are as before. Goes on past errors
     /// and tells them; what is already gone is a success. Called once, whatever happened before.
     fn finish(&mut self) -> Vec<String>;
 }

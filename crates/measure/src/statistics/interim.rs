@@ -14,7 +14,7 @@ pub fn samples_for_interval(confidence: f64) -> usize {
 
 /// The looks of an arm, fixed before the first sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Looks {
+pub struct InterimAnalyses {
     at: Vec<u32>,
     confidence: f64,
     half_width: f64,
@@ -29,12 +29,12 @@ pub enum Look {
     Stop(StopReason),
 }
 
-impl Looks {
+impl InterimAnalyses {
     /// The looks of these rules: at the minimum, then each time there are half as many samples again, and at the maximum.
     /// The first is later than the minimum where an interval of the confidence of one look needs more samples. A look so
     /// near the maximum that it could save less than a fifth of the samples is left out: it would cost all others more. With
     /// minimum and maximum the same there is one look, which has the whole confidence.
-    pub fn new(rules: &Rules) -> Looks {
+    pub fn new(rules: &Rules) -> InterimAnalyses {
         let last = rules.maximum.max(1);
         let mut at: Vec<u32> = Vec::new();
         let mut next = rules.minimum.clamp(1, last);
@@ -49,7 +49,7 @@ impl Looks {
         while at.len() > 1 && (at[0] as usize) < samples_for_interval(share(rules.confidence, at.len())) {
             at.remove(0);
         }
-        Looks { at, confidence: rules.confidence, half_width: rules.half_width }
+        InterimAnalyses { at, confidence: rules.confidence, half_width: rules.half_width }
     }
 
     /// At how many samples, in ascending order; never empty.
@@ -67,7 +67,7 @@ impl Looks {
         interval.relative_half_width().is_some_and(|width| width <= self.half_width)
     }
 
-    /// What to do after `n` samples with this interval, which was made with [`Looks::confidence_of_one`]. Between looks the
+    /// What to do after `n` samples with this interval, which was made with [`InterimAnalyses::confidence_of_one`]. Between looks the
     /// answer is always [`Look::More`], whatever the interval.
     pub fn decide(&self, n: u32, interval: Option<&Estimate>) -> Look {
         let last = self.at.last().copied().unwrap_or(1);
@@ -96,7 +96,7 @@ impl From<f64> for Confidence {
     }
 }
 
-impl Looks {
+impl InterimAnalyses {
     /// How sure the intervals are of arms that were stopped by these looks. All looks together have the stated confidence;
     /// an arm that ended before the first, because the time was up, was looked at once.
     pub fn confidence(&self) -> Confidence {

@@ -7,8 +7,8 @@ use penstock_model::measurement::latency::{Setting, ToolVersion};
 use crate::record::RawOutput;
 
 /// Takes blocks.
-pub trait Taker {
-    /// Looks for the tools that all these need. What fails makes settings missing and nothing else. Called once, before the first
+pub trait Sampler {
+    /// InterimAnalyses for the tools that all these need. What fails makes settings missing and nothing else. Called once, before the first
     /// block.
     fn prepare(&mut self, settings: &[Setting]) -> Preparation;
 
