@@ -8,7 +8,7 @@ use crate::{Action, Fact, Step, StepId};
 
 /// Something that steps establish and later ones may need.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Made {
+pub enum Effect {
     /// A manager of interfaces leaves functions of a PF alone.
     LeftAlone(Manager, Bdf),
     /// Driver autoprobe of a PF is off.
@@ -52,30 +52,30 @@ pub enum Made {
 }
 
 /// One step before it has a number.
-pub struct Sketch {
+pub struct StepSpec {
     action: Action,
     reason: String,
-    needs: Vec<Made>,
-    makes: Made,
+    needs: Vec<Effect>,
+    makes: Effect,
     inverse: Option<Action>,
     best_effort: bool,
 }
 
-impl Sketch {
+impl StepSpec {
     /// A step that must succeed. Of what it needs, only what earlier steps make counts.
     pub fn new(
         action: Action,
         inverse: Option<Action>,
-        needs: Vec<Made>,
-        makes: Made,
+        needs: Vec<Effect>,
+        makes: Effect,
         reason: String,
-    ) -> Sketch {
-        Sketch { action, reason, needs, makes, inverse, best_effort: false }
+    ) -> StepSpec {
+        StepSpec { action, reason, needs, makes, inverse, best_effort: false }
     }
 
     /// The same step, which may turn out unsupported if `best_effort`.
-    pub fn best_effort(self, best_effort: bool) -> Sketch {
-        Sketch { best_effort, ..self }
+    pub fn best_effort(self, best_effort: bool) -> StepSpec {
+        StepSpec { best_effort, ..self }
     }
 }
 
@@ -83,7 +83,7 @@ impl Sketch {
 #[derive(Default)]
 pub struct Draft {
     steps: Vec<Step>,
-    made: HashMap<Made, Vec<StepId>>,
+    made: HashMap<Effect, Vec<StepId>>,
     guest: Option<GuestName>,
 }
 
@@ -94,14 +94,16 @@ impl Draft {
     }
 
     /// Adds a step.
-    pub fn push(&mut self, sketch: Sketch) {
+    pub fn push(&mut self, sketch: StepSpec) {
         let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
         let needs: BTreeSet<StepId> =
             sketch.needs.iter().filter_map(|need| self.makers(need)).flatten().copied().collect();
         // Attributes of one VF, and masks of interrupts, do not depend on each other, so all of them count; of the rest the last
         // step tells.
-        let parallel =
-            matches!(sketch.makes, Made::Attributes(_) | Made::Quiet | Made::Throttling | Made::Cpu(_));
+        let parallel = matches!(
+            sketch.makes,
+            Effect::Attributes(_) | Effect::Quiet | Effect::Throttling | Effect::Cpu(_)
+        );
         let steps = self.made.entry(sketch.makes).or_default();
         if !parallel {
             steps.clear();
@@ -120,9 +122,9 @@ impl Draft {
     }
 
     /// The steps that made what is needed.
-    fn makers(&self, need: &Made) -> Option<&Vec<StepId>> {
+    fn makers(&self, need: &Effect) -> Option<&Vec<StepId>> {
         self.made.get(need).or_else(|| match need {
-            Made::Ready(guest) => self.made.get(&Made::Running(guest.clone())),
+            Effect::Ready(guest) => self.made.get(&Effect::Running(guest.clone())),
             _ => None,
         })
     }

@@ -18,7 +18,7 @@ pub enum PlanError {
     Files(Diagnostics),
     /// The model requires what the drivers here were seen not to do; each message points into the file.
     #[error("the drivers here cannot do what the model requires")]
-    Lacking(Diagnostics),
+    UnsupportedAttributes(Diagnostics),
     /// The model is good, and this machine or this version cannot do what it asks for.
     #[error("not possible here: {}", reasons(.0))]
     Unsupported(Vec<Refusal>),
@@ -66,7 +66,7 @@ impl PlanError {
             }
             PlanError::Model(_)
             | PlanError::Files(_)
-            | PlanError::Lacking(_)
+            | PlanError::UnsupportedAttributes(_)
             | PlanError::Template(_)
             | PlanError::NoSuchGuest { .. } => Vec::new(),
         }

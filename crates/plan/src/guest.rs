@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     Action,
     definition::define,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
@@ -99,11 +99,11 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
         let known = planner.inventory.guests.contains_key(name);
         let definition = define(planner, name, guest.guest, &guest.functions);
         planner.draft.on_behalf_of(Some(name));
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::DefineGuest(definition),
             (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
-            vec![Made::Defined(name.clone())],
-            Made::Defined(name.clone()),
+            vec![Effect::Defined(name.clone())],
+            Effect::Defined(name.clone()),
             format!("{name} owns {}", list(name, guest.guest)),
         ));
     }
@@ -344,11 +344,11 @@ fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>
         false => format!("driver {} cannot set its MAC at the PF", driver.name),
     };
     planner.draft.push(
-        Sketch::new(
+        StepSpec::new(
             Action::SetMac { function: bdf, mac },
             interface.map(|interface| Action::SetMac { function: bdf, mac: interface.mac }),
-            vec![Made::Driver(bdf)],
-            Made::Interface(bdf),
+            vec![Effect::Driver(bdf)],
+            Effect::Interface(bdf),
             format!("{who} belongs to {name}, and {why}"),
         )
         .best_effort(vf.best_effort.contains("mac")),
@@ -363,18 +363,20 @@ fn list(name: &GuestName, guest: &Guest) -> String {
 
 fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
-    let mut needs = vec![Made::Defined(name.clone())];
+    let mut needs = vec![Effect::Defined(name.clone())];
     needs.extend(realtime::needs_before_start(planner, name));
     needs.extend(
-        guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf), Made::Interface(bdf)]),
+        guest
+            .addresses()
+            .flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf), Effect::Interface(bdf)]),
     );
-    needs.extend(guest.guest.after.iter().cloned().map(Made::Ready));
+    needs.extend(guest.guest.after.iter().cloned().map(Effect::Ready));
     needs.extend(
         guest
             .functions
             .iter()
             .filter_map(|(nic, _)| nic.owner)
-            .map(|(owner, _)| Made::Running(owner.clone())),
+            .map(|(owner, _)| Effect::Running(owner.clone())),
     );
     let after: Vec<&str> = guest.guest.after.iter().map(GuestName::as_str).collect();
     let why = if after.is_empty() {
@@ -382,11 +384,11 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     } else {
         format!("{name} is to run, after {}", after.join(", "))
     };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::StartGuest { guest: name.clone() },
         Some(Action::StopGuest { guest: name.clone() }),
         needs,
-        Made::Running(name.clone()),
+        Effect::Running(name.clone()),
         why,
     ));
 }
@@ -395,7 +397,7 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
 fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     for (nic, found) in &guest.guest.nics {
-        let mut needs = vec![Made::Defined(name.clone())];
+        let mut needs = vec![Effect::Defined(name.clone())];
         let leads = match &found.uplink {
             None => "leads nowhere else".to_owned(),
             Some(uplink) => format!("leads to {uplink}"),
@@ -403,13 +405,13 @@ fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         if let Some(Uplink::Function(function)) = &found.uplink
             && let Some(pf) = planner.resolved.get(&function.nic)
         {
-            needs.push(Made::Interface(*pf));
+            needs.push(Effect::Interface(*pf));
         }
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::StartSwitch { guest: name.clone(), nic: nic.clone() },
             Some(Action::StopSwitch { guest: name.clone(), nic: nic.clone() }),
             needs,
-            Made::Switch(name.clone(), nic.clone()),
+            Effect::Switch(name.clone(), nic.clone()),
             format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len())),
         ));
     }
@@ -457,14 +459,14 @@ fn vfs_in_words(count: usize) -> String {
 /// Creates a VM suspended. It needs its functions and nobody else: what it waits for is waited for while it is there.
 fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
-    let mut needs = vec![Made::Defined(name.clone())];
-    needs.extend(guest.addresses().flat_map(|bdf| [Made::Driver(bdf), Made::Attributes(bdf)]));
-    needs.extend(guest.guest.nics.keys().map(|nic| Made::Switch(name.clone(), nic.clone())));
-    planner.draft.push(Sketch::new(
+    let mut needs = vec![Effect::Defined(name.clone())];
+    needs.extend(guest.addresses().flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf)]));
+    needs.extend(guest.guest.nics.keys().map(|nic| Effect::Switch(name.clone(), nic.clone())));
+    planner.draft.push(StepSpec::new(
         Action::CreateGuest { guest: name.clone() },
         Some(Action::StopGuest { guest: name.clone() }),
         needs,
-        Made::Running(name.clone()),
+        Effect::Running(name.clone()),
         format!("{name} is to be there with its functions before it may run"),
     ));
 }

@@ -6,7 +6,7 @@ use penstock_model::{Bdf, GuestName};
 
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
     wanted::WantedNic,
 };
@@ -63,11 +63,11 @@ fn say(planner: &mut Planner<'_>, nic: &WantedNic<'_>, functions: &BTreeSet<Bdf>
             |functions: &BTreeSet<Bdf>| Action::LeaveAlone { manager, pf, functions: functions.clone() };
         planner.told.insert((manager, pf), functions.clone());
         planner.draft.push(
-            Sketch::new(
+            StepSpec::new(
                 told(functions),
                 Some(told(&before)),
-                vec![Made::LeftAlone(manager, pf)],
-                Made::LeftAlone(manager, pf),
+                vec![Effect::LeftAlone(manager, pf)],
+                Effect::LeftAlone(manager, pf),
                 why,
             )
             .best_effort(true),

@@ -10,7 +10,7 @@ use penstock_model::{
 
 use crate::{
     Action, Direction,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     error::error,
     external,
     planner::{Planner, vf_list, vf_name},
@@ -39,18 +39,18 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         return;
     }
     if sriov.autoprobe && wanted > 0 {
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::SetAutoprobe { pf, on: false },
             Some(Action::SetAutoprobe { pf, on: true }),
             vec![],
-            Made::Autoprobe(pf),
+            Effect::Autoprobe(pf),
             format!("no driver may bind to a VF of {name} before its attributes are set"),
         ));
     }
     if present == wanted {
         return;
     }
-    let needs = || vec![Made::Autoprobe(pf), Made::Vfs(pf), Made::Interface(pf)];
+    let needs = || vec![Effect::Autoprobe(pf), Effect::Vfs(pf), Effect::Interface(pf)];
     if present > 0 {
         planner.notes.extend(destroyed(nic));
         let why = if wanted == 0 {
@@ -61,20 +61,20 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
                 counted(usize::from(present), "VF")
             )
         };
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::SetVfCount { pf, count: 0 },
             Some(Action::SetVfCount { pf, count: present }),
             needs(),
-            Made::Vfs(pf),
+            Effect::Vfs(pf),
             why,
         ));
     }
     if wanted > 0 {
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::SetVfCount { pf, count: wanted },
             Some(Action::SetVfCount { pf, count: 0 }),
             needs(),
-            Made::Vfs(pf),
+            Effect::Vfs(pf),
             format!("{name} is to have {}", counted(usize::from(wanted), "VF")),
         ));
     }
@@ -289,13 +289,15 @@ pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface
         remove_address(planner, pf, address, &format!("it does not go with the interface into {guest}"));
     }
     // All that is set through the PF comes before it leaves, and on the way back after it has come back.
-    let mut needs = vec![Made::Vfs(pf), Made::Interface(pf)];
-    needs.extend(nic.vfs.iter().flat_map(|vf| [Made::Attributes(vf.found.bdf), Made::Driver(vf.found.bdf)]));
-    planner.draft.push(Sketch::new(
+    let mut needs = vec![Effect::Vfs(pf), Effect::Interface(pf)];
+    needs.extend(
+        nic.vfs.iter().flat_map(|vf| [Effect::Attributes(vf.found.bdf), Effect::Driver(vf.found.bdf)]),
+    );
+    planner.draft.push(StepSpec::new(
         Action::SetLink { function: pf, direction: Direction::Down },
         Some(Action::SetLink { function: pf, direction: Direction::Up }),
         needs,
-        Made::Interface(pf),
+        Effect::Interface(pf),
         format!("{}'s interface goes into {guest}, and Linux takes it down on the way", nic.name),
     ));
 }
@@ -355,11 +357,11 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         present => Some(Action::SetSwitchMode { pf, mode: present }),
     };
     planner.draft.push(
-        Sketch::new(
+        StepSpec::new(
             Action::SetSwitchMode { pf, mode },
             inverse,
-            vec![Made::Vfs(pf), Made::Interface(pf)],
-            Made::Interface(pf),
+            vec![Effect::Vfs(pf), Effect::Interface(pf)],
+            Effect::Interface(pf),
             format!("loopback of {name} is to be {set}"),
         )
         .best_effort(nic.nic.best_effort.contains("loopback")),
@@ -385,19 +387,19 @@ fn step(
     reason: String,
     best_effort: bool,
 ) {
-    let needs = vec![Made::Vfs(pf), Made::Interface(pf)];
-    let sketch = Sketch::new(action, inverse, needs, Made::Interface(pf), reason);
+    let needs = vec![Effect::Vfs(pf), Effect::Interface(pf)];
+    let sketch = StepSpec::new(action, inverse, needs, Effect::Interface(pf), reason);
     planner.draft.push(sketch.best_effort(best_effort));
 }
 
 /// Brings a PF's interface up that came back from a guest.
 pub fn back_up(planner: &mut Planner<'_>, nic: &WantedNic<'_>, guest: &penstock_model::GuestName) {
     let function = nic.pf.bdf;
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::SetLink { function, direction: Direction::Up },
         Some(Action::SetLink { function, direction: Direction::Down }),
-        vec![Made::Running(guest.clone())],
-        Made::Interface(function),
+        vec![Effect::Running(guest.clone())],
+        Effect::Interface(function),
         format!("{}'s interface comes back from {guest} down, and its VFs need it up", nic.name),
     ));
 }

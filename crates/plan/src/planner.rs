@@ -13,7 +13,7 @@ use crate::{
     action::Schemata,
     draft::Draft,
     error::Refusal,
-    realtime::Wishes,
+    realtime::RealtimeRequirements,
     resolve::resolve,
     wanted::{WantedNic, WantedVf, wanted},
 };
@@ -30,7 +30,7 @@ pub struct Planner<'a> {
     /// What managers of interfaces leave alone at this point of the plan, of each PF.
     pub told: HashMap<(Manager, Bdf), BTreeSet<Bdf>>,
     /// What real time asks of the machine; `None`: nothing.
-    pub realtime: Option<Wishes<'a>>,
+    pub realtime: Option<RealtimeRequirements<'a>>,
     /// Where the functions of guests are here.
     pub given: HashMap<GuestName, BTreeSet<Bdf>>,
     /// The shares of resctrl's default group at this point of the plan, once a guest has given back its own.
@@ -135,7 +135,7 @@ impl<'a> Planner<'a> {
             return Err(PlanError::Model(self.messages));
         }
         if !self.lacking.0.is_empty() {
-            return Err(PlanError::Lacking(self.lacking));
+            return Err(PlanError::UnsupportedAttributes(self.lacking));
         }
         if !self.lacks.is_empty() {
             return Err(PlanError::Unsupported(self.lacks));

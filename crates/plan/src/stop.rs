@@ -5,7 +5,7 @@ use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, NicName, VfIndex};
 use crate::{
     Action,
     definition::define,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
@@ -33,17 +33,17 @@ pub fn stop_steps(
             GuestKind::Container => Action::StartGuest { guest: name.clone() },
             GuestKind::Vm => Action::CreateGuest { guest: name.clone() },
         };
-        let mut needs: Vec<Made> =
-            dependents.iter().map(|dependent| Made::Running((*dependent).clone())).collect();
+        let mut needs: Vec<Effect> =
+            dependents.iter().map(|dependent| Effect::Running((*dependent).clone())).collect();
         // A PF's VFs are given back before the PF, so that on the way back they find it up again.
         let pfs = nics.iter().filter(|nic| found.functions.contains(&nic.pf.bdf));
         let vfs = pfs.flat_map(|nic| &nic.vfs).map(|vf| vf.found.bdf);
-        needs.extend(vfs.map(Made::Driver));
-        planner.draft.push(Sketch::new(
+        needs.extend(vfs.map(Effect::Driver));
+        planner.draft.push(StepSpec::new(
             Action::StopGuest { guest: name.clone() },
             Some(inverse),
             needs,
-            Made::Running(name.clone()),
+            Effect::Running(name.clone()),
             format!("{name} is to stop"),
         ));
     } else {
@@ -51,11 +51,11 @@ pub fn stop_steps(
     }
     let switches: Vec<NicName> = found.nics.iter().cloned().collect();
     for nic in &switches {
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::StopSwitch { guest: name.clone(), nic: nic.clone() },
             Some(Action::StartSwitch { guest: name.clone(), nic: nic.clone() }),
-            vec![Made::Running(name.clone())],
-            Made::Switch(name.clone(), nic.clone()),
+            vec![Effect::Running(name.clone())],
+            Effect::Switch(name.clone(), nic.clone()),
             format!("nobody but {name} uses it"),
         ));
     }
@@ -73,13 +73,13 @@ pub fn stop_steps(
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
     let definition = define(planner, name, guest, &functions);
-    let mut needs = vec![Made::Running(name.clone())];
-    needs.extend(switches.into_iter().map(|nic| Made::Switch(name.clone(), nic)));
-    planner.draft.push(Sketch::new(
+    let mut needs = vec![Effect::Running(name.clone())];
+    needs.extend(switches.into_iter().map(|nic| Effect::Switch(name.clone(), nic)));
+    planner.draft.push(StepSpec::new(
         Action::UndefineGuest { guest: name.clone() },
         Some(Action::DefineGuest(definition)),
         needs,
-        Made::Defined(name.clone()),
+        Effect::Defined(name.clone()),
         format!("{name} is to leave nothing behind"),
     ));
     planner.draft.on_behalf_of(None);
@@ -135,7 +135,7 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
         planner.note(format!("{function} comes back from {name} as it is: it is on no NIC of the model"));
         return;
     };
-    let needs = || vec![Made::Running(name.clone()), Made::Driver(function)];
+    let needs = || vec![Effect::Running(name.clone()), Effect::Driver(function)];
     let Some(index) = owned.vf else {
         if planner.user(function) == Some(name) {
             nic::back_up(planner, nic, name);
@@ -144,7 +144,7 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     };
     let who = vf_name(nic.name, index);
     if let Some(driver) = &owned.driver {
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::SetDriver { function, driver: None, mac: None },
             Some(Action::SetDriver {
                 function,
@@ -152,15 +152,15 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
                 mac: given(nic, index, driver),
             }),
             needs(),
-            Made::Driver(function),
+            Effect::Driver(function),
             format!("{who} comes back from {name}; a function is reset without a driver"),
         ));
     }
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::ResetFunction { function },
         None,
         needs(),
-        Made::Driver(function),
+        Effect::Driver(function),
         format!("nothing of {name} is to reach the next owner of {who}"),
     ));
 }
@@ -177,11 +177,11 @@ fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let who = vf_name(nic.name, index);
     let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
     if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::SetDriver { function, driver: Some(driver.clone()), mac: given(nic, index, driver) },
             Some(Action::SetDriver { function, driver: None, mac: None }),
-            vec![Made::Running(name.clone()), Made::Driver(function)],
-            Made::Driver(function),
+            vec![Effect::Running(name.clone()), Effect::Driver(function)],
+            Effect::Driver(function),
             format!("{who} had it before {name}; {} is externally managed", nic.name),
         ));
     }

@@ -6,7 +6,7 @@ use penstock_model::{
 
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
     vfs::reported,
 };
@@ -58,11 +58,11 @@ fn set(
         return;
     }
     let of = |attribute| Action::SetPortAttribute { guest: guest.clone(), nic: nic.clone(), vf, attribute };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         of(attribute),
         reported(state, &attribute).map(of),
         vec![],
-        Made::Switch(guest.clone(), nic.clone()),
+        Effect::Switch(guest.clone(), nic.clone()),
         format!("{guest} is there, and its embedded switch takes it at once"),
     ));
 }

@@ -9,10 +9,10 @@ use penstock_model::{
 
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     drivers, free,
-    lacking::Lacking,
     planner::{Planner, vf_list, vf_name},
+    unsupported::UnsupportedAttributes,
     wanted::{WantedNic, WantedVf, words},
 };
 
@@ -40,7 +40,7 @@ pub fn attribute_steps<'a>(
             ));
         }
     } else {
-        let mut lacking = Lacking::default();
+        let mut lacking = UnsupportedAttributes::default();
         vfs.for_each(|vf| one(planner, nic, vf, &mut lacking));
         lacking.tell(planner, nic);
     }
@@ -68,7 +68,12 @@ fn unsupported<'v>(
     }
 }
 
-fn one<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, lacking: &mut Lacking<'a>) {
+fn one<'a>(
+    planner: &mut Planner<'a>,
+    nic: &WantedNic<'_>,
+    vf: &WantedVf<'_>,
+    lacking: &mut UnsupportedAttributes<'a>,
+) {
     let present = nic.present(vf);
     let state = present.and_then(|present| present.attributes.as_ref());
     let missing: Vec<VfAttribute> = vf
@@ -140,11 +145,11 @@ fn set(
         let (pf, index) = (nic.pf.bdf, vf.index);
         let inverse = state.and_then(|state| reported(state, &attribute));
         planner.draft.push(
-            Sketch::new(
+            StepSpec::new(
                 Action::SetVfAttribute { pf, vf: index, attribute },
                 inverse.map(|attribute| Action::SetVfAttribute { pf, vf: index, attribute }),
-                vec![Made::Vfs(pf), Made::Interface(pf), Made::Driver(vf.found.bdf)],
-                Made::Attributes(vf.found.bdf),
+                vec![Effect::Vfs(pf), Effect::Interface(pf), Effect::Driver(vf.found.bdf)],
+                Effect::Attributes(vf.found.bdf),
                 why,
             )
             .best_effort(vf.may_fail(&attribute)),
@@ -177,11 +182,11 @@ pub fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
 /// Takes a VF from its driver.
 pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let function = vf.found.bdf;
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::SetDriver { function, driver: None, mac: None },
         Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: given(nic, vf, driver) }),
-        vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
-        Made::Driver(function),
+        vec![Effect::Vfs(nic.pf.bdf), Effect::Attributes(function), Effect::Driver(function)],
+        Effect::Driver(function),
         why,
     ));
     planner.unbound.insert(function);
@@ -206,18 +211,18 @@ pub fn binding(
     vf: &WantedVf<'_>,
     driver: &str,
     why: String,
-) -> Sketch {
+) -> StepSpec {
     let (function, pf) = (vf.found.bdf, nic.pf.bdf);
     let mut needs =
-        vec![Made::Vfs(pf), Made::Interface(pf), Made::Attributes(function), Made::Driver(function)];
+        vec![Effect::Vfs(pf), Effect::Interface(pf), Effect::Attributes(function), Effect::Driver(function)];
     // A VF driver wants its PF up: by then, that may be inside a guest.
     let holder = planner.user(pf).or(nic.owner.map(|(guest, _)| guest));
-    needs.extend(holder.filter(|guest| Some(*guest) != vf.owner).map(|guest| Made::Ready(guest.clone())));
-    Sketch::new(
+    needs.extend(holder.filter(|guest| Some(*guest) != vf.owner).map(|guest| Effect::Ready(guest.clone())));
+    StepSpec::new(
         Action::SetDriver { function, driver: Some(driver.to_owned()), mac: address(nic, vf) },
         Some(Action::SetDriver { function, driver: None, mac: None }),
         needs,
-        Made::Driver(function),
+        Effect::Driver(function),
         why,
     )
 }
@@ -230,13 +235,13 @@ pub fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
 
 /// The step that gives a VF without a driver to VFIO, for a VM. The kernel then only hands it on: it needs nothing of its PF's
 /// interface, wherever that is.
-pub fn binding_vfio(nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) -> Sketch {
+pub fn binding_vfio(nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) -> StepSpec {
     let function = vf.found.bdf;
-    Sketch::new(
+    StepSpec::new(
         Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()), mac: None },
         Some(Action::SetDriver { function, driver: None, mac: None }),
-        vec![Made::Vfs(nic.pf.bdf), Made::Attributes(function), Made::Driver(function)],
-        Made::Driver(function),
+        vec![Effect::Vfs(nic.pf.bdf), Effect::Attributes(function), Effect::Driver(function)],
+        Effect::Driver(function),
         why,
     )
 }

@@ -7,7 +7,7 @@ use penstock_model::{Guest, GuestKind, GuestName, Inside};
 
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     guest::Starting,
     planner::{Planner, vf_list},
     realtime,
@@ -142,11 +142,11 @@ impl<'a> Waits<'a> {
         let Some(wait) = self.open.shift_remove(name) else { return };
         planner.draft.on_behalf_of(Some(name));
         planner.draft.push(
-            Sketch::new(
+            StepSpec::new(
                 Action::AwaitGuest { guest: name.clone(), within: wait.within },
                 None,
-                vec![Made::Running(name.clone())],
-                Made::Ready(name.clone()),
+                vec![Effect::Running(name.clone())],
+                Effect::Ready(name.clone()),
                 wait.reason,
             )
             .best_effort(wait.best_effort),
@@ -175,11 +175,11 @@ impl<'a> Waits<'a> {
         for (nic, functions) in self.on_host(planner, guest) {
             let pf = nic.pf.bdf;
             planner.draft.push(
-                Sketch::new(
+                StepSpec::new(
                     Action::AwaitLink { pf, within: LINK_WITHIN },
                     None,
-                    vec![Made::Vfs(pf), Made::Interface(pf)],
-                    Made::Linked(pf, guest.name.clone()),
+                    vec![Effect::Vfs(pf), Effect::Interface(pf)],
+                    Effect::Linked(pf, guest.name.clone()),
                     format!(
                         "{} uses {functions}, and without a link of {} it would run for nothing",
                         guest.name, nic.name
@@ -194,15 +194,15 @@ impl<'a> Waits<'a> {
     pub fn resume(&self, planner: &mut Planner<'a>, guest: &Starting<'_, 'a>) {
         let name = guest.name;
         planner.draft.on_behalf_of(Some(name));
-        let mut needs = vec![Made::Running(name.clone())];
+        let mut needs = vec![Effect::Running(name.clone())];
         needs.extend(realtime::needs_before_start(planner, name));
         let mut proven = Vec::new();
         for (nic, _) in self.on_host(planner, guest) {
-            needs.push(Made::Linked(nic.pf.bdf, name.clone()));
+            needs.push(Effect::Linked(nic.pf.bdf, name.clone()));
             proven.push(format!("{} has its link", nic.name));
         }
         for other in self.needed(planner, guest) {
-            needs.push(Made::Ready(other.clone()));
+            needs.push(Effect::Ready(other.clone()));
             proven.push(format!("{other} is ready"));
         }
         let why = match proven.split_last() {
@@ -210,11 +210,11 @@ impl<'a> Waits<'a> {
             Some((last, [])) => format!("{name} runs once {last}"),
             Some((last, rest)) => format!("{name} runs once {} and {last}", rest.join(", ")),
         };
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::ResumeGuest { guest: name.clone() },
             Some(Action::SuspendGuest { guest: name.clone() }),
             needs,
-            Made::Running(name.clone()),
+            Effect::Running(name.clone()),
             why,
         ));
     }

@@ -32,9 +32,9 @@ fn answer(model: &Model, inventory: &Inventory, source: &Source, command: &str) 
         Some(other) => panic!("{other} is no command"),
     };
     let planned: Plan = planned.map_err(|error| match error {
-        PlanError::Model(messages) | PlanError::Files(messages) | PlanError::Lacking(messages) => {
-            messages.render(source, false)
-        }
+        PlanError::Model(messages)
+        | PlanError::Files(messages)
+        | PlanError::UnsupportedAttributes(messages) => messages.render(source, false),
         other => {
             let ways = other.ways_round();
             assert!(ways.iter().all(|way| !way.is_empty()), "{other}");

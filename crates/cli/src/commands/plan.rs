@@ -200,7 +200,7 @@ pub fn judge_steps(plan: &Plan, file: &ModelFile, inventory: &Inventory) -> Resu
 /// Explains why there is no plan.
 pub fn explain(error: PlanError, file: &ModelFile, printer: &mut Printer) -> Failure {
     match error {
-        PlanError::Model(found) | PlanError::Lacking(found) => {
+        PlanError::Model(found) | PlanError::UnsupportedAttributes(found) => {
             model_file::does_not_fit(&found, &file.source, printer)
         }
         PlanError::Files(found) => model_file::explain(&found, &file.source, printer),

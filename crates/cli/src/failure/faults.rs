@@ -392,7 +392,9 @@ impl Fault for ApplyError {
 impl Fault for PlanError {
     fn status(&self) -> Status {
         match self {
-            PlanError::Model(_) | PlanError::Lacking(_) | PlanError::Unsupported(_) => Status::DoesNotFit,
+            PlanError::Model(_) | PlanError::UnsupportedAttributes(_) | PlanError::Unsupported(_) => {
+                Status::DoesNotFit
+            }
             PlanError::Refused(_) => Status::Refused,
             PlanError::Files(_) | PlanError::Template(_) | PlanError::NoSuchGuest { .. } => Status::BadInput,
         }

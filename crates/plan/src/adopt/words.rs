@@ -170,7 +170,7 @@ pub fn tail(draft: &Draft<'_>, left_out: &[(Bdf, String)], apart: &[(&GuestName,
 /// Why there is no plan, in one line.
 pub fn no_plan(error: &PlanError) -> String {
     match error {
-        PlanError::Model(found) | PlanError::Files(found) | PlanError::Lacking(found) => {
+        PlanError::Model(found) | PlanError::Files(found) | PlanError::UnsupportedAttributes(found) => {
             found.0.iter().map(|message| message.message.as_str()).collect::<Vec<_>>().join("; ")
         }
         other => other.to_string(),

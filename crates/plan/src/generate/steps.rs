@@ -5,7 +5,7 @@ use penstock_model::GuestName;
 use super::{Found, GenerateError, render};
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
 };
 
@@ -26,11 +26,11 @@ pub fn file_steps(planner: &mut Planner<'_>) -> Result<(), GenerateError> {
         if planner.runs(&file.guest) && !late.contains(&file.guest) {
             late.push(file.guest.clone());
         }
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             Action::WriteFile { path: file.path.clone(), text: file.text },
             Some(inverse),
             Vec::new(),
-            Made::File(file.path),
+            Effect::File(file.path),
             format!("{} is told what its functions are", file.guest),
         ));
     }

@@ -5,8 +5,8 @@ use penstock_model::{
     inventory::tuning::{Knob, Reading, Value},
 };
 
-use super::{Turn, Wishes, guests, named, tune, version};
-use crate::{draft::Made, planner::Planner};
+use super::{RealtimeRequirements, Turn, guests, named, tune, version};
+use crate::{draft::Effect, planner::Planner};
 
 /// The first kernel with the fair server (`kernel/sched/deadline.c`, commit 5f6bd380c7bd).
 const FAIR_SERVER: (u32, u32) = (6, 12);
@@ -23,7 +23,7 @@ struct Wanted<'a> {
     whose: String,
 }
 
-pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let model = planner.model;
     for cpu in &wishes.realtime.isolated.0 {
         let owner = guests(model).find(|(.., pin)| pin.0.contains(cpu));
@@ -39,12 +39,12 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
     }
 }
 
-fn cpu_steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>, cpu: u32, wanted: &Wanted<'_>) {
+fn cpu_steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, cpu: u32, wanted: &Wanted<'_>) {
     let whose = &wanted.whose;
     let mut set = |knob, to, reason| {
         // Least and most of a frequency come one after the other: the one never passes the other.
-        let needs = vec![Made::Cpu(cpu)];
-        tune(planner, wishes, Turn { knob, to, needs, makes: Made::Cpu(cpu), reason, best_effort: false });
+        let needs = vec![Effect::Cpu(cpu)];
+        tune(planner, wishes, Turn { knob, to, needs, makes: Effect::Cpu(cpu), reason, best_effort: false });
     };
     match wanted.wake_latency {
         None => {}
@@ -85,10 +85,10 @@ fn cpu_steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>, cpu: u32, wanted: &
 }
 
 /// Whether ordinary threads are kept a share of each CPU.
-pub fn throttling(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn throttling(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let Some(wanted) = wishes.realtime.throttling else { return };
     let isolated = &wishes.realtime.isolated;
-    let needs = || vec![Made::Quiet, Made::Partition];
+    let needs = || vec![Effect::Quiet, Effect::Partition];
     let (runtime, fair) = if wanted { (RT_RUNTIME, FAIR_RUNTIME) } else { (-1, 0) };
     let now = |knob| match wishes.tuning.knobs.get(&knob) {
         Some(Reading::Is(Value::Number(number))) => Some(*number),
@@ -105,7 +105,7 @@ pub fn throttling(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
             knob: Knob::RtRuntime,
             to: Value::Number(runtime),
             needs: needs(),
-            makes: Made::Throttling,
+            makes: Effect::Throttling,
             reason,
             best_effort: false,
         };
@@ -129,7 +129,7 @@ pub fn throttling(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
             ),
         };
         let to = Value::Number(fair);
-        let turn = Turn { knob, to, needs: needs(), makes: Made::Throttling, reason, best_effort: false };
+        let turn = Turn { knob, to, needs: needs(), makes: Effect::Throttling, reason, best_effort: false };
         tune(planner, wishes, turn);
     }
     if has_server && !unseen.is_empty() {

@@ -10,19 +10,19 @@ use penstock_model::{
     },
 };
 
-use super::{Turn, Wishes, guests, interrupts, named, tune};
+use super::{RealtimeRequirements, Turn, guests, interrupts, named, tune};
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
 };
 
 /// What must be so before a guest may start, or before a suspended VM may run.
-pub fn needs_before_start(planner: &Planner<'_>, name: &GuestName) -> Vec<Made> {
+pub fn needs_before_start(planner: &Planner<'_>, name: &GuestName) -> Vec<Effect> {
     let guest = planner.model.guests.get(name).filter(|guest| guest.realtime.is_some());
     let (Some(guest), Some(_)) = (guest, &planner.realtime) else { return Vec::new() };
-    let cpus = guest.pin.iter().flat_map(|pin| pin.0.iter().copied().map(Made::Cpu));
-    [Made::Quiet, Made::Partition, Made::Shares, Made::Isolated(name.clone())]
+    let cpus = guest.pin.iter().flat_map(|pin| pin.0.iter().copied().map(Effect::Cpu));
+    [Effect::Quiet, Effect::Partition, Effect::Shares, Effect::Isolated(name.clone())]
         .into_iter()
         .chain(cpus)
         .collect()
@@ -47,11 +47,11 @@ pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found
         return;
     }
     let action = |on| Action::IsolateGuest { guest: name.clone(), cpus: pin.clone(), on };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         action(true),
         Some(action(false)),
-        vec![Made::Running(name.clone()), Made::Quiet, Made::Partition],
-        Made::Isolated(name.clone()),
+        vec![Effect::Running(name.clone()), Effect::Quiet, Effect::Partition],
+        Effect::Isolated(name.clone()),
         format!("nothing but {name} is to run on {}", named(&pin)),
     ));
 }
@@ -67,11 +67,11 @@ pub fn schedule(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, foun
         return;
     }
     let action = |scheduling| Action::ScheduleGuest { guest: name.clone(), scheduling };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         action(to),
         Some(action(before)),
-        vec![Made::Running(name.clone()), Made::Isolated(name.clone())],
-        Made::Scheduled(name.clone()),
+        vec![Effect::Running(name.clone()), Effect::Isolated(name.clone())],
+        Effect::Scheduled(name.clone()),
         match to.policy {
             SchedulingPolicy::Other => format!("{name} takes its turn like any other"),
             _ => format!("{name} is not to wait for ordinary threads"),
@@ -101,7 +101,7 @@ pub fn these_run<'a>(planner: &mut Planner<'a>, chosen: impl Iterator<Item = &'a
 }
 
 /// Sends the interrupts of guests' functions where the model says. Those of guests that say nothing go by the default mask.
-pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let (model, inventory) = (planner.model, planner.inventory);
     for (name, guest, _) in guests(model) {
         let Some(cpus) = guest.realtime.as_ref().and_then(|realtime| realtime.interrupts.clone()) else {
@@ -119,11 +119,11 @@ pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
         let back = interrupts::default_mask(planner, wishes)
             .map(|cpus| Action::PlaceInterrupts { functions: functions.clone(), cpus });
         planner.draft.push(
-            Sketch::new(
+            StepSpec::new(
                 Action::PlaceInterrupts { functions, cpus: cpus.clone() },
                 back,
-                vec![Made::Ready(name.clone()), Made::Isolated(name.clone()), Made::Quiet],
-                Made::Interrupts(name.clone()),
+                vec![Effect::Ready(name.clone()), Effect::Isolated(name.clone()), Effect::Quiet],
+                Effect::Interrupts(name.clone()),
                 format!("the interrupts of {name}'s functions go to {}", named(&cpus)),
             )
             .best_effort(true),
@@ -134,7 +134,7 @@ pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
 /// Sends the interrupts of a guest that runs there, one by one: each has a place of its own to go back to.
 fn move_those_that_are_there(
     planner: &mut Planner<'_>,
-    wishes: &Wishes<'_>,
+    wishes: &RealtimeRequirements<'_>,
     name: &GuestName,
     functions: &BTreeSet<Bdf>,
     cpus: &CpuSet,
@@ -144,8 +144,8 @@ fn move_those_that_are_there(
         let turn = Turn {
             knob: Knob::IrqAffinity(*number),
             to: Value::Cpus(cpus.clone()),
-            needs: vec![Made::Isolated(name.clone())],
-            makes: Made::Interrupts(name.clone()),
+            needs: vec![Effect::Isolated(name.clone())],
+            makes: Effect::Interrupts(name.clone()),
             reason: format!("the interrupts of {name}'s functions go to {}", named(cpus)),
             best_effort: true,
         };

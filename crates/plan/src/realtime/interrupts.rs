@@ -5,13 +5,13 @@ use penstock_model::{
     inventory::tuning::{Irq, Knob, Reading, Value},
 };
 
-use super::{Turn, Wishes, named, tune};
-use crate::{draft::Made, planner::Planner};
+use super::{RealtimeRequirements, Turn, named, tune};
+use crate::{draft::Effect, planner::Planner};
 
 /// Programs that move interrupts about by themselves.
 const MOVERS: [&str; 1] = ["irqbalance"];
 
-pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let isolated = &wishes.realtime.isolated;
     if isolated.0.is_empty() && wishes.realtime.housekeeping.is_none() {
         return;
@@ -72,19 +72,19 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
 /// Takes a mask down to the CPUs of housekeeping.
 fn turn(
     planner: &mut Planner<'_>,
-    wishes: &Wishes<'_>,
+    wishes: &RealtimeRequirements<'_>,
     knob: Knob,
     now: &CpuSet,
     reason: String,
     best_effort: bool,
 ) {
     let to = Value::Cpus(narrowed(planner, wishes, now));
-    let needs = vec![Made::Partition];
-    tune(planner, wishes, Turn { knob, to, needs, makes: Made::Quiet, reason, best_effort });
+    let needs = vec![Effect::Partition];
+    tune(planner, wishes, Turn { knob, to, needs, makes: Effect::Quiet, reason, best_effort });
 }
 
 /// What a mask comes to.
-fn narrowed(planner: &Planner<'_>, wishes: &Wishes<'_>, now: &CpuSet) -> CpuSet {
+fn narrowed(planner: &Planner<'_>, wishes: &RealtimeRequirements<'_>, now: &CpuSet) -> CpuSet {
     let online = &planner.inventory.cpus.online.0;
     let keep = &wishes.housekeeping.0;
     // A mask may have CPUs that are not there, or not on line: only those count that could be interrupted.
@@ -98,7 +98,7 @@ fn narrowed(planner: &Planner<'_>, wishes: &Wishes<'_>, now: &CpuSet) -> CpuSet 
 }
 
 /// Where interrupts go, from this plan on, that nobody places; `None` where that is not known.
-pub fn default_mask(planner: &Planner<'_>, wishes: &Wishes<'_>) -> Option<CpuSet> {
+pub fn default_mask(planner: &Planner<'_>, wishes: &RealtimeRequirements<'_>) -> Option<CpuSet> {
     match wishes.tuning.knobs.get(&Knob::DefaultIrqAffinity) {
         Some(Reading::Is(Value::Cpus(now))) => Some(narrowed(planner, wishes, now)),
         _ => None,

@@ -33,7 +33,7 @@ use penstock_model::{
 use crate::{
     Action,
     action::named,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
 };
 
@@ -43,7 +43,7 @@ pub use shares::{group_of, remove_group};
 
 /// What real time asks of this machine.
 #[derive(Clone, Debug)]
-pub struct Wishes<'a> {
+pub struct RealtimeRequirements<'a> {
     /// The model's words.
     pub realtime: &'a Realtime,
     /// What is set now.
@@ -93,7 +93,7 @@ pub fn begin(planner: &mut Planner<'_>) {
     let housekeeping = housekeeping(realtime, inventory);
     fits::check(planner, realtime, tuning, &housekeeping);
     let partitions = partitions::possible(planner, realtime, tuning);
-    planner.realtime = Some(Wishes { realtime, tuning, housekeeping, partitions });
+    planner.realtime = Some(RealtimeRequirements { realtime, tuning, housekeeping, partitions });
 }
 
 /// The steps before the NICs' and the guests'.
@@ -118,14 +118,14 @@ pub fn after_all(planner: &mut Planner<'_>) {
 struct Turn {
     knob: Knob,
     to: Value,
-    needs: Vec<Made>,
-    makes: Made,
+    needs: Vec<Effect>,
+    makes: Effect,
     reason: String,
     best_effort: bool,
 }
 
 /// Has a knob hold a value, if it does not. One that could not be read is told of and left alone: there would be no way back.
-fn tune(planner: &mut Planner<'_>, wishes: &Wishes<'_>, turn: Turn) {
+fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn) {
     let Turn { knob, to, needs, makes, reason, best_effort } = turn;
     let before = match wishes.tuning.knobs.get(&knob) {
         Some(Reading::Is(before)) => before.clone(),
@@ -148,7 +148,7 @@ fn tune(planner: &mut Planner<'_>, wishes: &Wishes<'_>, turn: Turn) {
         return;
     }
     let inverse = Action::Tune { knob, to: before };
-    let sketch = Sketch::new(Action::Tune { knob, to }, Some(inverse), needs, makes, reason);
+    let sketch = StepSpec::new(Action::Tune { knob, to }, Some(inverse), needs, makes, reason);
     planner.draft.push(sketch.best_effort(best_effort));
 }
 

@@ -8,10 +8,10 @@ use penstock_model::{
     },
 };
 
-use super::{Wishes, guests, has_cpusets, named, not_since_start, union, version};
+use super::{RealtimeRequirements, guests, has_cpusets, named, not_since_start, union, version};
 use crate::{
     Action,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     planner::Planner,
 };
 
@@ -92,13 +92,13 @@ pub fn possible(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning)
 }
 
 /// The CPUs of the partition that is to be there, which may be none.
-fn wanted(planner: &Planner<'_>, wishes: &Wishes<'_>) -> CpuSet {
+fn wanted(planner: &Planner<'_>, wishes: &RealtimeRequirements<'_>) -> CpuSet {
     // From those that it isolated at its start the kernel keeps everybody off who does not ask for them.
     not_since_start(planner.inventory, &nobodys(planner.model, wishes.realtime))
 }
 
 /// Takes a partition of ours away that has other CPUs, or is none: before interrupts and guests come to these.
-pub fn remove_stale(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn remove_stale(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let Some(present) = wishes.tuning.cgroups.partitions.get(PARTITION).filter(|_| wishes.partitions) else {
         return;
     };
@@ -107,11 +107,11 @@ pub fn remove_stale(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
         return;
     }
     let (group, cpus) = (PARTITION.to_owned(), present.cpus.clone());
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::RemovePartition { group: group.clone(), cpus: cpus.clone() },
         is_isolated.then_some(Action::MakePartition { group, cpus }),
         Vec::new(),
-        Made::Partition,
+        Effect::Partition,
         match is_isolated {
             true => "other CPUs are to be isolated now".to_owned(),
             false => format!("its partition is \"{}\"", present.state),
@@ -120,18 +120,18 @@ pub fn remove_stale(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
 }
 
 /// The partition of the CPUs that no guest owns.
-pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let wanted = wanted(planner, wishes);
     let present = wishes.tuning.cgroups.partitions.get(PARTITION);
     let is_there = present.is_some_and(|present| present.state == "isolated" && present.cpus == wanted);
     if !wishes.partitions || wanted.0.is_empty() || is_there {
         return;
     }
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::MakePartition { group: PARTITION.to_owned(), cpus: wanted.clone() },
         Some(Action::RemovePartition { group: PARTITION.to_owned(), cpus: wanted.clone() }),
-        vec![Made::Quiet],
-        Made::Partition,
+        vec![Effect::Quiet],
+        Effect::Partition,
         format!("nothing else is to run on {}", named(&wanted)),
     ));
 }

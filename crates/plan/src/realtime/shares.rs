@@ -10,11 +10,11 @@ use penstock_model::{
     inventory::tuning::{Reading, Resctrl, ResctrlGroup},
 };
 
-use super::{Wishes, guests, named};
+use super::{RealtimeRequirements, guests, named};
 use crate::{
     Action,
     action::Schemata,
-    draft::{Made, Sketch},
+    draft::{Effect, StepSpec},
     error::error,
     planner::Planner,
 };
@@ -48,7 +48,7 @@ struct Share<'a> {
     bandwidth: Option<u8>,
 }
 
-pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
+pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
     let shares: Vec<Share<'_>> = guests(planner.model)
         .filter_map(|(name, guest, pin)| {
             let realtime = guest.realtime.as_ref()?;
@@ -82,11 +82,11 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &Wishes<'_>) {
             let before: Schemata = cut.iter().map(|(name, now, _)| (name.clone(), now.clone())).collect();
             let after: Schemata = cut.into_iter().map(|(name, _, less)| (name, less)).collect();
             let action = |schemata| Action::SetSchemata { group: String::new(), schemata };
-            planner.draft.push(Sketch::new(
+            planner.draft.push(StepSpec::new(
                 action(after),
                 Some(action(before)),
                 Vec::new(),
-                Made::Shares,
+                Effect::Shares,
                 "everybody else keeps off the cache ways that are to be a guest's alone".to_owned(),
             ));
         }
@@ -128,11 +128,11 @@ fn make(
         if same {
             return;
         }
-        planner.draft.push(Sketch::new(
+        planner.draft.push(StepSpec::new(
             remove(found.clone()),
             Some(make(found.clone())),
-            vec![Made::Shares],
-            Made::Shares,
+            vec![Effect::Shares],
+            Effect::Shares,
             format!("it is made anew with what {} is to have now", share.name),
         ));
     }
@@ -141,17 +141,17 @@ fn make(
         what.push(format!("{} cache ways of its own", mask.count_ones()));
     }
     what.extend(share.bandwidth.map(|percent| format!("{percent}% of the memory's bandwidth")));
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         make(settings.clone()),
         Some(remove(settings)),
-        vec![Made::Shares],
-        Made::Shares,
+        vec![Effect::Shares],
+        Effect::Shares,
         format!("{} has {}", share.name, what.join(" and ")),
     ));
 }
 
 /// resctrl as it is mounted; says why it is not.
-fn mounted<'a>(planner: &mut Planner<'_>, wishes: &Wishes<'a>) -> Option<&'a Resctrl> {
+fn mounted<'a>(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'a>) -> Option<&'a Resctrl> {
     let flags = &wishes.tuning.cpu_flags;
     let (what, way_round) = match &wishes.tuning.resctrl {
         Reading::Is(resctrl) => return Some(resctrl),
@@ -341,11 +341,11 @@ pub fn remove_group(planner: &mut Planner<'_>, name: &GuestName) {
     let Some(resctrl) = tuning.resctrl.known() else { return };
     let group = group_of(name);
     let Some(found) = resctrl.groups.get(&group) else { return };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         Action::RemoveResctrlGroup { group: group.clone(), settings: found.clone() },
         Some(Action::MakeResctrlGroup { group, settings: found.clone() }),
-        vec![Made::Running(name.clone()), Made::Shares],
-        Made::Shares,
+        vec![Effect::Running(name.clone()), Effect::Shares],
+        Effect::Shares,
         format!("its cache ways and its bandwidth were {name}'s"),
     ));
     let default = planner.returned.get_or_insert_with(|| {
@@ -372,11 +372,11 @@ pub fn remove_group(planner: &mut Planner<'_>, name: &GuestName) {
     let before: Schemata =
         changed.keys().filter_map(|name| Some((name.clone(), now.get(name)?.clone()))).collect();
     let action = |schemata| Action::SetSchemata { group: String::new(), schemata };
-    planner.draft.push(Sketch::new(
+    planner.draft.push(StepSpec::new(
         action(changed),
         Some(action(before)),
-        vec![Made::Shares],
-        Made::Shares,
+        vec![Effect::Shares],
+        Effect::Shares,
         "they are everybody's again".to_owned(),
     ));
 }

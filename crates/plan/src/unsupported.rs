@@ -14,13 +14,13 @@ use crate::{
 
 /// What the driver of one NIC is known not to do, of what the model asks for.
 #[derive(Default)]
-pub struct Lacking<'a> {
+pub struct UnsupportedAttributes<'a> {
     /// By where the model says it and in which word.
     required: IndexMap<(Path, &'static str), (&'a Trial, Vec<VfIndex>)>,
     left_out: BTreeMap<&'static str, (&'a Trial, Vec<VfIndex>)>,
 }
 
-impl<'a> Lacking<'a> {
+impl<'a> UnsupportedAttributes<'a> {
     /// Whether `attribute` of `vf` is known to be out of reach, which is noted.
     pub fn holds(
         &mut self,
