@@ -11,8 +11,8 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, Keeper, Netlink, NetlinkError, PciError, PciFunction, Root, chain, files, interface_of,
-    interrupt, irq,
+    InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, VfBackend, chain, files,
+    interface_of, interrupt, irq,
     managers::{self, ManagerError},
     netlink::{wait_for_interface, wait_for_udev},
 };
@@ -112,16 +112,16 @@ impl HostExecutor {
     fn kept<R>(
         &mut self,
         pf: &Found,
-        ask: impl FnOnce(&mut Keeper<'_>) -> Result<R, NetlinkError>,
+        ask: impl FnOnce(&mut VfBackend<'_>) -> Result<R, NetlinkError>,
     ) -> Result<R, NetlinkError> {
-        ask(&mut Keeper::of(&self.root, &mut self.netlink, pf.index)?)
+        ask(&mut VfBackend::of(&self.root, &mut self.netlink, pf.index)?)
     }
 
     /// Does `change` to what is kept of a PF's VFs.
     fn change_kept(
         &mut self,
         pf: Bdf,
-        change: impl FnOnce(&mut Keeper<'_>) -> Result<(), NetlinkError>,
+        change: impl FnOnce(&mut VfBackend<'_>) -> Result<(), NetlinkError>,
     ) -> Result<(), ExecuteError> {
         let found = self.interface(pf)?;
         self.kept(&found, change)
@@ -295,7 +295,7 @@ impl HostExecutor {
         if wanted.iter().any(|(_, attribute)| matches!(attribute, VfAttribute::Rate { .. })) {
             self.await_carrier(pf, Instant::now() + deadline.min(CARRIER))?;
         }
-        self.change_kept(pf, |keeper| keeper.set(&wanted))
+        self.change_kept(pf, |backend| backend.set(&wanted))
     }
 
     /// Binds several functions side by side, each by a thread of its own in turn.
@@ -393,7 +393,7 @@ impl Execute for HostExecutor {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
                 }
-                self.change_kept(*pf, |keeper| keeper.set(&[(*vf, *attribute)]))
+                self.change_kept(*pf, |backend| backend.set(&[(*vf, *attribute)]))
             }
             Action::SetDriver { function, driver, mac } => {
                 self.set_driver(*function, driver.as_deref(), *mac, until)
@@ -419,7 +419,7 @@ impl Execute for HostExecutor {
             Action::RemoveAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.remove_address(index, *address))
             }
-            Action::SetSwitchMode { pf, mode } => self.change_kept(*pf, |keeper| keeper.set_mode(*mode)),
+            Action::SetSwitchMode { pf, mode } => self.change_kept(*pf, |backend| backend.set_mode(*mode)),
             Action::ResetFunction { function } => match self.function(*function).reset() {
                 Err(PciError::Missing { .. }) => Ok(()),
                 outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),

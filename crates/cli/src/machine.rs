@@ -9,7 +9,7 @@ use std::{
 
 use penstock_apply::{
     GuestPlace,
-    verify::{GuestSight, TenantSwitches, placement, realtime},
+    verify::{GuestObservation, TenantSwitches, placement, realtime},
 };
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
@@ -220,7 +220,7 @@ impl Machine {
         let sight = |name: &GuestName| {
             let status = match &status {
                 Err(unseen) => {
-                    return GuestSight { threads: Err(unseen.to_string()), functions: BTreeSet::new() };
+                    return GuestObservation { threads: Err(unseen.to_string()), functions: BTreeSet::new() };
                 }
                 Ok(status) => status.get(name),
             };
@@ -235,7 +235,7 @@ impl Machine {
             };
             let functions =
                 status.map(|status| status.functions.iter().map(|owned| owned.function).collect());
-            GuestSight { threads, functions: functions.unwrap_or_default() }
+            GuestObservation { threads, functions: functions.unwrap_or_default() }
         };
         let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();
         let inventory = Inventory { tuning: Some(tuning.clone()), ..inventory.clone() };

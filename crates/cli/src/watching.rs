@@ -1,13 +1,13 @@
 //! `penstock verify MODEL --watch`: looks once, then says what changes, for as long as it is let.
 //!
-//! The kernel's events say where to look again; what makes no event is glanced at ([`pulse`]), so seldom that it stays
+//! The kernel's events say where to look again; what makes no event is glanced at ([`schedule`]), so seldom that it stays
 //! below a thousandth of a core. Only what an event concerns is judged, by the same code that `verify` judges with.
 
 mod advice;
 pub mod lines;
-mod pulse;
-mod sight;
+mod schedule;
 mod unwatched;
+mod watcher;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,9 +15,9 @@ use penstock_host::{files, interrupt, process};
 
 use self::{
     lines::{Lines, WatchEvent},
-    pulse::Pulse,
-    sight::{News, Sight},
+    schedule::PollSchedule,
     unwatched::unwatched,
+    watcher::{News, Watcher},
 };
 use crate::{
     arguments::Verify,
@@ -57,22 +57,22 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let stamp = machine.changes();
     let mut watch = Watch {
-        sight: Sight::new(file, machine),
-        pulse: Pulse::default(),
+        watcher: Watcher::new(file, machine),
+        schedule: PollSchedule::default(),
         end,
         until: arguments.until_change,
         stamp,
     };
     printer.doing("Looking at this machine");
     let patience = arguments.patience;
-    watch.sight.look(if busy { patience.max(SETTLING) } else { patience }, printer)?;
-    watch.pulse.looked(&watch.sight);
-    let goes_on = lines.tell(WatchEvent::state(&watch.sight, &watch.pulse), printer)?;
-    watch.sight.deaf.clear();
+    watch.watcher.look(if busy { patience.max(SETTLING) } else { patience }, printer)?;
+    watch.schedule.looked(&watch.watcher);
+    let goes_on = lines.tell(WatchEvent::state(&watch.watcher, &watch.schedule), printer)?;
+    watch.watcher.deaf.clear();
     if goes_on {
         watch.go_on(&mut lines, printer)?;
     }
-    Ok(if watch.sight.known.holds() { Status::Holds } else { Status::DoesNotHold })
+    Ok(if watch.watcher.known.holds() { Status::Holds } else { Status::DoesNotHold })
 }
 
 /// Whether the machine is free before `end` and before an interrupt.
@@ -87,8 +87,8 @@ fn wait_until_free(machine: &Machine, end: Option<Instant>) -> bool {
 }
 
 struct Watch {
-    sight: Sight,
-    pulse: Pulse,
+    watcher: Watcher,
+    schedule: PollSchedule,
     end: Option<Instant>,
     /// Whether the first change ends it.
     until: bool,
@@ -101,20 +101,20 @@ impl Watch {
         let mut spent = process::cpu_time();
         while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            let told = self.sight.poller.gather(self.pulse.next().min(left), QUIET, LONGEST);
+            let told = self.watcher.poller.gather(self.schedule.next().min(left), QUIET, LONGEST);
             let told = told?;
             let quiet = told.is_empty();
-            let mut news = self.sight.concerned(&told);
-            if quiet && self.pulse.is_due() {
-                news.join(self.sight.glance());
-                self.pulse.glanced();
+            let mut news = self.watcher.concerned(&told);
+            if quiet && self.schedule.is_due() {
+                news.join(self.watcher.poll());
+                self.schedule.glanced();
             }
-            let now = self.sight.machine.changes();
+            let now = self.watcher.machine.changes();
             let locked = now != self.stamp;
             self.stamp = now;
-            if news.is_nothing() && !locked && !self.pulse.whole_is_due() {
+            if news.is_nothing() && !locked && !self.schedule.whole_is_due() {
                 let now = process::cpu_time();
-                self.pulse.cost(now.saturating_sub(spent), quiet);
+                self.schedule.cost(now.saturating_sub(spent), quiet);
                 spent = now;
                 continue;
             }
@@ -135,33 +135,33 @@ impl Watch {
         lines: &mut Lines,
         printer: &mut Printer,
     ) -> Result<bool, Failure> {
-        let mut whole = locked || news.whole || self.pulse.whole_is_due();
+        let mut whole = locked || news.whole || self.schedule.whole_is_due();
         let mut patience = Duration::ZERO;
-        if let Some(who) = self.sight.machine.changed_by() {
+        if let Some(who) = self.watcher.machine.changed_by() {
             if !lines.tell(WatchEvent::Changing { who }, printer)?
-                || !wait_until_free(&self.sight.machine, self.end)
+                || !wait_until_free(&self.watcher.machine, self.end)
             {
                 return Ok(false);
             }
             // Before the look: who comes while that goes on is seen to have come.
-            self.stamp = self.sight.machine.changes();
+            self.stamp = self.watcher.machine.changes();
             whole = true;
             patience = SETTLING;
         } else if locked {
             patience = SETTLING;
         }
         let changes = match whole {
-            true => self.sight.look(patience, printer),
-            false => self.sight.look_at(&news.scope),
+            true => self.watcher.look(patience, printer),
+            false => self.watcher.look_at(&news.scope),
         };
         if whole {
-            self.pulse.looked(&self.sight);
+            self.schedule.looked(&self.watcher);
         }
         let mut goes_on = true;
         match changes {
             Ok(changes) => {
                 goes_on &= !self.until || changes.is_empty();
-                goes_on &= lines.changes(&changes, &self.sight.known, printer)?;
+                goes_on &= lines.changes(&changes, &self.watcher.known, printer)?;
             }
             // Libvirt may be away for a moment, and the model be worked at: the next look tells.
             Err(failure) => {
@@ -170,15 +170,15 @@ impl Watch {
                         crate::failure::sources(error).map(ToString::to_string).collect();
                     causes.join(": ")
                 });
-                self.pulse.again();
+                self.schedule.again();
                 goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
             }
         }
-        for why in news.broken.into_iter().chain(std::mem::take(&mut self.sight.deaf)) {
+        for why in news.broken.into_iter().chain(std::mem::take(&mut self.watcher.deaf)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
         if patience > Duration::ZERO {
-            goes_on &= lines.tell(WatchEvent::state(&self.sight, &self.pulse), printer)?;
+            goes_on &= lines.tell(WatchEvent::state(&self.watcher, &self.schedule), printer)?;
         }
         Ok(goes_on)
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_host::{
-    InterfaceReport, Keeper, Netlink, PciFunction, Root, interface_of,
+    InterfaceReport, Netlink, PciFunction, Root, VfBackend, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, Mac, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState};
@@ -116,7 +116,7 @@ pub fn wanted(settings: &VfSettings, now: Option<&VfState>) -> Vec<VfAttribute> 
 /// What sets the attributes of a PF's VFs, reached from the host's namespace.
 #[derive(Debug)]
 pub struct Attributes<'a> {
-    keeper: Keeper<'a>,
+    backend: VfBackend<'a>,
     pf: Bdf,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Attributes<'a> {
         pf: &PciFunction,
         index: u32,
     ) -> Result<Attributes<'a>, CniError> {
-        Ok(Attributes { keeper: Keeper::of(root, netlink, index)?, pf: pf.bdf() })
+        Ok(Attributes { backend: VfBackend::of(root, netlink, index)?, pf: pf.bdf() })
     }
 
     /// What is set for a VF; `None` when the PF's driver tells nothing of it and no embedded switch does.
@@ -164,7 +164,7 @@ impl<'a> Attributes<'a> {
     ///
     /// When the kernel or the embedded switch does not answer.
     pub fn state(&mut self, vf: VfIndex) -> Result<Option<VfState>, CniError> {
-        Ok(self.keeper.vfs()?.into_iter().find(|(index, _)| *index == vf).map(|(_, state)| state))
+        Ok(self.backend.vfs()?.into_iter().find(|(index, _)| *index == vf).map(|(_, state)| state))
     }
 
     /// Sets attributes one by one, so that it is known which was refused.
@@ -174,7 +174,7 @@ impl<'a> Attributes<'a> {
     /// When one is.
     pub fn set(&mut self, vf: VfIndex, wanted: &[VfAttribute]) -> Result<(), CniError> {
         for attribute in wanted {
-            self.keeper.set(&[(vf, *attribute)]).map_err(|error| {
+            self.backend.set(&[(vf, *attribute)]).map_err(|error| {
                 let pf = self.pf;
                 let failed = CniError::from(error);
                 CniError { text: format!("PF {pf}: {}", failed.text), ..failed }

@@ -41,7 +41,7 @@ fn lines(root: &Root) -> Vec<(String, PathBuf)> {
 
 /// Who is asked for the attributes of the VFs of one PF.
 #[derive(Debug)]
-pub struct Keeper<'a> {
+pub struct VfBackend<'a> {
     netlink: &'a mut Netlink,
     /// The PF's interface.
     index: u32,
@@ -49,13 +49,13 @@ pub struct Keeper<'a> {
     line: Option<PathBuf>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> VfBackend<'a> {
     /// Who keeps the VFs of the PF whose interface has this index in the namespace of `netlink`.
     ///
     /// # Errors
     ///
     /// When a machine that has lines to embedded switches does not list its interfaces.
-    pub fn of(root: &Root, netlink: &'a mut Netlink, index: u32) -> Result<Keeper<'a>, NetlinkError> {
+    pub fn of(root: &Root, netlink: &'a mut Netlink, index: u32) -> Result<VfBackend<'a>, NetlinkError> {
         let lines = lines(root);
         let mut line = None;
         if !lines.is_empty() {
@@ -65,7 +65,7 @@ impl<'a> Keeper<'a> {
             let mac = mac.unwrap_or(Mac::new([0; 6])).to_string();
             line = lines.into_iter().find_map(|(pf, path)| (pf == mac).then_some(path));
         }
-        Ok(Keeper { netlink, index, line })
+        Ok(VfBackend { netlink, index, line })
     }
 
     /// What is kept for the VFs, in index order; empty when nothing is. An embedded switch also tells of VFs that could be.
@@ -109,7 +109,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     ///
-    /// As of [`Keeper::vfs`].
+    /// As of [`VfBackend::vfs`].
     pub fn mode(&mut self) -> Result<SwitchMode, NetlinkError> {
         match &self.line {
             None => self.netlink.switch_mode(self.index),
@@ -121,7 +121,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     ///
-    /// As of [`Keeper::set`].
+    /// As of [`VfBackend::set`].
     pub fn set_mode(&mut self, mode: SwitchMode) -> Result<(), NetlinkError> {
         match &self.line {
             None => self.netlink.set_switch_mode(self.index, mode),

@@ -63,7 +63,7 @@ pub mod threads;
 pub mod uevent;
 
 pub use cause::chain;
-pub use embedded::Keeper;
+pub use embedded::VfBackend;
 pub use here::Here;
 pub use interface::InterfaceReport;
 pub use namespace::NetworkNamespace;

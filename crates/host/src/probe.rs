@@ -15,7 +15,7 @@ use penstock_model::{
     inventory::{Ability, Capability, SwitchMode, Trial, VfState},
 };
 
-use crate::{Keeper, Netlink, NetlinkError, PciError, PciFunction, Root, chain};
+use crate::{Netlink, NetlinkError, PciError, PciFunction, Root, VfBackend, chain};
 
 /// What is turned to try a driver.
 pub trait Knobs {
@@ -43,26 +43,26 @@ pub struct KernelKnobs<'a> {
 }
 
 impl KernelKnobs<'_> {
-    fn keeper(&mut self) -> Result<Keeper<'_>, NetlinkError> {
-        Keeper::of(self.root, self.netlink, self.interface)
+    fn backend(&mut self) -> Result<VfBackend<'_>, NetlinkError> {
+        VfBackend::of(self.root, self.netlink, self.interface)
     }
 }
 
 impl Knobs for KernelKnobs<'_> {
     fn vfs(&mut self) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
-        self.keeper()?.vfs()
+        self.backend()?.vfs()
     }
 
     fn set_vf(&mut self, vf: VfIndex, attribute: &VfAttribute) -> Result<(), NetlinkError> {
-        self.keeper()?.set(&[(vf, *attribute)])
+        self.backend()?.set(&[(vf, *attribute)])
     }
 
     fn switch_mode(&mut self) -> Result<SwitchMode, NetlinkError> {
-        self.keeper()?.mode()
+        self.backend()?.mode()
     }
 
     fn set_switch_mode(&mut self, mode: SwitchMode) -> Result<(), NetlinkError> {
-        self.keeper()?.set_mode(mode)
+        self.backend()?.set_mode(mode)
     }
 
     fn reset(&mut self, function: Bdf) -> Result<(), PciError> {

@@ -16,7 +16,7 @@ use crate::{
 
 /// A VM's QEMU process, as the host sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmSight {
+pub struct VmObservation {
     /// By virtual CPU, from 0: the host's CPUs that its thread may run on (`Cpus_allowed_list`).
     pub vcpu_affinity: Vec<CpuSet>,
     /// The CPUs that QEMU's other threads may run on, those of all of them together.
@@ -60,7 +60,7 @@ const LIMIT: usize = 8 << 20;
 /// # Errors
 ///
 /// See [`ThreadsError`]. Threads that end while they are looked at are passed over.
-pub fn vm_sight(root: &Root, pid: u32) -> Result<VmSight, ThreadsError> {
+pub fn vm_sight(root: &Root, pid: u32) -> Result<VmObservation, ThreadsError> {
     let of = |name: &str| root.path(format!("/proc/{pid}/{name}"));
     let error = |source: FileError| ThreadsError::File { pid, source };
     let read = |name: &str| {
@@ -94,7 +94,7 @@ pub fn vm_sight(root: &Root, pid: u32) -> Result<VmSight, ThreadsError> {
         return Err(ThreadsError::NoVcpus { pid, threads: tasks.len() });
     }
     let status = read("status")?;
-    Ok(VmSight {
+    Ok(VmObservation {
         vcpu_affinity: vcpus.into_values().collect(),
         emulator_affinity: emulator,
         memory: memory_of(&read("cmdline")?),
@@ -227,7 +227,7 @@ mod tests {
         let sight = vm_sight(&root, 7).unwrap();
         assert_eq!(
             sight,
-            VmSight {
+            VmObservation {
                 vcpu_affinity: vec!["2".parse().unwrap(), "3".parse().unwrap()],
                 emulator_affinity: "0-1".parse().unwrap(),
                 memory: Some(256 << 20),

@@ -12,7 +12,7 @@ use penstock_model::{GuestName, Inventory, Model, Source};
 use penstock_plan::{
     Action,
     action::GuestDefinition,
-    adopt::{Sight, adopt},
+    adopt::{ImportInput, adopt},
     check::{check, simulate},
     plan,
 };
@@ -25,7 +25,7 @@ fn adopted(
     definitions: &BTreeMap<GuestName, GuestDefinition>,
 ) -> Option<(String, Model)> {
     let strangers = BTreeMap::new();
-    let sight = Sight { host: Some("xeon-d"), inventory, definitions, strangers: &strangers };
+    let sight = ImportInput { host: Some("xeon-d"), inventory, definitions, strangers: &strangers };
     let text = adopt(sight)?;
     let source = Source::new("machine.yaml", text.clone());
     let model = penstock_model::parse(&source)

@@ -57,7 +57,7 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
         Fact::Switch { pf, mode } => {
             let found = executor.interface(*pf)?;
             let at = format!("could not read the embedded switch's mode of {pf}");
-            let seen = executor.kept(&found, |keeper| keeper.mode());
+            let seen = executor.kept(&found, |backend| backend.mode());
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is in {seen} mode")))
         }
@@ -200,7 +200,7 @@ fn vf_attribute(
     }
     let found = executor.interface(pf)?;
     let at = format!("could not list the VFs of {} ({pf})", found.name);
-    let vfs = executor.kept(&found, |keeper| keeper.vfs()).map_err(|error| from_netlink(&at, error))?;
+    let vfs = executor.kept(&found, |backend| backend.vfs()).map_err(|error| from_netlink(&at, error))?;
     let seen = judge(&vfs, vf, attribute);
     executor.vfs.insert(pf, vfs);
     seen

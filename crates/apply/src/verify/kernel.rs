@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use penstock_host::{
-    Here, InterfaceReport, Keeper, Netlink, PciFunction, Place, Root, chain, files,
+    Here, InterfaceReport, Netlink, PciFunction, Place, Root, VfBackend, chain, files,
     frames::{self, Asked, Carried, Endpoint, Patience, Question, Reach},
     scan::attachments::attachment,
 };
 use penstock_model::{Bdf, VfIndex};
 
 use super::{
-    FreeVf, Observer, PfSight,
+    FreeVf, Observer, PfObservation,
     stations::{self, Across, Crossing, Post, Remote},
 };
 
@@ -53,17 +53,17 @@ impl Observer for KernelObserver {
         path.parent()?.file_name()?.to_str()?.parse().ok()
     }
 
-    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String> {
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String> {
         let mut netlink = match namespace {
             None => Netlink::open(),
             Some(pid) => Netlink::in_namespace_of(pid),
         }
         .map_err(|error| chain(&error))?;
-        let mut keeper = Keeper::of(&self.root, &mut netlink, index).map_err(|error| chain(&error))?;
-        let vfs = keeper.vfs().map_err(|error| chain(&error))?;
+        let mut backend = VfBackend::of(&self.root, &mut netlink, index).map_err(|error| chain(&error))?;
+        let vfs = backend.vfs().map_err(|error| chain(&error))?;
         // What the VFs' attributes are was seen, whatever became of the mode.
-        let switch_mode = keeper.mode().map_err(|error| chain(&error));
-        Ok(PfSight { vfs, switch_mode })
+        let switch_mode = backend.mode().map_err(|error| chain(&error));
+        Ok(PfObservation { vfs, switch_mode })
     }
 
     fn reach(

@@ -39,7 +39,7 @@ mod writer;
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelObserver;
 pub use placement::placement;
-pub use realtime::{GuestSight, realtime};
+pub use realtime::{GuestObservation, realtime};
 pub use scope::{Scope, function_at};
 pub use stations::{Across, Crossing, Post, Remote};
 pub use tenant::{TenantPorts, TenantSwitches, tenant_nics};
@@ -58,7 +58,7 @@ pub enum GuestPlace {
 
 /// What a PF's driver tells over netlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PfSight {
+pub struct PfObservation {
     /// What it reports of its VFs; empty when it reports nothing of them.
     pub vfs: Vec<(VfIndex, VfState)>,
     /// The mode of the embedded switch; why it could not be asked for, else. That a driver has none is a mode of its own.
@@ -89,7 +89,7 @@ pub trait Observer {
     fn function_of(&mut self, device: &str) -> Option<Bdf>;
 
     /// What the PF whose interface has this index in the namespace of this process (`None`: our own) tells.
-    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String>;
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String>;
 
     /// Tries whether frames pass and questions are answered, as [`penstock_host::frames::reach_and_ask`] does.
     fn reach(

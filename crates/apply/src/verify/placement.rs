@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_host::threads::VmSight;
+use penstock_host::threads::VmObservation;
 use penstock_model::{
     ByteSize, CpuSet, Guest, GuestKind, GuestName, Model, Outcome, Verdict,
     verdict::{Subject, Vantage},
@@ -19,7 +19,7 @@ const MEMORY: ByteSize = ByteSize(256 << 20);
 pub fn placement(
     model: &Model,
     online: &CpuSet,
-    sights: &BTreeMap<GuestName, Result<VmSight, String>>,
+    sights: &BTreeMap<GuestName, Result<VmObservation, String>>,
 ) -> Vec<Verdict> {
     let mut sheet = VerdictSheet::default();
     let nothing = BTreeSet::new();
@@ -36,7 +36,7 @@ pub fn placement(
     sheet.verdicts
 }
 
-type Seen<'a> = Result<&'a VmSight, Unobserved>;
+type Seen<'a> = Result<&'a VmObservation, Unobserved>;
 
 fn counts(guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let pinned = guest.pin.as_ref().map(|pin| pin.0.len());
@@ -171,8 +171,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn rt() -> VmSight {
-        VmSight {
+    fn rt() -> VmObservation {
+        VmObservation {
             vcpu_affinity: vec![cpus("2"), cpus("3")],
             emulator_affinity: cpus("0-1"),
             memory: Some(512 << 20),
@@ -181,16 +181,16 @@ mod tests {
         }
     }
 
-    fn any() -> VmSight {
-        VmSight {
+    fn any() -> VmObservation {
+        VmObservation {
             vcpu_affinity: vec![cpus("0-1")],
             emulator_affinity: cpus("0-1"),
             memory: Some(256 << 20),
-            ..VmSight::default()
+            ..VmObservation::default()
         }
     }
 
-    fn judge(rt: Result<VmSight, String>, any: Result<VmSight, String>) -> Vec<Verdict> {
+    fn judge(rt: Result<VmObservation, String>, any: Result<VmObservation, String>) -> Vec<Verdict> {
         let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap().model;
         let sights = [("rt".parse().unwrap(), rt), ("any".parse().unwrap(), any)].into();
         placement(&model, &cpus("0-3"), &sights)
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn whatever_is_otherwise_fails() {
-        type Change = fn(&mut VmSight);
+        type Change = fn(&mut VmObservation);
         let of_rt: [(Change, &[&str]); 8] = [
             (|s| s.vcpu_affinity.swap(0, 1), &["rt pin: fail"]),
             (|s| s.vcpu_affinity[1] = cpus("0-3"), &["rt pin: fail"]),

@@ -12,7 +12,7 @@ use super::writer::{Unobserved, VerdictSheet, VerdictWriter};
 
 /// What was seen of a guest for this.
 #[derive(Clone, Debug)]
-pub struct GuestSight {
+pub struct GuestObservation {
     /// Its threads: of a VM all of QEMU's; why they could not be looked at, else.
     pub threads: Result<Vec<VmThread>, String>,
     /// Its functions on this machine.
@@ -25,7 +25,7 @@ pub struct GuestSight {
 pub fn realtime(
     model: &Model,
     inventory: &Inventory,
-    sights: &BTreeMap<GuestName, GuestSight>,
+    sights: &BTreeMap<GuestName, GuestObservation>,
 ) -> Vec<Verdict> {
     let Some(wanted) = &model.realtime else { return Vec::new() };
     let mut sheet = VerdictSheet::default();
@@ -46,7 +46,8 @@ pub fn realtime(
     for (name, guest) in &model.guests {
         let (Some(realtime), Some(pin)) = (&guest.realtime, &guest.pin) else { continue };
         let mut page = sheet.page(Subject::Guest(name.clone()), Vantage::Host, &nothing);
-        let unseen = GuestSight { threads: Err("nobody looked".to_owned()), functions: BTreeSet::new() };
+        let unseen =
+            GuestObservation { threads: Err("nobody looked".to_owned()), functions: BTreeSet::new() };
         let sight = sights.get(name).unwrap_or(&unseen);
         partition(pin, inventory, tuning, sight, &mut page);
         threads(guest, pin, sight, &mut page);
@@ -151,7 +152,7 @@ fn housekeeping(
     model: &Model,
     wanted: &Realtime,
     tuning: &Tuning,
-    sights: &BTreeMap<GuestName, GuestSight>,
+    sights: &BTreeMap<GuestName, GuestObservation>,
     page: &mut VerdictWriter<'_>,
 ) {
     let isolated = &wanted.isolated.0;
@@ -278,7 +279,7 @@ fn partition(
     pin: &CpuSet,
     inventory: &Inventory,
     tuning: &Tuning,
-    sight: &GuestSight,
+    sight: &GuestObservation,
     page: &mut VerdictWriter<'_>,
 ) {
     let wanted = format!("isolated partition of {pin}");
@@ -307,7 +308,7 @@ fn partition(
 }
 
 /// Every thread that counts runs on the guest's CPUs only, with the policy that is wanted.
-fn threads(guest: &Guest, pin: &CpuSet, sight: &GuestSight, page: &mut VerdictWriter<'_>) {
+fn threads(guest: &Guest, pin: &CpuSet, sight: &GuestObservation, page: &mut VerdictWriter<'_>) {
     let Some(realtime) = &guest.realtime else { return };
     let wanted = realtime.scheduling;
     let seen = match &sight.threads {
@@ -368,7 +369,7 @@ fn interrupts(
     guest: &Guest,
     wanted: &CpuSet,
     tuning: &Tuning,
-    sight: &GuestSight,
+    sight: &GuestObservation,
     page: &mut VerdictWriter<'_>,
 ) {
     let of = |irq: &&Irq| irq.function.is_some_and(|function| sight.functions.contains(&function));

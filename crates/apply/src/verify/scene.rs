@@ -12,7 +12,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
 };
 
-use super::{FreeVf, GuestPlace, Observer, PfSight, Scope, writer::Unobserved};
+use super::{FreeVf, GuestPlace, Observer, PfObservation, Scope, writer::Unobserved};
 
 /// Everything that was seen, from every vantage.
 pub struct Scene<'a> {
@@ -28,7 +28,7 @@ pub struct Scene<'a> {
     unlisted: BTreeMap<&'a NicName, String>,
     /// The function behind a device of another bus.
     behind: BTreeMap<String, Option<Bdf>>,
-    sights: BTreeMap<&'a NicName, Result<PfSight, String>>,
+    sights: BTreeMap<&'a NicName, Result<PfObservation, String>>,
     /// The VFs that no guest owns.
     free: BTreeMap<FunctionName, Result<FreeVf, String>>,
 }
@@ -225,7 +225,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What the driver of a NIC's PF tells.
-    pub fn sight(&self, nic: &NicName) -> Result<&PfSight, String> {
+    pub fn sight(&self, nic: &NicName) -> Result<&PfObservation, String> {
         match self.sights.get(nic) {
             Some(Ok(sight)) => Ok(sight),
             Some(Err(why)) => Err(why.clone()),

@@ -274,7 +274,7 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
             if free { vec![Source::FreeVfs, VirtualFunctions] } else { vec![] }
         }
         (Subject::Function(function), Vantage::Host) if function.vf.is_none() => vec![HostInterfaces],
-        (Subject::Function(_), Vantage::Host) => vec![HostInterfaces, Source::PfSight],
+        (Subject::Function(_), Vantage::Host) => vec![HostInterfaces, Source::PfObservation],
     }
 }
 

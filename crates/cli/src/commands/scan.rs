@@ -1,7 +1,7 @@
 //! `penstock scan`: the inventory of this machine, or a model of it.
 
 use penstock_host::Root;
-use penstock_plan::adopt::{Sight, adopt};
+use penstock_plan::adopt::{ImportInput, adopt};
 
 use crate::{
     arguments::Scan,
@@ -32,7 +32,7 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
     }
     let (host, strangers, definitions) =
         (machine.host_name(), machine.strangers(&inventory), machine.definitions());
-    let sight = Sight {
+    let sight = ImportInput {
         host: host.as_deref(),
         inventory: &inventory,
         definitions: &definitions,

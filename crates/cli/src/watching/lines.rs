@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::{
     advice::{self, Advice},
-    pulse::Pulse,
-    sight::Sight,
+    schedule::PollSchedule,
     time,
     unwatched::Unwatched,
+    watcher::Watcher,
 };
 use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Printer};
 
@@ -55,19 +55,19 @@ pub enum WatchEvent {
 
 impl WatchEvent {
     /// All that is known.
-    pub fn state(sight: &Sight, pulse: &Pulse) -> WatchEvent {
+    pub fn state(watcher: &Watcher, schedule: &PollSchedule) -> WatchEvent {
         let mut counts = BTreeMap::new();
         for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown] {
-            let count = sight.known.verdicts().filter(|verdict| verdict.outcome == outcome).count();
+            let count = watcher.known.verdicts().filter(|verdict| verdict.outcome == outcome).count();
             counts.insert(outcome.to_string(), count);
         }
-        let verdicts = sight.known.verdicts().filter(|verdict| verdict.outcome != Outcome::Pass);
+        let verdicts = watcher.known.verdicts().filter(|verdict| verdict.outcome != Outcome::Pass);
         WatchEvent::State {
-            holds: sight.known.holds(),
+            holds: watcher.known.holds(),
             counts,
             verdicts: verdicts.cloned().collect(),
-            glance_every: pulse.every().as_secs_f64(),
-            unheard: sight.deaf.clone(),
+            glance_every: schedule.every().as_secs_f64(),
+            unheard: watcher.deaf.clone(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Keeper, Netlink, Root, files, interrupt, irq, running::Running};
+use penstock_host::{InterfaceReport, Netlink, Root, VfBackend, files, interrupt, irq, running::Running};
 use penstock_model::{Bdf, InterfaceAddress, LinkState};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
@@ -284,7 +284,7 @@ impl Containers {
             let pci = penstock_host::PciFunction::new(&self.root, pf);
             let Ok(indices) = pci.virtual_functions() else { continue };
             let states = self.with_pf(definition, inside, pf, |netlink, found| {
-                Keeper::of(&self.root, netlink, found.index).and_then(|mut keeper| keeper.vfs()).ok()
+                VfBackend::of(&self.root, netlink, found.index).and_then(|mut backend| backend.vfs()).ok()
             });
             for (index, state) in states.flatten().unwrap_or_default() {
                 let function = indices.iter().find(|(at, _)| *at == index).map(|(_, function)| *function);

@@ -20,7 +20,7 @@ use penstock_model::{
 };
 
 pub use self::session::Started;
-use self::{routes::Ways, storage::Carrier};
+use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
 use crate::{Netlink, Root, chain, netlink::Route};
 
@@ -188,8 +188,8 @@ fn file_systems(ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifeli
     match mounts.iter().rfind(|mount| mount.at == "/") {
         None => found.cannot(LifelineSort::Root, "/proc/self/mountinfo has no file system at /"),
         Some(root) => {
-            let carriers = storage::carriers(root, &mounts, reader);
-            carried(LifelineKind::Root, carriers, ways, reader, found);
+            let devices = storage::devices(root, &mounts, reader);
+            carried(LifelineKind::Root, devices, ways, reader, found);
         }
     }
     noted(LifelineSort::Root, reader, found);
@@ -202,8 +202,8 @@ fn swaps(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_>
         None => found.cannot(LifelineSort::Swap, "/proc/swaps could not be read"),
         Some(areas) => {
             for area in areas {
-                let carriers = storage::carriers_of_swap(&area, mounts, reader);
-                carried(LifelineKind::Swap { area }, carriers, ways, reader, found);
+                let devices = storage::devices_of_swap(&area, mounts, reader);
+                carried(LifelineKind::Swap { area }, devices, ways, reader, found);
             }
         }
     }
@@ -220,9 +220,9 @@ fn others(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_
         found.cannot(LifelineSort::Mount, text);
     }
     for mount in distinct.into_iter().take(MOUNTS) {
-        let carriers = storage::carriers(mount, mounts, reader);
+        let devices = storage::devices(mount, mounts, reader);
         let mut alone = Lifelines::default();
-        carried(LifelineKind::Mount { at: mount.at.clone() }, carriers, ways, reader, &mut alone);
+        carried(LifelineKind::Mount { at: mount.at.clone() }, devices, ways, reader, &mut alone);
         alone.unknown.into_iter().for_each(|unknown| found.cannot(unknown.sort, unknown.why));
         for lifeline in alone.found {
             let functions = |lifeline: &Lifeline| -> BTreeSet<Option<Bdf>> {
@@ -244,22 +244,24 @@ fn others(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_
 /// Adds a lifeline for what these carry, with the way to a server that keeps it.
 fn carried(
     kind: LifelineKind,
-    carriers: Result<Vec<Carrier>, String>,
+    devices: Result<Vec<BackingDevice>, String>,
     ways: &mut Ways<'_>,
     reader: &mut Reader<'_>,
     found: &mut Lifelines,
 ) {
     let sort = kind.sort();
-    let carriers = carriers.unwrap_or_else(|why| {
+    let devices = devices.unwrap_or_else(|why| {
         found.cannot(sort, format!("what carries {kind} is not known: {why}"));
         Vec::new()
     });
     let mut paths = Vec::new();
-    for carrier in carriers {
-        match carrier {
-            Carrier::Path(path) => paths.push(path),
-            Carrier::Lost(why) => found.cannot(sort, format!("what carries {kind} is not known: {why}")),
-            Carrier::Server { names, address } => match ways.towards(address, None) {
+    for device in devices {
+        match device {
+            BackingDevice::Path(path) => paths.push(path),
+            BackingDevice::Lost(why) => {
+                found.cannot(sort, format!("what carries {kind} is not known: {why}"))
+            }
+            BackingDevice::Server { names, address } => match ways.towards(address, None) {
                 Ok(Some(interface)) => {
                     for path in followed(&interface, sort, reader, found) {
                         let names = names.iter().cloned().chain(path.names).collect();

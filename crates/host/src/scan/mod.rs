@@ -27,7 +27,7 @@ use penstock_model::{
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Keeper, Netlink, Root, chain, driver, managers};
+use crate::{InterfaceReport, Netlink, Root, VfBackend, chain, driver, managers};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -135,11 +135,11 @@ impl Links for Netlink {
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {
-        Ok(Keeper::of(&Root::system(), self, index)?.vfs()?)
+        Ok(VfBackend::of(&Root::system(), self, index)?.vfs()?)
     }
 
     fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError> {
-        Ok(Keeper::of(&Root::system(), self, index)?.mode()?)
+        Ok(VfBackend::of(&Root::system(), self, index)?.mode()?)
     }
 }
 

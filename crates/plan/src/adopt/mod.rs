@@ -17,7 +17,7 @@ use crate::{Action, Plan, Step, action::GuestDefinition, drivers, plan};
 
 /// A machine as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
+pub struct ImportInput<'a> {
     /// What it is called.
     pub host: Option<&'a str>,
     /// What was found on it.
@@ -54,13 +54,13 @@ struct Adopted<'a> {
 
 /// The model so far.
 struct Draft<'a> {
-    sight: Sight<'a>,
+    sight: ImportInput<'a>,
     nics: Vec<Adopted<'a>>,
     guests: Vec<&'a GuestName>,
 }
 
 /// A model of the machine, as text with comments on what it does not say. `None`: it has no NIC that a model could name.
-pub fn adopt(sight: Sight<'_>) -> Option<String> {
+pub fn adopt(sight: ImportInput<'_>) -> Option<String> {
     let mut draft = Draft { sight, nics: Vec::new(), guests: Vec::new() };
     let mut left_out: Vec<(Bdf, String)> = Vec::new();
     let all = || sight.inventory.pfs.iter();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use penstock_model::{Bdf, GuestName, inventory::Pf, text::counted};
 
-use super::{Adopted, Draft, Form, Sight, text};
+use super::{Adopted, Draft, Form, ImportInput, text};
 use crate::{PlanError, drivers};
 
 /// No comment is longer; a message of a person's is not either.
@@ -25,7 +25,7 @@ fn comment(out: &mut String, indent: &str, text: &str) {
 }
 
 /// What stands above the model.
-pub fn head(sight: &Sight<'_>, said: &[String]) -> String {
+pub fn head(sight: &ImportInput<'_>, said: &[String]) -> String {
     let mut out = format!("{}\n", penstock_model::MODELINE);
     let host = sight.host.map(|host| format!(" {host}")).unwrap_or_default();
     let kernel = &sight.inventory.kernel.release;
@@ -43,7 +43,7 @@ pub fn head(sight: &Sight<'_>, said: &[String]) -> String {
 }
 
 /// What stands above a NIC.
-pub fn above(adopted: &Adopted<'_>, sight: &Sight<'_>, out: &mut String) {
+pub fn above(adopted: &Adopted<'_>, sight: &ImportInput<'_>, out: &mut String) {
     let pf = adopted.pf;
     comment(out, "  ", &device(pf));
     if adopted.form == Form::WithoutAddresses {

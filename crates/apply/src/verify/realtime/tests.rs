@@ -65,14 +65,14 @@ fn thread(name: &str, at: &str, policy: u32, priority: u32) -> VmThread {
     VmThread { name: name.to_owned(), cpus: cpus(at), policy, priority }
 }
 
-fn sight() -> GuestSight {
-    GuestSight {
+fn sight() -> GuestObservation {
+    GuestObservation {
         threads: Ok(vec![thread("sh", "2-3", 1, 80), thread("sleep", "2", 1, 80)]),
         functions: [function()].into(),
     }
 }
 
-fn judge(inventory: &Inventory, sight: GuestSight) -> Vec<Verdict> {
+fn judge(inventory: &Inventory, sight: GuestObservation) -> Vec<Verdict> {
     let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", MODEL)).unwrap().model;
     let verdicts = realtime(&model, inventory, &[("rt".parse().unwrap(), sight)].into());
     penstock_model::Verdicts::try_from(verdicts.clone()).expect("each has a key of its own");
@@ -109,7 +109,7 @@ fn a_machine_that_is_as_the_model_asks_passes_whole() {
 
 #[test]
 fn whatever_is_otherwise_is_told() {
-    type Change = fn(&mut Tuning, &mut GuestSight);
+    type Change = fn(&mut Tuning, &mut GuestObservation);
     fn hold(tuning: &mut Tuning, knob: Knob, value: Value) {
         tuning.knobs.insert(knob, Reading::Is(value));
     }
@@ -196,7 +196,7 @@ fn an_interrupt_that_moves_when_it_comes_next_has_been_sent_away() {
 fn what_was_not_seen_is_unknown_and_not_left_out() {
     let whole = judge(&machine(), sight()).len();
     let blind = Inventory { tuning: None, ..machine() };
-    let verdicts = judge(&blind, GuestSight { threads: Err("it does not run".to_owned()), ..sight() });
+    let verdicts = judge(&blind, GuestObservation { threads: Err("it does not run".to_owned()), ..sight() });
     assert_eq!(verdicts.len(), whole);
     assert!(verdicts.iter().all(|verdict| verdict.outcome != Outcome::Pass), "{verdicts:#?}");
     // Nor is it when nobody knows which functions it has.
@@ -204,7 +204,7 @@ fn what_was_not_seen_is_unknown_and_not_left_out() {
         (Err("it does not run".to_owned()), "it does not run"),
         (sight().threads, "nobody knows its functions"),
     ] {
-        let verdicts = judge(&machine(), GuestSight { threads, functions: BTreeSet::new() });
+        let verdicts = judge(&machine(), GuestObservation { threads, functions: BTreeSet::new() });
         assert_eq!(verdicts.len(), whole);
         let interrupts =
             verdicts.iter().find(|v| v.attribute == "interrupts" && v.subject != Subject::Machine);

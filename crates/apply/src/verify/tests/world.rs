@@ -68,7 +68,7 @@ pub struct World {
     pub stopped: BTreeSet<String>,
     /// What is said of guests that are not to be looked into, for tests of VMs.
     pub said: BTreeMap<String, Said>,
-    pub sight: PfSight,
+    pub sight: PfObservation,
     /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
     pub lost: BTreeSet<(&'static str, &'static str)>,
     pub leaking: BTreeSet<(&'static str, &'static str)>,
@@ -110,7 +110,7 @@ pub enum Said {
 pub enum Source {
     HostInterfaces,
     VirtualFunctions,
-    PfSight,
+    PfObservation,
     FreeVfs,
     Frames,
     GuestInterfaces,
@@ -122,7 +122,7 @@ pub const SOURCES: [Source; 8] = [
     Source::HostInterfaces,
     Source::VirtualFunctions,
     Source::FreeVfs,
-    Source::PfSight,
+    Source::PfObservation,
     Source::Frames,
     Source::GuestInterfaces,
     Source::GuestNamespace,
@@ -223,7 +223,7 @@ pub fn world_of(model: &str) -> World {
         switches: BTreeMap::new(),
         stopped: BTreeSet::new(),
         said: BTreeMap::new(),
-        sight: PfSight {
+        sight: PfObservation {
             vfs: (0..5).map(|n| (index(n), state(n))).collect(),
             switch_mode: Ok(SwitchMode::Unreported),
         },
@@ -307,9 +307,9 @@ impl Observer for &World {
         Some(vf_bdf(number))
     }
 
-    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfSight, String> {
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String> {
         assert_eq!((namespace, index), (self.pf_namespace, 2));
-        self.unless_blind(Source::PfSight, || self.sight.clone())
+        self.unless_blind(Source::PfObservation, || self.sight.clone())
     }
 
     fn reach(

@@ -44,7 +44,7 @@ impl Mount {
     }
 
     /// What two mounts share that are carried by the same.
-    pub fn carrier_key(&self) -> (String, String) {
+    pub fn device_key(&self) -> (String, String) {
         match self.number.starts_with("0:") {
             true => (self.kind.clone(), self.source.clone()),
             false => (self.number.clone(), String::new()),
@@ -53,7 +53,7 @@ impl Mount {
 }
 
 /// What carries a file system.
-pub(super) enum Carrier {
+pub(super) enum BackingDevice {
     /// A device, and where it hangs.
     Path(LifelinePath),
     /// A server, with what it is called on the way.
@@ -123,23 +123,23 @@ fn unescaped(text: &str) -> String {
 }
 
 /// What carries a mount; empty when that is memory.
-pub(super) fn carriers(
+pub(super) fn devices(
     mount: &Mount,
     mounts: &[Mount],
     reader: &mut Reader<'_>,
-) -> Result<Vec<Carrier>, String> {
-    let mut walk = Walk { mounts, carriers: Vec::new(), seen: BTreeSet::new(), memory: false };
+) -> Result<Vec<BackingDevice>, String> {
+    let mut walk = Walk { mounts, devices: Vec::new(), seen: BTreeSet::new(), memory: false };
     walk.mount(mount, &[], reader)?;
     walk.end()
 }
 
 /// What carries a swap area, a device or a file.
-pub(super) fn carriers_of_swap(
+pub(super) fn devices_of_swap(
     area: &str,
     mounts: &[Mount],
     reader: &mut Reader<'_>,
-) -> Result<Vec<Carrier>, String> {
-    let mut walk = Walk { mounts, carriers: Vec::new(), seen: BTreeSet::new(), memory: false };
+) -> Result<Vec<BackingDevice>, String> {
+    let mut walk = Walk { mounts, devices: Vec::new(), seen: BTreeSet::new(), memory: false };
     match device(area, reader) {
         Some(name) => walk.block(&name, &[], reader)?,
         None => walk.file(area, &[], reader)?,
@@ -171,7 +171,7 @@ fn is_name(name: &str) -> bool {
 
 struct Walk<'a> {
     mounts: &'a [Mount],
-    carriers: Vec<Carrier>,
+    devices: Vec<BackingDevice>,
     seen: BTreeSet<String>,
     /// Whether something on the way is kept in memory.
     memory: bool,
@@ -179,11 +179,11 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// What was found. Only of what is in memory nothing may be.
-    fn end(self) -> Result<Vec<Carrier>, String> {
-        if self.carriers.is_empty() && !self.memory {
+    fn end(self) -> Result<Vec<BackingDevice>, String> {
+        if self.devices.is_empty() && !self.memory {
             return Err("nothing that it stands on ends at hardware".to_owned());
         }
-        Ok(self.carriers)
+        Ok(self.devices)
     }
 
     /// Counts a thing that is looked at; whether it is new.
@@ -223,7 +223,9 @@ impl Walk<'_> {
         for other in mount.source.split(':').skip(1) {
             match device(other, reader) {
                 Some(other) => self.block(&other, above, reader)?,
-                None => self.carriers.push(Carrier::Lost(format!("{} is no block device", quoted(other)))),
+                None => {
+                    self.devices.push(BackingDevice::Lost(format!("{} is no block device", quoted(other))))
+                }
             }
         }
         for other in btrfs_devices(&name, reader) {
@@ -257,7 +259,7 @@ impl Walk<'_> {
         for address in addresses {
             let mut names = above.to_vec();
             names.push(format!("{} ({})", address, mount.kind));
-            self.carriers.push(Carrier::Server { names, address });
+            self.devices.push(BackingDevice::Server { names, address });
         }
         Ok(())
     }
@@ -279,7 +281,7 @@ impl Walk<'_> {
                 None => {
                     let why =
                         format!("it is an overlay, and what holds its layer {} is not seen", quoted(&layer));
-                    self.carriers.push(Carrier::Lost(why));
+                    self.devices.push(BackingDevice::Lost(why));
                 }
             }
         }
@@ -353,7 +355,7 @@ impl Walk<'_> {
         match traddr.and_then(|text| text.parse::<IpAddr>().ok()) {
             Some(address) => {
                 names.push(format!("{address} (NVMe)"));
-                self.carriers.push(Carrier::Server { names, address });
+                self.devices.push(BackingDevice::Server { names, address });
             }
             None => self.hardware(&directory, names, reader),
         }
@@ -369,7 +371,7 @@ impl Walk<'_> {
             return Err(format!("{directory} does not say where iSCSI session {session} goes"));
         };
         names.push(format!("{address} (iSCSI)"));
-        self.carriers.push(Carrier::Server { names, address });
+        self.devices.push(BackingDevice::Server { names, address });
         Ok(())
     }
 
@@ -385,15 +387,15 @@ impl Walk<'_> {
                     .canonical(directory)
                     .is_some_and(|real| real.starts_with("/sys/devices/virtual/")) =>
             {
-                Carrier::Lost(format!(
+                BackingDevice::Lost(format!(
                     "{} is made by software, and what it stands on is not known",
                     names.join(", ")
                 ))
             }
-            Ok(function) => Carrier::Path(LifelinePath { names, function }),
-            Err(why) => Carrier::Lost(why),
+            Ok(function) => BackingDevice::Path(LifelinePath { names, function }),
+            Err(why) => BackingDevice::Lost(why),
         };
-        self.carriers.push(carrier);
+        self.devices.push(carrier);
     }
 }
 

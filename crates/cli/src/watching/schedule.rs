@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::sight::Sight;
+use super::watcher::Watcher;
 
 /// How often, where it costs little: what makes no event is told within a second.
 const OFTEN: Duration = Duration::from_millis(800);
@@ -21,25 +21,25 @@ const LOOK_BETWEEN: [Duration; 2] = [Duration::from_secs(60), Duration::from_sec
 
 /// When to look.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct PollSchedule {
     every: Duration,
-    /// What a glance costs, smoothed.
+    /// What a poll costs, smoothed.
     cost: Option<f64>,
-    glance: Instant,
+    poll: Instant,
     whole: Instant,
 }
 
-impl Default for Pulse {
-    fn default() -> Pulse {
+impl Default for PollSchedule {
+    fn default() -> PollSchedule {
         let now = Instant::now();
-        Pulse { every: OFTEN, cost: None, glance: now + OFTEN, whole: now + LOOK_BETWEEN[0] }
+        PollSchedule { every: OFTEN, cost: None, poll: now + OFTEN, whole: now + LOOK_BETWEEN[0] }
     }
 }
 
-impl Pulse {
+impl PollSchedule {
     /// How long until something is due.
     pub fn next(&self) -> Duration {
-        self.glance.min(self.whole).saturating_duration_since(Instant::now())
+        self.poll.min(self.whole).saturating_duration_since(Instant::now())
     }
 
     /// How often what makes no event is looked at.
@@ -47,9 +47,9 @@ impl Pulse {
         self.every
     }
 
-    /// Whether it is time for a glance.
+    /// Whether it is time for a poll.
     pub fn is_due(&self) -> bool {
-        Instant::now() >= self.glance
+        Instant::now() >= self.poll
     }
 
     /// Whether it is time for a look at everything.
@@ -57,12 +57,12 @@ impl Pulse {
         Instant::now() >= self.whole
     }
 
-    /// A glance was taken.
+    /// A poll was taken.
     pub fn glanced(&mut self) {
-        self.glance = Instant::now() + self.every;
+        self.poll = Instant::now() + self.every;
     }
 
-    /// What one round of waiting took of the processor. Only rounds in which nothing came say what a glance costs.
+    /// What one round of waiting took of the processor. Only rounds in which nothing came say what a poll costs.
     pub fn cost(&mut self, took: Duration, quiet: bool) {
         if !quiet {
             return;
@@ -74,9 +74,9 @@ impl Pulse {
     }
 
     /// Everything was looked at.
-    pub fn looked(&mut self, sight: &Sight) {
+    pub fn looked(&mut self, watcher: &Watcher) {
         let [least, most] = LOOK_BETWEEN;
-        let pause = Duration::from_secs_f64((sight.took.as_secs_f64() / LOOKS).min(most.as_secs_f64()));
+        let pause = Duration::from_secs_f64((watcher.took.as_secs_f64() / LOOKS).min(most.as_secs_f64()));
         self.whole = Instant::now() + pause.max(least);
         self.glanced();
     }
@@ -93,21 +93,21 @@ mod tests {
 
     #[test]
     fn what_costs_more_is_done_less_often() {
-        let mut pulse = Pulse::default();
-        assert!(!pulse.is_due() && pulse.next() <= OFTEN);
+        let mut schedule = PollSchedule::default();
+        assert!(!schedule.is_due() && schedule.next() <= OFTEN);
         for _ in 0..50 {
-            pulse.cost(Duration::from_micros(100), true);
+            schedule.cost(Duration::from_micros(100), true);
         }
-        assert_eq!(pulse.every(), OFTEN);
-        pulse.cost(Duration::from_secs(1), false);
-        assert_eq!(pulse.every(), OFTEN, "what came cost that, not waiting");
+        assert_eq!(schedule.every(), OFTEN);
+        schedule.cost(Duration::from_secs(1), false);
+        assert_eq!(schedule.every(), OFTEN, "what came cost that, not waiting");
         for _ in 0..50 {
-            pulse.cost(Duration::from_micros(1400), true);
+            schedule.cost(Duration::from_micros(1400), true);
         }
-        assert!((pulse.every().as_secs_f64() - 2.0).abs() < 0.05, "{:?}", pulse.every());
+        assert!((schedule.every().as_secs_f64() - 2.0).abs() < 0.05, "{:?}", schedule.every());
         for _ in 0..50 {
-            pulse.cost(Duration::from_secs(1), true);
+            schedule.cost(Duration::from_secs(1), true);
         }
-        assert_eq!(pulse.every(), SELDOM);
+        assert_eq!(schedule.every(), SELDOM);
     }
 }

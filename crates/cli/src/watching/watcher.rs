@@ -72,7 +72,7 @@ impl News {
 }
 
 /// A machine as it is seen, and was told of.
-pub struct Sight {
+pub struct Watcher {
     pub machine: Machine,
     pub file: ModelFile,
     pub known: Known,
@@ -85,19 +85,19 @@ pub struct Sight {
     said: BTreeSet<String>,
     inventory: Inventory,
     nics: IndexMap<NicName, Bdf>,
-    glances: BTreeMap<NicName, Glance>,
+    glances: BTreeMap<NicName, Poll>,
 }
 
 /// What of a NIC makes no event when it changes.
-struct Glance {
+struct Poll {
     vfs: Option<VfGlance>,
     autoprobe: Option<Vec<u8>>,
 }
 
-impl Sight {
+impl Watcher {
     /// Nothing is known yet.
-    pub fn new(file: ModelFile, machine: Machine) -> Sight {
-        Sight {
+    pub fn new(file: ModelFile, machine: Machine) -> Watcher {
+        Watcher {
             machine,
             file,
             known: Known::default(),
@@ -219,18 +219,18 @@ impl Sight {
     }
 
     /// Looks whether anything has changed that makes no event.
-    pub fn glance(&mut self) -> News {
+    pub fn poll(&mut self) -> News {
         let mut news = News::default();
-        for (name, glance) in &mut self.glances {
+        for (name, poll) in &mut self.glances {
             // A PF that cannot be asked any more has gone, which is an event.
-            let vfs = glance.vfs.as_mut().is_some_and(|vfs| vfs.differs().unwrap_or(false));
+            let vfs = poll.vfs.as_mut().is_some_and(|vfs| vfs.differs().unwrap_or(false));
             let autoprobe = self.nics.get(name).and_then(|pf| autoprobe(*pf));
             if vfs {
                 news.scope.join(Scope::of_nic(&self.file.model, name));
             }
-            if autoprobe != glance.autoprobe {
+            if autoprobe != poll.autoprobe {
                 news.scope.nics.insert(name.clone());
-                glance.autoprobe = autoprobe;
+                poll.autoprobe = autoprobe;
             }
         }
         news
@@ -242,7 +242,7 @@ impl Sight {
             let Some(pf) = self.nics.get(&name).copied() else { continue };
             let namespace = self.owner_of(&name);
             let vfs = self.vfs_of(namespace, pf).unwrap_or_default();
-            self.glances.insert(name, Glance { vfs, autoprobe: autoprobe(pf) });
+            self.glances.insert(name, Poll { vfs, autoprobe: autoprobe(pf) });
         }
     }
 
@@ -268,9 +268,9 @@ impl Sight {
         let Some(report) = interface_of(pf, &netlink.interfaces()?, &Root::system()) else {
             return Ok(None);
         };
-        let mut glance = VfGlance::open(namespace, report.index)?;
-        glance.differs()?;
-        Ok(Some(glance))
+        let mut poll = VfGlance::open(namespace, report.index)?;
+        poll.differs()?;
+        Ok(Some(poll))
     }
 
     /// Listens to all that there is to listen to now.
