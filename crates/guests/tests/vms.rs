@@ -211,7 +211,7 @@ fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
 fn a_life() {
     let host = Host::new();
     let mut guests = host.guests();
-    let mut carry = |action: Action| {
+    let mut execute = |action: Action| {
         assert!(guests.executes(&action));
         guests.execute(&action, PATIENCE).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
         let fact = Fact::after(&action);

@@ -2,6 +2,8 @@
 //! a program comes from. The sources are parsed, so that nobody has to remember.
 #![allow(clippy::disallowed_methods)]
 
+mod sources;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -10,6 +12,7 @@ use std::{
 
 use penstock_host::packages;
 use quote::ToTokens;
+use sources::rust_files;
 use syn::{
     Expr, ExprCall, ExprMethodCall, ItemUse, Lit, UseTree,
     spanned::Spanned,
@@ -111,17 +114,6 @@ const BUILTINS: [&str; 44] = [
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() && !path.ends_with("target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
 }
 
 /// A program that is called.
@@ -273,8 +265,7 @@ type FirstArguments = Vec<(String, Option<String>)>;
 
 /// All calls, and by file what every function is given first.
 fn calls() -> (Vec<Call>, BTreeMap<String, FirstArguments>) {
-    let mut files = Vec::new();
-    sources(&workspace().join("crates"), &mut files);
+    let mut files = rust_files(&workspace().join("crates"));
     files.sort();
     let (mut found, mut first) = (Vec::new(), BTreeMap::new());
     for file in files {

@@ -2,26 +2,15 @@
 //! else is formatted so shows names of variants and fields (`mode Veb`) to people.
 #![allow(clippy::disallowed_methods)]
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+mod sources;
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use sources::rust_files;
 
 /// Where `Debug` is used on text, paths and characters, and with what name; an empty name is `{:?}`. Whoever adds to it has
 /// looked at the type.
 const TEXTS: &str = include_str!("quoted_texts.txt");
-
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// The names that are formatted with `Debug` in a source's messages: neither in comments, nor in tests, nor in panics.
 fn debugged(text: &str) -> Vec<&str> {
@@ -53,8 +42,7 @@ fn messages_hold_words_and_not_what_rust_calls_things() {
         if !folder.join("src").is_dir() || folder.ends_with("testkit") {
             continue;
         }
-        let mut files = Vec::new();
-        sources(&folder.join("src"), &mut files);
+        let files = rust_files(&folder.join("src"));
         for file in files
             .iter()
             .filter(|file| !file.ends_with("tests.rs") && !file.iter().any(|part| part == "tests"))

@@ -214,7 +214,7 @@ fn swaps(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_>
 fn others(mounts: &[storage::Mount], ways: &mut Ways<'_>, reader: &mut Reader<'_>, found: &mut Lifelines) {
     let mut sources = BTreeSet::new();
     let distinct = mounts.iter().filter(|mount| mount.at != "/" && mount.is_carried());
-    let distinct: Vec<_> = distinct.filter(|mount| sources.insert(mount.carrier_key())).collect();
+    let distinct: Vec<_> = distinct.filter(|mount| sources.insert(mount.device_key())).collect();
     if distinct.len() > MOUNTS {
         let text = format!("{} file systems are mounted; {MOUNTS} of them were looked into", distinct.len());
         found.cannot(LifelineSort::Mount, text);

@@ -93,17 +93,17 @@ pub(super) fn set_up(name: &str) -> Result<(), AttachError> {
 
 /// Hears whenever something changes about any interface (`rtnetlink(7)`). What it was, is not told: who hears it looks.
 #[derive(Debug)]
-pub struct Ear(OwnedFd);
+pub struct LinkSocket(OwnedFd);
 
-impl Ear {
+impl LinkSocket {
     /// From now on.
-    pub fn new() -> Result<Ear, AttachError> {
+    pub fn new() -> Result<LinkSocket, AttachError> {
         let failed = |errno| AttachError::new("changes of network interfaces could not be heard", errno);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let kind = SockProtocol::NetlinkRoute;
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, kind).map_err(failed)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32)).map_err(failed)?;
-        Ok(Ear(socket))
+        Ok(LinkSocket(socket))
     }
 
     /// Forgets what was heard.
@@ -117,7 +117,7 @@ impl Ear {
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for LinkSocket {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
     }

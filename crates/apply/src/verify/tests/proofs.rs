@@ -2,7 +2,7 @@
 
 use penstock_model::{Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds};
 
-use super::world::{Said, Source, World, world, world_of};
+use super::world::{GuestAnswer, Source, World, world, world_of};
 
 /// The verdicts of an attribute that frames decided, as `subject (vantage): outcome, seen`.
 fn proofs(verdicts: &[Verdict], attribute: &str) -> Vec<String> {
@@ -134,7 +134,7 @@ fn what_the_driver_lacks_is_told_once() {
 #[test]
 fn forged_frames_are_sent_from_inside_a_vm_that_can() {
     let mut world = world_of(&super::MODEL.replace("  b:\n", "  b:\n    kind: vm\n"));
-    world.said.insert("b".to_owned(), Said::Agent { program: true });
+    world.said.insert("b".to_owned(), GuestAnswer::Agent { program: true });
     assert_eq!(
         proofs(&world.verify_with(true), "spoofchk"),
         ["NET0#3 (inside a): pass, it does not, and one from its own address does"]

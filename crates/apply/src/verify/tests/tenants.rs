@@ -3,7 +3,7 @@
 use penstock_model::{Outcome, Verdict, VlanId, verdict::Subject};
 
 use super::super::tenant::tests::port;
-use super::world::{MODEL, Said, Source, World, bdf, mac, report, world_of};
+use super::world::{GuestAnswer, MODEL, Source, World, bdf, mac, report, world_of};
 
 const TENANT: &str = r#"
   node:
@@ -27,7 +27,7 @@ fn node() -> World {
         report
     });
     world.inside.insert("node".to_owned(), reports.collect());
-    world.said.insert("node".to_owned(), Said::Agent { program: true });
+    world.said.insert("node".to_owned(), GuestAnswer::Agent { program: true });
     world
 }
 
@@ -83,7 +83,7 @@ fn what_a_vm_has_down_or_given_away_is_its_own_business() {
     down.inside.get_mut("node").unwrap().retain(|report| report.interface.name.as_str() != "eth2");
     assert_eq!(paths(&down), Vec::<String>::new());
     let mut without = node();
-    without.said.insert("node".to_owned(), Said::Agent { program: false });
+    without.said.insert("node".to_owned(), GuestAnswer::Agent { program: false });
     assert_eq!(paths(&without), Vec::<String>::new());
 }
 

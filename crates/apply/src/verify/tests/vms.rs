@@ -5,10 +5,10 @@ use penstock_model::{
     verdict::{Subject, Vantage},
 };
 
-use super::world::{MODEL, Said, World, mac, world_of};
+use super::world::{GuestAnswer, MODEL, World, mac, world_of};
 
 /// The model of the other tests with guest `a` as a VM that is looked into so, and a world that is like it.
-fn vm(inside: &str, said: Said) -> World {
+fn vm(inside: &str, said: GuestAnswer) -> World {
     let model = MODEL.replacen("  a:\n", &format!("  a:\n    kind: vm\n    inside: {inside}\n"), 1);
     let mut world = world_of(&model);
     for vf in &mut world.inventory.pfs[0].sriov.as_mut().unwrap().vfs[..2] {
@@ -34,7 +34,7 @@ fn holds(world: &World) -> bool {
 
 #[test]
 fn a_vm_with_an_agent_is_seen_whole() {
-    let world = vm("agent", Said::Agent { program: true });
+    let world = vm("agent", GuestAnswer::Agent { program: true });
     assert_eq!(world.not_passed(), Vec::<String>::new());
     let verdicts = world.verify();
     let judged = |subject: &str, attribute: &str| {
@@ -46,13 +46,13 @@ fn a_vm_with_an_agent_is_seen_whole() {
     assert!(judged("NET0#0 -> NET0#2", "reach") && judged("NET0#1 -> NET0#0", "reach"));
     assert!(verdicts.iter().all(|verdict| !verdict.out_of_sight));
 
-    let mut wrong = vm("agent", Said::Agent { program: true });
+    let mut wrong = vm("agent", GuestAnswer::Agent { program: true });
     wrong.interface("a", "eth0").interface.mac = mac("02:ff:ff:ff:ff:ff");
     assert_eq!(wrong.not_passed(), ["NET0#0 mac: fail"]);
-    let mut leaking = vm("agent", Said::Agent { program: true });
+    let mut leaking = vm("agent", GuestAnswer::Agent { program: true });
     leaking.leaking.extend([("NET0#1", "NET0")]);
     assert_eq!(leaking.not_passed(), ["NET0#1 -> NET0 reach: fail"]);
-    let mut bound = vm("agent", Said::Agent { program: true });
+    let mut bound = vm("agent", GuestAnswer::Agent { program: true });
     let vf = &mut bound.inventory.pfs[0].sriov.as_mut().unwrap().vfs[0];
     vf.present.as_mut().unwrap().driver = Some("igbvf".to_owned());
     assert_eq!(bound.not_passed(), ["NET0#0 driver: fail"]);
@@ -60,7 +60,7 @@ fn a_vm_with_an_agent_is_seen_whole() {
 
 #[test]
 fn frames_of_a_vm_without_penstock_inside_are_unknown_and_that_does_not_hold() {
-    let world = vm("agent", Said::Agent { program: false });
+    let world = vm("agent", GuestAnswer::Agent { program: false });
     let verdicts = world.verify();
     for verdict in &verdicts {
         let expected = if touches(verdict) { Outcome::Unknown } else { Outcome::Pass };
@@ -87,7 +87,7 @@ fn path<'a>(verdicts: &'a [Verdict], subject: &str) -> &'a Verdict {
 
 #[test]
 fn a_console_shows_the_table_of_nics_and_no_more() {
-    let world = vm("console", Said::Console);
+    let world = vm("console", GuestAnswer::Console);
     for verdict in world.verify() {
         let hidden = of_inside(&verdict) && ["device", "carrier"].contains(&&verdict.attribute[..]);
         if hidden || (touches(&verdict) && !asked(&verdict)) {
@@ -108,7 +108,7 @@ fn a_console_shows_the_table_of_nics_and_no_more() {
         ("addresses", |w| w.interface("a", "eth0").interface.addresses.clear()),
         ("interface", |w| w.interface("a", "eth0").interface.name = "net9".parse().unwrap()),
     ] {
-        let mut world = vm("console", Said::Console);
+        let mut world = vm("console", GuestAnswer::Console);
         change(&mut world);
         let mut fails = world.verify();
         // An interface that is down has no carrier either.
@@ -121,7 +121,7 @@ fn a_console_shows_the_table_of_nics_and_no_more() {
 
 #[test]
 fn a_guest_that_nobody_looks_into_is_asked_from_where_frames_can_be_sent() {
-    for (inside, said) in [("console", Said::Console), ("none", Said::Closed("nobody looks"))] {
+    for (inside, said) in [("console", GuestAnswer::Console), ("none", GuestAnswer::Closed("nobody looks"))] {
         let verdicts = vm(inside, said.clone()).verify();
         let b = Vantage::Guest("b".parse().unwrap());
         for (subject, vantage, seen) in [
@@ -189,8 +189,8 @@ fn a_vm_with_penstock_inside_asks_too_and_ipv6_does_where_there_is_no_ipv4() {
         vf.present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
     }
     world.interface("a", "eth0").interface.addresses = vec!["fd00::10/64".parse().unwrap()];
-    world.said.insert("a".to_owned(), Said::Console);
-    world.said.insert("b".to_owned(), Said::Agent { program: true });
+    world.said.insert("a".to_owned(), GuestAnswer::Console);
+    world.said.insert("b".to_owned(), GuestAnswer::Agent { program: true });
     let verdicts = world.verify();
     let there = path(&verdicts, "NET0#2 -> NET0#0");
     assert_eq!(there.outcome, Outcome::Pass);
@@ -205,7 +205,7 @@ fn a_vm_with_penstock_inside_asks_too_and_ipv6_does_where_there_is_no_ipv4() {
 
 #[test]
 fn a_console_that_told_nothing_does_not_hold() {
-    let mut world = vm("console", Said::Console);
+    let mut world = vm("console", GuestAnswer::Console);
     world.blind.insert(super::world::Source::GuestInterfaces);
     let verdicts = world.verify();
     let mac = verdicts.iter().find(|v| of_inside(v) && v.attribute == "mac").unwrap();
@@ -215,7 +215,7 @@ fn a_console_that_told_nothing_does_not_hold() {
 
 #[test]
 fn where_nobody_can_look_what_shows_from_outside_is_judged_all_the_same() {
-    let dark = || vm("none", Said::Closed("the model says that nobody looks inside"));
+    let dark = || vm("none", GuestAnswer::Closed("the model says that nobody looks inside"));
     let world = dark();
     let verdicts = world.verify();
     for verdict in &verdicts {
@@ -240,7 +240,7 @@ fn where_nobody_can_look_what_shows_from_outside_is_judged_all_the_same() {
     wrong.vf(0).mac = mac("02:ff:ff:ff:ff:ff");
     assert!(!holds(&wrong));
     // The same silence of a guest that should answer does not hold.
-    let silent = vm("agent", Said::Closed("its agent does not answer"));
+    let silent = vm("agent", GuestAnswer::Closed("its agent does not answer"));
     assert!(!holds(&silent));
     assert!(silent.verify().iter().all(|v| v.outcome != Outcome::Fail));
 }
@@ -249,7 +249,7 @@ fn where_nobody_can_look_what_shows_from_outside_is_judged_all_the_same() {
 fn a_vm_that_died_or_is_suspended_fails_however_it_is_looked_into() {
     for inside in ["agent", "console", "none"] {
         for why in ["it died; its last words: Kernel panic - not syncing", "it is suspended"] {
-            let world = vm(inside, Said::NotRunning(why));
+            let world = vm(inside, GuestAnswer::NotRunning(why));
             let verdicts = world.verify();
             let running = verdicts.iter().find(|v| v.attribute == "running" && v.subject.to_string() == "a");
             let running = running.unwrap();
@@ -268,7 +268,7 @@ fn loopback_of_a_nic_whose_every_path_is_hidden_is_out_of_sight() {
         vf.present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
     }
     world.vf(1).mac = penstock_model::Mac::derived(mac(super::world::PF_MAC), super::world::index(1));
-    world.said.insert("a".to_owned(), Said::Closed("nobody looks"));
+    world.said.insert("a".to_owned(), GuestAnswer::Closed("nobody looks"));
     let verdicts = world.verify();
     let loopback = verdicts.iter().find(|v| v.attribute == "loopback").unwrap();
     assert_eq!((loopback.outcome, loopback.out_of_sight), (Outcome::Unknown, true), "{loopback:?}");

@@ -67,7 +67,7 @@ pub struct World {
     pub switches: TenantSwitches,
     pub stopped: BTreeSet<String>,
     /// What is said of guests that are not to be looked into, for tests of VMs.
-    pub said: BTreeMap<String, Said>,
+    pub said: BTreeMap<String, GuestAnswer>,
     pub sight: PfObservation,
     /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
     pub lost: BTreeSet<(&'static str, &'static str)>,
@@ -94,7 +94,7 @@ pub struct World {
 
 /// How a guest is that is not a container.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum GuestAnswer {
     /// A VM with an agent, and Penstock inside or not.
     Agent { program: bool },
     /// A VM that prints its NICs on its console.
@@ -429,14 +429,14 @@ impl World {
                 GuestPlace::Unseen("it is dark".to_owned())
             } else if self.stopped.contains(name.as_str()) {
                 GuestPlace::NotRunning("it was never started".to_owned())
-            } else if let Some(Said::Closed(why)) = self.said.get(name.as_str()) {
+            } else if let Some(GuestAnswer::Closed(why)) = self.said.get(name.as_str()) {
                 GuestPlace::Closed((*why).to_owned())
-            } else if let Some(Said::NotRunning(why)) = self.said.get(name.as_str()) {
+            } else if let Some(GuestAnswer::NotRunning(why)) = self.said.get(name.as_str()) {
                 GuestPlace::NotRunning((*why).to_owned())
             } else {
                 let said = self.said.get(name.as_str());
                 let mut interfaces = self.inside[name.as_str()].clone();
-                for report in interfaces.iter_mut().filter(|_| matches!(said, Some(Said::Console))) {
+                for report in interfaces.iter_mut().filter(|_| matches!(said, Some(GuestAnswer::Console))) {
                     report.interface.carrier = None;
                 }
                 for (n, report) in interfaces.iter_mut().enumerate().filter(|_| self.virtio) {
@@ -446,7 +446,7 @@ impl World {
                 GuestPlace::Running(Box::new(Inside {
                     interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
                     namespace: said.is_none() && !self.blind.contains(&Source::GuestNamespace),
-                    program: matches!(said, Some(Said::Agent { program: true })),
+                    program: matches!(said, Some(GuestAnswer::Agent { program: true })),
                 }))
             };
             (name.clone(), place)
