@@ -85,8 +85,8 @@ impl Outside {
             Place::Cable(Cable::Connect(_)) | Place::Guest(_) => Ready::Nothing,
             Place::Tap(_) | Place::Packet(_) => {
                 // Before it is looked at, so that no change is missed.
-                let links = LinkSocket::new()?;
-                Ready::Interface(open_interface(place, settings.mtu, &settings.macs)?, links)
+                let changes = LinkSocket::new()?;
+                Ready::Interface(open_interface(place, settings.mtu, &settings.macs)?, changes)
             }
         };
         let shared = Shared {
@@ -154,7 +154,7 @@ impl Outside {
             links,
         };
         let work = move || match ready {
-            Ready::Interface(opened, links) => keeper.keep_interface(opened, &links),
+            Ready::Interface(opened, changes) => keeper.keep_interface(opened, &changes),
             Ready::Listener(listener) => keeper.keep_cable(Some(&listener)),
             Ready::Nothing => keeper.keep_cable(None),
         };
@@ -263,12 +263,12 @@ impl Keeper {
     }
 
     /// Keeps an interface: follows its carrier, and takes it again when it was taken away and came back.
-    fn keep_interface(&self, opened: Opened, links: &LinkSocket) {
+    fn keep_interface(&self, opened: Opened, changes: &LinkSocket) {
         let (Place::Tap(name) | Place::Packet(name)) = &self.place else { return };
         let mut next = Some(opened);
         while !self.ends() {
             // Before it is looked at: what changes from here on wakes the wait below.
-            links.drain();
+            changes.drain();
             let attempt = match next.take() {
                 Some(opened) => Ok(opened),
                 None if interface::index(name).is_some() => {
@@ -283,7 +283,7 @@ impl Keeper {
                 .and_then(|opened| self.attach(opened, carrier));
             match attached {
                 Ok(_kick) => {
-                    self.follow(name, index, carrier, links);
+                    self.follow(name, index, carrier, changes);
                     self.detach(match self.ends() {
                         true => "the port is given up".to_owned(),
                         false => {
@@ -293,14 +293,14 @@ impl Keeper {
                 }
                 Err(why) => {
                     self.set_why(Some(why));
-                    self.wait(&[(links.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                    self.wait(&[(changes.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
                 }
             }
         }
     }
 
     /// Follows an interface's carrier, until it is gone or has an address that its port has not.
-    fn follow(&self, name: &str, index: Option<u32>, mut carrier: bool, links: &LinkSocket) {
+    fn follow(&self, name: &str, index: Option<u32>, mut carrier: bool, changes: &LinkSocket) {
         loop {
             if self.ends() || interface::index(name) != index || self.misaddressed().is_some() {
                 return;
@@ -312,8 +312,8 @@ impl Keeper {
                 self.links.handle().ask(move |engine| engine.set_carrier(id, now));
                 self.links.refresh();
             }
-            self.wait(&[(links.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
-            links.drain();
+            self.wait(&[(changes.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+            changes.drain();
         }
     }
 
