@@ -14,7 +14,7 @@ use penstock_apply::{
 };
 use penstock_host::{Command, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
-use penstock_plan::{Action, Direction, Execute, Fact, Plan, Step, StepId};
+use penstock_plan::{Action, Direction, Execute, ExecuteError, Fact, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
 
 type Check = fn(&Path);
@@ -24,10 +24,11 @@ const PF: &str = "0000:04:00.0";
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 3] = [
+    let checks: [(&str, Check); 4] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
         ("a_step_that_fails_leaves_all_as_before_in_netns", a_failure_leaves_all_as_before),
         ("an_interface_is_renamed_in_netns", an_interface_is_renamed),
+        ("a_link_is_waited_for_in_netns", a_link_is_waited_for),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
     trials.run()
@@ -164,6 +165,19 @@ fn a_failure_leaves_all_as_before(root: &Path) {
     assert_eq!(not_undone, []);
     assert_eq!(ip("addr show pf0"), before);
     assert_eq!(journal.last(), Some(&Entry::End { applied: false }));
+}
+
+fn a_link_is_waited_for(root: &Path) {
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    ip("link set pf0 up");
+    let wait = Action::AwaitLink { pf: pf(), within: 1 };
+    let Err(ExecuteError::Unsupported(why)) = executor.execute(&wait, Duration::from_secs(5)) else {
+        panic!("the other end is down, so there is no link to see")
+    };
+    assert_eq!(why, "carrier of pf0 is 0 after 1 s; is its cable in?");
+    ip("link set peer up");
+    executor.execute(&wait, Duration::from_secs(5)).unwrap();
+    assert_eq!(executor.holds(&Fact::LinkUp { pf: pf() }).unwrap(), Ok(()));
 }
 
 fn an_interface_is_renamed(root: &Path) {

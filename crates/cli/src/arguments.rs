@@ -90,7 +90,7 @@ pub enum Verb {
     Generate(Generate),
     /// Show what would change, why, and how it is undone
     Plan(Plan),
-    /// Execute the plan out on this machine
+    /// Carry the plan out on this machine
     Apply(Apply),
     /// Re-read kernel and guests: one verdict per attribute
     Verify(Verify),

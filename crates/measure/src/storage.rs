@@ -303,7 +303,7 @@ impl StorageTaker {
     }
 }
 
-/// InterimAnalyses once more right before it is written to: somebody may have mounted it meanwhile.
+/// Looks once more right before it is written to: somebody may have mounted it meanwhile.
 fn may_be_written(target: &StorageTarget) -> Result<(), String> {
     if !target.write {
         return Err(format!("{} may not be written to", cells::label(target)));

@@ -90,7 +90,7 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
         })
         .collect();
     let ours = |lines: &[String]| {
-        (!lines.is_empty()).then(|| format!("# Effect by `penstock apply --persist`.\n{}", lines.concat()))
+        (!lines.is_empty()).then(|| format!("# Made by `penstock apply --persist`.\n{}", lines.concat()))
     };
     made.file(MODEL, Some(wanted.text.to_owned()), "the model is applied from this copy");
     made.file(MODULES, ours(&modules), "loaded before anything else can want the functions");
@@ -229,7 +229,7 @@ impl Making<'_> {
             BootLoader::Grub { .. } => {
                 // The menu's rescue entries do not have the words of _DEFAULT: with these the machine starts without them.
                 let text = format!(
-                    "# Effect by `penstock apply --persist`.\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT {}\"\n",
+                    "# Made by `penstock apply --persist`.\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT {}\"\n",
                     after.join(" ")
                 );
                 Some((GRUB_DROP_IN.to_owned(), (!after.is_empty()).then_some(text)))

@@ -61,7 +61,7 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is in {seen} mode")))
         }
-        Fact::LinkUp { pf } => attribute(executor, *pf, "executor", |seen| seen == "1"),
+        Fact::LinkUp { pf } => attribute(executor, *pf, "carrier", |seen| seen == "1"),
         Fact::FileIs { path, text } => Ok(match files::read_to_string(executor.root.path(path)) {
             Ok(seen) => same(seen == *text, || "it has another text".to_owned()),
             Err(error) => Err(error.to_string()),

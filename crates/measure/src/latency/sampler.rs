@@ -8,7 +8,7 @@ use crate::record::RawOutput;
 
 /// Takes blocks.
 pub trait Sampler {
-    /// InterimAnalyses for the tools that all these need. What fails makes settings missing and nothing else. Called once, before the first
+    /// Looks for the tools that all these need. What fails makes settings missing and nothing else. Called once, before the first
     /// block.
     fn prepare(&mut self, settings: &[Setting]) -> Preparation;
 

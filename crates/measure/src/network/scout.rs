@@ -16,7 +16,7 @@ use super::{NetworkTaker, command, crossing::on_host, ends::Pair, site::Site, su
 use crate::sampler::Preparation;
 
 impl NetworkTaker {
-    /// InterimAnalyses at every place of these pairs, at all of them at once.
+    /// Looks at every place of these pairs, at all of them at once.
     pub(super) fn look(&mut self, wanted: &[(Pair, BTreeSet<Tool>)]) {
         let mut interfaces: BTreeMap<Vantage, (EndKind, BTreeSet<String>)> = BTreeMap::new();
         for (pair, _) in wanted {

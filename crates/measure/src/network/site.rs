@@ -52,7 +52,7 @@ impl Site {
         self.place.own_program().unwrap_or(program)
     }
 
-    /// InterimAnalyses at it.
+    /// Looks at it.
     pub fn look(&mut self, interfaces: &BTreeSet<String>, program: &str) {
         let command =
             survey::command(interfaces, self.own_program(program)).deadline(Duration::from_secs(60));

@@ -28,7 +28,7 @@ pub fn units(wanted: &Wanted<'_>) -> [(&'static str, Option<String>); 2] {
 fn nics(wanted: &Wanted<'_>) -> String {
     format!(
         "\
-# Effect by `penstock apply --persist`; `penstock undo --persist` takes it away.
+# Made by `penstock apply --persist`; `penstock undo --persist` takes it away.
 [Unit]
 Description=VFs of {MODEL}
 # With `penstock=off` on the kernel's command line the machine starts without.
@@ -71,7 +71,7 @@ fn guests(wanted: &Wanted<'_>) -> String {
         .sum();
     format!(
         "\
-# Effect by `penstock apply --persist`; `penstock undo --persist` takes it away.
+# Made by `penstock apply --persist`; `penstock undo --persist` takes it away.
 [Unit]
 Description=Guests of {MODEL}
 ConditionKernelCommandLine=!penstock=off
