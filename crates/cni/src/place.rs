@@ -1,14 +1,24 @@
 //! The namespace of a container.
 
-use std::path::Path;
+use std::{
+    net::IpAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, Root, files};
+use penstock_host::{
+    InterfaceReport, Netlink, NetlinkError, NetworkNamespace, Root, files,
+    frames::{self, Endpoint},
+};
 use penstock_model::InterfaceName;
 
 use crate::{
     document::{Attached, CniError},
     journal::Record,
 };
+
+/// How long an ADD waits for a link before it gives announcements up.
+const LINK: Duration = Duration::from_millis(200);
 
 /// A container's namespace, and a socket in it.
 #[derive(Debug)]
@@ -81,5 +91,38 @@ impl Container {
             self.netlink.add_route(index, &route)?;
         }
         Ok(())
+    }
+
+    /// Tells the neighbours of the addresses that the interface has by a result: an address may have been another
+    /// container's a moment ago, and be at its MAC address in their tables. Without a link within [`LINK`] nobody would hear it.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not told. The container has its addresses all the same.
+    pub fn announce(
+        &mut self,
+        index: u32,
+        name: &InterfaceName,
+        place: usize,
+        attached: &Attached,
+    ) -> Result<(), String> {
+        let addresses: Vec<IpAddr> =
+            attached.addresses_of(place).map(|address| address.address.ip()).collect();
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let linked = |reports: &[InterfaceReport]| {
+            let report = reports.iter().find(|report| report.index == index)?;
+            (report.interface.carrier == Some(true)).then_some(report.interface.mac)
+        };
+        let attempt = format!("see the link of {name}");
+        let mac =
+            self.netlink.wait_for(&attempt, Instant::now() + LINK, linked).map_err(|error| match error {
+                NetlinkError::TimedOut { .. } => format!("{name} has no link after {} ms", LINK.as_millis()),
+                error => penstock_host::chain(&error),
+            })?;
+        let endpoint = Endpoint { label: name.to_string(), namespace: None, interface: index, mac };
+        let told = self.namespace.within(|| frames::announce(&endpoint, &addresses));
+        told.map_err(|error| penstock_host::chain(&error))?.map_err(|error| penstock_host::chain(&error))
     }
 }

@@ -382,6 +382,12 @@ impl Work<'_> {
             container.configure(index, name, 0, &attached)?;
         }
         self.step(record, Step::Attached)?;
+        if let Some(index) = moved
+            && let Err(why) = container.announce(index, name, 0, &attached)
+        {
+            let text = format!("neighbours are not told where the addresses of {name} are: {why}");
+            self.log.say(LogLevel::Warning, text);
+        }
         Ok(attached)
     }
 

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 12] = [
         ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
         ("check_names_what_differs_in_netns", check_names_what_differs),
         ("a_plugin_killed_at_any_step_loses_nothing_in_netns", a_plugin_killed_at_any_step),
@@ -44,6 +44,8 @@ fn main() -> ExitCode {
         ("gc_takes_back_what_is_not_named_in_netns", gc_takes_back),
         ("status_tells_whether_an_add_can_succeed_in_netns", status_tells),
         ("a_vf_that_the_host_uses_is_not_free_in_netns", a_vf_that_the_host_uses),
+        ("neighbours_are_told_where_an_address_is_now_in_netns", neighbours_are_told),
+        ("an_add_without_a_link_says_that_nobody_was_told_in_netns", an_add_without_a_link),
     ];
     trials.add(&missing, tests);
     trials.run()
@@ -518,4 +520,48 @@ fn a_vf_that_the_host_uses() {
     let added = machine.add("a", &container, &configuration);
     assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1], "{added:?}");
     assert_eq!(machine.add("b", &Namespace::new(), &configuration).code(), 101);
+}
+
+/// A neighbour that has the addresses at another container's MAC address.
+fn neighbours_are_told() {
+    let machine = Machine::new();
+    let container = Namespace::new();
+    machine.host.batch(
+        "ip",
+        // A bridge with a port that stays up: entries go with an interface's link.
+        "link add switch up type bridge\nlink set wire0 master switch\n\
+         link add other up master switch type veth peer name end\nlink set end up\n\
+         address add 10.1.0.1/24 dev switch\naddress add fd00::1/64 dev switch nodad\n\
+         neighbour add 10.1.0.5 lladdr 02:00:00:00:00:77 dev switch nud reachable\n\
+         neighbour add fd00::5 lladdr 02:00:00:00:00:77 dev switch nud reachable\n",
+    );
+    assert!(machine.add("a", &container, &with_addresses()).holds);
+    for address in ["10.1.0.5", "fd00::5"] {
+        let entry = || machine.host.run(&format!("ip neighbour show to {address} dev switch"));
+        // Frames are taken in a moment later.
+        let told = (0..100).any(|_| {
+            thread::sleep(std::time::Duration::from_millis(20));
+            entry().contains("02:00:00:00:00:99")
+        });
+        assert!(told, "{}", entry());
+    }
+}
+
+fn an_add_without_a_link() {
+    let machine = Machine::new();
+    let container = Namespace::new();
+    machine.host.run("ip link set wire0 down");
+    let log = machine.path("log");
+    let mut configuration = with_addresses();
+    configuration["logFile"] = json!(log);
+    configuration["logLevel"] = json!("warning");
+    assert!(machine.add("a", &container, &configuration).holds);
+    let said = fs::read_to_string(log).unwrap();
+    assert!(
+        said.contains(
+            "neighbours are not told where the addresses of net1 are: net1 has no link after 200 ms"
+        ),
+        "{said}"
+    );
+    assert!(machine.del("a", Some(&container), &configuration).holds);
 }

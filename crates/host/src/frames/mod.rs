@@ -4,11 +4,12 @@
 //! its pair and the number drawn at random for this run.
 //!
 //! An interface that nobody of ours listens at, as in a guest that nobody can look into, can still be asked for its
-//! addresses: see [`Question`].
+//! addresses: see [`Question`]. [`announce`] tells neighbours of addresses.
 
 use std::{
     fs::File,
     io::{self, Read},
+    net::IpAddr,
     os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -124,6 +125,26 @@ pub fn reach(
 ) -> Result<Vec<Reach>, FramesError> {
     reach_and_ask(endpoints, pairs, &[], Patience { arrival: patience, silence: patience })
         .map(|(reached, _)| reached)
+}
+
+/// Tells the neighbours of an interface that these addresses are at its MAC address now, so that whoever knew one elsewhere sends
+/// there at once. A frame each, which may be lost like any; without a link it is.
+///
+/// # Errors
+///
+/// [`FramesError`] when one could not be sent.
+pub fn announce(endpoint: &Endpoint, addresses: &[IpAddr]) -> Result<(), FramesError> {
+    for address in addresses {
+        let socket = open(endpoint, neighbour::ethertype(*address))?;
+        let frame = neighbour::announcement(endpoint.mac, *address);
+        send(socket.as_raw_fd(), &frame, MsgFlags::MSG_DONTWAIT).map_err(|errno| FramesError::Socket {
+            attempt: "send an announcement",
+            label: endpoint.label.clone(),
+            interface: endpoint.interface,
+            source: errno.into(),
+        })?;
+    }
+    Ok(())
 }
 
 /// How long is waited for.

@@ -1,5 +1,5 @@
 //! Questions that the IP stack of a guest answers by itself, and its answers: ARP (RFC 826) and IPv6 neighbour discovery
-//! (RFC 4861). No program is needed in the guest, and nothing but an address.
+//! (RFC 4861). No program is needed in the guest, and nothing but an address. And announcements of an address to everybody.
 //!
 //! Each question goes to one MAC address alone, so that what filters by MAC address and VLAN is really tried, and carries
 //! no VLAN tag: the port's is the embedded switch's business.
@@ -32,10 +32,18 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 /// In the flags of an advertisement: it answers a solicitation.
 const SOLICITED: u8 = 0x40;
+/// In the flags of an advertisement: what a neighbour has cached is to be replaced.
+const OVERRIDE: u8 = 0x20;
 const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
 /// What no router passes on: it came from this link.
 const HOP_LIMIT: u8 = 255;
+
+/// Every interface of the link.
+const BROADCAST: Mac = Mac::new([0xff; 6]);
+/// All IPv6 nodes of the link (RFC 4291, 2.7.1), and their MAC address (RFC 2464, 7).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_MAC: Mac = Mac::new([0x33, 0x33, 0, 0, 0, 1]);
 
 /// The least that Ethernet carries, without the checksum.
 const SHORTEST: usize = 60;
@@ -62,36 +70,74 @@ pub fn ethertype(address: IpAddr) -> u16 {
 
 /// The question of `from` to `to` alone, whether it has `address`.
 pub fn question(from: Mac, to: Mac, address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => arp_request(from, to, Ipv4Addr::UNSPECIFIED, address),
+        IpAddr::V6(address) => {
+            let message = icmpv6(SOLICITATION, 0, address, SOURCE_LINK_ADDRESS, from);
+            ipv6_frame((from, to), (link_local(from), address), message)
+        }
+    }
+}
+
+/// Tells all neighbours that `address` is at `from` now: an ARP announcement (RFC 5227, 3), or an unsolicited neighbour
+/// advertisement (RFC 4861, 7.2.6). Who has the address in a table at another MAC address replaces it.
+pub fn announcement(from: Mac, address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => arp_request(from, BROADCAST, address, address),
+        IpAddr::V6(address) => {
+            let message = icmpv6(ADVERTISEMENT, OVERRIDE, address, TARGET_LINK_ADDRESS, from);
+            ipv6_frame((from, ALL_NODES_MAC), (address, ALL_NODES), message)
+        }
+    }
+}
+
+/// An ARP request of `from`, which says that it has `own`, to `to`: who has `address`?
+fn arp_request(from: Mac, to: Mac, own: Ipv4Addr, address: Ipv4Addr) -> Vec<u8> {
+    let mut frame = ethernet(from, to, ARP);
+    frame.extend(ETHERNET_IPV4);
+    frame.extend(REQUEST);
+    frame.extend(from.octets());
+    frame.extend(own.octets());
+    // Whose MAC address it is, is what is asked.
+    frame.extend([0; 6]);
+    frame.extend(address.octets());
+    frame.resize(SHORTEST, 0);
+    frame
+}
+
+/// A message of neighbour discovery about `target`, with one option that names `link`. Its checksum is left at 0.
+fn icmpv6(kind: u8, flags: u8, target: Ipv6Addr, option: u8, link: Mac) -> Vec<u8> {
+    let mut message = vec![kind, 0, 0, 0, flags, 0, 0, 0];
+    message.extend(target.octets());
+    message.extend([option, 1]);
+    message.extend(link.octets());
+    message
+}
+
+/// `message`, with its checksum, between these MAC and these IPv6 addresses.
+fn ipv6_frame(
+    (from, to): (Mac, Mac),
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    mut message: Vec<u8>,
+) -> Vec<u8> {
+    let sum = checksum(source, destination, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = ethernet(from, to, IPV6);
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend((message.len() as u16).to_be_bytes());
+    frame.extend([ICMPV6, HOP_LIMIT]);
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
+    frame.extend(message);
+    frame
+}
+
+/// The start of a frame.
+fn ethernet(from: Mac, to: Mac, ethertype: u16) -> Vec<u8> {
     let mut frame = Vec::with_capacity(ETHERNET + IPV6_HEADER + NEIGHBOUR_HEADER + 8);
     frame.extend(to.octets());
     frame.extend(from.octets());
-    frame.extend(ethertype(address).to_be_bytes());
-    match address {
-        IpAddr::V4(address) => {
-            frame.extend(ETHERNET_IPV4);
-            frame.extend(REQUEST);
-            frame.extend(from.octets());
-            frame.extend(Ipv4Addr::UNSPECIFIED.octets());
-            // Whose MAC address it is, is what is asked.
-            frame.extend([0; 6]);
-            frame.extend(address.octets());
-            frame.resize(SHORTEST, 0);
-        }
-        IpAddr::V6(address) => {
-            let mut message = vec![SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
-            message.extend(address.octets());
-            message.extend([SOURCE_LINK_ADDRESS, 1]);
-            message.extend(from.octets());
-            let sum = checksum(link_local(from), address, &message);
-            message[2..4].copy_from_slice(&sum.to_be_bytes());
-            frame.extend([0x60, 0, 0, 0]);
-            frame.extend((message.len() as u16).to_be_bytes());
-            frame.extend([ICMPV6, HOP_LIMIT]);
-            frame.extend(link_local(from).octets());
-            frame.extend(address.octets());
-            frame.extend(message);
-        }
-    }
+    frame.extend(ethertype.to_be_bytes());
     frame
 }
 
@@ -227,6 +273,34 @@ mod tests {
         assert_eq!(frame[78..], [1, 1, 2, 0, 0, 0, 0, 1]);
         assert_eq!(checksum(from, to, &frame[54..]), 0, "it holds its own checksum");
         assert_eq!(frame[56..58], [0x7e, 0x17]);
+    }
+
+    #[test]
+    fn an_arp_announcement_is_what_rfc_5227_says() {
+        let expected = [
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 1, 4, 8, 6][..],
+            &[0, 1, 8, 0, 6, 4, 0, 1],
+            &[2, 0, 0, 0, 1, 4, 10, 20, 31, 204],
+            &[0, 0, 0, 0, 0, 0, 10, 20, 31, 204],
+            &[0; 18],
+        ]
+        .concat();
+        assert_eq!(announcement(GUEST, ip("10.20.31.204")), expected);
+    }
+
+    #[test]
+    fn an_unsolicited_advertisement_is_what_rfc_4861_says() {
+        let frame = announcement(GUEST, ip("fd00::4"));
+        assert_eq!(frame.len(), 86);
+        assert_eq!(frame[..14], [0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 1, 4, 0x86, 0xdd]);
+        assert_eq!(frame[14..22], [0x60, 0, 0, 0, 0, 32, 58, 255]);
+        let (from, to): (Ipv6Addr, Ipv6Addr) = ("fd00::4".parse().unwrap(), "ff02::1".parse().unwrap());
+        assert_eq!((&frame[22..38], &frame[38..54]), (&from.octets()[..], &to.octets()[..]));
+        // Neither from a router nor solicited; it overrides.
+        assert_eq!((&frame[54..56], &frame[58..62]), (&[136, 0][..], &[0x20, 0, 0, 0][..]));
+        assert_eq!(frame[62..78], from.octets());
+        assert_eq!(frame[78..], [2, 1, 2, 0, 0, 0, 1, 4]);
+        assert_eq!(checksum(from, to, &frame[54..]), 0, "it holds its own checksum");
     }
 
     /// What Linux answers.
