@@ -312,6 +312,22 @@ impl Execute for Guests {
         side_by_side(actions, |action| self.act(action, deadline))
     }
 
+    /// A guest that is not there has taken along how it ran: a VM that failed to be made again, say, or one that somebody has stopped.
+    fn is_gone(&mut self, action: &Action) -> bool {
+        match action {
+            Action::SuspendGuest { guest }
+            | Action::ResumeGuest { guest }
+            | Action::ScheduleGuest { guest, .. }
+            | Action::IsolateGuest { guest, on: true, .. } => matches!(self.there(guest), Ok(None)),
+            // A switch alone that does not answer may be on its way back, with what was set.
+            Action::SetPortAttribute { guest, nic, .. } => {
+                matches!(self.there(guest), Ok(None))
+                    && matches!(self.vms.switch_runs(guest, nic, false), Ok(Ok(())))
+            }
+            _ => false,
+        }
+    }
+
     fn observes(&self, fact: &Fact) -> bool {
         fact.guest().is_some()
     }

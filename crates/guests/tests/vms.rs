@@ -240,6 +240,32 @@ fn a_life() {
     assert!(!host.file("").exists());
 }
 
+/// `make campaign` found it: a VM was not there any more when its start was taken back, and could not be suspended.
+#[test]
+fn how_a_guest_ran_is_gone_with_it() {
+    let host = Host::new();
+    let mut guests = host.guests();
+    let ran = [Action::SuspendGuest { guest: a() }, Action::ResumeGuest { guest: a() }];
+    for action in &ran {
+        assert!(guests.is_gone(action), "{action}: it was never defined");
+    }
+    for action in [
+        Action::DefineGuest(definition("a", Vm::default())),
+        Action::CreateGuest { guest: a() },
+        Action::ResumeGuest { guest: a() },
+    ] {
+        guests.execute(&action, PATIENCE).unwrap();
+    }
+    for action in &ran {
+        assert!(!guests.is_gone(action), "{action}: it runs");
+    }
+    guests.execute(&Action::StopGuest { guest: a() }, PATIENCE).unwrap();
+    for action in &ran {
+        assert!(guests.is_gone(action), "{action}: it was stopped");
+    }
+    assert!(!guests.is_gone(&Action::UndefineGuest { guest: a() }), "its definition is there");
+}
+
 #[test]
 fn what_a_builtin_guest_boots() {
     let host = Host::new();
