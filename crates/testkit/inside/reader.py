@@ -27,6 +27,7 @@ STRIPPED = {
     "addresses of scope link": "the kernel makes them when a carrier comes, and takes them away with it",
     "lxc.net.N.link in a container's configuration": "what an interface is called before it is the guest's is the kernel's choice",
     "lxc.pivot, and controllers but cpuset in the root group": "LXC makes and switches them on with its first container, and leaves them",
+    "the group `machine` without CPUs of its own": "libvirt makes it for its first VM, and leaves it",
     "numbers of interrupts": "given anew with each bind; compared by name at the controller",
     "numbers of processes": "given anew; compared by name, scheduling and place",
     "domain id, vnet names, labels and paths of the monitor": "libvirt numbers domains anew with each start",
@@ -151,6 +152,10 @@ def groups():
             continue
         wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
         found[path] = {name: said(path + "/" + name) for name in wanted}
+    # What a run has left there counts: CPUs that it claimed, say.
+    left = found.get(root + "/machine", {})
+    if not left.get("cpuset.cpus") and not left.get("cpuset.cpus.exclusive") and left.get("cpuset.cpus.partition") == "member":
+        del found[root + "/machine"]
     if set((found[root]["cgroup.subtree_control"] or "").split()) - {"cpuset"}:
         found[root]["cgroup.subtree_control"] = ""
     return found
