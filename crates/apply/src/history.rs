@@ -18,7 +18,7 @@ pub mod store;
 pub use carried::UndoJournal;
 pub use decision::{Decision, Verdict};
 pub use record::{Confirm, Outcome, Purpose, RunId, RunRecord, Who};
-pub use recovery::{Way, way_back};
+pub use recovery::{UndoPlan, way_back};
 pub use state::{Fate, Phase, RunState};
 pub use store::{KnownRun, Runs, StoreError};
 

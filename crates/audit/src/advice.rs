@@ -2,18 +2,18 @@
 
 use penstock_model::{
     CpuSet,
-    audit::{Change, Way},
+    audit::{Change, Remedy},
     inventory::tuning::{Knob, Value},
 };
 
 use crate::machine::Machine;
 
 /// The ways to put something right, the best first: each does by itself.
-pub(crate) struct Advice(pub(crate) Vec<Way>);
+pub(crate) struct Advice(pub(crate) Vec<Remedy>);
 
 impl Advice {
     fn of(changes: Vec<Change>) -> Advice {
-        Advice(vec![Way { changes, beware: None }])
+        Advice(vec![Remedy { changes, beware: None }])
     }
 
     /// These changes and then those of the first way of `other`.

@@ -1,6 +1,6 @@
 //! What a rule is, and what it says.
 
-use penstock_model::audit::{AuditOutcome, Currency, Layer, Price, Way};
+use penstock_model::audit::{AuditOutcome, Currency, Layer, Price, Remedy};
 
 use crate::{advice::Advice, machine::Machine};
 
@@ -82,7 +82,7 @@ pub(crate) struct Finding {
     pub(crate) verdict: AuditOutcome,
     pub(crate) read: String,
     pub(crate) wanted: String,
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<Remedy>,
     /// What this costs, where it is not what the rule says.
     pub(crate) price: Option<Price>,
 }

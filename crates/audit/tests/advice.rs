@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use penstock_audit::{audit, rules};
-use penstock_model::audit::{Audit, AuditOutcome, Row, Way};
+use penstock_model::audit::{Audit, AuditOutcome, Remedy, Row};
 use penstock_testkit::{
     advised::follow,
     tuned::{self, Fault, Machine},
@@ -26,7 +26,7 @@ fn said(found: &Audit, rule: &str) -> Vec<String> {
 }
 
 /// Follows the way of this number of each row, and gives what the rule says then; `None`: what is left to do by hand was not recorded.
-fn followed(tree: &Path, fault: &Fault, rule: &str, ways: &[&Way]) -> Result<Option<Vec<String>>, String> {
+fn followed(tree: &Path, fault: &Fault, rule: &str, ways: &[&Remedy]) -> Result<Option<Vec<String>>, String> {
     let mut followed = follow(tree, ways)?;
     let of_rule = |done: &&tuned::Done| done.rules.iter().any(|name| name == rule);
     let done = fault.done.iter().filter(of_rule).find(|done| done.always || followed.by_hand);
@@ -54,7 +54,7 @@ fn advice_that_is_followed_makes_its_rule_pass() {
                     found.rows.iter().filter(|row| row.rule == rule && complains(row)).collect();
                 let most = rows.iter().map(|row| row.ways.len()).max().unwrap_or(0);
                 for number in 0..most {
-                    let ways: Vec<&Way> =
+                    let ways: Vec<&Remedy> =
                         rows.iter().filter_map(|row| row.ways.get(number).or(row.ways.last())).collect();
                     let shown = || ways.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
                     match followed(tree, &fault, rule, &ways) {

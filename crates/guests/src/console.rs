@@ -162,7 +162,7 @@ impl Console {
     }
 
     /// Takes the right to write, if nobody has it.
-    pub fn take(&self) -> Result<Taken, ConsoleError> {
+    pub fn take(&self) -> Result<WriteTurn, ConsoleError> {
         if self.kind == GuestKind::Container && !process::is_root() {
             return Err(ConsoleError::OnlyRoot { guest: self.guest.clone() });
         }
@@ -180,11 +180,11 @@ impl Console {
             Err(source) => return Err(ConsoleError::Lock { guest: self.guest.clone(), source }),
         };
         let Some(mut lock) = lock else {
-            return Ok(Taken::ByAnother(holder(&path)));
+            return Ok(WriteTurn::ByAnother(holder(&path)));
         };
         // Only for others to read: not worth failing for.
         let _ = lock.note(&format!("{} {}\n", std::process::id(), accounts::this_user()));
-        Ok(Taken::Ours(Turn { lock, path }))
+        Ok(WriteTurn::Ours(Turn { lock, path }))
     }
 
     /// Connects to the guest's input. For a container this starts `lxc-console`, which dies with the calling thread.
@@ -229,7 +229,7 @@ impl Console {
 
 /// What came of asking for the right to write.
 #[derive(Debug)]
-pub enum Taken {
+pub enum WriteTurn {
     /// It is the caller's until dropped.
     Ours(Turn),
     /// Somebody else has it.

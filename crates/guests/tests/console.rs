@@ -15,7 +15,7 @@ use std::{
 
 use penstock_guests::{
     Containers,
-    console::{Console, Holder, Replay, Taken, Turn, share_with},
+    console::{Console, Holder, Replay, Turn, WriteTurn, share_with},
     state::State,
 };
 use penstock_host::{Root, process};
@@ -182,8 +182,8 @@ fn vm(directory: &tempfile::TempDir) -> (State, Console) {
 
 fn turn(console: &Console) -> Turn {
     match console.take().unwrap() {
-        Taken::Ours(turn) => turn,
-        Taken::ByAnother(holder) => panic!("{holder} has it"),
+        WriteTurn::Ours(turn) => turn,
+        WriteTurn::ByAnother(holder) => panic!("{holder} has it"),
     }
 }
 
@@ -191,7 +191,7 @@ fn one_writes() {
     let directory = tempfile::tempdir().unwrap();
     let (_, console) = vm(&directory);
     let ours = turn(&console);
-    let Taken::ByAnother(holder) = console.take().unwrap() else { panic!("two write") };
+    let WriteTurn::ByAnother(holder) = console.take().unwrap() else { panic!("two write") };
     assert_eq!(holder.pid, Some(std::process::id()));
     if process::is_root() {
         assert_eq!(holder.to_string(), format!("root (pid {})", std::process::id()));
@@ -216,7 +216,7 @@ fn nonsense_in_the_lock() {
     ];
     for (text, wanted) in cases {
         fs::write(&lock, text).unwrap();
-        let Taken::ByAnother(holder) = console.take().unwrap() else { panic!("two write") };
+        let WriteTurn::ByAnother(holder) = console.take().unwrap() else { panic!("two write") };
         assert_eq!(&holder, wanted, "{}", text.escape_ascii());
     }
 }

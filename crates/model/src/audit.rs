@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use change::{Change, Way, text};
+pub use change::{Change, Remedy, text};
 
 use crate::CpuSet;
 
@@ -155,7 +155,7 @@ pub struct Row {
     pub price: Option<Price>,
     /// The ways to put it right, the best first: each does by itself. Empty: there is nothing to change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ways: Vec<Way>,
+    pub ways: Vec<Remedy>,
     /// The same as text, a line each change. `None`: there is nothing to change.
     pub change: Option<String>,
     /// The document or the commit that says so.

@@ -21,7 +21,7 @@ use std::sync::{Arc, mpsc};
 use self::{
     follow::Decided,
     frame::{Frame, Sent, Source},
-    mirror::{Mirrors, Way},
+    mirror::{MirrorDirection, Mirrors},
     share::Share,
 };
 pub use self::{
@@ -512,7 +512,7 @@ impl Engine {
                 sent.cost += frame.cost();
                 self.mirrors.next_frame();
                 if source.watched {
-                    self.mirror(source, source.id, Way::Sent, &frame);
+                    self.mirror(source, source.id, MirrorDirection::Sent, &frame);
                 }
                 if !self.distribute(source, &frame) {
                     self.dropped(source.id, Dropped::NoReceiver);

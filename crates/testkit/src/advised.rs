@@ -11,7 +11,7 @@ use std::{
 
 use penstock_model::{
     CpuSet,
-    audit::{Change, Way},
+    audit::{Change, Remedy},
     inventory::tuning::{Knob, Value},
 };
 
@@ -70,7 +70,7 @@ impl Drop for Followed<'_> {
 /// # Errors
 ///
 /// Why one of them cannot be followed.
-pub fn follow<'a>(tree: &'a Path, ways: &[&Way]) -> Result<Followed<'a>, String> {
+pub fn follow<'a>(tree: &'a Path, ways: &[&Remedy]) -> Result<Followed<'a>, String> {
     let mut followed = Followed { tree, before: Vec::new(), by_hand: false };
     for change in ways.iter().flat_map(|way| &way.changes) {
         followed.make(change).map_err(|why| format!("{change}: {why}"))?;
@@ -440,7 +440,7 @@ mod tests {
         let text = "/sys/module/kvm/parameters/nx_huge_pages = never\n/sys/module/kvm_intel/parameters/ple_gap = 1\n\
                     /sys/kernel/mm/transparent_hugepage/enabled = [always] never\n/proc/cmdline = a=1 b\n";
         sysfs::plant(text, tree.path()).unwrap();
-        let write = |path: &str, value: &str| Way {
+        let write = |path: &str, value: &str| Remedy {
             changes: vec![Change::Write { path: path.to_owned(), value: value.to_owned() }],
             beware: None,
         };
@@ -453,7 +453,7 @@ mod tests {
         ] {
             assert!(follow(tree.path(), &[&write(path, value)]).is_err(), "{path}");
         }
-        let boot = Way {
+        let boot = Remedy {
             changes: vec![Change::BootLine { add: vec!["c=2".to_owned()], remove: vec!["a".to_owned()] }],
             beware: None,
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_plan::{Action, StepId};
 
-use super::{record::RunId, recovery::Way};
+use super::{record::RunId, recovery::UndoPlan};
 use crate::journal::{Ending, Entry, Journal, JournalError};
 
 /// Records in its own journal, and in each run's that it takes steps back of: before a step is taken back, and what came
@@ -18,7 +18,7 @@ pub struct UndoJournal<J> {
 
 impl<J: Journal> UndoJournal<J> {
     /// A journal for the undo by `way`: `own` is its own, `runs` are those of the runs that it takes back.
-    pub fn new(own: J, runs: BTreeMap<RunId, J>, way: &Way) -> UndoJournal<J> {
+    pub fn new(own: J, runs: BTreeMap<RunId, J>, way: &UndoPlan) -> UndoJournal<J> {
         let steps = way.plan.steps.iter().zip(&way.origins);
         let steps = steps.map(|(step, (run, origin))| (step.id, (*run, *origin, step.action.clone())));
         UndoJournal { own, runs, steps: steps.collect() }

@@ -13,7 +13,7 @@ use super::{
 
 /// A run to take back.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
+pub struct RunToUndo<'a> {
     /// Which.
     pub id: RunId,
     /// What it was to do.
@@ -24,7 +24,7 @@ pub struct Taken<'a> {
 
 /// The way back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Way {
+pub struct UndoPlan {
     /// The steps, newest first. They are carried out by [`Mode::Undo`](crate::Mode::Undo), which looks before it touches.
     pub plan: Plan,
     /// For each step of the plan the step that it takes back.
@@ -48,7 +48,7 @@ pub struct Kept {
 
 /// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows. All that may stand of
 /// them is taken back newest first; steps of which nobody knows are part of the plan, and are looked at when their turn comes.
-pub fn way_back(runs: &[Taken<'_>], present: &Inventory) -> Way {
+pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
     let mut all = Plan::default();
     let mut origins: Vec<(RunId, StepId)> = Vec::new();
     let mut kept = Vec::new();
@@ -92,7 +92,7 @@ pub fn way_back(runs: &[Taken<'_>], present: &Inventory) -> Way {
         .collect();
     let mut plan = undo(&all);
     plan.notes = notes(&plan);
-    Way { plan, origins, kept }
+    UndoPlan { plan, origins, kept }
 }
 
 /// Which steps must stay because somebody else has what they made, and all that these stand on; with the reason.

@@ -7,7 +7,7 @@ use penstock_plan::{Action, Plan, StepId};
 use super::{
     carried::UndoJournal,
     record::RunId,
-    recovery::{Taken, Way, way_back},
+    recovery::{RunToUndo, UndoPlan, way_back},
     state::{Fate, Phase, RunState},
 };
 use crate::journal::Entry;
@@ -38,11 +38,11 @@ fn apply(machine: &Machine, life: Life) -> Left {
     Left { plan, tape }
 }
 
-fn way(machine: &Machine, runs: &[&Left], reset: bool) -> Way {
+fn way(machine: &Machine, runs: &[&Left], reset: bool) -> UndoPlan {
     let states: Vec<RunState> = runs.iter().map(|run| run.state(reset)).collect();
-    let taken: Vec<Taken<'_>> = (1..)
+    let taken: Vec<RunToUndo<'_>> = (1..)
         .zip(runs.iter().zip(&states))
-        .map(|(id, (run, state))| Taken { id: RunId(id), plan: &run.plan, state })
+        .map(|(id, (run, state))| RunToUndo { id: RunId(id), plan: &run.plan, state })
         .collect();
     way_back(&taken, &machine.inventory())
 }
@@ -248,7 +248,7 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
         penstock_model::inventory::FoundGuest { running: true, functions: vec![taken], ..Default::default() };
     present.guests.insert(guest("stranger"), stranger);
     let state = run.state(false);
-    let way = way_back(&[Taken { id: RunId(1), plan: &run.plan, state: &state }], &present);
+    let way = way_back(&[RunToUndo { id: RunId(1), plan: &run.plan, state: &state }], &present);
     assert_eq!(present.guests.len(), 3);
     let counts = way.kept.iter().filter(|kept| kept.why.contains("guest stranger runs with"));
     assert_eq!(counts.count(), 1, "{:?}", way.kept);

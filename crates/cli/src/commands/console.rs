@@ -10,7 +10,7 @@ use std::{
 
 use penstock_guests::{
     GuestError,
-    console::{Console, ConsoleError, GROUP, Holder, Line, Taken, Turn},
+    console::{Console, ConsoleError, GROUP, Holder, Line, Turn, WriteTurn},
     state::State,
 };
 use penstock_host::{
@@ -373,14 +373,14 @@ impl Session<'_> {
         }
         if let Right::NotYet { told } = &mut self.right {
             match self.console.take() {
-                Ok(Taken::Ours(turn)) => {
+                Ok(WriteTurn::Ours(turn)) => {
                     if told.is_some() {
                         self.notes.say("the other has left: now you write");
                     }
                     self.right = Right::Now(turn);
                     self.told_dropped = false;
                 }
-                Ok(Taken::ByAnother(holder)) => {
+                Ok(WriteTurn::ByAnother(holder)) => {
                     // Who just took it may not have said yet who it is.
                     let news = told.as_ref().is_none_or(|told| holder.pid.is_some() && *told != holder);
                     if news {
@@ -449,8 +449,8 @@ impl Session<'_> {
             return Ok(());
         }
         let turn = match self.console.take().map_err(unwritable)? {
-            Taken::Ours(turn) => turn,
-            Taken::ByAnother(holder) => {
+            WriteTurn::Ours(turn) => turn,
+            WriteTurn::ByAnother(holder) => {
                 let text =
                     format!("the console of guest {} is being written to by {holder}", self.console.guest());
                 return Err(Failure::new(Status::Busy, text)

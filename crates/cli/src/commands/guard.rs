@@ -12,7 +12,8 @@ use std::{
 use penstock_apply::{
     Mode, Options,
     history::{
-        Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::Taken, store, way_back,
+        Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::RunToUndo, store,
+        way_back,
     },
 };
 use penstock_host::{
@@ -162,7 +163,7 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
                 "run {id} was not confirmed before the machine was reset: what it left is taken back"
             ));
             let way =
-                way_back(&[Taken { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
+                way_back(&[RunToUndo { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
             run.release()?;
             let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way)?;
             let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;

@@ -6,7 +6,7 @@ use penstock_apply::{
     Mode,
     history::{
         Decision, KnownRun, Phase, Purpose, RunId, Runs, Verdict, decision, recovery,
-        recovery::{Kept, Taken},
+        recovery::{Kept, RunToUndo},
         store::{Deeds, StoreError, UnreadableRun},
         way_back,
     },
@@ -140,9 +140,9 @@ pub fn take_back(
             ));
         }
     }
-    let taken: Vec<Taken<'_>> = targets
+    let taken: Vec<RunToUndo<'_>> = targets
         .iter()
-        .map(|(run, deeds)| Taken { id: run.id(), plan: &deeds.plan, state: &deeds.state })
+        .map(|(run, deeds)| RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state })
         .collect();
     let inventory = machine.inventory()?;
     let way = way_back(&taken, &inventory);

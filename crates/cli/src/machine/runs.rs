@@ -12,7 +12,7 @@ use penstock_apply::{
     Applied, ApplyError, HostExecutor, Journal, Mode, Options, RunProgress,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
-        UndoJournal, Verdict, Way, Who, decision, store::UnreadableRun,
+        UndoJournal, UndoPlan, Verdict, Who, decision, store::UnreadableRun,
     },
 };
 use penstock_host::{
@@ -181,7 +181,7 @@ impl Machine {
     }
 
     /// Begins to take `targets` back by `way`; the caller holds the lock.
-    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &Way) -> Result<Begun, Failure> {
+    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &UndoPlan) -> Result<Begun, Failure> {
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
         let mut said = Vec::new();
@@ -432,7 +432,7 @@ mod tests {
             Entry::Undo { step: StepId(1), action: inverse.clone() },
         ];
         let run = cut_off(&machine, &step(driver(None), inverse), &entries);
-        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &Way::default()).unwrap();
+        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &UndoPlan::default()).unwrap();
         assert_eq!(begun.run.unwrap().record.clears_overrides, [VF.parse().unwrap()]);
         assert_eq!(override_of(&machine), "");
     }

@@ -20,7 +20,7 @@ use super::{
     bootstrap::{self, BootstrapReply, Program},
     hosts::Host,
     protocol::{HEARTBEAT, MAX_LINE, Reply, Request, TIMEOUT, encode},
-    ssh::{self, Way},
+    ssh::{self, SshTarget},
     trouble::Trouble,
 };
 use crate::failure::{Fault, Status};
@@ -131,7 +131,7 @@ enum Heard {
 
 /// Does the job on `host`; what happens is told to `tell`. Gives how it ended.
 pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) -> Over {
-    let way = Way { host, config: job.config.as_deref().map(Path::new), batch: job.batch };
+    let way = SshTarget { host, config: job.config.as_deref().map(Path::new), batch: job.batch };
     tell(Event::Doing("connecting".to_owned()));
     let command = match way.has_own_timeout() {
         Ok(own) => way.command(own, bootstrap::FIRST),

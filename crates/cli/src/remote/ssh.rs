@@ -19,7 +19,7 @@ const READING: Duration = Duration::from_secs(20);
 
 /// The way to one machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Way<'a> {
+pub struct SshTarget<'a> {
     /// The machine.
     pub host: &'a Host,
     /// The configuration that is read instead of the user's.
@@ -28,7 +28,7 @@ pub struct Way<'a> {
     pub batch: bool,
 }
 
-impl Way<'_> {
+impl SshTarget<'_> {
     /// Whether the configuration says how long a machine may take to answer (`ssh -G`, which connects to nothing).
     ///
     /// # Errors
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn the_users_configuration_decides_all_but_what_would_get_in_the_way() {
         let host = host();
-        let way = Way { host: &host, config: None, batch: true };
+        let way = SshTarget { host: &host, config: None, batch: true };
         let line = way.command(false, "exec sh").to_string();
         assert_eq!(
             line,
             "ssh -x -oRemoteCommand=none -oRequestTTY=no -oClearAllForwardings=yes -oPermitLocalCommand=no \
              -oForwardAgent=no -oBatchMode=yes -oConnectTimeout=20 -- root@node 'exec sh'"
         );
-        let way = Way { config: Some(Path::new("f")), batch: false, ..way };
+        let way = SshTarget { config: Some(Path::new("f")), batch: false, ..way };
         let line = way.command(true, "x").to_string();
         assert!(
             line.starts_with("ssh -F f -x") && !line.contains("Batch") && !line.contains("Timeout"),

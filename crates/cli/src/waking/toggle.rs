@@ -6,7 +6,7 @@
 
 use penstock_apply::{
     Mode,
-    history::{KnownRun, Phase, Purpose, recovery::Taken, way_back},
+    history::{KnownRun, Phase, Purpose, recovery::RunToUndo, way_back},
 };
 use penstock_host::interrupt;
 use penstock_measure::latency::machine::Toggle;
@@ -99,7 +99,7 @@ impl<'a> Steps<'a> {
             return Ok(());
         }
         let inventory = self.machine.inventory()?;
-        let taken = [Taken { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
         let way = way_back(&taken, &inventory);
         let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way)?;
         self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;

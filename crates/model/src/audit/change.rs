@@ -63,7 +63,7 @@ pub enum Change {
 
 /// One way to put something right: all of its changes, and no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Way {
+pub struct Remedy {
     /// The changes, in order.
     pub changes: Vec<Change>,
     /// What this may break or end.
@@ -150,7 +150,7 @@ impl fmt::Display for Change {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Remedy {
     /// The changes in one line each, and then what to beware of.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.changes.as_slice();
@@ -175,7 +175,7 @@ impl fmt::Display for Way {
 }
 
 /// All ways as people read them: a line each change, `# or:` between two ways.
-pub fn text(ways: &[Way]) -> Option<String> {
+pub fn text(ways: &[Remedy]) -> Option<String> {
     let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
     (!ways.is_empty()).then(|| ways.join("\n# or:\n"))
 }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn writes_that_differ_in_a_number_are_one_command() {
         let of_cpu = |cpu: u32| write(&format!("/sys/devices/system/cpu/cpu{cpu}/power/x"), "n/a");
-        let way = Way {
+        let way = Remedy {
             changes: vec![of_cpu(1), of_cpu(10), of_cpu(2), write("/a", "1"), write("/b", "1")],
             beware: Some("it ends something".to_owned()),
         };
@@ -217,7 +217,7 @@ mod tests {
             way.to_string(),
             "echo n/a | tee /sys/devices/system/cpu/cpu{1,10,2}/power/x\necho 1 > /a\necho 1 > /b\n# beware: it ends something"
         );
-        let alone = Way { changes: vec![of_cpu(3)], beware: None };
+        let alone = Remedy { changes: vec![of_cpu(3)], beware: None };
         assert_eq!(
             text(&[way, alone]).unwrap().lines().last(),
             Some("echo n/a > /sys/devices/system/cpu/cpu3/power/x")

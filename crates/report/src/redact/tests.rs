@@ -289,7 +289,7 @@ proptest! {
 
 #[test]
 fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
-    use penstock_model::audit::{Audit, AuditOutcome, Change, Layer, Row, Way};
+    use penstock_model::audit::{Audit, AuditOutcome, Change, Layer, Remedy, Row};
     let mut original = evidence();
     // A commit may look like an address, and stays.
     original.versions.commit = None;
@@ -312,7 +312,7 @@ fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
         wanted: "none".into(),
         why: String::new(),
         price: None,
-        ways: vec![Way {
+        ways: vec![Remedy {
             changes: vec![Change::ByHand { what: "move 0c:c4:7a:9a:61:ea on xeon-d to another slot".into() }],
             beware: Some("xeon-d starts anew".into()),
         }],

@@ -1,6 +1,6 @@
 //! Frames to whom they are for.
 
-use super::{Engine, Frame, Source, mirror::Way};
+use super::{Engine, Frame, Source, mirror::MirrorDirection};
 use crate::{
     copy::Reader,
     counters::Dropped,
@@ -119,7 +119,7 @@ impl Engine {
             self.share.used += frame.cost();
         }
         if self.port(id).is_some_and(|port| port.watched.received) {
-            self.mirror(source, id, Way::Received, frame);
+            self.mirror(source, id, MirrorDirection::Received, frame);
         }
     }
 

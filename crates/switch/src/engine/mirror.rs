@@ -33,7 +33,7 @@ pub(super) struct Watched {
 
 /// Which way a frame went at the port that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum MirrorDirection {
     Sent,
     Received,
 }
@@ -73,13 +73,13 @@ impl Engine {
     /// Gives copies of a frame to who watches this port, with the tag that it has inside the switch. Whatever comes of that, the
     /// frame goes its way.
     #[cold]
-    pub(super) fn mirror(&mut self, source: &Source, at: PortId, way: Way, frame: &Frame<'_>) {
+    pub(super) fn mirror(&mut self, source: &Source, at: PortId, way: MirrorDirection, frame: &Frame<'_>) {
         for turn in 0..self.mirrors.all.len() {
             let number = self.mirrors.frame;
             let Some((mirror, last)) = self.mirrors.all.get_mut(turn) else { break };
             let wanted = match way {
-                Way::Sent => mirror.sent,
-                Way::Received => mirror.received,
+                MirrorDirection::Sent => mirror.sent,
+                MirrorDirection::Received => mirror.received,
             };
             if *last == number || !wanted || mirror.port == source.id || !mirror.of.contains(&at) {
                 continue;

@@ -6,7 +6,7 @@ use penstock_apply::{
     Mode,
     history::{
         Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
-        recovery::{Kept, Taken},
+        recovery::{Kept, RunToUndo},
         store, way_back,
     },
     journal::CatchUpJournal,
@@ -136,7 +136,7 @@ impl<'a> Watched<'a> {
             ));
         }
         let inventory = self.inventory()?;
-        let way = way_back(&[Taken { id: self.run.id(), plan: &self.plan, state: &state }], &inventory);
+        let way = way_back(&[RunToUndo { id: self.run.id(), plan: &self.plan, state: &state }], &inventory);
         for Kept { run, step, action, why } in &way.kept {
             self.tell(&format!("run {run}, step {step} is not taken back ({action}): {why}"));
         }
