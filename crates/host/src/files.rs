@@ -157,12 +157,16 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
     on("copy", from, read::open_plain(from).and_then(|mut file| atomic::copy(&mut file, to.as_ref())))
 }
 
+/// So many bytes of a file are read at once where they go through this process.
+const COPIED_AT_ONCE: usize = 256 << 10;
+
 /// Appends the contents of `from` to an open file and says how many bytes they were; they never are in memory as a
 /// whole.
 pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
     let from = from.as_ref();
     let mut source = on("read", from, read::open_plain(from))?;
-    on("copy", from, io::copy(&mut source, to))
+    // The kernel copies nothing by itself to a file that is opened to be appended to (copy_file_range(2), sendfile(2)).
+    on("copy", from, io::copy(&mut io::BufReader::with_capacity(COPIED_AT_ONCE, &mut source), to))
 }
 
 /// At most the last `limit` bytes of a file.
