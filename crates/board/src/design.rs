@@ -410,7 +410,9 @@ fn board_nic(
     peer: Option<usize>,
 ) -> Result<BoardNic, DesignError> {
     let asked = model.board.emulation.get(name).copied();
-    let emulation = asked.unwrap_or(if nic.vfs <= Emulation::Igb.most_vfs() {
+    // A VF of an igb has no promiscuous mode, which an uplink needs.
+    let has_uplink = model.uplink_vfs().any(|uplink| uplink.function.nic == *name);
+    let emulation = asked.unwrap_or(if nic.vfs <= Emulation::Igb.most_vfs() && !has_uplink {
         Emulation::Igb
     } else {
         Emulation::Virtio

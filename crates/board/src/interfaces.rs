@@ -69,6 +69,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
             device: link.parentdev,
             kind: link.linkinfo.and_then(|info| info.info_kind),
             port_name: link.phys_port_name,
+            promiscuous: None,
         });
     }
     Ok(reports)

@@ -74,6 +74,7 @@ fn vm(nics: usize, vfs: u16, queues: u16) -> (Vec<Device>, Vec<String>) {
             mac: mac(nic),
             vfs: (0..vfs).map(|index| vf(mac(nic), index)).collect(),
             uplink: None,
+            uplink_settings: None,
             queues,
             allow: None,
             vf_allow: BTreeMap::new(),

@@ -13,7 +13,10 @@ use penstock_testkit::{
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    trials::on_boards(&[("a_vm_owns_a_nic_and_makes_its_vfs_in_board", a_vm_owns_a_nic)])
+    trials::on_boards(&[
+        ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", a_vm_owns_a_nic),
+        ("a_vf_of_the_host_is_the_uplink_in_board", a_vf_is_the_uplink),
+    ])
 }
 
 /// One VM that owns a NIC with two VFs, whose switch leads to the PF of an igb of the board; and over a cable a container with
@@ -335,5 +338,136 @@ fn a_vm_owns_a_nic() -> Outcome {
          virsh -q -c qemu:///system list --name --all"
     ));
     assert_eq!(left.stdout.trim(), "inactive\ninactive");
+    Ok(())
+}
+
+/// The switch of a VM's NIC leads to a VF of the host in a VLAN. The VF's NIC is a virtio one, since VFs of an igb have no promiscuous
+/// mode. Over a cable is a container with a VF in that VLAN and one in none.
+const UPLINK_VF: &str = r#"machine: MACHINE
+nics:
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+  NET1: {match: {mac: "0c:c4:7a:9a:61:eb"}, vfs: 3}
+guests:
+  far:
+    functions: [NET1#0, {vf: NET1#1, vlan: 100}]
+  node-1:
+    kind: vm
+    memory: 512MiB
+    ready_within: 600
+    nics:
+      net0:
+        vfs: 1
+        uplink: {vf: NET0#1, trust: on, spoofchk: off, vlan: 100}
+        mac: "02:00:00:00:01:00"
+board:
+  cables: [[NET0, NET1]]
+"#;
+
+/// What `verify` says of a function of the host: attribute, outcome and what was seen.
+fn of_function(verified: &str, name: &str) -> Result<Vec<String>, Failed> {
+    let document: Value = json::read(verified)?;
+    let all = document["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {verified}"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = all.iter().filter(|verdict| verdict["subject"]["function"] == name);
+    let line = |verdict: &Value| {
+        let (outcome, seen) = (text(&verdict["outcome"]), text(&verdict["seen"]));
+        format!("{} {outcome}: {seen}", text(&verdict["attribute"]))
+    };
+    Ok(of.map(line).collect())
+}
+
+/// The interface whose MAC address is ADDRESS hears frames to all, and those to FOREIGN that PF sends: says which came, and whether the
+/// kernel has it promiscuous.
+const PROMISCUOUS: &str = r#"import json, socket, subprocess, time
+def named(address):
+    for _, name in socket.if_nameindex():
+        if open(f"/sys/class/net/{name}/address").read().strip() == address:
+            return name
+listener, sender = named("ADDRESS"), named("PF")
+subprocess.run(["ip", "link", "set", listener, "up", "promisc", "on"], check=True)
+detail = json.loads(subprocess.check_output(["ip", "-d", "-j", "link", "show", listener]))[0]
+time.sleep(2)
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
+ear.bind((listener, 0x88b5))
+ear.settimeout(0.5)
+mouth = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+mouth.bind((sender, 0))
+source = bytes.fromhex("PF".replace(":", ""))
+heard, end = set(), time.time() + 10
+while time.time() < end:
+    for target in ("ff:ff:ff:ff:ff:ff", "02:00:00:00:99:99"):
+        mouth.send(bytes.fromhex(target.replace(":", "")) + source + b"\x88\xb5" + bytes(46))
+    try:
+        while True:
+            heard.add("all" if ear.recv(2048)[:6] == b"\xff" * 6 else "foreign")
+    except socket.timeout:
+        pass
+print(detail["promiscuity"], *sorted(heard))
+"#;
+
+fn a_vf_is_the_uplink() -> Outcome {
+    let name = own_name("uplink");
+    let board = KeptBoard::up(&name, &UPLINK_VF.replace("MACHINE", &name))?;
+    let model = board.model();
+    board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    let verified = |status: i32| -> Result<String, Failed> {
+        let verify = board.inside(["penstock", "verify", model, "--json"]);
+        verify.ended_with(status)?;
+        Ok(verify.stdout)
+    };
+    let holds = |verified: &str| -> Outcome {
+        let lines = of_function(verified, "NET0#1")?;
+        for line in [
+            "up pass: up",
+            "carrier pass: carrier",
+            "promiscuous pass: on",
+            "trust pass: on",
+            "spoofchk pass: off",
+            "vlan pass: 100",
+        ] {
+            assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+        }
+        assert!(lines.iter().any(|line| line.starts_with("driver pass: virtio")), "{lines:#?}");
+        let lines = said(verified)?;
+        assert!(lines.contains(&"node-1/net0 uplink pass: NET0#1".to_owned()), "{lines:#?}");
+        // Frames to and from an address that is none of the host's NIC, in the uplink's VLAN and in no other.
+        let lines = frames(verified)?;
+        for line in [
+            "node-1/net0 -> NET1#1: arrives",
+            "NET1#1 -> node-1/net0: arrives",
+            "node-1/net0 -> NET1#0: isolated",
+            "NET1#0 -> node-1/net0: isolated",
+        ] {
+            assert!(lines.contains(&format!("pass {line}")), "{line} in {lines:#?}");
+        }
+        Ok(())
+    };
+    holds(&verified(0)?)?;
+    board.inside(["penstock", "plan", "--detailed-exitcode", model]).ended_with(0)?;
+
+    // Nobody else takes it, and what is changed by hand is told and put right while the VM runs.
+    let vf = "$(ls /sys/bus/pci/devices/0000:01:00.0/virtfn1/virtio*/net)";
+    board.shell(&format!("ip link set {vf} down")).ended_with(0)?;
+    let lines = of_function(&verified(1)?, "NET0#1")?;
+    assert!(lines.contains(&"up fail: down".to_owned()), "{lines:#?}");
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    holds(&verified(0)?)?;
+
+    // An igb's VF is as promiscuous as the kernel has it, and gets no frame to another address than its own.
+    let heard = PROMISCUOUS.replace("PF", "0c:c4:7a:9a:61:ea");
+    let report = board.shell(&format!(
+        "pf=$(grep -l 0c:c4:7a:9a:61:eb /sys/class/net/*/address | xargs dirname) && name=$(basename $pf) && \
+         vf=$(ls $pf/device/virtfn2/net) && ip link set $name vf 2 trust on && ip link set $name vf 2 spoofchk off && \
+         address=$(cat /sys/class/net/$vf/address) && cat >/tmp/heard.py <<'END'\n{heard}END\n\
+         sed -i s/ADDRESS/$address/ /tmp/heard.py && python3 /tmp/heard.py"
+    ));
+    report.ended_with(0)?;
+    assert_eq!(report.stdout.trim(), "1 all");
+
+    // The VF stays the host's when the VM has gone, and is listened to no more.
+    board.inside(["penstock", "stop", model]).ended_with(0)?;
+    let left = board.shell(&format!("ip -d -j link show {vf} | tr ',' '\\n' | grep promiscuity"));
+    assert_eq!(left.stdout.trim(), "\"promiscuity\":0");
     Ok(())
 }

@@ -96,6 +96,7 @@ mod tests {
                 device: Some("0000:01:10.0".to_owned()),
                 kind: None,
                 port_name: None,
+                promiscuous: None,
             },
             function: Some("0000:01:10.0".parse().unwrap()),
             routes: vec![InterfaceRoute {

@@ -239,7 +239,7 @@ impl Work<'_> {
         }
         let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
         Err(CniError::new(CniError::TAKEN, text)
-            .hint("a free VF has an interface in the host's namespace, without addresses and in no bridge"))
+            .hint("a free VF has an interface in the host's namespace, without addresses, in no bridge and not promiscuous"))
     }
 
     /// Whether the host itself does nothing with a VF.
@@ -252,7 +252,9 @@ impl Work<'_> {
             std::net::IpAddr::V4(ip) => ip.is_link_local(),
             std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
         };
-        !in_bridge && report.interface.addresses.iter().all(|address| own(address.ip()))
+        // Somebody listens for frames of any address: the VF is the uplink of a switch, or is watched.
+        let listened_to = report.promiscuous == Some(true);
+        !in_bridge && !listened_to && report.interface.addresses.iter().all(|address| own(address.ip()))
     }
 
     /// Writes down whose the VF is, and how it was found.

@@ -121,7 +121,15 @@ fn a_nic_of_its_own_has_its_vfs_before_their_pf() {
         let vfs = (0..vfs).map(vf).collect();
         // The second may be set from inside, over a line.
         let allow = (number == 1).then(Allow::default);
-        let nic = TenantNic { mac: mac(0), vfs, uplink: None, queues, allow, vf_allow: BTreeMap::new() };
+        let nic = TenantNic {
+            mac: mac(0),
+            vfs,
+            uplink: None,
+            uplink_settings: None,
+            queues,
+            allow,
+            vf_allow: BTreeMap::new(),
+        };
         GuestNic { name: name.parse().unwrap(), nic, uplink_at: None }
     };
     let definition = GuestDefinition {

@@ -21,4 +21,7 @@ pub struct InterfaceReport {
     /// VF; `None` where the driver gives none.
     #[serde(default)]
     pub port_name: Option<String>,
+    /// Whether it takes frames for any address, because somebody listens for them (`IFLA_PROMISCUITY`); `None`: not told.
+    #[serde(default)]
+    pub promiscuous: Option<bool>,
 }

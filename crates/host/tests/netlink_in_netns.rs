@@ -115,7 +115,7 @@ fn interfaces_are_listed() {
          address add 10.20.31.204/24 dev left\n\
          address add fd00::4/64 dev left nodad\n\
          link set left up\n\
-         link set right up\n",
+         link set right up promisc on\n",
     );
     let mut reports = netlink(&namespace).interfaces().unwrap();
     reports.sort_by(|a, b| a.interface.name.cmp(&b.interface.name));
@@ -135,6 +135,7 @@ fn interfaces_are_listed() {
     let addresses: Vec<String> = left.interface.addresses.iter().map(|a| a.to_string()).collect();
     assert!(addresses.contains(&"10.20.31.204/24".to_owned()), "{addresses:?}");
     assert!(addresses.contains(&"fd00::4/64".to_owned()), "{addresses:?}");
+    assert_eq!((left.promiscuous, right.promiscuous), (Some(false), Some(true)));
     assert_eq!(right.interface.mtu, 1500);
     assert!(right.interface.addresses.iter().all(|a| a.ip().is_ipv6()), "its link-local one at most");
 }

@@ -130,6 +130,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
         device: device.map(str::to_owned),
         kind: None,
         port_name: port_name.map(str::to_owned),
+        promiscuous: None,
     }
 }
 

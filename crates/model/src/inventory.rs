@@ -136,6 +136,9 @@ pub struct FoundGuest {
     /// The NICs that a VM owns itself, as it was defined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nics: BTreeSet<NicName>,
+    /// The VFs of the host that the embedded switches of these NICs lead to while the VM is there: their interfaces stay on the host.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub uplinks: BTreeSet<Bdf>,
     /// What the embedded switches of these NICs have for their VFs while the VM is there, in index order. One that does not answer is
     /// left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

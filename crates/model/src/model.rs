@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, Realtime, SerialNumber, SlotName, VfIndex, VfSettings,
+    Mtu, NicName, Realtime, SerialNumber, SlotName, Uplink, UplinkVf, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -224,7 +224,25 @@ impl Model {
         })
     }
 
-    /// Every VF that the model wants, with its settings: those of the guest that owns it, else the NIC's defaults.
+    /// The VFs that stay on the host as uplinks of NICs that VMs own.
+    pub fn uplink_vfs(&self) -> impl Iterator<Item = UplinkVf<'_>> {
+        let nics =
+            self.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+        nics.filter_map(|(guest, (nic, own))| match (&own.uplink, &own.uplink_settings) {
+            (Some(Uplink::Function(function)), Some(settings)) => {
+                Some(UplinkVf { guest, nic, function, settings })
+            }
+            _ => None,
+        })
+    }
+
+    /// Whose uplink `function` is, when it is a VF that stays on the host for that.
+    pub fn uplink_vf(&self, function: &FunctionName) -> Option<UplinkVf<'_>> {
+        self.uplink_vfs().find(|uplink| uplink.function == function)
+    }
+
+    /// Every VF that the model wants, with its settings: those of the guest that owns it or of the uplink that it is, else the NIC's
+    /// defaults.
     pub fn vfs<'a>(&'a self, nic: &'a NicName) -> impl Iterator<Item = (VfIndex, &'a VfSettings)> + 'a {
         let wanted = &self.nics[nic];
         let mut settings = vec![&wanted.vf_defaults; usize::from(wanted.vfs)];
@@ -233,6 +251,11 @@ impl Model {
                 && let Some(slot) = settings.get_mut(usize::from(vf.get()))
             {
                 *slot = &function.settings;
+            }
+        }
+        for uplink in self.uplink_vfs().filter(|uplink| uplink.function.nic == *nic) {
+            if let Some(slot) = uplink.function.vf.and_then(|vf| settings.get_mut(usize::from(vf.get()))) {
+                *slot = uplink.settings;
             }
         }
         (0..).map_while(VfIndex::new).zip(settings)

@@ -26,6 +26,9 @@ pub struct TenantNic {
     /// Where the embedded switch leads to. `None`, the default: nowhere; the NIC's functions reach each other alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Uplink>,
+    /// What the PF's driver keeps for the VF that `uplink` is: its own words over the NIC's defaults. `None`: the uplink is no VF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink_settings: Option<VfSettings>,
     /// Pairs of queues of each function. Default: 1.
     pub queues: u16,
     /// How far the VM may go by itself at each function. `None`, the default: it may set nothing.
@@ -106,6 +109,19 @@ impl TenantNic {
             (vf, settings.mac.unwrap_or(derived), settings)
         })
     }
+}
+
+/// A VF of the model that stays on the host, because the embedded switch of a tenant NIC leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UplinkVf<'a> {
+    /// The VM.
+    pub guest: &'a GuestName,
+    /// Which of its NICs.
+    pub nic: &'a NicName,
+    /// The VF.
+    pub function: &'a FunctionName,
+    /// What the PF's driver keeps for it.
+    pub settings: &'a VfSettings,
 }
 
 /// A function of a tenant NIC: `node-1/net0` is the PF, `node-1/net0#2` a VF.
@@ -197,6 +213,7 @@ mod tests {
             mac: Mac::new([2, 0, 0, 0, 0, 1]),
             vfs: vec![VfSettings::default()],
             uplink: None,
+            uplink_settings: None,
             queues: 1,
             allow: None,
             vf_allow: VfIndex::new(0).map(|vf| (vf, allow)).into_iter().collect(),

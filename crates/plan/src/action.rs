@@ -228,6 +228,13 @@ pub struct GuestNic {
     pub uplink_at: Option<Bdf>,
 }
 
+impl GuestNic {
+    /// Where the VF is that its uplink leads to; `None` for a PF, an interface, or no uplink.
+    pub fn uplink_vf(&self) -> Option<Bdf> {
+        self.uplink_at.filter(|_| self.nic.uplink_settings.is_some())
+    }
+}
+
 impl GuestDefinition {
     /// A container by this name for which nothing is asked: no functions, no limits, the idle first process.
     pub fn bare(guest: GuestName) -> GuestDefinition {

@@ -27,7 +27,7 @@ pub fn define(
     let nics = guest.nics.iter().map(|(name, nic)| GuestNic {
         name: name.clone(),
         uplink_at: match &nic.uplink {
-            Some(Uplink::Function(function)) => planner.resolved.get(&function.nic).copied(),
+            Some(Uplink::Function(function)) => planner.address(function),
             _ => None,
         },
         nic: nic.clone(),

@@ -24,6 +24,19 @@ pub struct PfDriver {
     pub spoofchk_at_first: bool,
     /// Whether it makes VFs only while the PF's interface is up.
     pub up_before_vfs: bool,
+    /// What it takes for a VF to get frames for other addresses than its own.
+    pub vf_promiscuity: VfPromiscuity,
+}
+
+/// What it takes, besides asking the interface, for a VF to get frames for addresses that no function of its NIC has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VfPromiscuity {
+    /// The VF's driver has no such mode.
+    Lacking,
+    /// `trust: on`.
+    Trust,
+    /// `trust: on`, and something else that nobody here sets, in words.
+    TrustAnd(&'static str),
 }
 
 const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bool) -> PfDriver {
@@ -35,6 +48,7 @@ const fn usual(name: &'static str, vf_driver: &'static str, sets_switch_mode: bo
         sets_switch_mode,
         spoofchk_at_first: false,
         up_before_vfs: false,
+        vf_promiscuity: VfPromiscuity::Trust,
     }
 }
 
@@ -45,25 +59,37 @@ const fn checked(driver: PfDriver) -> PfDriver {
 
 /// Each row follows the `net_device_ops` and the PCI id tables of the files named beside it (Linux 6.12).
 const KNOWN: [PfDriver; 9] = [
-    // drivers/net/ethernet/intel/igb/igb_main.c, igbvf/netdev.c
-    checked(usual("igb", "igbvf", false)),
-    // drivers/net/ethernet/intel/ixgbe/ixgbe_main.c (ixgbe_ndo_bridge_getlink is silent without VFs), ixgbevf/ixgbevf_main.c
-    checked(usual("ixgbe", "ixgbevf", true)),
-    // drivers/net/ethernet/intel/i40e/i40e_main.c, iavf/iavf_main.c
-    checked(usual("i40e", "iavf", true)),
+    // drivers/net/ethernet/intel/igb/igb_main.c, igbvf/netdev.c (igbvf_set_rx_mode sets filters for addresses alone)
+    PfDriver { vf_promiscuity: VfPromiscuity::Lacking, ..checked(usual("igb", "igbvf", false)) },
+    // drivers/net/ethernet/intel/ixgbe/ixgbe_main.c (ixgbe_ndo_bridge_getlink is silent without VFs), ixgbevf/ixgbevf_main.c;
+    // ixgbe_sriov.c, ixgbe_update_vf_xcast_mode
+    PfDriver {
+        vf_promiscuity: VfPromiscuity::TrustAnd("an X540 or later whose PF is promiscuous itself"),
+        ..checked(usual("ixgbe", "ixgbevf", true))
+    },
+    // drivers/net/ethernet/intel/i40e/i40e_main.c, iavf/iavf_main.c; i40e_ethtool.c, i40e_gl_gstrings_priv_flags
+    PfDriver { vf_promiscuity: FIRST_IS_THE_DEFAULT, ..checked(usual("i40e", "iavf", true)) },
     // drivers/net/ethernet/intel/ice/ice_main.c, iavf/iavf_main.c
-    checked(usual("ice", "iavf", true)),
+    PfDriver { vf_promiscuity: FIRST_IS_THE_DEFAULT, ..checked(usual("ice", "iavf", true)) },
     // drivers/net/ethernet/mellanox/mlx4/main.c, en_netdev.c
-    usual("mlx4_core", "mlx4_core", false),
+    PfDriver { vf_promiscuity: LEAVE_OF_THE_FIRMWARE, ..usual("mlx4_core", "mlx4_core", false) },
     // drivers/net/ethernet/mellanox/mlx5/core/main.c, en_main.c
     usual("mlx5_core", "mlx5_core", true),
     // drivers/net/ethernet/broadcom/bnxt/bnxt.c; bnxt_sriov.c, bnxt_sriov_configure wants the interface up
     PfDriver { up_before_vfs: true, ..usual("bnxt_en", "bnxt_en", true) },
     // drivers/net/ethernet/emulex/benet/be_main.c
-    usual("be2net", "be2net", true),
+    PfDriver { vf_promiscuity: LEAVE_OF_THE_FIRMWARE, ..usual("be2net", "be2net", true) },
     // drivers/virtio/virtio_pci_common.c, drivers/net/virtio_net.c: no ndo_set_vf_* at all
     PfDriver { sets_vf_attributes: false, tells_mac: false, ..usual(VIRTIO, VIRTIO, false) },
 ];
+
+/// Without the flag one function alone, the first to ask, gets what no other has the address of.
+const FIRST_IS_THE_DEFAULT: VfPromiscuity = VfPromiscuity::TrustAnd(
+    "that no other function asked before it, or `ethtool --set-priv-flags PF vf-true-promisc-support on`",
+);
+
+/// What the driver asks for the firmware may refuse.
+const LEAVE_OF_THE_FIRMWARE: VfPromiscuity = VfPromiscuity::TrustAnd("a firmware that lets it");
 
 /// virtio's, by itself.
 const VIRTIO: &str = "virtio-pci";

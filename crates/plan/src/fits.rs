@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, ByteSize, CpuSet, GuestKind, GuestName, InterfaceName, Path, Uplink, inventory::HugePages,
+    Bdf, ByteSize, CpuSet, GuestKind, GuestName, InterfaceName, NicName, Path, Uplink,
+    inventory::{HugePages, Vf},
 };
 
 use crate::{
@@ -44,6 +45,7 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
                 continue;
             };
             if known.contains(wanted) {
+                vf_by_its_interface(planner, vm.name, name, wanted);
                 continue;
             }
             let distance =
@@ -63,6 +65,23 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
                 Some(hint),
             ));
         }
+    }
+}
+
+/// Says what an uplink that is named by the interface of a VF is not seen to have.
+fn vf_by_its_interface(planner: &mut Planner<'_>, vm: &GuestName, nic: &NicName, uplink: &InterfaceName) {
+    let vfs = planner.inventory.pfs.iter().filter_map(|pf| Some((pf, pf.sriov.as_ref()?)));
+    let mut vfs = vfs.flat_map(|(pf, sriov)| sriov.vfs.iter().map(move |vf| (pf.bdf, vf)));
+    let is = |vf: &Vf| {
+        let interface = vf.present.as_ref().and_then(|present| present.interface.as_ref());
+        interface.is_some_and(|interface| interface.name == *uplink)
+    };
+    if let Some((pf, vf)) = vfs.find(|(_, vf)| is(vf)) {
+        planner.note(format!(
+            "{uplink}, the uplink of {vm}/{nic}, is VF {} of {pf}, which without trust gets frames for its own address alone: \
+             name the VF as one of `nics` (`uplink: {{vf: NIC#{}, trust: on, spoofchk: off}}`), and it gets what it needs",
+            vf.index, vf.index
+        ));
     }
 }
 

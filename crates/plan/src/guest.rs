@@ -13,7 +13,7 @@ use crate::{
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
-    realtime, tenant, vfs,
+    realtime, tenant, uplink, vfs,
     waits::Waits,
     wanted::{WantedNic, WantedVf},
 };
@@ -22,10 +22,10 @@ use crate::{
 pub fn place<'n, 'a>(
     planner: &Planner<'_>,
     nics: &'n [WantedNic<'a>],
-    function: &Function,
+    function: &FunctionName,
 ) -> Option<(&'n WantedNic<'a>, Option<&'n WantedVf<'a>>)> {
-    let nic = &nics[planner.model.nics.get_index_of(&function.name.nic)?];
-    match function.name.vf {
+    let nic = &nics[planner.model.nics.get_index_of(&function.nic)?];
+    match function.vf {
         None => Some((nic, None)),
         Some(index) => Some((nic, Some(nic.vfs.get(usize::from(index.get()))?))),
     }
@@ -82,7 +82,7 @@ pub fn guest_steps<'a>(
     realtime::these_run(planner, guests.iter().map(|(name, _)| *name));
     let mut waits = Waits::new(planner, nics, &starting);
     for alike in starting.chunk_by(|one, next| one.owns_pf() == next.owns_pf()) {
-        together(planner, &mut waits, alike);
+        together(planner, nics, &mut waits, alike);
     }
     waits.rest(planner);
     planner.draft.on_behalf_of(None);
@@ -90,7 +90,12 @@ pub fn guest_steps<'a>(
 
 /// One kind of step for all of these guests before the next kind: steps that do not need one another then stand side
 /// by side, and may be carried out so. VMs are created before anything is waited for: that takes long, and needs nobody.
-fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[Starting<'_, 'a>]) {
+fn together<'a>(
+    planner: &mut Planner<'a>,
+    nics: &[WantedNic<'a>],
+    waits: &mut Waits<'a>,
+    starting: &[Starting<'_, 'a>],
+) {
     let fresh = || starting.iter().filter(|guest| !guest.suspended);
     drivers(planner, fresh(), |planner, guest, nic| guest.is_vm() || !waits.is_held(planner, nic));
     fresh().filter(|guest| guest.is_vm()).for_each(|vm| macs_of_the_device(planner, vm));
@@ -109,6 +114,7 @@ fn together<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, starting: &[St
     }
     for guest in fresh().filter(|guest| guest.is_vm()) {
         planner.draft.on_behalf_of(Some(guest.name));
+        uplink::prepare(planner, nics, guest);
         switches(planner, guest);
     }
     for guest in fresh().filter(|guest| guest.is_vm()) {
@@ -184,7 +190,7 @@ fn starting<'n, 'a>(
     guest: &'a Guest,
 ) -> Option<Starting<'n, 'a>> {
     let functions: Vec<_> =
-        guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
+        guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
     let is_vm = guest.kind == GuestKind::Vm;
     let suspended = is_vm && planner.suspended(name);
     let starting = Starting { name, guest, functions, suspended };
@@ -193,6 +199,7 @@ fn starting<'n, 'a>(
         let addresses: Vec<Bdf> = starting.addresses().collect();
         let right = same_nics(planner, name, guest) && running(planner, name, &addresses, suspended);
         if right {
+            uplink::live(planner, nics, name, guest);
             tenant::live(planner, name, guest);
         }
         return (right && suspended).then_some(starting);
@@ -322,7 +329,7 @@ fn macs_of_the_device(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
 }
 
 /// Sets the MAC of the VF's own interface, where the PF's driver cannot.
-fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, name: &GuestName) {
+pub fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, name: &GuestName) {
     if nic.nic.externally_managed {
         return;
     }
@@ -403,9 +410,9 @@ fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             Some(uplink) => format!("leads to {uplink}"),
         };
         if let Some(Uplink::Function(function)) = &found.uplink
-            && let Some(pf) = planner.resolved.get(&function.nic)
+            && let Some(at) = planner.address(function)
         {
-            needs.push(Effect::Interface(*pf));
+            needs.extend([Effect::Interface(at), Effect::Driver(at), Effect::Attributes(at)]);
         }
         planner.draft.push(StepSpec::new(
             Action::StartSwitch { guest: name.clone(), nic: nic.clone() },

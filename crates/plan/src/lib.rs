@@ -37,6 +37,7 @@ pub mod step;
 mod stop;
 mod tenant;
 mod unsupported;
+mod uplink;
 mod vfs;
 mod waits;
 mod wanted;

@@ -6,7 +6,9 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, Diagnostics, GuestName, Inventory, Model, NicName, VfIndex, inventory::Manager};
+use penstock_model::{
+    Bdf, Diagnostics, FunctionName, GuestName, Inventory, Model, NicName, VfIndex, inventory::Manager,
+};
 
 use crate::{
     Plan, PlanError,
@@ -23,7 +25,7 @@ pub struct Planner<'a> {
     pub model: &'a Model,
     pub inventory: &'a Inventory,
     pub resolved: IndexMap<NicName, Bdf>,
-    /// Which running guest has which function.
+    /// Which running guest has which function, or has it as an uplink.
     pub running: HashMap<Bdf, &'a GuestName>,
     /// VFs that lost their driver in this plan.
     pub unbound: HashSet<Bdf>,
@@ -55,7 +57,9 @@ impl<'a> Planner<'a> {
             .guests
             .iter()
             .filter(|(_, found)| found.running)
-            .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
+            .flat_map(|(guest, found)| {
+                found.functions.iter().chain(&found.uplinks).map(move |function| (*function, guest))
+            })
             .collect();
         let nics = wanted(model, inventory, &resolved, &running).map_err(PlanError::Model)?;
         let told = inventory.managers.iter().flat_map(|(manager, told)| {
@@ -82,7 +86,15 @@ impl<'a> Planner<'a> {
         Ok((planner, nics))
     }
 
-    /// The guest that runs with `function`.
+    /// Where a function of the model is on this machine.
+    pub fn address(&self, function: &FunctionName) -> Option<Bdf> {
+        let pf = *self.resolved.get(&function.nic)?;
+        let Some(index) = function.vf else { return Some(pf) };
+        let sriov = self.inventory.pf(pf)?.sriov.as_ref()?;
+        sriov.vfs.iter().find(|vf| vf.index == index).map(|vf| vf.bdf)
+    }
+
+    /// The guest that runs with `function`, or has it as an uplink.
     pub fn user(&self, function: Bdf) -> Option<&'a GuestName> {
         self.running.get(&function).copied()
     }

@@ -9,7 +9,7 @@ use crate::{
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
-    realtime, vfs,
+    realtime, uplink, vfs,
     wanted::WantedNic,
 };
 
@@ -65,13 +65,13 @@ pub fn stop_steps(
         give_back(planner, nics, name, function);
     }
     // While they have no driver nobody can take them, and when they have one again everybody may.
-    let addresses = returned.iter().map(|owned| owned.bdf).collect();
+    let addresses = returned.iter().map(|owned| owned.bdf).chain(uplink::addresses(planner, guest)).collect();
     managers::take_back(planner, nics, &addresses, name);
     for function in &returned {
         bind_home(planner, nics, name, function);
     }
     let functions: Vec<_> =
-        guest.functions.iter().filter_map(|function| place(planner, nics, function)).collect();
+        guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
     let definition = define(planner, name, guest, &functions);
     let mut needs = vec![Effect::Running(name.clone())];
     needs.extend(switches.into_iter().map(|nic| Effect::Switch(name.clone(), nic)));
@@ -102,7 +102,7 @@ fn owned(
     guest: &Guest,
     running: Option<&[Bdf]>,
 ) -> Vec<Owned> {
-    let of_model = guest.functions.iter().filter_map(|function| place(planner, nics, function));
+    let of_model = guest.functions.iter().filter_map(|function| place(planner, nics, &function.name));
     let of_model = of_model.map(|(nic, vf)| vf.map_or(nic.pf.bdf, |vf| vf.found.bdf));
     let addresses: Vec<Bdf> = match running {
         Some(functions) => functions.to_vec(),

@@ -83,6 +83,12 @@ fn place(
         .attributes()
         .iter()
         .any(|default| default == attribute && words(default, defaults).contains(&word));
+    if vf.is_uplink && !from_defaults {
+        let function = penstock_model::FunctionName { nic: nic.name.clone(), vf: Some(vf.index) };
+        if let Some(uplink) = planner.model.uplink_vf(&function) {
+            return Path::of(["guests", uplink.guest.as_str(), "nics", uplink.nic.as_str(), "uplink", word]);
+        }
+    }
     let owner = vf.owner.filter(|_| !from_defaults).and_then(|name| {
         let functions = &planner.model.guests.get(name)?.functions;
         let is_it = |name: &penstock_model::FunctionName| name.nic == *nic.name && name.vf == Some(vf.index);

@@ -132,11 +132,15 @@ fn set(
 ) {
     let who = vf_name(nic.name, vf.index);
     for attribute in attributes {
+        let belongs = |guest| match vf.is_uplink {
+            true => format!("{who} is an uplink of {guest}"),
+            false => format!("{who} belongs to {guest}"),
+        };
         let why = match (vf.owner, attribute, vf.derived) {
             (Some(guest), VfAttribute::Mac(_), true) => {
-                format!("{who} belongs to {guest}; its MAC is derived from {}'s", nic.name)
+                format!("{}; its MAC is derived from {}'s", belongs(guest), nic.name)
             }
-            (Some(guest), ..) => format!("{who} belongs to {guest}"),
+            (Some(guest), ..) => belongs(guest),
             (None, VfAttribute::Mac(_), true) => {
                 format!("{who} belongs to no guest; its MAC is derived from {}'s", nic.name)
             }

@@ -35,9 +35,15 @@ pub struct WantedVf<'a> {
     pub settings: VfSettings,
     /// Whether the MAC is derived rather than given.
     pub derived: bool,
+    /// The guest that owns it, or whose NIC it is the uplink of.
     pub owner: Option<&'a GuestName>,
+    /// Whether it stays on the host as an uplink.
+    pub is_uplink: bool,
     pub best_effort: &'a BTreeSet<String>,
 }
+
+/// An uplink without what it needs would lose frames in silence.
+static NOTHING: BTreeSet<String> = BTreeSet::new();
 
 impl WantedNic<'_> {
     pub fn sriov(&self) -> Option<&Sriov> {
@@ -113,6 +119,7 @@ pub fn wanted<'a>(
                 settings: nic.vf_defaults.clone(),
                 derived: false,
                 owner: None,
+                is_uplink: false,
                 best_effort: &nic.best_effort,
             })
             .collect();
@@ -138,6 +145,18 @@ pub fn wanted<'a>(
                     }
                 }
             }
+        }
+    }
+    for uplink in model.uplink_vfs() {
+        let Some(nic) = model.nics.get_index_of(&uplink.function.nic) else { continue };
+        let place = Path::of(["guests", uplink.guest.as_str(), "nics", uplink.nic.as_str(), "uplink"]);
+        places.insert((nic, uplink.function.vf), place);
+        let index = uplink.function.vf.map(|vf| usize::from(vf.get()));
+        if let Some(vf) = index.and_then(|index| all[nic].vfs.get_mut(index)) {
+            vf.settings = uplink.settings.clone();
+            vf.owner = Some(uplink.guest);
+            vf.is_uplink = true;
+            vf.best_effort = &NOTHING;
         }
     }
     let place = |nic: usize, vf: Option<VfIndex>| {

@@ -464,3 +464,23 @@ fn a_nic_of_a_vms_own_is_drawn_in_the_vm() {
     assert!(page.contains("<code>net0 with 2 VFs</code>"));
     assert!(markdown(&evidence).contains("| node-1 | VM | net0 with 2 VFs |"));
 }
+
+/// A VF that is an uplink is drawn at its NIC with a line to the switch, as the host's.
+#[test]
+fn a_vf_that_is_an_uplink_has_a_line_to_the_switch() {
+    let uplink = "uplink: {vf: NET1#1, trust: on, spoofchk: off}";
+    let text = include_str!("../../../examples/tenant.yaml")
+        .replace("uplink: NET1", uplink)
+        .replace("1: {vlan: 100, ", "1: {")
+        .replace("uplink: NET0\n        functions:\n          0: {spoofchk: on}\n", "functions:\n");
+    let model = parse(&Source::new("tenant.yaml", text)).unwrap().model;
+    let machine = Machine::of(&model, &Inventory::default(), &IndexMap::new(), true);
+    let page = page("tenant-uplink-vf", &Evidence { machine, ..runs::small() });
+    let svg = page.split("<svg viewBox").nth(1).and_then(|rest| rest.split("</svg>").next()).unwrap();
+    // Three functions in each of two VMs, and one uplink.
+    assert_eq!(svg.matches("class=\"wire ").count(), 2 * 3 + 1);
+    assert!(svg.contains("<title>NET1#1, the host&#x27;s, an uplink for node-2"), "{svg}");
+    assert!(svg.contains("<title>NET1#0, owned by no guest"), "{svg}");
+    assert!(svg.contains("embedded switch of node-2&#x2f;net0 on the host, uplink NET1#1"), "{svg}");
+    assert!(!svg.contains(">uplink NET1#1<"), "the line says it");
+}

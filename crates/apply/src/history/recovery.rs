@@ -162,7 +162,7 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
 }
 
 fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
-    guest.running && guest.functions.contains(&function)
+    guest.running && (guest.functions.contains(&function) || guest.uplinks.contains(&function))
 }
 
 /// Whether two plans are about one of the same NICs, guests or files: then the later stands on the earlier.

@@ -60,12 +60,22 @@ struct TenantPort {
     leads: Leads,
 }
 
+impl TenantPort {
+    /// The VLAN that its frames are in beyond its switch's uplink.
+    fn beyond(&self) -> Vlan {
+        match self.leads {
+            Leads::To(_, of_uplink) => of_uplink.or(self.vlan),
+            Leads::Nowhere | Leads::Somewhere => self.vlan,
+        }
+    }
+}
+
 /// Where the switch of a NIC that a VM owns leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leads {
     Nowhere,
-    /// Out of this NIC of the model, as its PF's.
-    To(usize),
+    /// Out of this NIC of the model, as its PF's; or as those of a VF, whose port VLAN all frames are in beyond it.
+    To(usize, Vlan),
     /// Out of an interface of which the model says nothing.
     Somewhere,
 }
@@ -169,24 +179,26 @@ impl Network {
         let joined = match (a.leads, b.leads) {
             _ if a.switch == b.switch => Some(true),
             (Leads::Nowhere, _) | (_, Leads::Nowhere) => Some(false),
-            (Leads::To(a), Leads::To(b)) => self.cabled(a, b),
+            (Leads::To(a, _), Leads::To(b, _)) => self.cabled(a, b),
             (Leads::Somewhere, _) | (_, Leads::Somewhere) => None,
         };
-        expected(joined, a.vlan == b.vlan)
+        let same = if a.switch == b.switch { a.vlan == b.vlan } else { a.beyond() == b.beyond() };
+        expected(joined, same)
     }
 
     fn of_tenant(&self, tenant: &TenantPort, other: &FunctionName, port: &Port) -> Expectation {
         let joined = match tenant.leads {
             Leads::Nowhere => Some(false),
-            Leads::To(nic) => self.cabled(nic, port.nic),
+            Leads::To(nic, _) => self.cabled(nic, port.nic),
             Leads::Somewhere => None,
         };
         // Frames of a VLAN come to a PF with their tags, and whether it takes them is its driver's business.
-        let tagged = other.vf.is_none() && tenant.vlan.is_some();
+        let vlan = tenant.beyond();
+        let tagged = other.vf.is_none() && vlan.is_some();
         match joined {
             Some(true) if port.disabled => Expectation::Isolated(Barrier::LinkDisabled),
             Some(true) if tagged => Expectation::NotJudged,
-            _ => expected(joined, tenant.vlan == port.vlan),
+            _ => expected(joined, vlan == port.vlan),
         }
     }
 
@@ -218,7 +230,8 @@ fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
         let leads = match &nic.uplink {
             None => Leads::Nowhere,
             Some(Uplink::Function(function)) => {
-                model.nics.get_index_of(&function.nic).map_or(Leads::Somewhere, Leads::To)
+                let vlan = nic.uplink_settings.as_ref().and_then(vlan_of);
+                model.nics.get_index_of(&function.nic).map_or(Leads::Somewhere, |nic| Leads::To(nic, vlan))
             }
             Some(Uplink::Interface(_)) => Leads::Somewhere,
         };
@@ -326,9 +339,10 @@ mod tests {
     fn nics_of_vms_are_joined_by_what_their_switches_lead_to() {
         use Barrier::{LinkDisabled, NotCabled, Vlan};
         use Expectation::{Arrives, Isolated, NotJudged};
-        let model = "nics: {A: {vfs: 1}, B: {vfs: 3}, C: }\nguests:\n\
+        let model = "nics: {A: {vfs: 1}, B: {vfs: 3}, C: {vfs: 1}}\nguests:\n\
              \x20 v: {kind: vm, nics: {n: {vfs: 2, uplink: A, functions: {1: {vlan: 7}}}, alone: {vfs: 1}, br: {vfs: 1, uplink: br0}}}\n\
              \x20 w: {kind: vm, nics: {n: {vfs: 2, uplink: C, functions: {1: {vlan: 7}}}}}\n\
+             \x20 x: {kind: vm, nics: {n: {vfs: 1, uplink: {vf: C#0, trust: on, spoofchk: off, vlan: 7}}}}\n\
              \x20 c: {functions: [B#0, {vf: B#1, vlan: 7}, {vf: B#2, link_state: disable}]}\n";
         let source = |cables: &str| penstock_model::Source::new("m.yaml", format!("{model}{cables}"));
         let network = |cables: &str| Network::of(&penstock_model::parse(&source(cables)).unwrap().model);
@@ -353,6 +367,13 @@ mod tests {
             ("v/n#0", "B#2", Isolated(NotCabled), Isolated(LinkDisabled), NotJudged),
             ("v/n", "C", Arrives, Isolated(NotCabled), NotJudged),
             ("v/n#1", "C", NotJudged, Isolated(NotCabled), NotJudged),
+            // All frames leave in the VLAN of the VF that is the uplink, and are in none before it.
+            ("x/n", "x/n#0", Arrives, Arrives, Arrives),
+            ("x/n", "v/n#1", Arrives, Isolated(NotCabled), NotJudged),
+            ("x/n#0", "v/n#0", Isolated(Vlan), Isolated(NotCabled), NotJudged),
+            ("x/n", "A", NotJudged, Isolated(NotCabled), NotJudged),
+            ("x/n", "A#0", Isolated(Vlan), Isolated(NotCabled), NotJudged),
+            ("x/n", "w/n", NotJudged, NotJudged, NotJudged),
             // What a NIC does with its own PF's frames is not said; nor what is behind an interface.
             ("v/n", "A", NotJudged, NotJudged, NotJudged),
             ("v/br", "v/n", NotJudged, NotJudged, NotJudged),

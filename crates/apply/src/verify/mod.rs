@@ -3,7 +3,10 @@
 //! Nothing here is shared with the code that applies a plan: not what it remembers, and not its way of finding things.
 //! A verdict is a pass only for what was seen; what could not be looked at is `unknown`, never left out.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use indexmap::IndexMap;
 use penstock_host::{
@@ -11,7 +14,7 @@ use penstock_host::{
     frames::{Asked, Carried, Endpoint, Patience, Question, Reach},
 };
 use penstock_model::{
-    Bdf, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
+    Bdf, FunctionName, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
     inventory::{SwitchMode, VfState},
 };
 
@@ -34,6 +37,7 @@ mod scope;
 mod stations;
 mod tenant;
 mod tenant_reach;
+mod uplink;
 mod writer;
 
 pub use expectation::{Barrier, Expectation, Network};
@@ -65,7 +69,7 @@ pub struct PfObservation {
     pub switch_mode: Result<SwitchMode, String>,
 }
 
-/// A VF that no guest owns.
+/// A VF that no guest owns, or that is an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreeVf {
     /// Its driver.
@@ -146,7 +150,7 @@ pub fn verify(
 ) -> Vec<Verdict> {
     let patience = effort.patience;
     let paths = paths(model);
-    let reached = paths.reached();
+    let reached = links(model, &paths);
     let whole = Scope::whole(model);
     let scene = scene::Scene::look(model, inventory, nics, places, observer, &whole, &reached, patience);
 
@@ -192,7 +196,7 @@ pub fn attributes(
     patience: Duration,
 ) -> Vec<(Part, Vec<Verdict>)> {
     let paths = paths(model);
-    let reached = paths.reached();
+    let reached = links(model, &paths);
     let scene = scene::Scene::look(model, inventory, nics, places, observer, scope, &reached, patience);
     let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
         let mut sheet = writer::VerdictSheet::default();
@@ -208,6 +212,13 @@ pub fn attributes(
         (Part::Guest(name.clone()), sheet.verdicts)
     });
     of_nics.chain(of_guests).collect()
+}
+
+/// The functions that are to have a carrier.
+fn links<'a>(model: &'a Model, paths: &'a reach::Paths) -> BTreeSet<&'a FunctionName> {
+    let mut all = paths.reached();
+    all.extend(model.uplink_vfs().map(|uplink| uplink.function));
+    all
 }
 
 /// The paths that are tried of a model.

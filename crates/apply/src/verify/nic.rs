@@ -11,6 +11,7 @@ use penstock_model::{
 use super::{
     free, guest,
     scene::{Scene, pf_of},
+    uplink,
     writer::{Unobserved, VerdictSheet, VerdictWriter, on},
 };
 
@@ -122,7 +123,11 @@ fn virtual_function(
 ) {
     let function = FunctionName { nic: nic.clone(), vf: Some(index) };
     let owner = scene.model.owner(&function);
+    let is_uplink = scene.model.uplink_vf(&function).is_some();
+    let nothing = BTreeSet::new();
     let best_effort = match owner {
+        // Without what it needs it would lose frames.
+        _ if is_uplink => &nothing,
         Some((_, owned)) => &owned.best_effort,
         None => &scene.model.nics[nic].best_effort,
     };
@@ -131,9 +136,12 @@ fn virtual_function(
         Err(_) => Vantage::Host,
     };
     let known = scene.pf(nic).and_then(|pf| scene.inventory.capabilities.get(&pf.bdf));
-    let free = owner.is_none() && !scene.model.nics[nic].externally_managed;
+    let free = owner.is_none() && !is_uplink && !scene.model.nics[nic].externally_managed;
     if free && free::judge(scene, &function, sheet) {
         return;
+    }
+    if is_uplink {
+        uplink::judge(scene, &function, sheet);
     }
     let page = sheet.page(Subject::Function(function.clone()), vantage, best_effort);
     let mut page = page.shown(BY_PF).knowing(known);

@@ -92,6 +92,7 @@ impl Known<'_> {
         let nic = &function.nic;
         let attribute = verdict.attribute.as_str();
         let owner = self.model.owner(function).map(|(owner, _)| owner.clone());
+        let uplink = self.model.uplink_vf(function);
         let inside = matches!(&verdict.vantage, Vantage::Guest(guest) if Some(guest) == owner.as_ref());
         if attribute == "carrier" && !(self.is_linked)(nic) && (self.is_up)(nic) {
             return Advice::Elsewhere(format!(
@@ -105,6 +106,10 @@ impl Known<'_> {
         match function.vf {
             _ if inside || attribute.ends_with("gress_rate") => self.restart(owner),
             None => self.managed_elsewhere(nic).unwrap_or(Advice::Apply),
+            // A switch is at the interface that was there when it started, and keeps it promiscuous.
+            Some(_) if matches!(attribute, "mac" | "driver" | "promiscuous") && uplink.is_some() => {
+                self.restart(uplink.map(|uplink| uplink.guest.clone()))
+            }
             // A driver sees another address only when it is bound anew.
             Some(_) if matches!(attribute, "mac" | "driver") => match self.managed_elsewhere(nic) {
                 Some(managed) if attribute == "mac" => managed,

@@ -130,6 +130,10 @@ impl Lines {
                 BTreeMap::insert(&mut of_functions, function.name.to_string(), guest.clone());
             }
         }
+        for uplink in model.uplink_vfs() {
+            of_nics.entry(uplink.function.nic.clone()).or_default().insert(uplink.guest.clone());
+            of_functions.insert(uplink.function.to_string(), uplink.guest.clone());
+        }
         Lines { model: model.clone(), file, nics, of_nics, of_functions }
     }
 

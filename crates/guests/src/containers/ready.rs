@@ -129,6 +129,7 @@ mod tests {
             device: Some(device.to_owned()),
             kind: None,
             port_name: None,
+            promiscuous: None,
         }
     }
 

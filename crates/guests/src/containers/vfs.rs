@@ -354,6 +354,7 @@ mod tests {
             device: None,
             kind: None,
             port_name: None,
+            promiscuous: None,
         }
     }
 

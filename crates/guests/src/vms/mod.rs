@@ -18,7 +18,7 @@ use std::{
 
 use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
 use penstock_model::{Boot, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
-use penstock_plan::action::GuestDefinition;
+use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use self::{place::report_of, virsh::Virsh};
 use crate::{
@@ -98,14 +98,16 @@ impl Vms {
 
     /// The guests that are defined here, whether they are there or suspended, and their functions.
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
-        let mut definitions: BTreeMap<GuestName, BTreeSet<NicName>> = BTreeMap::new();
+        let mut definitions: BTreeMap<GuestName, Vec<GuestNic>> = BTreeMap::new();
         for guest in self.state.guests()? {
             let nics = self.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
-            definitions.insert(guest, nics.into_iter().map(|own| own.name).collect());
+            definitions.insert(guest, nics);
         }
         let found = self.status()?.into_iter().map(|(guest, status)| {
-            let nics = definitions.remove(&guest).unwrap_or_default();
+            let own = definitions.remove(&guest).unwrap_or_default();
             let running = status.pid.is_some();
+            let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
+            let nics: BTreeSet<NicName> = own.into_iter().map(|own| own.name).collect();
             let ports = nics.iter().filter(|_| running);
             let found = FoundGuest {
                 ports: ports.filter_map(|nic| Some((nic.clone(), self.vf_ports(&guest, nic)?))).collect(),
@@ -114,6 +116,7 @@ impl Vms {
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
                 nics,
+                uplinks,
                 ..FoundGuest::default()
             };
             (guest, found)

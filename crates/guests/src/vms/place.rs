@@ -172,6 +172,7 @@ impl VmPlace {
             device: detail.map(|detail| detail.device.clone()),
             kind: None,
             port_name: None,
+            promiscuous: None,
         }
     }
 }
@@ -374,6 +375,7 @@ impl Place for ConsolePlace {
             permanent_mac: None,
             kind: None,
             port_name: None,
+            promiscuous: None,
         };
         Ok(nics.iter().zip(1..).map(report).collect())
     }

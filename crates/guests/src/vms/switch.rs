@@ -448,6 +448,7 @@ mod tests {
                 mac: mac("02:00:00:00:00:00"),
                 vfs: vec![vf("02:00:00:00:00:01"), second],
                 uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
+                uplink_settings: None,
                 queues: 1,
                 allow: None,
                 vf_allow: BTreeMap::new(),

@@ -143,6 +143,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
     let attributes = message.payload.get(LINK_HEADER..)?;
     let (mut name, mut mac, mut mtu, mut carrier) = (None, None, None, None);
     let (mut permanent_mac, mut device, mut kind, mut port_name) = (None, None, None, None);
+    let mut promiscuous = None;
     for (attribute, value) in wire::attributes(attributes) {
         match attribute {
             libc::IFLA_IFNAME => name = wire::text(value).parse::<InterfaceName>().ok(),
@@ -153,6 +154,8 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
             IFLA_PERM_ADDRESS => permanent_mac = mac_of(value).filter(|mac| !mac.is_zero()),
             IFLA_PARENT_DEV_NAME => device = Some(wire::text(value)),
             IFLA_PHYS_PORT_NAME => port_name = Some(wire::text(value)),
+            // The flag tells only of what was set by hand (`net/core/dev.c`, `dev_get_flags`).
+            libc::IFLA_PROMISCUITY => promiscuous = wire::u32_at(value, 0).map(|listeners| listeners > 0),
             _ => {}
         }
     }
@@ -172,6 +175,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
         device,
         kind,
         port_name,
+        promiscuous,
     })
 }
 

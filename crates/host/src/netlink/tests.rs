@@ -164,6 +164,7 @@ fn an_interface_is_read_with_its_device_and_port() {
         attribute(54, &[0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xeb]),
         attribute(4, &words(&[1500])),
         attribute(33, &[1]),
+        attribute(30, &words(&[2])),
         attribute(38, b"p0\0"),
         attribute(56, b"0000:04:00.0\0"),
     ];
@@ -175,6 +176,7 @@ fn an_interface_is_read_with_its_device_and_port() {
     assert_eq!(report.device.as_deref(), Some("0000:04:00.0"));
     assert_eq!(report.port_name.as_deref(), Some("p0"));
     assert_eq!((report.interface.up, report.interface.carrier), (true, Some(true)));
+    assert_eq!(report.promiscuous, Some(true));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Subject, function::nic_hint, guest};
+use super::{Subject, function::nic_hint, guest, uplink};
 use crate::{
     BoardKernel, ByteSize, Emulation, GuestKind, NicName,
     diagnostic::{Diagnostic, Path},
@@ -91,6 +91,19 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             );
             continue;
         };
+        let uplink = model.uplink_vfs().find(|uplink| uplink.function.nic == *name);
+        if let Some(uplink) = uplink.filter(|_| *emulation == Emulation::Igb) {
+            let text = format!(
+                "{} is an uplink, and VFs of the emulated igb get frames for their own addresses alone: their driver has no \
+                 promiscuous mode",
+                uplink.function
+            );
+            messages.push(
+                Diagnostic::error(path.clone(), text)
+                    .with_related(uplink::path(uplink), "the uplink")
+                    .with_hint(format!("write `{name}: virtio`, or leave it out")),
+            );
+        }
         let vfs = nic.vfs;
         let place = Path::of(["nics", name.as_str(), "vfs"]);
         let most = emulation.most_vfs();

@@ -28,7 +28,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             continue;
         };
         if let Some(index) = name.vf.map(|index| index.get()).filter(|index| *index >= nic.vfs) {
-            subject.messages.push(past_the_last(owned, nic.vfs, index));
+            subject.messages.push(past_the_last(name, nic.vfs, index, owned.name_path()));
         }
         match first.get(name) {
             Some(other) => subject.messages.push(given_twice(owned, other)),
@@ -69,14 +69,15 @@ pub(super) fn nic_hint<'a>(wanted: &NicName, known: impl Iterator<Item = &'a Nic
     }
 }
 
-fn past_the_last(owned: &Owned, vfs: u16, index: u16) -> Diagnostic {
-    let nic = &owned.function.name.nic;
+/// That the VF `name`, which `path` names, is none of the `vfs` that its NIC has.
+pub(super) fn past_the_last(name: &FunctionName, vfs: u16, index: u16, path: Path) -> Diagnostic {
+    let nic = &name.nic;
     let has = match vfs {
         0 => format!("{nic} has no VFs"),
         1 => format!("{nic} has 1 VF, {nic}#0"),
         _ => format!("{nic} has {vfs} VFs, {nic}#0 to {nic}#{}", vfs - 1),
     };
-    Diagnostic::error(owned.name_path(), format!("there is no {}: {has}", owned.function.name))
+    Diagnostic::error(path, format!("there is no {name}: {has}"))
         .with_related(Path::of(["nics", nic.as_str(), "vfs"]), "the number of VFs")
         .with_hint(format!("raise `vfs` to at least {}, or use a lower index", index + 1))
 }

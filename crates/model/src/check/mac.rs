@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Subject, unusable};
+use super::{Subject, unusable, uplink};
 use crate::{
     FunctionName, Mac, VfIndex,
     diagnostic::{Diagnostic, Path},
@@ -18,8 +18,16 @@ struct Holder {
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
     let mut holders: HashMap<Mac, Holder> = HashMap::new();
+    let of_guests = subject.owned.iter().map(|owned| (&owned.function.name, owned.written.mac, &owned.path));
+    let places: Vec<Path> = model.uplink_vfs().map(uplink::path).collect();
+    let of_uplinks =
+        model.uplink_vfs().zip(&places).map(|(uplink, path)| (uplink.function, uplink.settings.mac, path));
+    let given: Vec<(&FunctionName, Mac, &Path)> = of_guests
+        .chain(of_uplinks)
+        .filter_map(|(function, mac, path)| Some((function, mac?, path)))
+        .collect();
     let written: HashMap<&FunctionName, Mac> =
-        subject.owned.iter().filter_map(|owned| Some((&owned.function.name, owned.written.mac?))).collect();
+        given.iter().map(|(function, mac, _)| (*function, *mac)).collect();
     for (name, nic) in &model.nics {
         let path = Path::of(["nics", name.as_str(), "match", "mac"]);
         let Some(mac) = nic.matching.mac else { continue };
@@ -37,12 +45,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             derived: false,
         });
     }
-    for owned in subject.owned {
-        let Some(mac) = owned.written.mac.filter(|mac| unusable(*mac).is_none()) else {
-            continue;
-        };
-        let function = &owned.function.name;
-        let path = owned.path.join("mac");
+    for (function, mac, path) in given.into_iter().filter(|(_, mac, _)| unusable(*mac).is_none()) {
+        let path = path.join("mac");
         match holders.get(&mac) {
             // A PF may be told to keep the address that it has; a function given twice has been reported.
             Some(holder) if holder.function == *function => {}

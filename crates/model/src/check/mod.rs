@@ -13,6 +13,7 @@ mod measure;
 mod nic;
 mod realtime;
 mod tenant;
+mod uplink;
 mod vm;
 
 use indexmap::IndexMap;
@@ -23,6 +24,7 @@ use crate::{
     diagnostic::{Diagnostic, Path},
     document::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
+        UplinkEntry,
     },
     names::MachineName,
 };
@@ -127,6 +129,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     cpus::check(&mut subject);
     realtime::check(&mut subject);
     vm::check(&mut subject);
+    uplink::check(&mut subject);
     tenant::check(&tenants, &mut subject);
     generate::check(&mut subject);
     measure::check(&targets, &lines, &mut subject);
@@ -141,15 +144,17 @@ fn named_after(file: &str) -> MachineName {
     stem.parse().or_else(|_| "machine".parse()).expect("`machine` is made of letters")
 }
 
-/// The highest VF index of each NIC that a guest uses.
+/// The highest VF index of each NIC that a guest uses, or the uplink of a NIC of its own.
 fn highest_indices(guests: &IndexMap<GuestName, GuestDocument>) -> IndexMap<NicName, u16> {
     let mut highest = IndexMap::new();
-    for entry in guests.values().flat_map(|guest| &guest.functions) {
-        let name = match entry {
-            FunctionEntry::Name(name) => Some(name),
-            FunctionEntry::Settings(settings) => settings.vf.as_ref(),
-            FunctionEntry::Spoiled => None,
-        };
+    let functions = guests.values().flat_map(|guest| &guest.functions).map(|entry| match entry {
+        FunctionEntry::Name(name) => Some(name),
+        FunctionEntry::Settings(settings) => settings.vf.as_ref(),
+        FunctionEntry::Spoiled => None,
+    });
+    let nics = guests.values().flat_map(|guest| guest.nics.values());
+    let uplinks = nics.map(|nic| nic.uplink.as_ref().and_then(UplinkEntry::function));
+    for name in functions.chain(uplinks) {
         if let Some(FunctionName { nic, vf: Some(index) }) = name {
             let most = highest.entry(nic.clone()).or_insert(0);
             *most = index.get().max(*most);

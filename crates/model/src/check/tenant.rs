@@ -1,13 +1,13 @@
-//! NICs that VMs own: how QEMU may compose them (`hw/pci/pcie_sriov.c`), what their switch can keep, where it leads to.
+//! NICs that VMs own: how QEMU may compose them (`hw/pci/pcie_sriov.c`) and what their switch can keep.
 
 use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
-use super::{Subject, nic, unusable};
+use super::{Subject, nic, unusable, uplink};
 use crate::{
-    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceName, LinkState, Mac, Nic, NicName,
-    TenantFunctionName, TenantNic, Uplink, VfIndex, VfSettings,
+    Allow, AllowedMacs, Emulation, FunctionName, GuestName, LinkState, Mac, Nic, NicName, TenantFunctionName,
+    TenantNic, VfIndex, VfSettings,
     composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
     document::TenantNicDocument,
@@ -173,8 +173,11 @@ fn build_nic(
         let trusted = all.iter().any(|settings| settings.trust.unwrap_or_default());
         check_allow(allow, trusted, &path.join("allow"), messages);
     }
-    let uplink = document.uplink.map(|uplink| lead_out(uplink, nics, &path.join("uplink"), messages));
-    TenantNic { mac, vfs: all, uplink: uplink.flatten(), queues, allow: document.allow, vf_allow }
+    let uplink = document.uplink.map(|uplink| uplink::lead_out(uplink, nics, &path.join("uplink"), messages));
+    let (uplink, uplink_settings) = uplink.unwrap_or_default();
+    let built = TenantNic { mac, vfs: all, uplink, uplink_settings, queues, allow: document.allow, vf_allow };
+    uplink::check_vlans(&built, path, messages);
+    built
 }
 
 /// What an embedded switch of a tenant NIC cannot keep.
@@ -222,73 +225,8 @@ fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Dia
     }
 }
 
-/// Where an uplink leads to: to a function of the model, or to an interface that the model does not have.
-fn lead_out(
-    uplink: FunctionName,
-    nics: &IndexMap<NicName, Nic>,
-    path: &Path,
-    messages: &mut Vec<Diagnostic>,
-) -> Option<Uplink> {
-    if nics.contains_key(&uplink.nic) {
-        if uplink.vf.is_some() {
-            let text =
-                format!("{uplink} is a VF, and an uplink leads to a PF or to another interface of the host");
-            messages.push(Diagnostic::error(path.clone(), text).with_hint(format!(
-                "write `{}`: a VF gets frames for its own address alone, and those inside the VM have others",
-                uplink.nic
-            )));
-            return None;
-        }
-        return Some(Uplink::Function(uplink));
-    }
-    match (uplink.vf, uplink.nic.as_str().parse::<InterfaceName>()) {
-        (None, Ok(interface)) => Some(Uplink::Interface(interface)),
-        _ => {
-            let hint = super::function::nic_hint(&uplink.nic, nics.keys());
-            let text = format!("an uplink leads to {uplink}, and there is no NIC {}", uplink.nic);
-            messages.push(Diagnostic::error(path.clone(), text).with_hint(hint));
-            None
-        }
-    }
-}
-
-/// Addresses that two have, and uplinks that lead two switches, or a switch and a guest, to one interface.
+/// Addresses that two have.
 pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
-    uplinks(subject);
-    addresses(written, subject);
-}
-
-fn uplinks(subject: &mut Subject<'_>) {
-    let model = subject.model;
-    let mut first: HashMap<&Uplink, Path> = HashMap::new();
-    for (guest, name, uplink) in model.guests.iter().flat_map(|(guest, found)| {
-        found.nics.iter().filter_map(move |(name, nic)| Some((guest, name, nic.uplink.as_ref()?)))
-    }) {
-        let path = Path::of(["guests", guest.as_str(), "nics", name.as_str(), "uplink"]);
-        if let Some(other) = first.get(uplink) {
-            let text = format!("two NICs have {uplink} as their uplink, and would not reach each other");
-            subject.messages.push(
-                Diagnostic::error(path.clone(), text)
-                    .with_related(other.clone(), "first given here")
-                    .with_hint("give each an interface of its own, like one of a veth pair in a bridge"),
-            );
-        }
-        let owned =
-            |function: &FunctionName| subject.owned.iter().find(|owned| owned.function.name == *function);
-        if let Uplink::Function(function) = uplink
-            && let Some(owned) = owned(function)
-        {
-            let text =
-                format!("{function} goes to {}, so that no uplink on the host leads there", owned.guest);
-            subject.messages.push(
-                Diagnostic::error(path.clone(), text).with_related(owned.name_path(), "given away here"),
-            );
-        }
-        first.entry(uplink).or_insert(path);
-    }
-}
-
-fn addresses(written: &[Written], subject: &mut Subject<'_>) {
     let model = subject.model;
     if model.guests.values().all(|guest| guest.nics.is_empty()) {
         return;
@@ -304,6 +242,9 @@ fn addresses(written: &[Written], subject: &mut Subject<'_>) {
     }
     for owned in subject.owned {
         holders.extend(owned.written.mac.map(|mac| (mac, owned.function.name.to_string())));
+    }
+    for uplink in model.uplink_vfs() {
+        holders.extend(uplink.settings.mac.map(|mac| (mac, uplink.function.to_string())));
     }
     for written in written {
         if let Some(why) = unusable(written.mac) {

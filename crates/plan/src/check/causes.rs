@@ -172,7 +172,12 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             let definition = machine.definitions.get(guest);
             let uplink =
                 definition.and_then(|all| all.nics.iter().find(|found| found.name == *nic)?.uplink_at);
-            [Aspect::Defined(guest.clone())].into_iter().chain(uplink.map(Aspect::Link)).collect()
+            let of_uplink =
+                |at| [Aspect::Link(at), Aspect::Driver(at), Aspect::Attributes(at), Aspect::InterfaceMac(at)];
+            [Aspect::Defined(guest.clone())]
+                .into_iter()
+                .chain(uplink.into_iter().flat_map(of_uplink))
+                .collect()
         }
         Action::StopSwitch { guest, .. } => vec![Aspect::There(guest.clone())],
         Action::UndefineGuest { guest } => {

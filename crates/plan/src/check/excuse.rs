@@ -16,6 +16,10 @@ pub fn excused(
         return false;
     }
     let name = FunctionName { nic: nic.clone(), vf: Some(index) };
+    // An uplink without what it needs would lose frames.
+    if model.uplink_vf(&name).is_some() {
+        return false;
+    }
     let allowed = match model.owner(&name) {
         Some((_, function)) => &function.best_effort,
         None => &model.nics[nic].best_effort,

@@ -1,6 +1,6 @@
 //! A machine as far as a plan can change it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
@@ -29,7 +29,7 @@ pub struct Machine {
     switches: HashSet<(GuestName, NicName)>,
     /// Functions of guests that are defined, as far as known.
     owned: HashMap<GuestName, Vec<Bdf>>,
-    /// Which running guest has which function.
+    /// Which running guest has which function, or has it as an uplink.
     users: HashMap<Bdf, GuestName>,
     /// PFs whose VFs were made, and functions that were bound, in this plan.
     touched: HashSet<Bdf>,
@@ -58,7 +58,10 @@ impl Machine {
                 .collect(),
             owned: running().map(|(guest, found)| (guest.clone(), found.functions.clone())).collect(),
             users: running()
-                .flat_map(|(guest, found)| found.functions.iter().map(move |bdf| (*bdf, guest.clone())))
+                .flat_map(|(guest, found)| {
+                    let all = found.functions.iter().chain(&found.uplinks);
+                    all.map(move |bdf| (*bdf, guest.clone()))
+                })
                 .collect(),
             touched: HashSet::new(),
             ready: HashSet::new(),
@@ -113,7 +116,7 @@ impl Machine {
         self.inside.get(&function).map(|(interface, _)| interface)
     }
 
-    /// The running guest that has `function`.
+    /// The running guest that has `function`, or has it as an uplink.
     pub fn user(&self, function: Bdf) -> Option<&GuestName> {
         self.users.get(&function)
     }
@@ -353,13 +356,21 @@ impl Machine {
             }
             self.users.insert(*function, guest.clone());
         }
+        let uplinks = self.uplinks(guest);
+        self.users.extend(uplinks.iter().map(|uplink| (*uplink, guest.clone())));
         let home_drivers = self.home_drivers(guest);
         let nics = self.nics(guest).into_iter().collect();
         let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
-        self.inventory.guests.insert(
-            guest.clone(),
-            FoundGuest { running: true, functions, home_drivers, nics, scheduling, ..FoundGuest::default() },
-        );
+        let found = FoundGuest {
+            running: true,
+            functions,
+            home_drivers,
+            nics,
+            uplinks,
+            scheduling,
+            ..FoundGuest::default()
+        };
+        self.inventory.guests.insert(guest.clone(), found);
     }
 
     fn suspend(&mut self, guest: &GuestName, suspended: bool) {
@@ -370,6 +381,9 @@ impl Machine {
 
     fn stop(&mut self, guest: &GuestName) {
         self.ready.remove(guest);
+        for uplink in self.uplinks(guest) {
+            self.users.remove(&uplink);
+        }
         for function in self.functions(guest).to_vec() {
             self.users.remove(&function);
             let admin = self.present(function).and_then(|present| present.attributes.as_ref()).map(|s| s.mac);
@@ -393,6 +407,17 @@ impl Machine {
         self.inventory
             .guests
             .insert(guest.clone(), FoundGuest { home_drivers, nics, ..FoundGuest::default() });
+    }
+
+    /// The VFs that stay on the host as uplinks of a guest's NICs: as it was defined in this plan, else as it was found.
+    fn uplinks(&self, guest: &GuestName) -> BTreeSet<Bdf> {
+        match self.definitions.get(guest) {
+            Some(definition) => {
+                let vfs = definition.nics.iter().filter(|own| own.nic.uplink_settings.is_some());
+                vfs.filter_map(|own| own.uplink_at).collect()
+            }
+            None => self.guest(guest).map(|found| found.uplinks.clone()).unwrap_or_default(),
+        }
     }
 
     /// The drivers that go back to a guest's functions: as it was defined in this plan, else as it was found.

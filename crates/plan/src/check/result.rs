@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
-    SlotName, Uplink, VfAttribute,
+    SlotName, Uplink, VfAttribute, VfIndex,
     inventory::{Pf, PresentVf, SwitchMode},
 };
 
@@ -35,6 +35,7 @@ pub fn judge(
     for (guest, owner) in &model.guests {
         owners.extend(owner.functions.iter().map(|function| (&function.name, guest)));
     }
+    owners.extend(model.uplink_vfs().map(|uplink| (uplink.function, uplink.guest)));
     let judge = Judge { model, inventory, plan, machine, owners };
     let mut messages = Vec::new();
     let mut seen = HashSet::new();
@@ -65,6 +66,7 @@ struct Judge<'a> {
     inventory: &'a Inventory,
     plan: &'a Plan,
     machine: &'a Machine,
+    /// The guests that own functions, or have them as uplinks.
     owners: HashMap<&'a FunctionName, &'a GuestName>,
 }
 
@@ -181,7 +183,9 @@ impl Judge<'_> {
                 wrong.push(format!("there is no {name}#{index}"));
                 continue;
             };
-            let owner = self.owners.get(&FunctionName { nic: name.clone(), vf: Some(index) }).copied();
+            let function = FunctionName { nic: name.clone(), vf: Some(index) };
+            let owner = self.owners.get(&function).copied();
+            let uplink = self.model.uplink_vf(&function).is_some();
             if owner.is_some_and(|guest| self.ran(guest))
                 || self.machine.user(vf.bdf).is_some_and(|user| self.ran(user))
             {
@@ -190,7 +194,9 @@ impl Judge<'_> {
             let mut settings = settings.clone();
             let derived = || base.filter(|_| !external).map(|base| Mac::derived(base, index));
             settings.mac = settings.mac.or_else(derived);
-            if let Some(guest) = owner {
+            if let (Some(guest), true) = (owner, uplink) {
+                wrong.extend(self.uplink(name, index, vf.bdf, guest, settings.mac));
+            } else if let Some(guest) = owner {
                 let to_vm = self.model.guests[guest].kind == GuestKind::Vm;
                 let bound = match to_vm {
                     true => present.driver.as_deref() == Some(VFIO),
@@ -230,6 +236,26 @@ impl Judge<'_> {
             }
         }
         wrong
+    }
+
+    /// What is wrong with the interface of a VF that is an uplink of a guest.
+    fn uplink(
+        &self,
+        nic: &NicName,
+        index: VfIndex,
+        vf: Bdf,
+        guest: &GuestName,
+        mac: Option<Mac>,
+    ) -> Option<String> {
+        let is = format!("{nic}#{index} is an uplink of {guest} and");
+        let Some(interface) = self.machine.interface(vf).filter(|_| bound_for_network(self.machine, vf))
+        else {
+            return Some(format!("{is} has no interface on the host"));
+        };
+        if !interface.up {
+            return Some(format!("{is} is down"));
+        }
+        mac.filter(|mac| interface.mac != *mac).map(|mac| format!("{is} has {}, not {mac}", interface.mac))
     }
 
     /// Whether a VF that no guest owns was somebody else's before the plan.

@@ -79,7 +79,7 @@ impl<'a> Rules<'a> {
                 Some(found) if found.running => vec![format!("guest {guest} still runs")],
                 Some(_) => vec![],
             },
-            Action::StartSwitch { guest, nic } => start_switch(machine, guest, nic),
+            Action::StartSwitch { guest, nic } => self.start_switch(machine, guest, nic),
             Action::StopSwitch { guest, nic } if machine.runs(guest) => {
                 vec![format!("{guest} is there, and its {nic} is without a switch")]
             }
@@ -243,6 +243,27 @@ impl<'a> Rules<'a> {
         broken
     }
 
+    /// The switch of a NIC of a VM that is defined and not there, and whose uplink is up on the host.
+    fn start_switch(&self, machine: &Machine, guest: &GuestName, nic: &NicName) -> Vec<String> {
+        let mut broken = Vec::new();
+        if machine.runs(guest) {
+            broken.push(format!("guest {guest} is there already"));
+        }
+        if !machine.nics(guest).contains(nic) {
+            broken.push(format!("guest {guest} is not defined with a NIC {nic}"));
+        }
+        let definition = machine.definitions.get(guest);
+        let found = definition.and_then(|definition| definition.nics.iter().find(|found| found.name == *nic));
+        if let Some(uplink) = found.and_then(|found| found.uplink_at) {
+            broken.extend(self.lacking(machine, uplink));
+            broken.extend(on_host(machine, uplink));
+            if machine.interface(uplink).is_some_and(|interface| !interface.up) {
+                broken.push(format!("{uplink} is down, and the uplink of {guest}/{nic} leads there"));
+            }
+        }
+        broken
+    }
+
     /// The attributes that a VF is to have and does not have.
     fn lacking(&self, machine: &Machine, function: Bdf) -> Vec<String> {
         let state = machine.present(function).and_then(|present| present.attributes.as_ref());
@@ -289,12 +310,12 @@ fn wanted_attributes(
             let mut attributes = settings.attributes();
             attributes.retain(|attribute| !excused(model, inventory, pf.bdf, name, index, attribute));
             all.insert(seat.bdf, attributes);
-            let owner = model.owner(&FunctionName { nic: name.clone(), vf: Some(index) });
+            let function = FunctionName { nic: name.clone(), vf: Some(index) };
+            let owner = model.owner(&function);
             let best_effort = owner.map_or(&nic.best_effort, |(_, function)| &function.best_effort);
+            let required = model.uplink_vf(&function).is_some() || !best_effort.contains("mac");
             let told = |_: &Mac| tells_mac(pf);
-            macs.extend(
-                settings.mac.filter(told).filter(|_| !best_effort.contains("mac")).map(|mac| (seat.bdf, mac)),
-            );
+            macs.extend(settings.mac.filter(told).filter(|_| required).map(|mac| (seat.bdf, mac)));
         }
     }
     (all, macs)
@@ -363,26 +384,6 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> V
         && machine.pf(pf).is_some_and(tells_mac)
     {
         broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
-    }
-    broken
-}
-
-/// The switch of a NIC of a VM that is defined and not there, and whose uplink is up on the host.
-fn start_switch(machine: &Machine, guest: &GuestName, nic: &NicName) -> Vec<String> {
-    let mut broken = Vec::new();
-    if machine.runs(guest) {
-        broken.push(format!("guest {guest} is there already"));
-    }
-    if !machine.nics(guest).contains(nic) {
-        broken.push(format!("guest {guest} is not defined with a NIC {nic}"));
-    }
-    let definition = machine.definitions.get(guest);
-    let found = definition.and_then(|definition| definition.nics.iter().find(|found| found.name == *nic));
-    if let Some(uplink) = found.and_then(|found| found.uplink_at) {
-        broken.extend(on_host(machine, uplink));
-        if machine.interface(uplink).is_some_and(|interface| !interface.up) {
-            broken.push(format!("{uplink} is down, and the uplink of {guest}/{nic} leads there"));
-        }
     }
     broken
 }

@@ -3,7 +3,7 @@
 use penstock_model::{Outcome, Verdict, VlanId, verdict::Subject};
 
 use super::super::tenant::tests::port;
-use super::world::{GuestAnswer, MODEL, Source, World, bdf, mac, report, world_of};
+use super::world::{GuestAnswer, MODEL, Source, World, bdf, mac, report, vf_mac, world_of};
 
 const TENANT: &str = r#"
   node:
@@ -93,4 +93,55 @@ fn frames_that_could_not_be_tried_are_unknown() {
     blind.blind.insert(Source::Frames);
     let outcomes = blind.verify().into_iter().filter(|verdict| verdict.subject.to_string().contains("node/"));
     assert_eq!(outcomes.map(|verdict| verdict.outcome).collect::<Vec<_>>(), [Outcome::Unknown; 6]);
+}
+
+/// What is said of the VF `NET0#4`, the uplink of a VM's NIC, after `change`.
+fn of_uplink(change: impl FnOnce(&mut World)) -> Vec<String> {
+    let tenant = TENANT
+        .replace("uplink: br0", "uplink: {vf: NET0#4, trust: on, spoofchk: off}")
+        .replace(", vlan: 100", "");
+    let mut world = world_of(&format!("{}{tenant}", MODEL.trim_end()));
+    let (_, state) = &mut world.sight.vfs[4];
+    (state.trust, state.spoofchk) = (Some(true), Some(false));
+    world.interface("", "lan0v4").promiscuous = Some(true);
+    change(&mut world);
+    let of_vf = |verdict: &&Verdict| verdict.subject.to_string() == "NET0#4";
+    let line = |verdict: &Verdict| format!("{} {}: {}", verdict.outcome, verdict.attribute, verdict.seen);
+    world.verify().iter().filter(of_vf).map(line).collect()
+}
+
+#[test]
+fn a_vf_that_is_an_uplink_has_all_that_it_needs() {
+    let mac = vf_mac(4);
+    let mac = format!("pass mac: {mac}");
+    let all = [
+        "pass driver: igbvf",
+        "pass up: up",
+        "pass carrier: carrier",
+        "pass promiscuous: on",
+        &mac,
+        "pass spoofchk: off",
+        "pass trust: on",
+    ];
+    assert_eq!(of_uplink(|_| ()), all);
+    let with = |change: &dyn Fn(&mut World), line: &str| {
+        let lines = of_uplink(change);
+        assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+        let wrong = lines.iter().filter(|line| !line.starts_with("pass ")).count();
+        assert_eq!(wrong, 1, "{lines:#?}");
+    };
+    with(&|world| world.interface("", "lan0v4").promiscuous = Some(false), "fail promiscuous: off");
+    with(
+        &|world| world.interface("", "lan0v4").promiscuous = None,
+        "unknown promiscuous: the kernel does not tell it",
+    );
+    with(&|world| world.interface("", "lan0v4").interface.carrier = Some(false), "fail carrier: no carrier");
+    with(&|world| world.sight.vfs[4].1.trust = Some(false), "fail trust: off");
+    with(&|world| world.sight.vfs[4].1.spoofchk = Some(true), "fail spoofchk: on");
+    with(&|world| world.free_vf(|vf| vf.driver = Some("vfio-pci".to_owned())), "fail driver: vfio-pci");
+    let taken = "container c (penstock cni)";
+    with(
+        &|world| world.free_vf(|vf| vf.taken_by = Some(taken.to_owned())),
+        &format!("fail driver: igbvf; in use by {taken}"),
+    );
 }

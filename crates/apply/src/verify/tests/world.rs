@@ -145,6 +145,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
         device: Some(device.to_string()),
         kind: None,
         port_name: None,
+        promiscuous: None,
     }
 }
 

@@ -2,7 +2,7 @@ use penstock_model::{Outcome, Source};
 
 use super::*;
 
-/// `box` and `other` have VFs of NET0, whose PF is the host's; `edge` has the PF of NET1, and `leaf` a VF of it; NET2 is somebody else's.
+/// `box` and `other` have VFs of NET0, whose PF is the host's, and the NIC of `node` has one as its uplink; `edge` has the PF of NET1, and `leaf` a VF of it; NET2 is somebody else's.
 const MODEL: &str = "
 nics:
   NET0: {vfs: 3, loopback: on}
@@ -14,6 +14,7 @@ guests:
   edge: {functions: [NET1]}
   leaf: {functions: [NET1#0]}
   guest: {functions: [NET2#0]}
+  node: {kind: vm, nics: {net0: {vfs: 1, uplink: {vf: NET0#2, trust: on, spoofchk: off}}}}
 ";
 
 fn subject(text: &str) -> Subject {
@@ -82,6 +83,12 @@ fn each_kind_of_drift_has_the_advice_that_works() {
         ("NET0#0 mac (host)", "other", APPLY.to_owned()),
         ("NET0#0 driver (host)", ALL, restart("box")),
         ("NET0#2 mac (host)", ALL, APPLY.to_owned()),
+        // An uplink is put right under the VM that runs, but for the interface that its switch is at.
+        ("NET0#2 trust (host)", "node", APPLY.to_owned()),
+        ("NET0#2 up (host)", "node", APPLY.to_owned()),
+        ("NET0#2 driver (host)", "node", restart("node")),
+        ("NET0#2 mac (host)", "node", restart("node")),
+        ("NET0#2 promiscuous (host)", "node", restart("node")),
         // Inside a guest that runs, and what holds it there.
         ("NET0#0 mac (inside box)", ALL, restart("box")),
         ("NET0#0 mtu (inside box)", ALL, restart("box")),
