@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     trials::on_boards(&[
         ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", a_vm_owns_a_nic),
         ("a_vf_of_the_host_is_the_uplink_in_board", a_vf_is_the_uplink),
+        ("what_a_vm_sends_by_its_own_nic_is_measured_in_board", what_a_vm_sends_is_measured),
     ])
 }
 
@@ -213,6 +214,58 @@ fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
     Ok(())
 }
 
+/// Makes the VFs of the VM's NIC, sets them up, and tells their addresses.
+const ENABLE: &str = "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov_totalvfs && echo 2 >$pf/sriov_numvfs && \
+     for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $pf/virtfn1/virtio*/net ] && break; sleep 1; done; \
+     for vf in 0 1; do cat $pf/virtfn$vf/virtio*/net/*/address; \
+     ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done";
+
+/// Round trips from inside the VM to the PF over the cable: by its PF, and by a VF once that is on. What was made for it is taken back.
+fn what_a_vm_sends_is_measured() -> Outcome {
+    let name = own_name("tenant-measured");
+    let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
+    let model = board.model();
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    let measure = |run: &str, status: i32| -> Result<Vec<Value>, Failed> {
+        let words = ["--quick", "--protocol=udp-rr", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
+        let words = words.map(|word| word.replace("PATHS", PATHS));
+        let run = format!("/root/{run}");
+        let measured = board.inside(
+            ["penstock", "measure", model, "--output", run.as_str()]
+                .into_iter()
+                .chain(words.iter().map(String::as_str)),
+        );
+        measured.ended_with(status)?;
+        let read = board.inside(["cat", &format!("{run}/evidence.json")]);
+        read.ended_with(0)?;
+        let evidence: Value = serde_json::from_str(&read.stdout)?;
+        Ok(evidence["measurements"]["cells"].as_array().cloned().unwrap_or_default())
+    };
+    let of = |cells: &[Value], path: &str| -> Value {
+        let of_path = |cell: &&Value| cell["measurement"]["network"]["path"] == path && cell["null"] == false;
+        cells.iter().find(of_path).map(|cell| cell["status"].clone()).unwrap_or_default()
+    };
+    let traces = "ip netns list; ip -o link; ip -4 -o address; ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
+    let before = within(&board, traces)?;
+    let cells = measure("off", 1)?;
+    let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
+    assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
+    assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
+    assert_eq!(within(&board, traces)?, before);
+
+    within(&board, ENABLE)?;
+    let before = within(&board, traces)?;
+    let cells = measure("on", 0)?;
+    for path in PATHS.split(',') {
+        assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
+    }
+    assert_eq!(within(&board, traces)?, before);
+    Ok(())
+}
+
+/// The paths that are measured from inside the VM.
+const PATHS: &str = "vm-vf,vm-pf";
+
 fn a_vm_owns_a_nic() -> Outcome {
     let name = own_name("tenant");
     let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
@@ -257,13 +310,7 @@ fn a_vm_owns_a_nic() -> Outcome {
     assert!(!lines.iter().any(|line| line.contains("node-1/net0#")), "{lines:#?}");
 
     // The VM makes them by the kernel's own file, and each has the address of the model.
-    let seen = within(
-        &board,
-        "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov_totalvfs && echo 2 >$pf/sriov_numvfs && \
-         for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $pf/virtfn1/virtio*/net ] && break; sleep 1; done; \
-         for vf in 0 1; do cat $pf/virtfn$vf/virtio*/net/*/address; \
-         ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done",
-    )?;
+    let seen = within(&board, ENABLE)?;
     assert_eq!(seen, "2\n02:00:00:00:01:01\n02:00:00:00:01:02\n");
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use penstock_model::{
-    FunctionName, Inside, Model, NicName,
+    EndpointName, FunctionName, GuestName, Inside, Model, NicName, TenantFunctionName, TenantNic, Uplink,
+    VfIndex,
     measurement::{
         Bound, Direction, End, EndKind, Expectation, Load, Measurement, Mix, Network, PathKind, Pattern,
         Protocol, Storage, Subject, Tool,
@@ -302,7 +303,10 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     let (mut pairs, mut absent) = pairs(model, options.pairs);
     // Left out only now: which guests a bridge is between comes from the other paths.
     pairs.retain(|(path, ..)| options.paths.contains(path));
-    absent.retain(|absent| options.paths.contains(&absent.path));
+    // That no VM owns a NIC is news only to who asks for its paths.
+    let tenants = model.guests.values().any(|guest| !guest.nics.is_empty());
+    let asked = |path: PathKind| tenants || !path.is_of_vm_nic() || options.paths.len() < PathKind::ALL.len();
+    absent.retain(|absent| options.paths.contains(&absent.path) && asked(absent.path));
     let between = |paths: &[PathKind]| -> Vec<BTreeSet<&Vantage>> {
         let pairs = pairs.iter().filter(|(path, ..)| paths.contains(path));
         pairs.map(|(_, a, b)| BTreeSet::from([&a.place, &b.place])).collect()
@@ -461,7 +465,7 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
                 .iter()
                 .filter_map(|nic| pf_end(model, nic).filter(|pf| pf.place == Vantage::Host))
                 .flat_map(|pf| {
-                    let nic = pf.function.as_ref().map(|function| function.nic.clone());
+                    let nic = pf.function.as_ref().and_then(EndpointName::of_model).map(|pf| pf.nic.clone());
                     product(nic.map(|nic| vfs(&nic)).unwrap_or_default(), vec![pf])
                 })
                 .collect(),
@@ -485,6 +489,8 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
                 let across = found.iter().filter(|(path, ..): &&Pair| *path == PathKind::VfVfAcross);
                 across.filter_map(|(_, a, b)| bridged_across(model, a, b)).collect()
             }
+            PathKind::VmVf => from_vm_nics(model, &cabled, vf_to_measure),
+            PathKind::VmPf => from_vm_nics(model, &cabled, |_| Some(None)),
         };
         let any = !all.is_empty();
         let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
@@ -493,8 +499,9 @@ fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
         // A bridge is there for every pair of guests that was chosen: each is the baseline of its own.
         let most = if path.is_bridge() { usize::MAX } else { most };
         for (a, b) in all.into_iter().filter(|(a, b)| a.place != b.place && same_vlan(model, a, b)) {
-            // Starting a program through a VM's agent is slow: the client is at the other end.
-            let (a, b) = if a.kind == EndKind::Vm && b.kind != EndKind::Vm { (b, a) } else { (a, b) };
+            // Starting a program through a VM's agent is slow: the client is at the other end, unless it is the VM that is measured.
+            let turned = a.kind == EndKind::Vm && b.kind != EndKind::Vm && !path.is_of_vm_nic();
+            let (a, b) = if turned { (b, a) } else { (a, b) };
             let mut kind = [a.kind, b.kind];
             kind.sort();
             let taken = kinds.entry(kind).or_default();
@@ -523,6 +530,10 @@ fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
 
 fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
     let text = match path {
+        PathKind::VmVf | PathKind::VmPf => {
+            "it takes a VM that commands can be run in with a NIC of its own, whose uplink is a PF that a cable joins with another \
+             NIC; and for a VF one outside of VLANs"
+        }
         PathKind::PfPf if any => {
             "both PFs of each pair are in one place: its kernel would hand the bytes over itself (give one of them to a container)"
         }
@@ -551,9 +562,9 @@ fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model:
 /// a bridge: of the client, or else of the server.
 fn bridged_across(model: &Model, a: &End, b: &End) -> Option<(End, End)> {
     let veth = |end: &End| {
-        let function = FunctionName { nic: end.function.as_ref()?.nic.clone(), vf: None };
+        let function = FunctionName { nic: end.function.as_ref()?.of_model()?.nic.clone(), vf: None };
         let fits = end.kind == EndKind::Container && model.owner(&function).is_none();
-        fits.then(|| End { function: Some(function), ..end.clone() })
+        fits.then(|| End { function: Some(function.into()), ..end.clone() })
     };
     veth(a).map(|a| (a, b.clone())).or_else(|| Some((a.clone(), veth(b)?)))
 }
@@ -562,17 +573,49 @@ fn bridged_across(model: &Model, a: &End, b: &End) -> Option<(End, End)> {
 fn pf_end(model: &Model, nic: &NicName) -> Option<End> {
     let function = FunctionName { nic: nic.clone(), vf: None };
     match model.owner(&function) {
-        None => Some(End { place: Vantage::Host, kind: EndKind::Host, function: Some(function) }),
+        None => Some(End { place: Vantage::Host, kind: EndKind::Host, function: Some(function.into()) }),
         Some((guest, _)) => guest_end(model, guest, function),
     }
 }
 
-fn guest_end(model: &Model, name: &penstock_model::GuestName, function: FunctionName) -> Option<End> {
+fn guest_end(model: &Model, name: &GuestName, function: impl Into<EndpointName>) -> Option<End> {
     let guest = &model.guests[name];
     let kind = EndKind::from(guest.kind);
     let reachable = kind == EndKind::Container || guest.vm.inside == Inside::Agent;
     let place = Vantage::Guest(name.clone());
-    reachable.then_some(End { place, kind, function: Some(function) })
+    reachable.then(|| End { place, kind, function: Some(function.into()) })
+}
+
+/// A function of each NIC that VMs own, which `choose` picks, with an end outside that VM: the PF of a NIC over the cable of the NIC's
+/// uplink. The host's before a guest's: it takes the least from the CPUs of what is measured.
+fn from_vm_nics(
+    model: &Model,
+    cabled: &impl Fn(&NicName, &NicName) -> bool,
+    choose: impl Fn(&TenantNic) -> Option<Option<VfIndex>>,
+) -> Vec<(End, End)> {
+    let far = |near: &NicName| {
+        let over = model.nics.keys().filter(|nic| *nic != near && cabled(near, nic));
+        over.filter_map(|nic| pf_end(model, nic)).min_by_key(|end| end.place != Vantage::Host)
+    };
+    let guests = model.guests.iter();
+    let owned =
+        guests.flat_map(|(guest, found)| found.nics.iter().map(move |(name, nic)| (guest, name, nic)));
+    let pairs = owned.filter_map(|(guest, name, nic)| {
+        let Some(Uplink::Function(uplink)) = &nic.uplink else { return None };
+        let function = FunctionName { nic: name.clone(), vf: choose(nic)? };
+        let own = guest_end(model, guest, TenantFunctionName { guest: guest.clone(), function })?;
+        Some((own, far(&uplink.nic)?))
+    });
+    pairs.collect()
+}
+
+/// The VF of a VM's NIC that is measured: one outside of VLANs, as a far end is, and without a limit where there is one.
+fn vf_to_measure(nic: &TenantNic) -> Option<Option<VfIndex>> {
+    let untagged = nic
+        .functions()
+        .filter(|(vf, _, settings)| vf.is_some() && settings.vlan.is_none_or(|vlan| vlan.get() == 0));
+    let best = untagged.min_by_key(|(.., settings)| settings.max_tx_rate.is_some());
+    best.map(|(vf, ..)| vf)
 }
 
 /// The VFs of a NIC that are in guests, in the guests' order.
@@ -598,9 +641,12 @@ fn each_with_later(ends: Vec<End>) -> Vec<(End, End)> {
 
 /// Whether the embedded switch lets frames pass between them: both untagged, or on the same VLAN.
 fn same_vlan(model: &Model, a: &End, b: &End) -> bool {
-    let vlan = |end: &End| {
-        let (_, function) = end.function.as_ref().and_then(|function| model.owner(function))?;
-        function.settings.vlan
+    let vlan = |end: &End| match end.function.as_ref()? {
+        EndpointName::Function(function) => model.owner(function)?.1.settings.vlan,
+        EndpointName::Tenant(TenantFunctionName { guest, function }) => {
+            let vf = usize::from(function.vf?.get());
+            model.guests.get(guest)?.nics.get(&function.nic)?.vfs.get(vf)?.vlan.filter(|vlan| vlan.get() != 0)
+        }
     };
     vlan(a) == vlan(b)
 }

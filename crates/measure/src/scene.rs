@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use penstock_host::Place;
-use penstock_model::{FunctionName, InterfaceName, Mac, Mtu, verdict::Vantage};
+use penstock_model::{EndpointName, InterfaceName, Mac, Mtu, verdict::Vantage};
 
 /// What a run is given to work with.
 #[derive(Clone, Default)]
 pub struct Scene {
     /// The host and the guests in which programs can be run; or why they cannot.
     pub places: BTreeMap<Vantage, Result<Arc<dyn Place>, String>>,
-    /// The interface of each function that the model names, in the place of its owner; or why it cannot be told.
-    pub stations: BTreeMap<FunctionName, Result<Station, String>>,
+    /// The interface of each function that the model names, in the place of its owner, and of each of the NICs that VMs own; or why it cannot be told.
+    pub stations: BTreeMap<EndpointName, Result<Station, String>>,
     /// Where this same program is on the host, to be run again.
     pub program: String,
 }
@@ -45,7 +45,7 @@ impl Scene {
     }
 
     /// A function's interface.
-    pub fn station(&self, function: &FunctionName) -> Result<&Station, String> {
+    pub fn station(&self, function: &EndpointName) -> Result<&Station, String> {
         match self.stations.get(function) {
             Some(Ok(station)) => Ok(station),
             Some(Err(why)) => Err(why.clone()),

@@ -127,6 +127,59 @@ fn what_cannot_be_measured_says_why() {
     assert!(rtos[&PathKind::BridgeAcross].contains("PF is the host's"), "{rtos:?}");
 }
 
+const VMS: &str = "
+nics: {NET0: {match: {mac: '0c:c4:7a:9a:61:ea'}}, NET1: {match: {mac: '0c:c4:7a:9a:61:eb'}}}
+guests:
+  node-1:
+    kind: vm
+    nics:
+      net0:
+        vfs: 4
+        uplink: NET0
+        functions: {0: {vlan: 100}, 1: {max_tx_rate: 500}, 2: {}}
+  node-2: {kind: vm, nics: {net0: {vfs: 1, uplink: NET1}}}
+";
+
+/// What is chosen of a VM's NIC is out of VLANs and has no limit, and the far end is outside the VM.
+#[test]
+fn what_vms_have_of_their_own_nics_is_measured_to_the_outside() {
+    let cabled = format!("{VMS}board: {{cables: [[NET0, NET1]]}}\n");
+    let matrix = matrix::network(&model(&cabled), &Options::quick());
+    let wanted = ["vm pf node-1/net0>host:NET1", "vm vf node-1/net0#2>host:NET1"];
+    assert_eq!(ends(&matrix), wanted.map(str::to_owned).into());
+    let absent =
+        |matrix: &Matrix| -> BTreeSet<PathKind> { matrix.absent.iter().map(|absent| absent.path).collect() };
+    assert!(!absent(&matrix).contains(&PathKind::VmVf));
+    // No cable named: all NICs hang on one network.
+    assert_eq!(ends(&matrix::network(&model(VMS), &Options::quick())), wanted.map(str::to_owned).into());
+
+    for (text, why) in [
+        (
+            cabled.replace("uplink: NET0", "uplink: br0").replace("uplink: NET1", "uplink: br1"),
+            "whose uplink is a PF",
+        ),
+        (
+            cabled
+                .replace("kind: vm,", "kind: vm, inside: console,")
+                .replace("kind: vm\n", "kind: vm\n    inside: console\n"),
+            "commands can be run in",
+        ),
+    ] {
+        let matrix = matrix::network(&model(&text), &Options::quick());
+        let said: Vec<&str> = matrix
+            .absent
+            .iter()
+            .filter(|absent| absent.path.is_of_vm_nic())
+            .map(|absent| absent.why.as_str())
+            .collect();
+        assert!(said.len() == 2 && said.iter().all(|said| said.contains(why)), "{said:?}");
+    }
+    // Where no VM owns a NIC that is said to those alone who ask for it.
+    let asked = Options { paths: vec![PathKind::VmVf], ..Options::quick() };
+    assert_eq!(absent(&matrix::network(&model(TWO_PORTS), &asked)), [PathKind::VmVf].into());
+    assert_eq!(absent(&matrix::network(&model(TWO_PORTS), &Options::quick())), BTreeSet::new());
+}
+
 #[test]
 fn storage_is_measured_on_the_host_first() {
     let at = [(Vantage::Host, EndKind::Host), (Vantage::Guest("a".parse().unwrap()), EndKind::Container)];

@@ -154,6 +154,22 @@ impl From<FunctionName> for EndpointName {
     }
 }
 
+impl From<TenantFunctionName> for EndpointName {
+    fn from(function: TenantFunctionName) -> EndpointName {
+        EndpointName::Tenant(function)
+    }
+}
+
+impl EndpointName {
+    /// The function of a NIC of the model; `None` for one of a NIC that a VM owns.
+    pub fn of_model(&self) -> Option<&FunctionName> {
+        match self {
+            EndpointName::Function(function) => Some(function),
+            EndpointName::Tenant(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for EndpointName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -187,7 +187,7 @@ fn measurement() -> impl Strategy<Value = Measurement> {
     let end = move || {
         (any::<bool>(), kind(), option::of(function())).prop_map(|(inside, kind, function)| {
             let place = if inside { Vantage::Guest("g".parse().unwrap()) } else { Vantage::Host };
-            End { place, kind, function }
+            End { place, kind, function: function.map(Into::into) }
         })
     };
     let protocol = prop::sample::select(Protocol::ALL.to_vec());

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
+    env, fmt,
     sync::Arc,
     thread,
 };
@@ -15,7 +15,8 @@ use penstock_measure::{
     scene::{Scene, Station},
 };
 use penstock_model::{
-    Bdf, FunctionName, GuestName, InterfaceAddress, Inventory, Model, Mtu, NicName, verdict::Vantage,
+    Bdf, EndpointName, FunctionName, GuestName, InterfaceAddress, Inventory, Mac, Model, Mtu, NicName,
+    TenantFunctionName, inventory::Interface, verdict::Vantage,
 };
 
 /// The places and interfaces of a model on this machine. Guests are looked into all at once, and consumed: nobody else
@@ -42,9 +43,12 @@ pub fn scene(
     let interfaces = look(&places);
     let stations = functions(model)
         .into_iter()
-        .map(|function| {
-            let station = station(model, nics, &function, &interfaces, root);
-            (function, station)
+        .map(|name| {
+            let station = match &name {
+                EndpointName::Function(function) => station(model, nics, function, &interfaces, root),
+                EndpointName::Tenant(function) => tenant_station(model, function, &interfaces),
+            };
+            (name, station)
         })
         .collect();
     // A path that cannot be told makes what needs the program missing, with that reason.
@@ -90,12 +94,19 @@ pub fn emulated(inventory: &Inventory, nics: &IndexMap<NicName, Bdf>, root: &Roo
     virtual_machine.then(|| "this machine is itself a virtual machine (CPU flag hypervisor)".to_owned())
 }
 
-/// Every function that can be an end: the guests', and the PFs.
-fn functions(model: &Model) -> BTreeSet<FunctionName> {
+/// Every function that can be an end: the guests', the PFs, and those of NICs that VMs own.
+fn functions(model: &Model) -> BTreeSet<EndpointName> {
     let pfs = model.nics.keys().map(|nic| FunctionName { nic: nic.clone(), vf: None });
     let owned =
         model.guests.values().flat_map(|guest| &guest.functions).map(|function| function.name.clone());
-    pfs.chain(owned).collect()
+    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+    let tenants = nics.flat_map(|(guest, (name, nic))| {
+        nic.functions().map(move |(vf, ..)| {
+            let function = FunctionName { nic: name.clone(), vf };
+            EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function })
+        })
+    });
+    pfs.chain(owned).map(EndpointName::from).chain(tenants).collect()
 }
 
 type Interfaces = BTreeMap<Vantage, Result<Vec<InterfaceReport>, String>>;
@@ -141,13 +152,16 @@ fn station(
             if owner.is_some() { home.to_string() } else { "on the host".to_owned() }
         )
     })?;
-    let interface = found.interface;
     // What the model itself gives a guest's interface is nobody else's.
     let given: &[InterfaceAddress] = owner.map_or(&[], |(_, owned)| &owned.addresses);
     let foreign = |address: &&InterfaceAddress| !is_link_local(address) && !given.contains(address);
-    let in_use = interface.addresses.iter().any(|address| foreign(&address))
-        || (home == Vantage::Host
-            && (is_part(root, interface.name.as_str()) || has_route(root, interface.name.as_str())));
+    let name = found.interface.name.as_str();
+    let in_use = found.interface.addresses.iter().any(|address| foreign(&address))
+        || (home == Vantage::Host && (is_part(root, name) || has_route(root, name)));
+    station_of(found.interface, in_use, function)
+}
+
+fn station_of(interface: Interface, in_use: bool, function: &dyn fmt::Display) -> Result<Station, String> {
     Ok(Station {
         mac: interface.mac,
         mtu: Mtu::new(interface.mtu).ok_or_else(|| format!("{function} has an MTU of {}", interface.mtu))?,
@@ -156,6 +170,43 @@ fn station(
         interface: interface.name,
         in_use,
     })
+}
+
+/// The interface of a function of a NIC that a VM owns. It is known by its address: what device is behind it, the VM alone says.
+fn tenant_station(
+    model: &Model,
+    name: &TenantFunctionName,
+    interfaces: &Interfaces,
+) -> Result<Station, String> {
+    let TenantFunctionName { guest, function } = name;
+    let mac: Mac = model
+        .guests
+        .get(guest)
+        .and_then(|found| found.nics.get(&function.nic))
+        .and_then(|nic| nic.functions().find(|(vf, ..)| *vf == function.vf))
+        .map(|(_, mac, _)| mac)
+        .ok_or_else(|| format!("there is no {name}"))?;
+    let there = match interfaces.get(&Vantage::Guest(guest.clone())) {
+        Some(Ok(there)) => there,
+        Some(Err(why)) => return Err(why.clone()),
+        None => return Err(format!("{guest} was not looked into")),
+    };
+    // A bridge or a VLAN on the interface has its address too.
+    let is = |report: &&InterfaceReport| {
+        report.interface.mac == mac && report.device.is_none() && report.kind.is_none()
+    };
+    let found = there.iter().find(is).ok_or_else(|| {
+        let elsewhere = match function.vf {
+            None => "the VM has given it another address, has no driver for it, or has moved it to a network namespace",
+            Some(_) => {
+                "the VM has not enabled it (sriov_numvfs), has given it another address, or has moved it to a network namespace, as \
+                 that of a container"
+            }
+        };
+        format!("{name} ({mac}) has no interface inside {guest}: {elsewhere}")
+    })?;
+    let in_use = found.interface.addresses.iter().any(|address| !is_link_local(address));
+    station_of(found.interface.clone(), in_use, name)
 }
 
 fn address(nics: &IndexMap<NicName, Bdf>, function: &FunctionName, root: &Root) -> Result<Bdf, String> {
@@ -191,4 +242,60 @@ fn left_over(root: &Root, link: &str) -> bool {
 fn has_route(root: &Root, interface: &str) -> bool {
     let table = files::read_to_string(root.path("/proc/net/route")).unwrap_or_default();
     table.lines().skip(1).any(|line| line.split_whitespace().next() == Some(interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::Source;
+
+    use super::*;
+
+    fn report(name: &str, mac: &str, kind: Option<&str>, addresses: &[&str]) -> InterfaceReport {
+        InterfaceReport {
+            index: 2,
+            interface: Interface {
+                name: name.parse().unwrap(),
+                mac: mac.parse().unwrap(),
+                mtu: 1500,
+                up: true,
+                carrier: Some(true),
+                speed: None,
+                addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            },
+            permanent_mac: None,
+            device: None,
+            kind: kind.map(str::to_owned),
+            port_name: None,
+            promiscuous: None,
+        }
+    }
+
+    /// The functions of a VM's NIC are found by their addresses inside, and what is not there is said.
+    #[test]
+    fn functions_of_a_vms_nic_are_known_by_their_addresses() {
+        let text = "nics: {NET0: {vfs: 0}}\nguests:\n  node-1:\n    kind: vm\n    nics:\n      net0: {vfs: 2, mac: '02:00:00:00:01:00', functions: {0: {mac: \
+                    '02:00:00:00:01:01'}}}\n";
+        let model = penstock_model::parse(&Source::new("m.yaml", text)).unwrap().model;
+        let inside = vec![
+            report("br0", "02:00:00:00:01:00", Some("bridge"), &["192.0.2.1/24"]),
+            report("net0", "02:00:00:00:01:00", None, &["fe80::1/64"]),
+            report("eth1", "02:00:00:00:01:01", None, &["192.0.2.1/24"]),
+        ];
+        let named = |text: &str| match text.parse().unwrap() {
+            EndpointName::Tenant(name) => name,
+            EndpointName::Function(_) => unreachable!(),
+        };
+        let all = ["NET0", "node-1/net0", "node-1/net0#0", "node-1/net0#1"];
+        assert_eq!(functions(&model), all.map(|name| name.parse().unwrap()).into());
+        let interfaces = BTreeMap::from([(Vantage::Guest("node-1".parse().unwrap()), Ok(inside))]);
+        let station = |name: &str| tenant_station(&model, &named(name), &interfaces);
+        let [pf, vf] = ["node-1/net0", "node-1/net0#0"].map(|name| station(name).unwrap());
+        assert_eq!((pf.interface.as_str(), pf.in_use), ("net0", false));
+        assert_eq!((vf.interface.as_str(), vf.in_use), ("eth1", true));
+        let why = station("node-1/net0#1").unwrap_err();
+        assert!(why.contains("no interface inside node-1") && why.contains("sriov_numvfs"), "{why}");
+        assert_eq!(station("node-1/net0#2").unwrap_err(), "there is no node-1/net0#2");
+        let dark = BTreeMap::from([(Vantage::Guest("node-1".parse().unwrap()), Err("no agent".to_owned()))]);
+        assert_eq!(tenant_station(&model, &named("node-1/net0"), &dark).unwrap_err(), "no agent");
+    }
 }

@@ -2,7 +2,7 @@
 
 use penstock_host::{Command, Output, chain};
 use penstock_model::{
-    FunctionName, Mac,
+    EndpointName, Mac,
     measurement::{End, EndKind, PathKind},
     verdict::Vantage,
 };
@@ -124,7 +124,7 @@ impl NetworkTaker {
 }
 
 /// The PF of the host's that a bridge has as uplink, as an end.
-pub(super) fn on_host(pf: &FunctionName) -> End {
+pub(super) fn on_host(pf: &EndpointName) -> End {
     End { place: Vantage::Host, kind: EndKind::Host, function: Some(pf.clone()) }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use penstock_model::{
-    Mac,
+    EndpointName, Mac,
     measurement::{End, Network, PathKind, Subject, Tool},
     verdict::Vantage,
 };
@@ -35,7 +35,8 @@ impl Pair {
 
     /// Whether an end is a veth that is made for the run, and what is named is its bridge's uplink, if anything.
     pub fn is_veth(&self, end: &End) -> bool {
-        let pf = || end.function.as_ref().is_none_or(|function| function.vf.is_none());
+        let of_model = || end.function.as_ref().and_then(EndpointName::of_model);
+        let pf = || of_model().is_none_or(|function| function.vf.is_none());
         match self.path {
             PathKind::Bridge => true,
             PathKind::BridgeAcross => end.place != Vantage::Host && pf(),

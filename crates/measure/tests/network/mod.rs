@@ -246,7 +246,9 @@ pub fn cell(tool: Tool, protocol: Protocol, direction: Direction, ends: (End, En
     let (client, server) = ends;
     let path = match &client.function {
         None => PathKind::Bridge,
-        Some(function) if function.vf.is_none() => PathKind::BridgeAcross,
+        Some(function) if function.of_model().is_some_and(|function| function.vf.is_none()) => {
+            PathKind::BridgeAcross
+        }
         Some(_) => PathKind::VfVfInside,
     };
     let id = format!("{tool} {protocol} {direction:?} {client} {server}");

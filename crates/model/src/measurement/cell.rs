@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::{CutShort, Estimate, Histogram, Metric, StopReason};
-use crate::{FunctionName, GuestKind, GuestName, verdict::Vantage};
+use crate::{EndpointName, GuestKind, GuestName, verdict::Vantage};
 
 /// One thing that is measured over and over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -202,22 +202,33 @@ pub enum PathKind {
     /// veth and a bridge with the host's PF as uplink, over the cable to a VF of another NIC: what SR-IOV replaces where a
     /// guest talks to another machine.
     BridgeAcross,
+    /// From a VF that a VM has made of a NIC of its own, to something outside that VM.
+    VmVf,
+    /// From the PF of a NIC that a VM owns, as the VM itself has it, to the same.
+    VmPf,
 }
 
 impl PathKind {
     /// All, in the order of the report.
-    pub const ALL: [PathKind; 6] = [
+    pub const ALL: [PathKind; 8] = [
         PathKind::PfPf,
         PathKind::VfVfAcross,
         PathKind::VfVfInside,
         PathKind::GuestHost,
         PathKind::Bridge,
         PathKind::BridgeAcross,
+        PathKind::VmVf,
+        PathKind::VmPf,
     ];
 
     /// Whether it leaves the machine's NICs, so that the link's speed is a limit.
     pub const fn has_wire(self) -> bool {
-        matches!(self, PathKind::PfPf | PathKind::VfVfAcross | PathKind::BridgeAcross)
+        matches!(self, PathKind::PfPf | PathKind::VfVfAcross | PathKind::BridgeAcross) || self.is_of_vm_nic()
+    }
+
+    /// Whether its client is inside a VM that owns an SR-IOV NIC, and uses that.
+    pub const fn is_of_vm_nic(self) -> bool {
+        matches!(self, PathKind::VmVf | PathKind::VmPf)
     }
 
     /// Whether it is what SR-IOV replaces: a baseline for the other paths between the same two guests.
@@ -245,6 +256,8 @@ impl fmt::Display for PathKind {
             PathKind::GuestHost => "guest-host",
             PathKind::Bridge => "bridge",
             PathKind::BridgeAcross => "bridge across",
+            PathKind::VmVf => "vm vf",
+            PathKind::VmPf => "vm pf",
         })
     }
 }
@@ -260,7 +273,7 @@ pub struct End {
     pub kind: EndKind,
     /// The function that carries the traffic; `None` for the veth of a bridge. The veth of a bridge with an uplink has that:
     /// a PF of the host's.
-    pub function: Option<FunctionName>,
+    pub function: Option<EndpointName>,
 }
 
 impl fmt::Display for End {
@@ -270,7 +283,9 @@ impl fmt::Display for End {
             Vantage::Guest(guest) => guest.as_str(),
         };
         match &self.function {
-            Some(function) => write!(f, "{place}:{function}"),
+            Some(EndpointName::Function(function)) => write!(f, "{place}:{function}"),
+            // Which says the VM.
+            Some(EndpointName::Tenant(function)) => function.fmt(f),
             None => f.write_str(place),
         }
     }

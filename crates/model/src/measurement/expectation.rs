@@ -3,7 +3,7 @@
 //! ```text
 //! line     = selector ( ">=" | "<=" ) bound
 //! bound    = factor "x" selector | number unit
-//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across
+//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across | vm vf | vm pf
 //!            udp | tcp | stream | rr | open | closed | sequential | random | read | write | mixed | host | guest
 //!            in GUEST | a size (1KiB) | a metric (throughput, p99, iops...)
 //! ```
@@ -236,9 +236,10 @@ impl Word<'_> {
 type Wrong = (std::ops::Range<usize>, String);
 
 /// Every word that a selector may have, for the one that was meant.
-const WORDS: [&str; 16] = [
+const WORDS: [&str; 17] = [
     "pf-pf",
     "vf-vf",
+    "vm",
     "guest-host",
     "bridge",
     "udp",
@@ -416,6 +417,14 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
                 Some("inside") => set!(path, PathKind::VfVfInside),
                 _ => {
                     let why = "vf-vf needs to know which: vf-vf across (two NICs and the cable) or vf-vf inside (one NIC)";
+                    return Err((word.range(), why.into()));
+                }
+            },
+            "vm" => match words.next().map(|next| next.text) {
+                Some("vf") => set!(path, PathKind::VmVf),
+                Some("pf") => set!(path, PathKind::VmPf),
+                _ => {
+                    let why = "vm needs to know which function of the VM's own NIC: vm vf or vm pf";
                     return Err((word.range(), why.into()));
                 }
             },

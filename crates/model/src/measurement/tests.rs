@@ -181,6 +181,13 @@ fn the_bridge_is_compared_between_the_same_guests() {
     assert!(!over.pairs(&network(PathKind::VfVfAcross, Protocol::UdpStream, 128), &bridge));
     assert_eq!(expectation("bridge across >= 0.3 x bridge").left().path, Some(PathKind::BridgeAcross));
     assert_eq!(PathKind::BridgeAcross.to_string(), "bridge across");
+    let own = expectation("vm vf >= 0.9 x vm pf");
+    let of = |path| network(path, Protocol::UdpStream, 128);
+    assert!(
+        own.pairs(&of(PathKind::VmVf), &of(PathKind::VmPf))
+            && !own.pairs(&of(PathKind::VmPf), &of(PathKind::VmVf))
+    );
+    assert!("vm >= 1Gbit/s".parse::<Expectation>().unwrap_err().to_string().contains("vm vf or vm pf"));
     let Subject::Network(ends) = &mut bridge.subject else { unreachable!() };
     ends.server.place = Vantage::Guest("c".parse().unwrap());
     assert!(!line.pairs(&inside, &bridge));

@@ -11,4 +11,4 @@ pub(crate) mod scale;
 pub(crate) mod wake_ups;
 
 pub(crate) use heat_map::{HeatCell, HeatColumn, HeatMap, HeatRow, Warmth};
-pub(crate) use plot::{Key, Plot, Style};
+pub(crate) use plot::{COLOURS, Key, Plot, Style};

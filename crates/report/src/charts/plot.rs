@@ -15,7 +15,7 @@ pub(crate) const TOP: f64 = 14.0;
 pub(crate) const BOTTOM: f64 = 252.0;
 
 /// How many colours with their shapes there are, and how many ways to draw a line; the style sheet has as many.
-const COLOURS: usize = 7;
+pub(crate) const COLOURS: usize = 7;
 const DASHES: usize = 4;
 
 /// How a line looks: never by colour alone, each colour has its own shape.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_model::{
+    EndpointName,
     measurement::{
         Cell, Direction, End, EndKind, Load, Measurement, Measurements, Mix, PathKind, Pattern, Protocol,
         Subject, Tool,
@@ -12,7 +13,10 @@ use penstock_model::{
 };
 
 use super::shown::{bytes, count};
-use crate::{charts::Style, printable::one_line};
+use crate::{
+    charts::{COLOURS, Style},
+    printable::one_line,
+};
 
 /// What a family's cells have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -237,10 +241,12 @@ impl Line<'_> {
     /// What it is, without where.
     pub(crate) fn name(self) -> String {
         match self {
-            Line::Network { path: PathKind::VfVfInside, client, .. } => match &client.function {
-                Some(function) => format!("vf-vf inside {}", function.nic),
-                None => PathKind::VfVfInside.to_string(),
-            },
+            Line::Network { path: PathKind::VfVfInside, client, .. } => {
+                match client.function.as_ref().and_then(EndpointName::of_model) {
+                    Some(function) => format!("vf-vf inside {}", function.nic),
+                    None => PathKind::VfVfInside.to_string(),
+                }
+            }
             Line::Network { path, .. } => path.to_string(),
             Line::Storage { place, .. } => place_word(place),
         }
@@ -325,7 +331,8 @@ pub(crate) fn styles(lines: &[Line<'_>]) -> Vec<Style> {
     let mut places = Vec::new();
     let mut used: HashMap<usize, usize> = HashMap::new();
     let style = |line: &Line<'_>| {
-        let colour = line.colour(&mut places);
+        // Beyond the colours that there are, another dash tells lines apart.
+        let colour = line.colour(&mut places) % COLOURS;
         let dash = used.entry(colour).or_default();
         *dash += 1;
         Style::new(colour, *dash - 1)
@@ -349,6 +356,8 @@ pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
                 PathKind::PfPf | PathKind::GuestHost => "",
                 PathKind::Bridge => "bridge",
                 PathKind::BridgeAcross => "bridge across",
+                PathKind::VmVf => "vf",
+                PathKind::VmPf => "pf",
             };
             format!("{path} {}→{}", place_word(&client.place), place_word(&server.place))
                 .trim_start()

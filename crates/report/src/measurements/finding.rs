@@ -1,6 +1,9 @@
 //! The main finding, in a sentence or two.
 
-use penstock_model::measurement::{Comparison, Metric, PathKind};
+use penstock_model::{
+    EndpointName,
+    measurement::{Comparison, Metric, PathKind},
+};
 
 use super::{
     Source,
@@ -11,15 +14,19 @@ use super::{
 /// What a path does, as the subject of a sentence.
 pub(crate) fn path_words(line: Line<'_>) -> String {
     match line {
-        Line::Network { path, client, .. } => match (path, &client.function) {
-            (PathKind::PfPf, _) => "PF to PF over the cable".to_owned(),
-            (PathKind::VfVfAcross, _) => "VF to VF over the cable".to_owned(),
-            (PathKind::VfVfInside, Some(function)) => format!("VF to VF inside {}", function.nic),
-            (PathKind::VfVfInside, None) => "VF to VF inside one NIC".to_owned(),
-            (PathKind::GuestHost, _) => "guest to host".to_owned(),
-            (PathKind::Bridge, _) => "the bridge".to_owned(),
-            (PathKind::BridgeAcross, _) => "the bridge over the cable".to_owned(),
-        },
+        Line::Network { path, client, .. } => {
+            match (path, client.function.as_ref().and_then(EndpointName::of_model)) {
+                (PathKind::PfPf, _) => "PF to PF over the cable".to_owned(),
+                (PathKind::VfVfAcross, _) => "VF to VF over the cable".to_owned(),
+                (PathKind::VfVfInside, Some(function)) => format!("VF to VF inside {}", function.nic),
+                (PathKind::VfVfInside, None) => "VF to VF inside one NIC".to_owned(),
+                (PathKind::GuestHost, _) => "guest to host".to_owned(),
+                (PathKind::Bridge, _) => "the bridge".to_owned(),
+                (PathKind::BridgeAcross, _) => "the bridge over the cable".to_owned(),
+                (PathKind::VmVf, _) => "a VF of the VM's own NIC".to_owned(),
+                (PathKind::VmPf, _) => "the PF of the VM's own NIC".to_owned(),
+            }
+        }
         Line::Storage { place, .. } => super::family::place_word(place),
     }
 }

@@ -141,11 +141,11 @@ fn line_rate(source: &Source<'_>, line: Line<'_>) -> Option<f64> {
         return None;
     }
     let speed = |end: &End| {
-        let nic: &NicName = &end.function.as_ref()?.nic;
+        let of = |end: &'_ End| Some(end.function.as_ref()?.of_model()?.nic.clone());
+        let nic: NicName = of(end)?;
         let links = source.measurements.links.iter();
         // A VF tells no speed; the PF of its NIC does.
-        let of_nic =
-            links.filter(|link| link.end.function.as_ref().is_some_and(|function| function.nic == *nic));
+        let of_nic = links.filter(|link| of(&link.end).as_ref() == Some(&nic));
         of_nic.filter_map(|link| link.speed).max()
     };
     let slower = speed(client)?.min(speed(server)?);

@@ -62,6 +62,8 @@ fn speed(path: PathKind, vm: bool) -> (f64, f64) {
         PathKind::GuestHost => (57.0, 7.0e9),
         PathKind::Bridge => (71.0, 4.4e9),
         PathKind::BridgeAcross => (83.0, 3.9e9),
+        PathKind::VmVf => (64.0, 5.2e9),
+        PathKind::VmPf => (66.0, 5.0e9),
     };
     if vm { (round_trip * 1.9, bits * 0.55) } else { (round_trip, bits) }
 }

@@ -10,7 +10,7 @@ use super::{
     latency,
 };
 use crate::{
-    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path,
+    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink,
     document::{ExpectLine, OneOrMany},
     measurement::{Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::Claim},
     tree::shown,
@@ -234,6 +234,11 @@ impl<'a> Reach<'a> {
                 self.bridged_across(),
                 "it takes a container with a VF of a NIC whose PF is the host's, and a VF of a joined NIC in another guest",
             ),
+            PathKind::VmVf | PathKind::VmPf => (
+                self.of_vm_nics(),
+                "it takes a VM with a NIC of its own (`nics`), that commands can be run in and whose `uplink` is a PF that a \
+                 cable joins with another NIC",
+            ),
         };
         (!found).then_some(why)
     }
@@ -248,15 +253,27 @@ impl<'a> Reach<'a> {
 
     /// Whether a container's VF, with its PF on the host, is joined to another guest's.
     fn bridged_across(&self) -> bool {
-        let joined = |a: &NicName, b: &NicName| {
-            let cables = &self.model.board.cables;
-            a != b && (cables.is_empty() || cables.iter().any(|[x, y]| (x, y) == (a, b) || (y, x) == (a, b)))
-        };
         let uplinks = self.containers.iter().filter(|(nic, _)| !self.pfs.contains_key(*nic));
         uplinks.into_iter().any(|(uplink, containers)| {
-            let others = self.guests.iter().filter(|(nic, _)| joined(uplink, nic));
+            let others = self.guests.iter().filter(|(nic, _)| self.joined(uplink, nic));
             others.into_iter().any(|(_, guests)| containers.union(guests).count() > 1)
         })
+    }
+
+    /// Whether the uplink of a VM's NIC is joined to another NIC.
+    fn of_vm_nics(&self) -> bool {
+        let joined = |uplink: &Uplink| match uplink {
+            Uplink::Interface(_) => false,
+            Uplink::Function(pf) => self.model.nics.keys().any(|other| self.joined(&pf.nic, other)),
+        };
+        let vms = self.model.guests.iter().filter(|(name, _)| self.open(name));
+        vms.flat_map(|(_, guest)| guest.nics.values()).filter_map(|nic| nic.uplink.as_ref()).any(joined)
+    }
+
+    /// Whether a cable joins two NICs; where the model names none, all hang on one network.
+    fn joined(&self, a: &NicName, b: &NicName) -> bool {
+        let cables = &self.model.board.cables;
+        a != b && (cables.is_empty() || cables.iter().any(|[x, y]| (x, y) == (a, b) || (y, x) == (a, b)))
     }
 
     /// Whether two NICs that a cable may join have VFs in two different guests.
