@@ -12,7 +12,7 @@ use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/penstock/penstock/main/schema/model.schema.json";
 
 /// Keys that are read too, as other tools spell them: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 31] = [
+const ALIASES: [(&str, &str, &[&str]); 39] = [
     ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
     ("Nic", "externally_managed", &["externallyManaged"]),
@@ -43,6 +43,14 @@ const ALIASES: [(&str, &str, &[&str]); 31] = [
     ("TenantVf", "min_tx_rate", &["min-tx-rate"]),
     ("TenantVf", "max_tx_rate", &["max-tx-rate"]),
     ("TenantVf", "link_state", &["link-state"]),
+    ("UplinkVf", "mac", &["mac-address"]),
+    ("UplinkVf", "vlan", &["vlan-id"]),
+    ("UplinkVf", "qos", &["vlanQoS"]),
+    ("UplinkVf", "vlan_proto", &["vlanProto", "vlan-proto"]),
+    ("UplinkVf", "spoofchk", &["spoof-check"]),
+    ("UplinkVf", "min_tx_rate", &["min-tx-rate"]),
+    ("UplinkVf", "max_tx_rate", &["max-tx-rate"]),
+    ("UplinkVf", "link_state", &["link-state"]),
     ("VlanProtocol", "", &["802.1q", "802.1AD"]),
 ];
 
@@ -192,7 +200,7 @@ mod tests {
         document::{
             BoardDocument, BootDocument, DeviceDocument, FreeDocument, FunctionDocument, GenerateDocument,
             GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
-            TenantNicDocument, TenantVfDocument, measure::StorageDocument,
+            TenantNicDocument, TenantVfDocument, UplinkDocument, measure::StorageDocument,
         },
     };
 
@@ -240,6 +248,7 @@ mod tests {
             ("Guest", read::<GuestDocument>()),
             ("TenantNic", read::<TenantNicDocument>()),
             ("TenantVf", read::<TenantVfDocument>()),
+            ("UplinkVf", read::<UplinkDocument>()),
             ("Allow", read::<Allow>()),
             ("Device", read::<DeviceDocument>()),
             ("Boot", read::<BootDocument>()),
