@@ -220,14 +220,15 @@ const ENABLE: &str = "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov
      for vf in 0 1; do cat $pf/virtfn$vf/virtio*/net/*/address; \
      ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done";
 
-/// Round trips from inside the VM to the PF over the cable: by its PF, and by a VF once that is on. What was made for it is taken back.
+/// A stream from inside the VM to the PF over the cable: by its PF, and by a VF once that is on. What was made for it is taken back.
 fn what_a_vm_sends_is_measured() -> Outcome {
     let name = own_name("tenant-measured");
     let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
     let model = board.model();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     let measure = |run: &str, status: i32| -> Result<Vec<Value>, Failed> {
-        let words = ["--quick", "--protocol=udp-rr", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
+        let words =
+            ["--quick", "--protocol=tcp-stream", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
         let words = words.map(|word| word.replace("PATHS", PATHS));
         let run = format!("/root/{run}");
         let measured = board.inside(
@@ -245,7 +246,8 @@ fn what_a_vm_sends_is_measured() -> Outcome {
         let of_path = |cell: &&Value| cell["measurement"]["network"]["path"] == path && cell["null"] == false;
         cells.iter().find(of_path).map(|cell| cell["status"].clone()).unwrap_or_default()
     };
-    let traces = "ip netns list; ip -o link; ip -4 -o address; ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
+    // busybox' shell has an `ip` of its own.
+    let traces = "ip=/usr/bin/ip; $ip netns list; $ip -o link | cut -d\\< -f1; $ip -4 -o address; $ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
     let before = within(&board, traces)?;
     let cells = measure("off", 1)?;
     let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
