@@ -101,6 +101,7 @@ fn of_uplink(change: impl FnOnce(&mut World)) -> Vec<String> {
         .replace("uplink: br0", "uplink: {vf: NET0#4, trust: on, spoofchk: off}")
         .replace(", vlan: 100", "");
     let mut world = world_of(&format!("{}{tenant}", MODEL.trim_end()));
+    world.said.insert("node".to_owned(), GuestAnswer::Closed("it is not looked into"));
     let (_, state) = &mut world.sight.vfs[4];
     (state.trust, state.spoofchk) = (Some(true), Some(false));
     world.interface("", "lan0v4").promiscuous = Some(true);
