@@ -93,23 +93,16 @@ pub fn configuration(
             "mac": mac.to_string(),
             // The interfaces decide how long a frame may be, as behind any NIC's switch.
             "mtu": u16::MAX,
+            // Without a VLAN of its own it is in none: which ones the VM may ask for, `allow` says.
+            "trunk": "0",
         });
         if let Some(user) = qemu_user {
             told["access"] = access(user);
         }
         match vf {
-            Some(_) => {
-                set(&mut told, &settings);
-                // Where it is said which VLANs it may ask for, it is in none of them before it has asked.
-                if settings.vlan.is_none_or(|vlan| vlan.get() == 0)
-                    && allow.is_some_and(|allow| allow.vlan.is_some())
-                {
-                    told["trunk"] = "0".into();
-                }
-            }
+            Some(_) => set(&mut told, &settings),
             None => {
-                // A PF gets no frames of its VFs' VLANs, and what nobody has the address of: it may have a bridge on top.
-                told["trunk"] = "0".into();
+                // It gets what nobody has the address of: it may have a bridge on top.
                 told["default"] = true.into();
                 if let Some(rate) = settings.max_tx_rate {
                     told["max_tx_rate"] = rate.0.into();
@@ -477,11 +470,11 @@ mod tests {
                 "socket": format!("{directory}/pf"), "mac": "02:00:00:00:00:00", "trunk": "0", "default": true
             })),
             "node-1/net0#0": with(json!({
-                "socket": format!("{directory}/0"), "mac": "02:00:00:00:00:01",
+                "socket": format!("{directory}/0"), "mac": "02:00:00:00:00:01", "trunk": "0",
                 "spoofchk": false, "trust": false, "max_tx_rate": 0
             })),
             "node-1/net0#1": with(json!({
-                "socket": format!("{directory}/1"), "mac": "02:00:00:00:00:02", "vlan": 100, "qos": 0,
+                "socket": format!("{directory}/1"), "mac": "02:00:00:00:00:02", "trunk": "0", "vlan": 100, "qos": 0,
                 "vlan_proto": "802.1Q", "spoofchk": true, "trust": false, "max_tx_rate": 0
             })),
             "node-1/net0 uplink": {"packet": "eth0", "uplink": true, "mtu": 65535},
@@ -509,10 +502,9 @@ mod tests {
             "spoofchk": true, "trust": false, "promiscuous": false, "loopback": false});
         assert_eq!(of("node-1/net0")["allow"], nic);
         assert_eq!(of("node-1/net0#0")["allow"], nic);
-        // Without a VLAN of its own, it is in none that it may ask for before it has; and it has the limit from the start.
+        // Without a VLAN of its own, it is in none; and it has the limit from the start.
         assert_eq!(of("node-1/net0#0")["trunk"], "0");
         assert_eq!(of("node-1/net0#0")["max_tx_rate"], 1000);
-        assert_eq!(of("node-1/net0#1")["trunk"], Value::Null);
         assert_eq!(of("node-1/net0#1")["allow"]["trust"], true);
         let line = line_socket(&state, &guest, &own).unwrap();
         assert!(line.ends_with("penstock-node-1/switch-net0/line"), "{}", line.display());
