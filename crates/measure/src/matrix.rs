@@ -644,8 +644,11 @@ fn same_vlan(model: &Model, a: &End, b: &End) -> bool {
     let vlan = |end: &End| match end.function.as_ref()? {
         EndpointName::Function(function) => model.owner(function)?.1.settings.vlan,
         EndpointName::Tenant(TenantFunctionName { guest, function }) => {
-            let vf = usize::from(function.vf?.get());
-            model.guests.get(guest)?.nics.get(&function.nic)?.vfs.get(vf)?.vlan.filter(|vlan| vlan.get() != 0)
+            let nic = model.guests.get(guest)?.nics.get(&function.nic)?;
+            let of_vf = || nic.vfs.get(usize::from(function.vf?.get()))?.vlan;
+            // A VLAN of the uplink's VF is that of all functions beyond it.
+            let vlan = nic.uplink_settings.as_ref().and_then(|settings| settings.vlan).or_else(of_vf);
+            vlan.filter(|vlan| vlan.get() != 0)
         }
     };
     vlan(a) == vlan(b)

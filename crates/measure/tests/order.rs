@@ -153,6 +153,12 @@ fn what_vms_have_of_their_own_nics_is_measured_to_the_outside() {
     // No cable named: all NICs hang on one network.
     assert_eq!(ends(&matrix::network(&model(VMS), &Options::quick())), wanted.map(str::to_owned).into());
 
+    // In the VLAN of its uplink's VF a NIC does not reach a PF, which is in none: the other VM's is taken.
+    let in_vlan = cabled.replace("uplink: NET0", "uplink: {vf: NET0#0, trust: on, spoofchk: off, vlan: 100}");
+    let in_vlan = in_vlan.replace("0: {vlan: 100}, ", "");
+    let other = ["vm pf node-2/net0>host:NET0", "vm vf node-2/net0#0>host:NET0"];
+    assert_eq!(ends(&matrix::network(&model(&in_vlan), &Options::quick())), other.map(str::to_owned).into());
+
     for (text, why) in [
         (
             cabled.replace("uplink: NET0", "uplink: br0").replace("uplink: NET1", "uplink: br1"),
