@@ -11,46 +11,29 @@ use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 /// repository is what [`schema`] gives.
 pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/penstock/penstock/main/schema/model.schema.json";
 
-/// Keys that are read too, as other tools spell them: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 39] = [
+/// The types in the schema that have the attributes of a VF.
+const OF_VFS: [&str; 4] = ["Function", "VfSettings", "TenantVf", "UplinkVf"];
+
+/// Attributes of a VF that are read too, as other tools spell them: the key, and its other spellings.
+const VF_ALIASES: [(&str, &[&str]); 8] = [
+    ("mac", &["mac-address"]),
+    ("vlan", &["vlan-id"]),
+    ("qos", &["vlanQoS"]),
+    ("vlan_proto", &["vlanProto", "vlan-proto"]),
+    ("spoofchk", &["spoof-check"]),
+    ("min_tx_rate", &["min-tx-rate"]),
+    ("max_tx_rate", &["max-tx-rate"]),
+    ("link_state", &["link-state"]),
+];
+
+/// Other keys of the kind: the type in the schema, the key, and its other spellings.
+const ALIASES: [(&str, &str, &[&str]); 7] = [
     ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
     ("Nic", "externally_managed", &["externallyManaged"]),
-    ("Function", "mac", &["mac-address"]),
-    ("Function", "vlan", &["vlan-id"]),
-    ("Function", "qos", &["vlanQoS"]),
-    ("Function", "vlan_proto", &["vlanProto", "vlan-proto"]),
-    ("Function", "spoofchk", &["spoof-check"]),
-    ("Function", "min_tx_rate", &["min-tx-rate"]),
-    ("Function", "max_tx_rate", &["max-tx-rate"]),
-    ("Function", "link_state", &["link-state"]),
     ("Function", "interface", &["name"]),
     ("Function", "egress_rate", &["egressRate", "egress-rate"]),
     ("Function", "ingress_rate", &["ingressRate", "ingress-rate"]),
-    ("VfSettings", "mac", &["mac-address"]),
-    ("VfSettings", "vlan", &["vlan-id"]),
-    ("VfSettings", "qos", &["vlanQoS"]),
-    ("VfSettings", "vlan_proto", &["vlanProto", "vlan-proto"]),
-    ("VfSettings", "spoofchk", &["spoof-check"]),
-    ("VfSettings", "min_tx_rate", &["min-tx-rate"]),
-    ("VfSettings", "max_tx_rate", &["max-tx-rate"]),
-    ("VfSettings", "link_state", &["link-state"]),
-    ("TenantVf", "mac", &["mac-address"]),
-    ("TenantVf", "vlan", &["vlan-id"]),
-    ("TenantVf", "qos", &["vlanQoS"]),
-    ("TenantVf", "vlan_proto", &["vlanProto", "vlan-proto"]),
-    ("TenantVf", "spoofchk", &["spoof-check"]),
-    ("TenantVf", "min_tx_rate", &["min-tx-rate"]),
-    ("TenantVf", "max_tx_rate", &["max-tx-rate"]),
-    ("TenantVf", "link_state", &["link-state"]),
-    ("UplinkVf", "mac", &["mac-address"]),
-    ("UplinkVf", "vlan", &["vlan-id"]),
-    ("UplinkVf", "qos", &["vlanQoS"]),
-    ("UplinkVf", "vlan_proto", &["vlanProto", "vlan-proto"]),
-    ("UplinkVf", "spoofchk", &["spoof-check"]),
-    ("UplinkVf", "min_tx_rate", &["min-tx-rate"]),
-    ("UplinkVf", "max_tx_rate", &["max-tx-rate"]),
-    ("UplinkVf", "link_state", &["link-state"]),
     ("VlanProtocol", "", &["802.1q", "802.1AD"]),
 ];
 
@@ -62,7 +45,9 @@ const WHOLE_NUMBER: &str = "^([+-]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+)$";
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(ModelDocument).to_value();
     widen(&mut schema);
-    for (name, key, spellings) in ALIASES {
+    let of_vfs =
+        OF_VFS.into_iter().flat_map(|name| VF_ALIASES.map(|(key, spellings)| (name, key, spellings)));
+    for (name, key, spellings) in of_vfs.chain(ALIASES) {
         let definition = &mut schema["$defs"][name];
         match key {
             "" => {
