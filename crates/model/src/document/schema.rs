@@ -185,7 +185,9 @@ mod tests {
         document::{
             BoardDocument, BootDocument, DeviceDocument, FreeDocument, FunctionDocument, GenerateDocument,
             GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
-            TenantNicDocument, TenantVfDocument, UplinkDocument, measure::StorageDocument,
+            TenantNicDocument,
+            measure::StorageDocument,
+            tenant::{TenantVfDocument, UplinkDocument},
         },
     };
 
