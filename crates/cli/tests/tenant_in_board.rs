@@ -1,7 +1,10 @@
 //! VMs that own an SR-IOV NIC, on a board: libvirt composes it, switches of the board carry its frames, and the VM makes VFs of it.
 #![allow(clippy::disallowed_methods)]
 
-use std::process::ExitCode;
+use std::{
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+};
 
 use libtest_mimic::Failed;
 use penstock_host::process::quoted;
@@ -14,11 +17,51 @@ use serde_json::Value;
 
 fn main() -> ExitCode {
     trials::on_boards(&[
-        ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", a_vm_owns_a_nic),
-        ("a_vf_of_the_host_is_the_uplink_in_board", a_vf_is_the_uplink),
-        ("what_a_vm_sends_by_its_own_nic_is_measured_in_board", what_a_vm_sends_is_measured),
+        ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", || on_board("tenant", MODEL, a_vm_owns_a_nic)),
+        ("a_vf_of_the_host_is_the_uplink_in_board", || on_board("uplink", UPLINK_VF, a_vf_is_the_uplink)),
+        ("what_a_vm_sends_by_its_own_nic_is_measured_in_board", || {
+            on_board("tenant-measured", MODEL, what_a_vm_sends_is_measured)
+        }),
     ])
 }
+
+/// Boots the board of a model and does something on it. A failure is told with what the VM said on its console.
+fn on_board(test: &str, model: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
+    let name = own_name(test);
+    let board = KeptBoard::up(&name, &model.replace("MACHINE", &name))?;
+    caught(|| what(&board)).map_err(|why| {
+        let console = board.shell("cat /run/penstock/guests/penstock-node-1/console.log");
+        let why = why.message().unwrap_or_default();
+        format!("{why}\nconsole of node-1:\n{}{}", console.stdout, console.stderr).into()
+    })
+}
+
+/// Does something; a panic in it is its failure.
+fn caught<T>(what: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(text.unwrap_or_else(|| "a panic without words".to_owned()).into())
+    })
+}
+
+/// Does something, and again, three times at most, when it failed and the VM is found to have booted meanwhile: where one emulated
+/// processor runs another one the VM is reset now and then, and what it had enabled is gone.
+fn while_the_vm_stays_up(board: &KeptBoard, what: impl Fn() -> Outcome) -> Outcome {
+    for _ in 0..2 {
+        let before = within(board, BOOT)?;
+        let outcome = caught(&what);
+        let after = within(board, BOOT)?;
+        if outcome.is_ok() || before == after {
+            return outcome;
+        }
+        eprintln!("the VM has booted in between: once more");
+    }
+    what()
+}
+
+/// Tells which run of its kernel a VM is in.
+const BOOT: &str = "cat /proc/sys/kernel/random/boot_id";
 
 /// One VM that owns a NIC with two VFs, whose switch leads to the PF of an igb of the board; and over a cable a container with
 /// a VF in each VLAN.
@@ -221,9 +264,7 @@ const ENABLE: &str = "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov
      ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done";
 
 /// A stream from inside the VM to the PF over the cable: by its PF, and by a VF once that is on. What was made for it is taken back.
-fn what_a_vm_sends_is_measured() -> Outcome {
-    let name = own_name("tenant-measured");
-    let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
+fn what_a_vm_sends_is_measured(board: &KeptBoard) -> Outcome {
     let model = board.model();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     let measure = |run: &str, status: i32| -> Result<Vec<Value>, Failed> {
@@ -231,6 +272,7 @@ fn what_a_vm_sends_is_measured() -> Outcome {
             ["--quick", "--protocol=tcp-stream", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
         let words = words.map(|word| word.replace("PATHS", PATHS));
         let run = format!("/root/{run}");
+        board.inside(["rm", "-rf", &run]).ended_with(0)?;
         let measured = board.inside(
             ["penstock", "measure", model, "--output", run.as_str()]
                 .into_iter()
@@ -248,29 +290,31 @@ fn what_a_vm_sends_is_measured() -> Outcome {
     };
     // busybox' shell has an `ip` of its own.
     let traces = "ip=/usr/bin/ip; $ip netns list; $ip -o link | cut -d\\< -f1; $ip -4 -o address; $ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
-    let before = within(&board, traces)?;
-    let cells = measure("off", 1)?;
-    let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
-    assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
-    assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
-    assert_eq!(within(&board, traces)?, before);
-
-    within(&board, ENABLE)?;
-    let before = within(&board, traces)?;
-    let cells = measure("on", 0)?;
-    for path in PATHS.split(',') {
-        assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
-    }
-    assert_eq!(within(&board, traces)?, before);
-    Ok(())
+    while_the_vm_stays_up(board, || {
+        let before = within(board, traces)?;
+        let cells = measure("off", 1)?;
+        let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
+        assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
+        assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
+        assert_eq!(within(board, traces)?, before);
+        Ok(())
+    })?;
+    while_the_vm_stays_up(board, || {
+        within(board, ENABLE)?;
+        let before = within(board, traces)?;
+        let cells = measure("on", 0)?;
+        for path in PATHS.split(',') {
+            assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
+        }
+        assert_eq!(within(board, traces)?, before);
+        Ok(())
+    })
 }
 
 /// The paths that are measured from inside the VM.
 const PATHS: &str = "vm-vf,vm-pf";
 
-fn a_vm_owns_a_nic() -> Outcome {
-    let name = own_name("tenant");
-    let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
+fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     let model = board.model();
     board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
     let plan = board.inside(["penstock", "plan", model]);
@@ -312,7 +356,7 @@ fn a_vm_owns_a_nic() -> Outcome {
     assert!(!lines.iter().any(|line| line.contains("node-1/net0#")), "{lines:#?}");
 
     // The VM makes them by the kernel's own file, and each has the address of the model.
-    let seen = within(&board, ENABLE)?;
+    let seen = within(board, ENABLE)?;
     assert_eq!(seen, "2\n02:00:00:00:01:01\n02:00:00:00:01:02\n");
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
@@ -338,7 +382,7 @@ fn a_vm_owns_a_nic() -> Outcome {
         }
     }
 
-    what_the_vm_asks_for(&board)?;
+    what_the_vm_asks_for(board)?;
 
     // A switch that dies is there again, with what was set, and QEMU with it.
     let unit = "penstock-switch-node-1:net0.service";
@@ -454,9 +498,7 @@ while time.time() < end:
 print(detail["promiscuity"], *sorted(heard))
 "#;
 
-fn a_vf_is_the_uplink() -> Outcome {
-    let name = own_name("uplink");
-    let board = KeptBoard::up(&name, &UPLINK_VF.replace("MACHINE", &name))?;
+fn a_vf_is_the_uplink(board: &KeptBoard) -> Outcome {
     let model = board.model();
     board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
     board.inside(["penstock", "apply", model]).ended_with(0)?;

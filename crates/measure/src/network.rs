@@ -190,8 +190,11 @@ impl NetworkTaker {
     /// Whether both ends have what they were to be lent, but for the servers.
     fn lent(&self, route: &Route) -> Result<(), String> {
         for (post, position) in [&route.client, &route.server].into_iter().zip(route.addresses) {
-            if let Some(said) = self.sites[&post.place].granted.failed.get(&position) {
-                return Err(format!("{} could not be given the address {}: {said}", post.name, post.address));
+            let site = &self.sites[&post.place];
+            if let Some(said) = site.granted.failed.get(&position) {
+                let booted = site.booted().map(|booted| format!("; {booted}")).unwrap_or_default();
+                let (name, address) = (&post.name, post.address);
+                return Err(format!("{name} could not be given the address {address}: {said}{booted}"));
             }
         }
         Ok(())
@@ -385,6 +388,7 @@ impl Sampler for NetworkTaker {
     fn finish(&mut self) -> Vec<String> {
         self.routes.clear();
         let mut sites = std::mem::take(&mut self.sites);
+        let mut complaints: Vec<String> = sites.values().filter_map(Site::booted).collect();
         // An interrupt ends commands; those that give things back are to run all the same.
         interrupt::set_aside(|| {
             thread::scope(|scope| {
@@ -392,9 +396,10 @@ impl Sampler for NetworkTaker {
                 let join = |thread: thread::ScopedJoinHandle<'_, Vec<String>>| {
                     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 };
-                revoking.into_iter().flat_map(join).collect()
-            })
-        })
+                complaints.extend(revoking.into_iter().flat_map(join));
+            });
+        });
+        complaints
     }
 }
 

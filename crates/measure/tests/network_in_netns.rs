@@ -6,7 +6,7 @@ mod network;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, iter,
     process::ExitCode,
     sync::{Arc, PoisonError, RwLock, atomic::Ordering},
     thread,
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || needs::programs(&["iperf3"])));
     let no_netperf =
         missing.clone().or_else(|| trials.lacking("netperf", || needs::programs(&["netperf", "netserver"])));
-    let iperf3: [(&str, fn()); 14] = [
+    let iperf3: [(&str, fn()); 15] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
         ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         ("a_link_that_was_down_is_used_again_in_netns", a_link_that_was_down),
         ("a_path_that_falls_silent_costs_little_in_netns", a_path_that_falls_silent),
         ("a_guest_that_stops_ends_its_samples_alone_in_netns", a_guest_that_stops),
+        ("a_guest_that_boots_during_the_run_is_said_in_netns", a_guest_that_boots),
         ("an_unexpected_output_is_said_in_netns", an_unexpected_output),
         ("a_killed_run_leaves_nothing_for_long_in_netns", a_killed_run),
     ];
@@ -373,7 +374,9 @@ fn a_path_that_falls_silent() {
     assert!(why.contains("gets no answer"), "{why}");
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     isolated("off");
-    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
+    // On a busy machine an answer may take longer than the 1.25 s that are waited for it.
+    let again = iter::repeat_with(|| throughput(&mut sampler, &cells[0])).take(5).find_map(Result::ok);
+    assert!(again.unwrap() > 1e5);
 }
 
 fn a_guest_that_stops() {
@@ -405,6 +408,25 @@ fn a_guest_that_stops() {
     assert!(!after.contains("198.18.") && !after.contains("psin"), "{after}");
     assert_eq!(host.run("ip -br link").lines().count(), 1);
     assert_eq!(world.marked(), Vec::<String>::new());
+}
+
+fn a_guest_that_boots() {
+    let world = World::new();
+    let mut sampler = world.sampler();
+    let cells = [tcp(usual_ends())];
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
+    let id = tempfile::NamedTempFile::new().unwrap();
+    fs::write(id.path(), "5ff2da8c-0d89-4a76-992b-6e1106c26e11\n").unwrap();
+    *world.places[&guest("a")].boot.lock().unwrap() = Some(id.path().to_owned());
+    let inside = world.namespace(&guest("a"));
+    // As a VF that the VM had enabled before.
+    inside.run("ip link delete eth1");
+    throughput(&mut sampler, &cells[0]).unwrap_err();
+    let why = throughput(&mut sampler, &cells[0]).unwrap_err();
+    assert!(why.contains("Cannot find device") && why.contains("the kernel inside a has booted"), "{why}");
+    let notes = sampler.finish();
+    let [note] = &*notes else { panic!("{notes:?}") };
+    assert!(note.contains("the kernel inside a has booted since the run began"), "{note}");
 }
 
 fn lost_datagrams() {

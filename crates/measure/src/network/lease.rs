@@ -78,6 +78,8 @@ pub struct Made {
 /// What became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
+    /// In which run of its kernel the place was lent it; `None` where that cannot be told.
+    pub boot: Option<String>,
     /// Addresses that could not be set, by position, with what was said.
     pub failed: BTreeMap<usize, String>,
     /// Servers that listen, by position.
@@ -104,7 +106,10 @@ impl Lease {
     /// The command that lends it, or lends it `again`, and gives the servers `patience` to listen.
     pub fn grant(&self, lasting: Duration, patience: Duration, again: bool) -> Command {
         // A shell's own words wherever it has them, and one `ip` for all: on a slow machine a new process is dear.
-        let mut script = if again { sweep(&self.server_mark()) } else { String::new() };
+        let mut script = SAY_BOOT.to_owned();
+        if again {
+            script.push_str(&sweep(&self.server_mark()));
+        }
         script.push_str("\"$ip\" -force -batch - 2>&1 <<'END'\n");
         for line in self.batch(lasting) {
             let _ = writeln!(script, "{line}");
@@ -228,6 +233,8 @@ impl Lease {
                 if let Some(number) = number.trim().parse::<usize>().ok().filter(|number| *number > 0) {
                     granted.failed.entry((number - 1) / 3).or_insert_with(|| std::mem::take(&mut said));
                 }
+            } else if let Some(id) = line.strip_prefix("boot ") {
+                granted.boot = boot(id);
             } else if let Some(position) = line.strip_prefix("listening ") {
                 granted.listening.extend(position.parse::<usize>());
             } else if let Some((position, text)) =
@@ -324,6 +331,16 @@ pub fn is_made(name: &str, pattern: &str) -> String {
 fn ip(lines: impl IntoIterator<Item = String>) -> String {
     let lines: String = lines.into_iter().map(|line| line + "\n").collect();
     if lines.is_empty() { lines } else { format!("\"$ip\" -force -batch - 2>&1 <<'END'\n{lines}END\n") }
+}
+
+/// Has a shell say in which run of its kernel it is.
+pub const SAY_BOOT: &str =
+    "{ read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null && echo \"boot $b\"\n";
+
+/// Reads what [`SAY_BOOT`] said after "boot".
+pub fn boot(id: &str) -> Option<String> {
+    let is_id = !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    is_id.then(|| id.to_owned())
 }
 
 /// Finds iproute2's `ip`: busybox' shell takes its own, which cannot do what is needed, before any that is on `PATH`.

@@ -26,6 +26,8 @@ pub struct Site {
     pub granted: Granted,
     /// Until when; `None`: it was never lent, or has to be lent anew.
     until: Option<Instant>,
+    /// Whether it was seen to have booted since it was looked at.
+    booted: bool,
     /// Whether it is a VM: another kernel, of which one cannot tell whether it is gone or only silent.
     vm: bool,
     touched: bool,
@@ -42,6 +44,7 @@ impl Site {
             lease,
             granted: Granted::default(),
             until: None,
+            booted: false,
             vm: kind == EndKind::Vm,
             touched: false,
         }
@@ -77,6 +80,9 @@ impl Site {
         let again = std::mem::replace(&mut self.touched, true);
         let output = self.run(&self.lease.grant(lasting, patience, again))?;
         self.granted = Lease::read(&output);
+        if let (Ok(Survey { boot: Some(seen), .. }), Some(boot)) = (&self.survey, &self.granted.boot) {
+            self.booted |= seen != boot;
+        }
         self.until = Some(from + lasting);
         Ok(())
     }
@@ -96,6 +102,14 @@ impl Site {
     pub fn will_make(&mut self, links: Vec<Made>) {
         self.lease.links.extend(links);
         self.touched = true;
+    }
+
+    /// What is to be said of a place that booted while it was measured; `None` of one that did not.
+    pub fn booted(&self) -> Option<String> {
+        let place = self.place.describe();
+        self.booted.then(|| {
+            format!("the kernel {place} has booted since the run began: what was set there by hand, such as sriov_numvfs, is gone")
+        })
     }
 
     /// Has it lent anew before the next sample: its servers may hang.

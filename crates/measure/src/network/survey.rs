@@ -7,11 +7,13 @@ use std::{
 
 use penstock_host::Command;
 
-use super::lease::FIND_IP;
+use super::lease::{FIND_IP, SAY_BOOT, boot};
 
 /// What a place has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// Which run of its kernel this is (`/proc/sys/kernel/random/boot_id`); `None` where that cannot be read.
+    pub boot: Option<String>,
     /// The programs that are there.
     pub programs: BTreeSet<String>,
     /// What netperf says its version is.
@@ -55,7 +57,7 @@ pub fn command(interfaces: &BTreeSet<String>, own: &str) -> Command {
          get carrier; l=\"$l $v\"; get speed; echo \"$l $v\"; done\n\
          exit 0\n";
     // Names of interfaces are arguments, so that nothing has to be quoted.
-    let script = format!("{FIND_IP}{SCRIPT}");
+    let script = format!("{FIND_IP}{SAY_BOOT}{SCRIPT}");
     Command::new("sh").args(["-c", &script, own]).args(interfaces)
 }
 
@@ -65,6 +67,7 @@ pub fn read(text: &str) -> Survey {
     for line in text.lines() {
         let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
         match key {
+            "boot" => survey.boot = boot(rest),
             "program" => drop(survey.programs.insert(rest.to_owned())),
             "netperf" => survey.netperf = version(rest, "Netperf version "),
             "iperf3" => survey.iperf3 = version(rest, "iperf "),
@@ -110,11 +113,12 @@ mod tests {
     #[test]
     fn what_a_place_says_is_read() {
         let survey = read(
-            "program ip\nprogram netperf\nnetperf Netperf version 2.7.1\niperf3 iperf 3.18 (cJSON 1.7.15)\nport 3241\n\
+            "boot 6e1106c2-2bcd-4a76-992b-5ff2da8c0d89\nprogram ip\nprogram netperf\nnetperf Netperf version 2.7.1\niperf3 iperf 3.18 (cJSON 1.7.15)\nport 3241\n\
              port zz\nroute 10.20.30.0/24 dev eth0 proto kernel scope link src 10.20.30.200\n\
              route local 198.18.0.1 dev eth0 table local\nroute default via 10.0.0.1\n\
              link eth0 0x1003 1 1000\nlink eth1 0x1002 - -1\nlink eth2 odd\nsomething else\n",
         );
+        assert_eq!(survey.boot.as_deref(), Some("6e1106c2-2bcd-4a76-992b-5ff2da8c0d89"));
         assert_eq!(survey.programs, ["ip", "netperf"].map(str::to_owned).into());
         assert_eq!((survey.netperf.as_deref(), survey.iperf3.as_deref()), (Some("2.7.1"), Some("3.18")));
         assert_eq!(survey.ports, [0x3241].into());

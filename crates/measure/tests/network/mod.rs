@@ -35,7 +35,12 @@ pub struct Inside {
     pub namespace: Mutex<Option<Arc<Namespace>>>,
     /// `PATH` there.
     pub programs: Mutex<Option<String>>,
+    /// What stands for `/proc/sys/kernel/random/boot_id` there, as in a VM that boots.
+    pub boot: Mutex<Option<PathBuf>>,
 }
+
+/// What is set up for a command there; `$0` stands for the kernel's own `boot_id` unless it is empty.
+const ENTER: &str = "mount -t sysfs none /sys && { [ -z \"$0\" ] || mount --bind \"$0\" /proc/sys/kernel/random/boot_id; } && exec \"$@\"";
 
 impl Inside {
     fn id(&self) -> Result<u32, PlaceError> {
@@ -54,7 +59,8 @@ impl Place for Inside {
         let mut entering = Command::new("nsenter")
             .arg(format!("--net=/proc/{}/ns/net", self.id()?))
             // A guest sees its own interfaces in /sys.
-            .args(["unshare", "--mount", "sh", "-c", "mount -t sysfs none /sys && exec \"$@\"", "sh"])
+            .args(["unshare", "--mount", "sh", "-c", ENTER])
+            .arg(self.boot.lock().unwrap().clone().unwrap_or_default())
             .arg(command.program())
             .args(command.arguments())
             .input(command.standard_input())
@@ -111,7 +117,7 @@ impl World {
             let namespace = Arc::new(Namespace::new());
             namespace.run("ip link set lo up");
             let (namespace, programs) = (Mutex::new(Some(namespace)), Mutex::default());
-            let place = Arc::new(Inside { name, namespace, programs });
+            let place = Arc::new(Inside { name, namespace, programs, boot: Mutex::default() });
             world.scene.places.insert(vantage.clone(), Ok(Arc::clone(&place) as Arc<dyn Place>));
             world.places.insert(vantage, place);
         }
