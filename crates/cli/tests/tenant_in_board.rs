@@ -1,15 +1,12 @@
 //! VMs that own an SR-IOV NIC, on a board: libvirt composes it, switches of the board carry its frames, and the VM makes VFs of it.
 #![allow(clippy::disallowed_methods)]
 
-use std::{
-    panic::{self, AssertUnwindSafe},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use libtest_mimic::Failed;
 use penstock_host::process::quoted;
 use penstock_testkit::{
-    board::{KeptBoard, own_name},
+    board::{self, KeptBoard},
     json,
     trials::{self, Outcome},
 };
@@ -17,51 +14,17 @@ use serde_json::Value;
 
 fn main() -> ExitCode {
     trials::on_boards(&[
-        ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", || on_board("tenant", MODEL, a_vm_owns_a_nic)),
-        ("a_vf_of_the_host_is_the_uplink_in_board", || on_board("uplink", UPLINK_VF, a_vf_is_the_uplink)),
+        ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", || {
+            board::with_a_vm("tenant", MODEL, "node-1", a_vm_owns_a_nic)
+        }),
+        ("a_vf_of_the_host_is_the_uplink_in_board", || {
+            board::with_a_vm("uplink", UPLINK_VF, "node-1", a_vf_is_the_uplink)
+        }),
         ("what_a_vm_sends_by_its_own_nic_is_measured_in_board", || {
-            on_board("tenant-measured", MODEL, what_a_vm_sends_is_measured)
+            board::with_a_vm("tenant-measured", MODEL, "node-1", what_a_vm_sends_is_measured)
         }),
     ])
 }
-
-/// Boots the board of a model and does something on it. A failure is told with what the VM said on its console.
-fn on_board(test: &str, model: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
-    let name = own_name(test);
-    let board = KeptBoard::up(&name, &model.replace("MACHINE", &name))?;
-    caught(|| what(&board)).map_err(|why| {
-        let console = board.shell("cat /run/penstock/guests/penstock-node-1/console.log");
-        let why = why.message().unwrap_or_default();
-        format!("{why}\nconsole of node-1:\n{}{}", console.stdout, console.stderr).into()
-    })
-}
-
-/// Does something; a panic in it is its failure.
-fn caught<T>(what: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
-    panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(text.unwrap_or_else(|| "a panic without words".to_owned()).into())
-    })
-}
-
-/// Does something, and again, three times at most, when it failed and the VM is found to have booted meanwhile: where one emulated
-/// processor runs another one the VM is reset now and then, and what it had enabled is gone.
-fn while_the_vm_stays_up(board: &KeptBoard, what: impl Fn() -> Outcome) -> Outcome {
-    for _ in 0..2 {
-        let before = within(board, BOOT)?;
-        let outcome = caught(&what);
-        let after = within(board, BOOT)?;
-        if outcome.is_ok() || before == after {
-            return outcome;
-        }
-        eprintln!("the VM has booted in between: once more");
-    }
-    what()
-}
-
-/// Tells which run of its kernel a VM is in.
-const BOOT: &str = "cat /proc/sys/kernel/random/boot_id";
 
 /// One VM that owns a NIC with two VFs, whose switch leads to the PF of an igb of the board; and over a cable a container with
 /// a VF in each VLAN.
@@ -272,7 +235,6 @@ fn what_a_vm_sends_is_measured(board: &KeptBoard) -> Outcome {
             ["--quick", "--protocol=tcp-stream", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
         let words = words.map(|word| word.replace("PATHS", PATHS));
         let run = format!("/root/{run}");
-        board.inside(["rm", "-rf", &run]).ended_with(0)?;
         let measured = board.inside(
             ["penstock", "measure", model, "--output", run.as_str()]
                 .into_iter()
@@ -290,25 +252,21 @@ fn what_a_vm_sends_is_measured(board: &KeptBoard) -> Outcome {
     };
     // busybox' shell has an `ip` of its own.
     let traces = "ip=/usr/bin/ip; $ip netns list; $ip -o link | cut -d\\< -f1; $ip -4 -o address; $ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
-    while_the_vm_stays_up(board, || {
-        let before = within(board, traces)?;
-        let cells = measure("off", 1)?;
-        let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
-        assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
-        assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
-        assert_eq!(within(board, traces)?, before);
-        Ok(())
-    })?;
-    while_the_vm_stays_up(board, || {
-        within(board, ENABLE)?;
-        let before = within(board, traces)?;
-        let cells = measure("on", 0)?;
-        for path in PATHS.split(',') {
-            assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
-        }
-        assert_eq!(within(board, traces)?, before);
-        Ok(())
-    })
+    let before = within(board, traces)?;
+    let cells = measure("off", 1)?;
+    let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
+    assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
+    assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
+    assert_eq!(within(board, traces)?, before);
+
+    within(board, ENABLE)?;
+    let before = within(board, traces)?;
+    let cells = measure("on", 0)?;
+    for path in PATHS.split(',') {
+        assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
+    }
+    assert_eq!(within(board, traces)?, before);
+    Ok(())
 }
 
 /// The paths that are measured from inside the VM.
@@ -396,6 +354,7 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     assert!(lines.contains(&SET.to_owned()), "{SET} in {lines:#?}");
 
     // What the VM has set lapses with the reset of its PF.
+    board.vm_will_boot();
     let reset = board.shell(
         "virsh -q -c qemu:///system reset penstock-node-1; \
          for turn in $(seq 60); do penstock status --json | grep -q '\"set\"' || exit 0; sleep 1; done; exit 1",

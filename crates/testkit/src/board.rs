@@ -1,13 +1,70 @@
 //! A board that stays up for a test, driven by the binary as a user drives it.
 
-use std::{ffi::OsStr, fs, path::Path, process::Stdio};
+use std::{
+    ffi::OsStr,
+    fs,
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    process::Stdio,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
+use libtest_mimic::Failed;
 use tempfile::TempDir;
 
-use crate::binary::{self, Run, run};
+use crate::{
+    binary::{self, Run, run},
+    trials::Outcome,
+};
 
 /// The status with which `ssh` ends when it failed itself.
 const SSH_FAILED: i32 = 255;
+
+/// On how many boards a test is tried whose board is reset.
+const BOARDS: usize = 3;
+
+/// Does something on a board of its own that was booted for a model, whose `machine` is MACHINE, and that runs this VM with the builtin
+/// guest. A failure is told with what the VM said on its console.
+///
+/// An emulated processor that runs a VM is reset now and then, the board's own or the VM's, without a word of either kernel, and what was
+/// enabled or set there is gone. So when it failed and the board or the VM has booted without being told to, it is done again on a new board.
+///
+/// # Errors
+///
+/// What `penstock board up` said, or why it failed.
+pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
+    let name = own_name(test);
+    for left in (0..BOARDS).rev() {
+        let board = KeptBoard::up(&name, &model.replace("MACHINE", &name))?;
+        let booted = board.boot();
+        let Err(why) = caught(|| what(&board)) else { return Ok(()) };
+        let console = board.shell(&format!("cat /run/penstock/guests/penstock-{vm}/console.log")).stdout;
+        let boots = console.matches("penstock-guest: begin").count();
+        let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
+        let reset = if board.boot() != booted {
+            name.clone()
+        } else if boots > at_most {
+            vm.to_owned()
+        } else {
+            let why = why.message().unwrap_or_default();
+            return Err(format!("{why}\nconsole of {vm}:\n{console}").into());
+        };
+        eprintln!(
+            "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {:?}",
+            why.message()
+        );
+    }
+    Err(format!("{BOARDS} boards, or the VM on each of them, were reset by nobody").into())
+}
+
+/// Does something; a panic in it is its failure.
+fn caught(what: impl FnOnce() -> Outcome) -> Outcome {
+    panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Failed::from(text.unwrap_or_else(|| "a panic without words".to_owned())))
+    })
+}
 
 /// A board's name that no other run of this test has: two boards of one name cannot be up at once.
 pub fn own_name(test: &str) -> String {
@@ -20,6 +77,7 @@ pub struct KeptBoard {
     name: String,
     model: String,
     directory: TempDir,
+    vm_boots: AtomicUsize,
 }
 
 impl KeptBoard {
@@ -47,7 +105,12 @@ impl KeptBoard {
         if up.status != 0 {
             return Err(format!("the board {name} did not come up: {}", up.stderr));
         }
-        Ok(KeptBoard { name: name.to_owned(), model: format!("/root/{file}"), directory })
+        Ok(KeptBoard {
+            name: name.to_owned(),
+            model: format!("/root/{file}"),
+            directory,
+            vm_boots: AtomicUsize::default(),
+        })
     }
 
     /// The model's path inside the board.
@@ -83,6 +146,16 @@ impl KeptBoard {
     /// Runs a line of shell inside.
     pub fn shell(&self, line: &str) -> Run {
         self.inside(["sh", "-c", line])
+    }
+
+    /// Which run of its kernel it is in; empty when that cannot be told.
+    fn boot(&self) -> String {
+        self.inside(["cat", "/proc/sys/kernel/random/boot_id"]).stdout
+    }
+
+    /// Says that its VM is about to be reset because the test wants it.
+    pub fn vm_will_boot(&self) {
+        self.vm_boots.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Resets it as its reset button would, or with `--orderly` as it does itself, and waits until it is up again.
