@@ -15,7 +15,7 @@ use crate::{
     journal::{Before, BeforeInterface, Journal, Record, Step},
     log::Log,
     place::Container,
-    vf::{self, Attributes, Vf, found_among},
+    vf::{self, Attributes, Vf, found_among, listened_to},
 };
 
 /// The plugin on one machine.
@@ -252,9 +252,9 @@ impl Work<'_> {
             std::net::IpAddr::V4(ip) => ip.is_link_local(),
             std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
         };
-        // Somebody listens for frames of any address: the VF is the uplink of a switch, or is watched.
-        let listened_to = report.promiscuous == Some(true);
-        !in_bridge && !listened_to && report.interface.addresses.iter().all(|address| own(address.ip()))
+        !in_bridge
+            && !listened_to(&report)
+            && report.interface.addresses.iter().all(|address| own(address.ip()))
     }
 
     /// Writes down whose the VF is, and how it was found.
@@ -294,6 +294,16 @@ impl Work<'_> {
             }
             // The interface itself can have the address.
             wanted.clear();
+        }
+        if let Some(of) = report.as_ref().filter(|report| listened_to(report)) {
+            let text = format!(
+                "the interface {} of {} is promiscuous: somebody on the host listens to it",
+                of.interface.name,
+                vf.bdf()
+            );
+            return Err(CniError::new(CniError::TAKEN, text).hint(
+                "it is the uplink of a switch, a port of a bridge, or a program records its frames: end that, or name another VF",
+            ));
         }
         let mut record = Record {
             format: Record::FORMAT,

@@ -55,6 +55,11 @@ impl Vf {
     }
 }
 
+/// Whether somebody on the host takes frames of any address from an interface: a switch whose uplink it is, a bridge, a recorder.
+pub fn listened_to(report: &InterfaceReport) -> bool {
+    report.promiscuous == Some(true)
+}
+
 /// The PF that a configuration names.
 ///
 /// # Errors

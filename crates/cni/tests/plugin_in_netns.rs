@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
         ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
         ("check_names_what_differs_in_netns", check_names_what_differs),
         ("a_plugin_killed_at_any_step_loses_nothing_in_netns", a_plugin_killed_at_any_step),
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ("gc_takes_back_what_is_not_named_in_netns", gc_takes_back),
         ("status_tells_whether_an_add_can_succeed_in_netns", status_tells),
         ("a_vf_that_the_host_uses_is_not_free_in_netns", a_vf_that_the_host_uses),
+        ("a_vf_that_is_listened_to_is_not_given_in_netns", a_vf_that_is_listened_to),
         ("neighbours_are_told_where_an_address_is_now_in_netns", neighbours_are_told),
         ("an_add_without_a_link_says_that_nobody_was_told_in_netns", an_add_without_a_link),
     ];
@@ -520,6 +521,23 @@ fn a_vf_that_the_host_uses() {
     let added = machine.add("a", &container, &configuration);
     assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1], "{added:?}");
     assert_eq!(machine.add("b", &Namespace::new(), &configuration).code(), 101);
+}
+
+/// As the uplink of a switch, also when the configuration names it.
+fn a_vf_that_is_listened_to() {
+    let machine = Machine::new();
+    machine.host.run("ip link set vf0 promisc on");
+    let container = Namespace::new();
+    let configuration = configuration(json!({}));
+    let added = machine.add("a", &container, &configuration);
+    assert_eq!(added.code(), 101, "{added:?}");
+    assert!(
+        added.document["msg"].as_str().unwrap().contains("vf0 of 0000:01:10.0 is promiscuous"),
+        "{added:?}"
+    );
+    assert!(machine.host.run("ip link show vf0").contains("vf0"));
+    machine.host.run("ip link set vf0 promisc off");
+    assert!(machine.add("a", &container, &configuration).holds);
 }
 
 /// A neighbour that has the addresses at another container's MAC address.
