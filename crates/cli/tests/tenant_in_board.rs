@@ -153,6 +153,8 @@ fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
         let document: Value = json::read(&status.stdout)?;
         Ok(document["guests"]["node-1"]["asked"].clone())
     };
+    let told = board.inside(["penstock", "status"]).stdout;
+    assert!(told.contains("node-1/net0: uplink NET0 (0000:01:00.0), 2 VFs"), "{told}");
     let asked = status(board)?;
     let vf = &asked["node-1/net0#0"];
     assert_eq!((&vf["set"]["vlan"], &vf["refused"]["vlan"]), (&Value::from(150), &Value::from(1)), "{asked}");

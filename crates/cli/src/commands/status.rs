@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use penstock_apply::history::{Phase, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
-use penstock_host::embedded::InsideReport;
-use penstock_model::{GuestKind, GuestName, text::printable};
+use penstock_host::{chain, embedded::InsideReport};
+use penstock_model::{Bdf, GuestKind, GuestName, NicName, text::printable};
+use penstock_plan::action::GuestNic;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,9 +49,23 @@ struct Guest {
     status: Option<GuestStatus>,
     /// What it waits for.
     waits: Vec<Wait>,
+    /// The SR-IOV NICs that a VM owns.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    nics: BTreeMap<NicName, OwnNic>,
     /// What a VM has asked for by itself at functions of its NICs (`node-1/net0#2`); only where it has asked for something.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     asked: BTreeMap<String, Asked>,
+}
+
+/// An SR-IOV NIC that a VM owns.
+#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
+struct OwnNic {
+    /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere.
+    uplink: Option<String>,
+    /// The PCI address of the function that the uplink is; nothing for an interface.
+    at: Option<Bdf>,
+    /// How many VFs it has for the VM to enable.
+    vfs: usize,
 }
 
 /// What a VM has asked for by itself at a function.
@@ -88,8 +103,11 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     let guests = guests
         .into_iter()
         .map(|(name, status)| {
-            let asked = if status.pid.is_some() { asked(&machine, &name, printer) } else { BTreeMap::new() };
-            (name, Guest { status: Some(status), waits: Vec::new(), asked })
+            let own = own_nics(&machine, &name, status.kind, printer);
+            let asked =
+                if status.pid.is_some() { asked(&machine, &name, &own, printer) } else { BTreeMap::new() };
+            let nics = own.into_iter().map(|own| (own.name.clone(), OwnNic::of(&own))).collect();
+            (name, Guest { status: Some(status), waits: Vec::new(), nics, asked })
         })
         .collect();
     let runs = machine.runs();
@@ -133,11 +151,45 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     Ok(Status::Holds)
 }
 
+/// The NICs that a guest owns, as it is defined.
+fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind, printer: &mut Printer) -> Vec<GuestNic> {
+    if kind != GuestKind::Vm {
+        return Vec::new();
+    }
+    match machine.guests().vms().definition(guest) {
+        Ok(definition) => definition.map(|definition| definition.nics).unwrap_or_default(),
+        Err(error) => {
+            printer.warn(format!("which NICs {guest} owns is not known: {}", chain(&error)));
+            Vec::new()
+        }
+    }
+}
+
+impl OwnNic {
+    fn of(own: &GuestNic) -> OwnNic {
+        let uplink = own.nic.uplink.as_ref().map(ToString::to_string);
+        OwnNic { uplink, at: own.uplink_at, vfs: own.nic.vfs.len() }
+    }
+
+    /// "uplink NET0#5 (0000:01:10.2), 4 VFs".
+    fn in_words(&self) -> String {
+        let at = self.at.map(|at| format!(" ({at})")).unwrap_or_default();
+        let uplink =
+            self.uplink.as_ref().map_or("no uplink".to_owned(), |uplink| format!("uplink {uplink}{at}"));
+        let vfs = if self.vfs == 1 { "1 VF".to_owned() } else { format!("{} VFs", self.vfs) };
+        format!("{uplink}, {vfs}")
+    }
+}
+
 /// What a VM that runs has asked for by itself, as the switches of its NICs tell.
-fn asked(machine: &Machine, guest: &GuestName, printer: &mut Printer) -> BTreeMap<String, Asked> {
+fn asked(
+    machine: &Machine,
+    guest: &GuestName,
+    nics: &[GuestNic],
+    printer: &mut Printer,
+) -> BTreeMap<String, Asked> {
     let guests = machine.guests();
     let vms = guests.vms();
-    let nics = vms.definition(guest).ok().flatten().map(|definition| definition.nics).unwrap_or_default();
     let mut all = BTreeMap::new();
     for own in nics.iter().filter(|own| own.nic.allows()) {
         let ports = match vms.switch_ports(guest, &own.name) {
@@ -234,6 +286,9 @@ fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
     if !functions.is_empty() {
         text += &format!("{:<28}{}\n", "", functions.join(" "));
     }
+    for (nic, own) in &guest.nics {
+        text += &format!("{:<28}{name}/{nic}: {}\n", "", own.in_words());
+    }
     for (function, asked) in &guest.asked {
         let parts = asked.in_words();
         text += &format!("{:<28}{function}: {}\n", "", parts.join("; "));
@@ -312,7 +367,7 @@ mod tests {
     }
 
     fn told(status: GuestStatus, waits: Vec<Wait>) -> StatusDocument {
-        let guest = Guest { status: Some(status), waits, asked: BTreeMap::new() };
+        let guest = Guest { status: Some(status), waits, ..Guest::default() };
         let guests = [("rt-2".parse().unwrap(), guest)].into();
         let (half_way, open, lapsed) = (Vec::new(), Vec::new(), Vec::new());
         StatusDocument {
@@ -358,10 +413,22 @@ mod tests {
         };
         let guest = told.guests.values_mut().next().unwrap();
         guest.asked = [("rt-2/net0#1".to_owned(), asked)].into();
+        let at = |at: &str| Some(at.parse().unwrap());
+        guest.nics = [
+            (
+                "net0".parse().unwrap(),
+                OwnNic { uplink: Some("NET0#5".to_owned()), at: at("0000:01:10.2"), vfs: 4 },
+            ),
+            ("net1".parse().unwrap(), OwnNic { uplink: None, at: None, vfs: 1 }),
+        ]
+        .into();
         let text = in_words(&told, NOW);
         let line = "rt-2/net0#1: set from inside: vlan 150; not granted: promiscuous mode: the host does not allow it; refused so \
                     far: trust 1, vlan 2\n";
         assert!(text.ends_with(line), "{text}");
+        for line in ["rt-2/net0: uplink NET0#5 (0000:01:10.2), 4 VFs\n", "rt-2/net1: no uplink, 1 VF\n"] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]
