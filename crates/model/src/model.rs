@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, Realtime, SerialNumber, SlotName, Uplink, UplinkVf, VfIndex, VfSettings,
+    Mtu, NicName, Realtime, SerialNumber, SlotName, UplinkVf, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -228,11 +228,9 @@ impl Model {
     pub fn uplink_vfs(&self) -> impl Iterator<Item = UplinkVf<'_>> {
         let nics =
             self.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-        nics.filter_map(|(guest, (nic, own))| match (&own.uplink, &own.uplink_settings) {
-            (Some(Uplink::Function(function)), Some(settings)) => {
-                Some(UplinkVf { guest, nic, function, settings })
-            }
-            _ => None,
+        nics.filter_map(|(guest, (nic, own))| {
+            let (function, settings) = own.uplink_vf()?;
+            Some(UplinkVf { guest, nic, function, settings })
         })
     }
 

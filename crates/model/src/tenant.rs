@@ -87,6 +87,14 @@ impl TenantNic {
         Mac::new([0xf2, hash[0], hash[1], hash[2], hash[3], hash[4]])
     }
 
+    /// The VF of the host that its switch leads to, with what the PF's driver keeps for it; `None` when the uplink is no VF.
+    pub fn uplink_vf(&self) -> Option<(&FunctionName, &VfSettings)> {
+        match (&self.uplink, &self.uplink_settings) {
+            (Some(Uplink::Function(function)), Some(settings)) => Some((function, settings)),
+            _ => None,
+        }
+    }
+
     /// How far the VM may go by itself at a function; `None`: it may set nothing of it.
     pub fn allow(&self, vf: Option<VfIndex>) -> Option<&Allow> {
         vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref())

@@ -1,7 +1,7 @@
 //! VFs that the embedded switches of VMs' NICs lead to. They stay on the host: bound to the host's driver and up, before the switch
 //! starts, which makes them promiscuous.
 
-use penstock_model::{Bdf, FunctionName, Guest, GuestName, Uplink};
+use penstock_model::{Bdf, FunctionName, Guest, GuestName};
 
 use crate::{
     Action, Direction,
@@ -16,10 +16,7 @@ use crate::{
 
 /// The VFs that are uplinks of a guest's NICs.
 fn functions(guest: &Guest) -> impl Iterator<Item = &FunctionName> {
-    guest.nics.values().filter_map(|own| match &own.uplink {
-        Some(Uplink::Function(function)) if function.vf.is_some() => Some(function),
-        _ => None,
-    })
+    guest.nics.values().filter_map(|own| own.uplink_vf()).map(|(function, _)| function)
 }
 
 /// Where the uplinks of a guest's NICs are, as far as they are VFs.
