@@ -185,6 +185,10 @@ fn v6(text: &str, at: usize) -> Here {
     if !starts || before(bytes, at).is_some_and(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
+    // Behind two colons two more begin nothing: what stood for it there would make one address with them.
+    if bytes[at..].starts_with(b"::") && bytes[..at].ends_with(b"::") {
+        return None;
+    }
     // `host-1::` is a pseudonym and two colons: no address that is in use begins with a small number (RFC 4291, section 2.4).
     let number = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let kind = text[..at].strip_suffix('-').unwrap_or_default();

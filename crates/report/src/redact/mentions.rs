@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use super::find::{self, Address};
+
 /// What a name is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -200,16 +202,27 @@ fn at_signs<'a>(text: &'a str, found: &mut Found<'a>) {
         "swap",
         "automount",
     ];
+    let mut v6 = None;
     for (at, _) in text.match_indices('@') {
+        // A name reaches into no IPv6 address: what stands for that one would be taken for another name.
+        let v6: &Vec<Range<usize>> = v6.get_or_insert_with(|| {
+            let all = find::addresses(text).into_iter();
+            all.filter(|(_, address)| matches!(address, Address::V6(_))).map(|(range, _)| range).collect()
+        });
         let name = name_at(text, at + 1);
-        let host = text[name].trim_end_matches('.');
+        let ends = v6.iter().map(|range| range.start).find(|start| name.contains(start)).unwrap_or(name.end);
+        let host = text[name.start..ends].trim_end_matches('.');
         let from = text[..at].char_indices().rev().take_while(|(_, c)| is_part(*c)).last();
-        let Some((from, _)) = from.filter(|_| host.contains(char::is_alphanumeric)) else { continue };
+        // No host's name begins otherwise (RFC 1123, 2.1).
+        let Some((from, _)) = from.filter(|_| host.starts_with(char::is_alphanumeric)) else { continue };
+        let begins =
+            v6.iter().map(|range| range.end).filter(|end| (from..at).contains(end)).max().unwrap_or(from);
+        let user = text[begins..at].trim_start_matches(|c: char| !c.is_alphanumeric());
         let unit = host.rsplit('.').next().is_some_and(|ending| UNITS.contains(&ending));
         let version = host.starts_with(|c: char| c.is_ascii_digit())
             && host.chars().all(|c| c.is_ascii_digit() || c == '.');
         if !unit && !version {
-            found.extend([(Kind::Host, host), (Kind::User, &text[from..at])]);
+            found.extend([(Kind::Host, host), (Kind::User, user)]);
         }
     }
 }

@@ -234,6 +234,14 @@ fn plain(address: &str) -> bool {
     pseudonyms::mac_is_plain(octets.try_into().unwrap())
 }
 
+#[test]
+fn what_stands_for_an_address_makes_nothing_with_what_is_before_it() {
+    for text in ["n@-::2", "n@.::2", "n@_::2", "-@ₐ::2", "µ@-n@n", "n@dead::beef", "::::A"] {
+        let once = redacted(text);
+        assert_eq!(redacted(&once), once);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
