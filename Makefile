@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test build image lint bench bench-switch campaign fresh fuzz sanitize clean
+.PHONY: demo test quick build image lint bench bench-switch campaign fresh fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -21,16 +21,25 @@ image: build
 # the other. `make test tests="--package penstock-cli --test watch_in_board"` runs some of them. PENSTOCK_PATH: root takes no program
 # from a directory below somebody's home unless it is told to.
 tests ?=
+side_by_side := target/$(target)/debug/side-by-side
+test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
+	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
+	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
+	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
 test: build
 	@scripts/install-dependencies test
-	@scripts/unpack-grub target/grub
+	@scripts/unpack-packages target/grub usr/sbin/grub-mkconfig grub-common grub2-common gettext-base
+	@scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
-	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_INSTALLED=test \
-	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
-	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH" \
-	sh -c 'cargo test --workspace --locked --no-run && exec target/$(target)/debug/side-by-side $(tests)'
+	PENSTOCK_INSTALLED=test $(test_environment) \
+	sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) $(tests)'
+
+# For every commit: all tests but those that boot a kernel, install packages or open a browser. It installs and builds nothing beside
+# them; what this machine lacks (for SSH, the binary of `make build`) is named at the end, as `make test` does.
+quick:
+	@$(test_environment) sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) --quick $(tests)'
 
 # What a user of a fresh Debian 12 or 13 meets: the install step of each target, every program that it calls, and a rehearsal from
 # nothing without root. Part of `make test`.
@@ -39,13 +48,16 @@ fresh: build
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_INSTALLED=test \
 	cargo test --locked --package penstock-cli --test fresh_in_tree
 
+# Fuzz targets are a workspace of their own, and are compiled here so that a change of names does not pass them by.
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.
 lint:
-	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; \
+	@if cargo fmt --version >/dev/null 2>&1; then \
+	cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check; \
 	else echo "skipped: rustfmt is not installed"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
 	cargo clippy --workspace --all-targets --locked -- -D warnings; \
 	else echo "skipped: clippy is not installed"; fi
+	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
 
 bench: image
 	@scripts/install-dependencies bench

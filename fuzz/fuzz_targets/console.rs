@@ -23,7 +23,10 @@ fuzz_target!(|bytes: &[u8]| {
     while let Some((byte, behind)) = rest.split_first() {
         rest = behind;
         if *byte != 0x1b {
-            assert!(*byte >= 0x20 && *byte != 0x7f || matches!(byte, b'\n' | b'\r' | b'\t' | 8), "{byte:#x} is kept");
+            assert!(
+                *byte >= 0x20 && *byte != 0x7f || matches!(byte, b'\n' | b'\r' | b'\t' | 8),
+                "{byte:#x} is kept"
+            );
             continue;
         }
         assert_eq!(rest.first(), Some(&b'['));

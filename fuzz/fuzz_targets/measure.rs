@@ -4,17 +4,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use penstock_measure::{
+    journal::{Journal, JsonLines, read_records, whole},
     latency::{
         command::nameless,
-        parse::{Told, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+        parse::{LatencyOutput, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
     },
-    journal::{Journal, JsonLines, read_records, whole},
     parse::{ParseError, Reading, fio, iperf3, netperf, probe},
     probe::packet::{LEAST, Packet},
 };
-use penstock_model::measurement::{
-    Direction, Expectation, Histogram, Load, Measurements, Mix, Protocol,
-};
+use penstock_model::measurement::{Direction, Expectation, Histogram, Load, Measurements, Mix, Protocol};
 
 /// What is told is a number, and nothing that was lost is told as a 0.
 fn check(read: Result<Reading, ParseError>) {
@@ -27,7 +25,7 @@ fn check(read: Result<Reading, ParseError>) {
 }
 
 /// A histogram has something in it, and its overflow is not lost.
-fn check_latencies(told: Option<Told>) {
+fn check_latencies(told: Option<LatencyOutput>) {
     let Some(told) = told else { return };
     assert!(told.counts.total() > 0 && told.min.is_finite() && told.max.is_finite());
     assert!(told.counts.over() == 0 || told.max >= f64::from(told.counts.limit()));

@@ -13,7 +13,14 @@ use penstock_host::running::Running;
 
 fn record() -> Vec<u8> {
     let process = Running { id: 1, started: 1 };
-    let who = Who { process, user: "root".into(), command: vec!["apply".into()], since: 1, terminal: None, peer: None };
+    let who = Who {
+        process,
+        user: "root".into(),
+        command: vec!["apply".into()],
+        since: 1,
+        terminal: None,
+        peer: None,
+    };
     serde_json::to_vec(&RunRecord::new(Purpose::Apply, who)).expect("a record is text")
 }
 
@@ -34,7 +41,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let (entries, damage) = journal::read_past_damage(run.join("journal"));
     assert_eq!(journal::read(run.join("journal")).is_ok(), damage.is_none());
-    let lines = bytes.split(|byte| *byte == 0xff).next().unwrap_or_default().split(|byte| *byte == b'\n').count();
+    let lines =
+        bytes.split(|byte| *byte == 0xff).next().unwrap_or_default().split(|byte| *byte == b'\n').count();
     assert!(entries.len() <= lines);
     let (known, unreadable) = runs.list().expect("the directory is there");
     assert_eq!(known.len() + unreadable.len(), 1, "a run is told, whole or damaged");

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use penstock_model::{Model, Source, guest::Template};
-use penstock_plan::generate::render;
+use penstock_render::render;
 
 const MODEL: &str = "nics: {NET0: {match: {mac: 02:00:00:00:00:01}, vfs: 2}}\n\
     guests: {rt: {kind: vm, functions: ['NET0#1'], generate: [{template: json, to: out}]}}\n";

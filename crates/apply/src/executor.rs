@@ -158,8 +158,8 @@ impl HostExecutor {
 
     /// Waits for a PF's link as a step of its own; a PF without one is something that a model may allow.
     fn await_link(&mut self, pf: Bdf, within: u32) -> Result<(), ExecuteError> {
-        let patience = Duration::from_secs(within.into());
-        self.await_carrier(pf, Instant::now() + patience)?;
+        let timeout = Duration::from_secs(within.into());
+        self.await_carrier(pf, Instant::now() + timeout)?;
         match facts::holds(self, &Fact::LinkUp { pf })? {
             Ok(()) => Ok(()),
             Err(seen) => Err(ExecuteError::Unsupported(format!("{seen} after {within} s; is its cable in?"))),
@@ -442,6 +442,8 @@ impl Execute for HostExecutor {
             | Action::UndefineGuest { .. }
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::MakeTaps { .. }
+            | Action::RemoveTaps { .. }
             | Action::SetPortAttribute { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }

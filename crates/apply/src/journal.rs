@@ -100,6 +100,10 @@ pub enum Ending {
 /// Where entries go.
 pub trait Journal {
     /// Records `entries` in order. With `sync` they, and all before them, are on disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] when they cannot be written, or with `sync` not be synced. Part of them may be in the journal.
     fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError>;
 }
 
@@ -112,20 +116,20 @@ pub enum JournalError {
     /// A line could not be written.
     #[error("could not write to the journal {}", path.display())]
     Write {
-        /// Which journal.
+        /// The path of the journal.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// A line before the last is not an entry.
     #[error("line {line} of the journal {} is damaged", path.display())]
     Damaged {
-        /// Which journal.
+        /// The path of the journal.
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// Why.
+        /// Why the line is not an entry.
         #[source]
         source: serde_json::Error,
     },
@@ -135,9 +139,9 @@ pub enum JournalError {
         path.display()
     )]
     Newer {
-        /// Which journal.
+        /// The path of the journal.
         path: PathBuf,
-        /// Its version.
+        /// The [`JOURNAL_VERSION`] of the Penstock that wrote it.
         version: u32,
     },
 }
@@ -154,6 +158,11 @@ pub struct FileJournal {
 impl FileJournal {
     /// Opens the journal at `path` for appending, creating it. A last line that was cut off is taken away first, so that
     /// what follows does not become part of it.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::File`] when it cannot be opened or read, [`JournalError::Write`] when its cut-off end cannot be taken
+    /// away.
     pub fn open(path: impl Into<PathBuf>) -> Result<FileJournal, JournalError> {
         let path = path.into();
         let file = files::append(&path)?;

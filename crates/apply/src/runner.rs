@@ -64,6 +64,8 @@ impl Options<'_> {
         match action {
             Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::MakeTaps { .. }
+            | Action::RemoveTaps { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
             | Action::ResumeGuest { .. }
@@ -116,7 +118,7 @@ pub trait RunProgress {
     fn undone(&mut self, _step: &Step, _error: Option<&str>) {}
 }
 
-/// Nobody watches.
+/// Ignores all that it is told, for runs that nobody watches.
 impl RunProgress for () {}
 
 /// What came of one step.
@@ -361,6 +363,8 @@ fn is_setting(action: &Action) -> bool {
         | Action::UndefineGuest { .. }
         | Action::StartSwitch { .. }
         | Action::StopSwitch { .. }
+        | Action::MakeTaps { .. }
+        | Action::RemoveTaps { .. }
         | Action::StartGuest { .. }
         | Action::CreateGuest { .. }
         | Action::ResumeGuest { .. }
@@ -470,8 +474,8 @@ impl Run<'_, '_> {
                     Ok(()) => {
                         let left = deadline.saturating_sub(began.elapsed());
                         let keeps = matches!(step.action, Action::SetVfAttribute { .. });
-                        let patience = if keeps { left.min(KEEPING) } else { left };
-                        self.prove(&step.postcondition, patience, self.options.cancel)
+                        let timeout = if keeps { left.min(KEEPING) } else { left };
+                        self.prove(&step.postcondition, timeout, self.options.cancel)
                     }
                     Err(error) => Err(StepError::Execute(error)),
                 };
@@ -487,17 +491,17 @@ impl Run<'_, '_> {
             .collect()
     }
 
-    /// Reads a fact until it holds, within `patience`.
+    /// Reads a fact until it holds, within `timeout`.
     fn prove(
         &mut self,
         fact: &Fact,
-        patience: Duration,
+        timeout: Duration,
         cancel: Option<&AtomicBool>,
     ) -> Result<(), StepError> {
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
-            let late = began.elapsed() >= patience;
+            let late = began.elapsed() >= timeout;
             let seen = match self.look(fact) {
                 None => "nothing here can look it up".to_owned(),
                 Some(Ok(Ok(()))) => return Ok(()),
@@ -512,7 +516,7 @@ impl Run<'_, '_> {
             if cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
                 return Err(StepError::Cancelled);
             }
-            thread::sleep(pause.min(patience.saturating_sub(began.elapsed())));
+            thread::sleep(pause.min(timeout.saturating_sub(began.elapsed())));
             pause = (pause * 2).min(Duration::from_millis(100));
         }
     }

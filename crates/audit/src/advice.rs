@@ -24,7 +24,7 @@ impl Advice {
         self
     }
 
-    /// Or else.
+    /// These ways, then those of `other` as further alternatives.
     pub(crate) fn or(mut self, other: Advice) -> Advice {
         self.0.extend(other.0);
         self

@@ -45,7 +45,7 @@ pub(crate) struct RunningVm<'a> {
     pub(crate) process: &'a VmProcess,
     /// The threads of its virtual CPUs.
     pub(crate) vcpus: Vec<&'a VmThread>,
-    /// All others.
+    /// The VM's other threads, which run no virtual CPU.
     pub(crate) others: Vec<&'a VmThread>,
     /// Whether its virtual CPUs are to wake in time: they run in real time, on isolated CPUs alone, or the model says so.
     pub(crate) realtime: bool,

@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 /// The version of a kernel, from its release: of `6.12.63+deb13-rt-amd64` 6.12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
-    /// 6
+    /// The first number of the release: 6 of `6.12.63`.
     pub major: u32,
-    /// 12
+    /// The second number of the release: 12 of `6.12.63`.
     pub minor: u32,
 }
 

@@ -15,7 +15,7 @@ pub enum Need {
     Tickless,
     /// Real-time threads that are not throttled.
     Throttling,
-    /// Frequencies.
+    /// A frequency or a governor for some CPU.
     Frequency,
     /// Idle states that wake in time.
     WakeLatency,
@@ -27,7 +27,7 @@ pub enum Need {
     Functions,
 }
 
-/// One rule.
+/// One rule of the audit: what it looks at, why that matters, and how it judges a machine.
 pub struct Rule {
     /// Its name, which stays the same from version to version.
     pub id: &'static str,

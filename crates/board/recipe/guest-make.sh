@@ -15,9 +15,11 @@ for applet in $(busybox --list); do
 done
 for applet in init reboot poweroff halt modprobe mdev; do ln -s ../bin/busybox $root/sbin/$applet; done
 
-# Drivers of VFs, and what the power button needs; with what they need, in the same places.
-for release in $(ls /usr/lib/modules); do
-    for name in igbvf ixgbevf iavf virtio_net virtio_rng virtio_blk button evdev af_packet 8021q; do
+# Drivers of VFs, what the power button needs, and networks of containers; with what they need, in the same places.
+modules_of() {
+    release=$1
+    for name in igb igbvf ixgbevf iavf virtio_net virtio_rng virtio_blk button evdev af_packet 8021q \
+        veth bridge macvlan ipvlan nf_tables nf_conntrack nft_ct nft_chain_nat nft_masq; do
         modprobe --show-depends -S "$release" $name 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
     done | sort -u | while read -r file; do
         mkdir -p "$root${file%/*}"
@@ -27,11 +29,11 @@ for release in $(ls /usr/lib/modules); do
     cp "$modules/modules.order" "$modules/modules.builtin" "$kept"/
     depmod -b $root "$release"
     (cd "$kept" && rm -f ./*.bin modules.order modules.builtin* modules.devname modules.softdep modules.weakdep modules.symbols)
-done
+}
 
 # Programs with the libraries that they load.
 for program in /usr/sbin/qemu-ga /usr/bin/netserver /usr/bin/netperf /usr/bin/iperf3 /usr/bin/cyclictest \
-    /usr/bin/oslat /usr/bin/hackbench /usr/bin/chrt /usr/bin/taskset /usr/bin/ip; do
+    /usr/bin/oslat /usr/bin/hackbench /usr/bin/chrt /usr/bin/taskset /usr/bin/ip /usr/sbin/nft; do
     cp $program $root$program
     ldd $program | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p; s/^[[:space:]]*\(\/[^ ]*ld-linux[^ ]*\).*/\1/p' |
         while read -r library; do
@@ -69,12 +71,20 @@ chmod 755 $root/etc/acpi/PWRF/00000080
 mkdir -p /usr/lib/penstock/guest
 # Not compressed: unpacking costs a slow machine more than reading. The console comes as an archive of its own, which the kernel
 # unpacks like any other: in a user namespace nobody may make a device node, and an archive that names one needs none.
-(cat /penstock/in/guest-console && cd $root && find . | LC_ALL=C sort | busybox cpio -o -H newc -R 0:0) \
-    >/usr/lib/penstock/guest/initramfs
+# Each kernel has one with its own drivers: a VM on an emulated processor spends a third of its start on reading and unpacking.
+for release in $(ls /usr/lib/modules); do
+    case $release in
+    *-rt-*) kernel=-realtime ;;
+    *) kernel= ;;
+    esac
+    modules_of "$release"
+    (cat /penstock/in/guest-console && cd $root && find . | LC_ALL=C sort | busybox cpio -o -H newc -R 0:0) \
+        >/usr/lib/penstock/guest/initramfs$kernel
+    rm -rf $root/lib/modules/"$release"
+done
 rm -rf $root
-# Either kernel boots with it.
 cp /penstock/out/vmlinuz /penstock/out/vmlinuz-realtime /usr/lib/penstock/guest/
 mkdir -p "$out"
-cp /usr/lib/penstock/guest/initramfs "$out"/
+cp /usr/lib/penstock/guest/initramfs /usr/lib/penstock/guest/initramfs-realtime "$out"/
 # The board's own kernels: the same files, not twice on the disk.
 ln /penstock/out/vmlinuz /penstock/out/vmlinuz-realtime "$out"/

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long the first boot under KVM may take. Where KVM works it takes two seconds.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// What the first file system's script says when it is only asked whether it runs.
 const PROBED: &str = "penstock: probe ready";
 
@@ -38,7 +38,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// Its name.
+    /// The name that people read: `kvm` or `tcg`.
     pub const fn name(self) -> &'static str {
         match self {
             Accelerator::Kvm => "kvm",
@@ -162,8 +162,8 @@ fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, Bo
             let last = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
             break Choice::tcg(format!("QEMU does not run under KVM here: {last}"));
         }
-        if took > PATIENCE {
-            let limit = PATIENCE.as_secs();
+        if took > TIMEOUT {
+            let limit = TIMEOUT.as_secs();
             break Choice::tcg(format!("a kernel did not boot under KVM within {limit} s"));
         }
         thread::sleep(Duration::from_millis(20));

@@ -28,6 +28,7 @@ use crate::{
     kernel::KernelChoice,
     machine::{self, Machine, READY, Run},
     origin::Origin,
+    program,
     progress::{Listener, Progress},
     saved::{self, Saved},
     shell::Shell,
@@ -43,30 +44,40 @@ pub struct UpOptions {
     /// The name under which it can stay after [`Board::detach`]. `None`: it ends with this process.
     pub name: Option<String>,
     /// How long a boot may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Whether it has a disk or systemd. Such a board is booted each time: a saved one would not know its disk.
     pub lasting: Lasting,
     /// The program that is an embedded switch, with the arguments that come before its configuration. Only needed by boards
     /// that have one.
     pub switch: Option<Command>,
+    /// A program of this machine that [`Board::install`] puts into the board.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for UpOptions {
     fn default() -> UpOptions {
         let lasting = Lasting::default();
-        UpOptions { cold: false, save: true, name: None, patience: PATIENCE, lasting, switch: None }
+        UpOptions {
+            cold: false,
+            save: true,
+            name: None,
+            timeout: TIMEOUT,
+            lasting,
+            switch: None,
+            program: None,
+        }
     }
 }
 
 /// How long a boot may take where nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// How often the console of a board that was reset is looked at.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a resume or a save may take before it is given up for a boot. QEMU needs longer than linear for many VFs:
 /// some 20 s for 200 on a busy machine.
-fn resume_patience(design: &Design) -> Duration {
+fn resume_timeout(design: &Design) -> Duration {
     Duration::from_secs(30 + u64::from(design.total_vfs()) / 3)
 }
 
@@ -81,7 +92,7 @@ const CONSOLE_ACCOUNT: &str = "console";
 const ALONE: [&str; 3] = ["-t", "-S", "none"];
 
 /// How long the first connection may take.
-const SSH_PATIENCE: Duration = Duration::from_secs(60);
+const SSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running board. Dropped, it is ended and its files are removed, unless it was [detached](Board::detach).
 ///
@@ -115,6 +126,11 @@ impl Drop for Making {
 impl Board {
     /// Brings a board up: resumes one like it where one is saved, else boots it, saves it, and lets it run on. It is
     /// up when its first command has run over SSH.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError`] when a program is missing, no QEMU fits, the board's name is taken, QEMU ends, or it is not up in time;
+    /// its processes are ended and its files removed then.
     pub fn up(
         design: Design,
         image: &Image,
@@ -154,6 +170,10 @@ impl Board {
     }
 
     /// A board that stayed, by name.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
         let boards = kept::list(cache)?;
@@ -175,11 +195,19 @@ impl Board {
     }
 
     /// Ends a board that stayed.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Board::attach) and [`down`](Board::down).
     pub fn drop_kept(cache: &Cache, name: &str) -> Result<(), BoardError> {
         Board::attach(cache, name)?.down()
     }
 
     /// The boards that run.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when the directory of kept boards cannot be read.
     pub fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
         kept::list(cache)
     }
@@ -194,6 +222,10 @@ impl Board {
     }
 
     /// Ends it and removes its files.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Stuck`] when its QEMU does not end, [`BoardError::File`] when a file cannot be removed.
     pub fn down(mut self) -> Result<(), BoardError> {
         self.processes.clear();
         self.kept.end(&self.directory)
@@ -201,15 +233,20 @@ impl Board {
 
     /// Resets it as its reset button would, and waits until it is up again. What its kernel had not written to its disk is
     /// lost. With `orderly` it is asked to reboot instead, and ends what runs in it first.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::NoDisk`] for a board without a disk that keeps what it writes, [`BoardError`] when QEMU does not answer,
+    /// or the board is not up again in time.
     pub fn reset(&self, orderly: bool) -> Result<(), BoardError> {
         if !self.kept.can_be_reset {
             return Err(BoardError::NoDisk { name: self.kept.name.clone() });
         }
         let said = self.serial_log().len();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         if orderly {
             // It may be gone before it has answered.
-            let _ = self.remote(&Command::new("sh").args(["-c", REBOOT]).deadline(SSH_PATIENCE)).run();
+            let _ = self.remote(&Command::new("sh").args(["-c", REBOOT]).deadline(SSH_TIMEOUT)).run();
         } else {
             let mut control = Control::connect(&machine::control_socket(&self.directory), deadline)?;
             control.ask("reset the board", "system_reset", serde_json::Value::Null)?;
@@ -225,7 +262,7 @@ impl Board {
             }
             if Instant::now() > deadline {
                 let console = machine::last_lines(&self.directory);
-                return Err(BoardError::NotReady { after: PATIENCE, console });
+                return Err(BoardError::NotReady { after: TIMEOUT, console });
             }
             thread::sleep(PAUSE);
         }
@@ -235,7 +272,7 @@ impl Board {
         answered.map(drop).map_err(|error| BoardError::Unreachable { why: error.to_string() })
     }
 
-    /// Its name.
+    /// The name by which `penstock board` knows it.
     pub fn name(&self) -> &str {
         &self.kept.name
     }
@@ -303,12 +340,21 @@ impl Board {
         self.shell.remote(command)
     }
 
-    /// Copies a file into it, with these permissions.
-    pub fn copy_in(&self, local: &Path, remote: &str, mode: u32) -> Result<(), BoardError> {
-        self.write(remote, &files::read(local)?, mode)
+    /// Puts the program that it was brought up with ([`UpOptions::program`]) to this path in it.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError`] when it was brought up without one, or as [`write`](Board::write).
+    pub fn install(&self, remote: &str) -> Result<(), BoardError> {
+        self.run(&program::installer(&self.directory, remote)?)?.succeeded()?;
+        Ok(())
     }
 
     /// Writes a file in it whole or not at all, with these permissions.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError`] when the board does not answer over SSH, or the file cannot be written there.
     pub fn write(&self, remote: &str, bytes: &[u8], mode: u32) -> Result<(), BoardError> {
         let script = r#"cat >"$1.part" && chmod "$2" "$1.part" && mv "$1.part" "$1""#;
         let command = Command::new("sh")
@@ -375,7 +421,7 @@ impl Up<'_> {
         timed(timings, "keys", || Shell::make_keys(&making.directory))?;
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
-        timed(timings, "boot", || machine.await_sign(READY, self.options.patience))?;
+        timed(timings, "boot", || machine.await_sign(READY, self.options.timeout))?;
         if !self.options.lasting.is_usual() {
             // Nor would it be the same board the next time.
         } else if let Some(what) = self.design.cannot_be_saved() {
@@ -384,7 +430,7 @@ impl Up<'_> {
         } else if self.options.save && !saved.is_there() {
             // A board that cannot be saved is a board all the same.
             let outcome = timed(timings, "save", || {
-                saved.save(&machine, &making.directory, Instant::now() + resume_patience(self.design))
+                saved.save(&machine, &making.directory, Instant::now() + resume_timeout(self.design))
             });
             if let Err(error) = outcome {
                 listener(Progress::Note(format!("The board could not be saved: {error}")));
@@ -401,7 +447,7 @@ impl Up<'_> {
         let mut making = self.directory()?;
         saved.furnish(&making.directory)?;
         let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
-        timed(timings, "resume", || saved.resume(&machine, Instant::now() + resume_patience(self.design)))?;
+        timed(timings, "resume", || saved.resume(&machine, Instant::now() + resume_timeout(self.design)))?;
         self.enter(making, machine, timings, true)
     }
 
@@ -436,6 +482,9 @@ impl Up<'_> {
             done: false,
         };
         making.kept.write(&making.directory)?;
+        if let Some(program) = &self.options.program {
+            program::furnish(&making.directory, program)?;
+        }
         Ok(making)
     }
 
@@ -450,6 +499,7 @@ impl Up<'_> {
             stays: self.options.name.is_some(),
             lasting: self.options.lasting,
             switch: self.options.switch.as_ref(),
+            program: self.options.program.is_some(),
         }
     }
 
@@ -485,7 +535,7 @@ impl Up<'_> {
             warm,
         };
         // A connection takes a second or two to make, during which the time goes on.
-        let hello = Command::new("true").deadline(SSH_PATIENCE);
+        let hello = Command::new("true").deadline(SSH_TIMEOUT);
         let outcome = timed(timings, "ssh", || {
             let first = board.remote(&hello).succeed();
             let both = first.and_then(|_| board.remote(&settle()).succeed());
@@ -510,7 +560,7 @@ fn settle() -> Command {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
     let script = r#"date -s "$1" && modprobe virtio_console"#;
-    Command::new("sh").args(["-c", script, "sh", &time]).deadline(SSH_PATIENCE)
+    Command::new("sh").args(["-c", script, "sh", &time]).deadline(SSH_TIMEOUT)
 }
 
 fn timed<T>(

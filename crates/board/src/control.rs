@@ -103,8 +103,8 @@ impl Control {
                 return Err(BoardError::Control { attempt, why: "it gave no answer in time".to_owned() });
             }
             let failed = |source| BoardError::Socket { attempt: "read from QEMU's control socket", source };
-            let patience = Some(left.max(Duration::from_millis(1)));
-            self.reader.get_ref().set_read_timeout(patience).map_err(failed)?;
+            let timeout = Some(left.max(Duration::from_millis(1)));
+            self.reader.get_ref().set_read_timeout(timeout).map_err(failed)?;
             let mut line = String::new();
             match self.reader.read_line(&mut line) {
                 Ok(0) => {

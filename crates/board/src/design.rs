@@ -48,7 +48,7 @@ pub enum DesignError {
     #[error("NIC {nic} is to have {}, and {} has at most {limit}{}", counted(usize::from(*wanted), "VF"), device_name(*emulation),
         if *emulation == Emulation::Igb { "; `emulation: virtio` has up to 255" } else { "" })]
     TooManyVfs {
-        /// The NIC.
+        /// The NIC's name in the model.
         nic: NicName,
         /// What the model wants.
         wanted: u16,
@@ -62,7 +62,7 @@ pub enum DesignError {
     TooManyNics {
         /// What the model has.
         wanted: usize,
-        /// The room.
+        /// The most NICs that a board can have.
         limit: usize,
     },
     /// More emulated igbs than there are I/O ports for.
@@ -72,7 +72,7 @@ pub enum DesignError {
     TooManyIgbs {
         /// What the model has.
         wanted: usize,
-        /// The room.
+        /// The most emulated igbs that a board can have.
         limit: usize,
     },
     /// More CPUs than are emulated without being asked for.
@@ -83,13 +83,13 @@ pub enum DesignError {
     TooManyCpus {
         /// How many there would have to be.
         wanted: u32,
-        /// The most.
+        /// The most CPUs that a board has unless the model asks for more.
         limit: u32,
     },
     /// No PF of the inventory is the NIC's.
     #[error("NIC {nic}: the inventory has no PF {what}")]
     NoSuchPf {
-        /// The NIC.
+        /// The NIC's name in the model.
         nic: NicName,
         /// What was looked for.
         what: String,
@@ -103,13 +103,13 @@ pub enum DesignError {
     /// A cable from a NIC to itself.
     #[error("a cable goes from {nic} to {nic}: its two ends must be different NICs")]
     CableToItself {
-        /// The NIC.
+        /// The NIC that the model names at both ends.
         nic: NicName,
     },
     /// A NIC with two cables, which the model refuses already.
     #[error("{nic} has two cables, and a NIC has one uplink")]
     SecondCable {
-        /// The NIC.
+        /// The NIC that the model names in both cables.
         nic: NicName,
     },
 }
@@ -147,13 +147,13 @@ pub struct BoardNic {
 pub struct Design {
     /// The model's name of the machine.
     pub machine: String,
-    /// CPUs.
+    /// How many CPUs it has.
     pub cpus: u32,
-    /// Its kernel.
+    /// Which of the image's kernels it runs, and why.
     pub kernel: KernelChoice,
     /// Whether there is an IOMMU.
     pub iommu: bool,
-    /// Memory.
+    /// How much memory it has; QEMU is told whole MiB.
     pub memory: ByteSize,
     /// Huge pages that its VMs want: how many of each size.
     pub huge_pages: BTreeMap<ByteSize, u64>,
@@ -205,6 +205,11 @@ impl Design {
     ///
     /// An igb stands for a NIC of up to 7 wanted VFs, because its embedded switch and VF attributes are real; a
     /// composed virtio NIC beyond, or where the model says so, whose functions are ports of an embedded switch ([`Switch`]).
+    ///
+    /// # Errors
+    ///
+    /// Each [`DesignError`] of the model: a PF that the inventory has not, more NICs, VFs or CPUs than are emulated, devices
+    /// that cannot be composed so, cables that no board can have.
     pub fn from_model(model: &Model, inventory: Option<&Inventory>) -> Result<Design, Vec<DesignError>> {
         let mut errors = Vec::new();
         let found = match inventory {
@@ -489,7 +494,9 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         devices
             .push(Device::new("iommu", DeviceKind::Iommu).with("intremap", "on").with("device-iotlb", "on"));
     }
-    devices.push(Device::new("disk", DeviceKind::Disk).at(ROOT_BUS, 2 * 8).with("drive", "root"));
+    let disk = Device::new("disk", DeviceKind::Disk).at(ROOT_BUS, 2 * 8).with("drive", "root");
+    // Beside it is the disk with the program that runs on the board (`program.rs`).
+    devices.push(disk.with("multifunction", "on"));
     let mut management = Device::new("management", DeviceKind::VirtioNet).at(ROOT_BUS, 3 * 8);
     management.netdev = Some(MANAGEMENT.to_owned());
     management.mac = Some(MANAGEMENT_MAC);

@@ -40,6 +40,11 @@ impl Lasting {
     }
 
     /// Puts what such a board starts from into its directory; `vms` says that it runs VMs.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when the image's initramfs cannot be read or a file not be written, [`BoardError`] when the disk
+    /// cannot be made.
     pub fn furnish(self, directory: &Path, image: &Image, vms: bool) -> Result<(), BoardError> {
         if self.is_usual() {
             return Ok(());

@@ -9,7 +9,7 @@ use crate::{error::BoardError, image::Image};
 /// The oldest QEMU that will do: composed SR-IOV devices came with 10.0, and their VFs' memory works since 10.2.
 pub const NEEDED: (u32, u32) = (10, 2);
 
-/// QEMU's name.
+/// The program that emulates a board, on this host's `PATH` and in the image.
 const PROGRAM: &str = "qemu-system-x86_64";
 
 /// A QEMU that is new enough.
@@ -25,6 +25,10 @@ pub struct Emulator {
 
 impl Emulator {
     /// The host's QEMU if it is new enough, else the image's.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Emulator`] with what is wrong with each that was found.
     pub fn find(image: &Image) -> Result<Emulator, BoardError> {
         let mut found = Vec::new();
         if let Some(program) = process::find(PROGRAM) {

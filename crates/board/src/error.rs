@@ -14,9 +14,9 @@ pub enum BoardError {
     /// A program that makes or reaches a board is not installed.
     #[error("{program} is needed to {purpose} and is not installed")]
     Missing {
-        /// The program.
+        /// The name of the program's file.
         program: &'static str,
-        /// What for.
+        /// What it is needed to do, as a verb and its object.
         purpose: &'static str,
     },
     /// No board image can be made here by this user.
@@ -28,14 +28,24 @@ pub enum BoardError {
     /// There is not enough room.
     #[error("{} has {} MiB free, and {} MiB are needed to {purpose}", directory.display(), free >> 20, needed >> 20)]
     NoSpace {
-        /// Where.
+        /// A directory of the file system that is too full.
         directory: PathBuf,
-        /// Bytes free.
+        /// Bytes that are free there.
         free: u64,
-        /// Bytes needed.
+        /// Bytes that are needed there.
         needed: u64,
-        /// What for.
+        /// What they are needed to do, as a verb and its object.
         purpose: &'static str,
+    },
+    /// The program that is to run on a board does not fit the disk that it is read from there.
+    #[error("{} is to run on the board and has {} MiB; {} MiB is the most", program.display(), length >> 20, limit >> 20)]
+    ProgramTooLarge {
+        /// The program's file on this host.
+        program: PathBuf,
+        /// Size of that file in bytes.
+        length: u64,
+        /// The disk's bytes.
+        limit: u64,
     },
     /// Packages could not be fetched.
     #[error("the packages of the board image could not be fetched: {why}")]
@@ -58,12 +68,12 @@ pub enum BoardError {
     /// An image that is not what it was when it was made.
     #[error("the board image {} is damaged: {what}", directory.display())]
     Damaged {
-        /// Where.
+        /// The image's directory.
         directory: PathBuf,
         /// What is wrong.
         what: String,
     },
-    /// No emulator.
+    /// No QEMU that is new enough was found.
     #[error("no QEMU {}.{} or newer was found: {found}", crate::emulator::NEEDED.0, crate::emulator::NEEDED.1)]
     Emulator {
         /// What was found, and where.
@@ -78,7 +88,7 @@ pub enum BoardError {
     /// The emulator ended while the board was in use.
     #[error("the QEMU of the board {name:?} ended by itself: {why}")]
     Died {
-        /// The board.
+        /// Name of the board.
         name: String,
         /// What it said.
         why: String,
@@ -86,7 +96,7 @@ pub enum BoardError {
     /// An embedded switch did not start.
     #[error("the embedded switch of {nic} did not start: {why}")]
     Switch {
-        /// The NIC.
+        /// The NIC whose embedded switch it is.
         nic: NicName,
         /// What it said.
         why: String,
@@ -119,13 +129,13 @@ pub enum BoardError {
     Control {
         /// What it was asked to do.
         attempt: &'static str,
-        /// Its answer.
+        /// QEMU's description of the error, or why there was no answer.
         why: String,
     },
     /// No such board.
     #[error("there is no board {name:?} that runs")]
     NoSuchBoard {
-        /// The name.
+        /// The name that no running board has.
         name: String,
         /// Those that there are.
         kept: Vec<String>,
@@ -133,27 +143,27 @@ pub enum BoardError {
     /// A board of this name runs already.
     #[error("a board {name:?} runs already")]
     Taken {
-        /// The name.
+        /// The name that the running board has.
         name: String,
     },
     /// A name that can be no directory.
     #[error("{name:?} cannot name a board: letters, digits, '-', '_' and '.' can")]
     Name {
-        /// The name.
+        /// The name that was asked for.
         name: String,
     },
     /// A board that would not end.
     #[error("the QEMU of the board {name:?}, process {id}, could not be ended")]
     Stuck {
-        /// The board.
+        /// Name of the board.
         name: String,
-        /// The process.
+        /// The process id of its QEMU.
         id: u32,
     },
     /// A board of which nothing would be left after a reset.
     #[error("the board {name:?} cannot be reset: it has no disk, and all that it was given would be gone")]
     NoDisk {
-        /// The board.
+        /// Name of the board.
         name: String,
     },
     /// An interrupt came.
@@ -173,7 +183,7 @@ pub enum BoardError {
     Socket {
         /// What was attempted.
         attempt: &'static str,
-        /// Why.
+        /// The error of the socket.
         #[source]
         source: io::Error,
     },

@@ -28,7 +28,7 @@ const SUMS: &str = "SHA256SUMS";
 /// Room for the tree, its archive and the image.
 const NEEDED: u64 = 1500 << 20;
 /// How long the making of an image may take: a slow line downloads some 200 MB.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// An image in the cache, whole.
 #[derive(Clone, Debug)]
@@ -43,6 +43,12 @@ impl Image {
     /// waits for the first. Nothing half-made is ever under the image's name.
     ///
     /// The mirror is `PENSTOCK_MIRROR`, else the one that this host's apt uses for Debian, else mmdebstrap's default.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Lacking`] or [`BoardError::Missing`] when this user cannot make one, [`BoardError::NoSpace`],
+    /// [`BoardError::Download`] or [`BoardError::Build`] when making it fails, [`BoardError::Interrupted`]. Nothing is left
+    /// under its name.
     pub fn ensure(cache: &Cache, listener: Listener<'_>) -> Result<Image, BoardError> {
         let digest = recipe::digest();
         let directory = cache.images().join(&digest);
@@ -87,11 +93,19 @@ impl Image {
     }
 
     /// Its packages with their versions, one a line.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when the list cannot be read.
     pub fn packages(&self) -> Result<String, BoardError> {
         Ok(files::read_to_string(self.file("packages"))?)
     }
 
     /// Reads every file again and compares it with what was made; takes about a second.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Damaged`] with the files that differ, [`BoardError::Process`] when `sha256sum` cannot be run.
     pub fn verify(&self) -> Result<(), BoardError> {
         let output = Command::new("sha256sum")
             .args(["--check", "--quiet", SUMS])
@@ -257,7 +271,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 }
 
 fn run(command: Command) -> Result<Output, BoardError> {
-    match command.deadline(PATIENCE).succeed() {
+    match command.deadline(TIMEOUT).succeed() {
         Err(ProcessError::Failed { errors, .. }) => Err(read_failure(&errors)),
         outcome => Ok(outcome?),
     }

@@ -5,9 +5,9 @@ use penstock_model::{BoardKernel, GuestKind, Model};
 /// A kernel, and why it and not the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelChoice {
-    /// The kernel.
+    /// Which of the image's two kernels the board runs.
     pub kernel: BoardKernel,
-    /// Why.
+    /// Why it is this one, in words.
     pub why: String,
 }
 

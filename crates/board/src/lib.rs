@@ -7,6 +7,7 @@
 mod accelerator;
 mod board;
 mod cache;
+mod complaints;
 mod control;
 pub mod design;
 mod disk;
@@ -20,6 +21,7 @@ mod machine;
 mod netdev;
 mod origin;
 mod place;
+mod program;
 mod progress;
 mod recipe;
 mod rootless;

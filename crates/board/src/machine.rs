@@ -23,7 +23,7 @@ use crate::{
     emulator::Emulator,
     error::BoardError,
     image::Image,
-    switch,
+    program, switch,
 };
 
 /// What the board's start script says when all is up.
@@ -37,11 +37,11 @@ const EMULATOR_LOG: &str = "qemu.log";
 /// Everything that a run of QEMU needs.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// The board.
+    /// The board's CPUs, memory and devices.
     pub design: &'a Design,
-    /// Its image.
+    /// The image that it boots.
     pub image: &'a Image,
-    /// Its QEMU.
+    /// The QEMU that runs it.
     pub emulator: &'a Emulator,
     /// What executes the guest's instructions.
     pub accelerator: Accelerator,
@@ -53,6 +53,8 @@ pub struct Run<'a> {
     pub lasting: Lasting,
     /// The program that is an embedded switch.
     pub switch: Option<&'a Command>,
+    /// Whether a program is in the directory, to be read on the board from a disk.
+    pub program: bool,
 }
 
 /// What differs between runs of one board, and is no part of what it boots from ([`Origin`](crate::origin::Origin)).
@@ -75,7 +77,7 @@ pub type Note<'a> = &'a mut dyn FnMut(Option<&Background>, &[Background]) -> Res
 /// A QEMU that runs.
 #[derive(Debug)]
 pub struct Machine {
-    /// The process.
+    /// QEMU's process.
     pub process: Background,
     /// Its embedded switches.
     pub switches: Vec<Background>,
@@ -146,6 +148,9 @@ impl Run<'_> {
             .args(self.design.arguments())
             .args(self.lasting.arguments())
             .current_dir(self.directory);
+        if self.program {
+            command = command.args(program::ARGUMENTS);
+        }
         if self.design.nvme_namespace.is_some() {
             command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
         }
@@ -181,8 +186,8 @@ impl Machine {
     }
 
     /// Waits until the console has said `sign`, or QEMU ended, or the deadline passed.
-    pub fn await_sign(&mut self, sign: &str, patience: Duration) -> Result<(), BoardError> {
-        let deadline = Instant::now() + patience;
+    pub fn await_sign(&mut self, sign: &str, timeout: Duration) -> Result<(), BoardError> {
+        let deadline = Instant::now() + timeout;
         let failed = |source| BoardError::Socket { attempt: "read the board's console", source };
         let mut console = UnixStream::connect(self.directory.join(SERIAL_SOCKET)).map_err(failed)?;
         // What was said before this connection is in the log.
@@ -198,7 +203,7 @@ impl Machine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(BoardError::NotReady { after: patience, console: self.last_lines() });
+                return Err(BoardError::NotReady { after: timeout, console: self.last_lines() });
             }
             // Short enough to notice an interrupt; what the board says comes as an event.
             let wait = left.min(Duration::from_millis(200));

@@ -5,7 +5,7 @@ use std::fmt;
 /// A back end: what a function's frames go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Netdev {
-    /// Its id.
+    /// The `id` of its `-netdev`, by which a device names it.
     pub id: String,
     /// Where it leads.
     pub end: End,
@@ -22,9 +22,9 @@ pub enum End {
     /// The embedded switch at the other end of a cable, which awaits QEMU on this socket, and is looked for again so many
     /// milliseconds after it has gone.
     Cable {
-        /// The socket.
+        /// Path of the socket that the embedded switch listens on.
         path: String,
-        /// The milliseconds.
+        /// Milliseconds until QEMU connects again after the switch has gone.
         again: u32,
     },
 }

@@ -2,7 +2,7 @@
 
 use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError, ProcessError};
 
-use crate::{board::Board, interfaces};
+use crate::{board::Board, complaints::complaints, interfaces};
 
 /// The status with which `ssh` ends when it failed itself.
 const SSH_FAILED: i32 = 255;
@@ -58,7 +58,7 @@ impl Board {
     }
 
     fn came_of(&self, command: &Command, ended: Result<Output, ProcessError>) -> Result<Output, PlaceError> {
-        let mut output = ended.map_err(|source| PlaceError::Process { place: self.describe(), source })?;
+        let mut output = ended.map_err(|source| self.why_it_did_not_end(command, source))?;
         let said = output.errors();
         let connection =
             ["ssh: ", "Connection ", "mux_client", "Control socket", "kex_exchange", "client_loop"];
@@ -69,5 +69,25 @@ impl Board {
         // What was asked for, not how it got there.
         output.command = command.to_string();
         Ok(output)
+    }
+
+    /// Of a command that was ended here, by its own name instead of that of the `ssh` that carried it; with what the board's kernel says
+    /// when it is the one that hangs.
+    fn why_it_did_not_end(&self, command: &Command, source: ProcessError) -> PlaceError {
+        let command = command.to_string();
+        let source = match source {
+            ProcessError::TimedOut { after, .. } => ProcessError::TimedOut { command, after },
+            ProcessError::Interrupted { .. } => ProcessError::Interrupted { command },
+            other => other,
+        };
+        let timed_out = matches!(source, ProcessError::TimedOut { .. });
+        let console = if timed_out { self.serial_log() } else { String::new() };
+        match complaints(&console)[..] {
+            [] => PlaceError::Process { place: self.describe(), source },
+            ref lines => PlaceError::Gone {
+                place: "the board".to_owned(),
+                why: format!("{source}; its kernel says: {}", lines.join(" ")),
+            },
+        }
     }
 }

@@ -40,6 +40,7 @@ pub const PACKAGES: &[&str] = &[
     "libvirt-clients",
     // Only for the builtin guest.
     "qemu-guest-agent",
+    "nftables",
 ];
 
 /// Which packages come from the backports, whose QEMU is new enough.

@@ -59,6 +59,11 @@ impl Saved {
     pub fn resume(&self, machine: &Machine, deadline: Instant) -> Result<(), BoardError> {
         let mut control = Control::connect(&machine.control_socket(), deadline)?;
         control.watch_migration()?;
+        // By default each NIC is to announce itself, for the sake of a network in which it has moved. Linux's virtio_net waits for ever for
+        // its own announcement (`virtnet_config_changed_work` takes RTNL, for which `virtnet_close` has it wait) when its NIC is taken
+        // down meanwhile.
+        let quiet = json!({"announce-rounds": 0});
+        control.ask("resume the saved board", "migrate-set-parameters", quiet)?;
         let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
         control.ask("resume the saved board", "migrate-incoming", from)?;
         control.await_migration("resume the saved board")?;

@@ -3,15 +3,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
-use libtest_mimic::Failed;
 use penstock_board::{Cache, Design, Emulator, Image};
 use penstock_model::{
-    Mac, Model, Source, TenantNic, VfIndex, VfSettings,
+    DataPath, Emulation, Mac, Model, Source, TenantNic, VfIndex, VfSettings,
     composition::{self, Addressing, CompositionError, Device, DeviceKind, tenant},
 };
 use penstock_testkit::{
     needs::Lack,
-    trials::{Outcome, Trials},
+    trials::{Failed, Outcome, Trials},
 };
 
 fn main() -> ExitCode {
@@ -63,7 +62,7 @@ fn board(text: &str) -> (Vec<Device>, Vec<String>) {
 }
 
 /// The NICs of a VM, all alike.
-fn vm(nics: usize, vfs: u16, queues: u16) -> (Vec<Device>, Vec<String>) {
+fn vm(emulation: Emulation, nics: usize, vfs: u16, queues: u16) -> (Vec<Device>, Vec<String>) {
     let mac = |nic: usize| Mac::new([2, 0, 0, 0, 0, u8::try_from(nic).unwrap()]);
     let vf = |pf, vf| VfSettings {
         mac: Some(Mac::derived(pf, VfIndex::new(vf).unwrap())),
@@ -71,8 +70,10 @@ fn vm(nics: usize, vfs: u16, queues: u16) -> (Vec<Device>, Vec<String>) {
     };
     let all: Vec<TenantNic> = (0..nics)
         .map(|nic| TenantNic {
+            emulation,
             mac: mac(nic),
             vfs: (0..vfs).map(|index| vf(mac(nic), index)).collect(),
+            path: DataPath::Switch,
             uplink: None,
             uplink_settings: None,
             queues,
@@ -110,16 +111,20 @@ fn cases() -> Vec<Case> {
             refused: None,
         });
     }
-    for (nics, vfs, queues, refused) in [
-        (1, 1, 1, None),
-        (1, 7, 1, None),
-        (1, 7, 16, None),
-        (8, 7, 4, None),
-        (1, 8, 1, Some("OutsideSlot")),
-        (9, 1, 1, Some("Chipset")),
+    let (igb, virtio) = (Emulation::Igb, Emulation::Virtio);
+    for (emulation, nics, vfs, queues, refused) in [
+        (virtio, 1, 1, 1, None),
+        (virtio, 1, 7, 1, None),
+        (virtio, 1, 7, 16, None),
+        (virtio, 8, 7, 4, None),
+        (virtio, 1, 8, 1, Some("OutsideSlot")),
+        (virtio, 9, 1, 1, Some("Chipset")),
+        (igb, 8, 0, 1, None),
+        (igb, 9, 0, 1, Some("Chipset")),
     ] {
-        let (devices, netdevs) = vm(nics, vfs, queues);
-        let name = format!("a VM with {nics} NICs, {vfs} VFs and {queues} pairs of queues each");
+        let (devices, netdevs) = vm(emulation, nics, vfs, queues);
+        let name =
+            format!("a VM with {nics} {emulation:?} NICs, {vfs} VFs and {queues} pairs of queues each");
         cases.push(Case { name, devices, netdevs, addressing: Addressing::Slot, refused });
     }
     let mut broken = |name: &str, refused, change: &dyn Fn(&mut Vec<Device>, &mut Vec<String>)| {

@@ -25,7 +25,7 @@ use crate::{
     status::Status,
 };
 
-/// Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
+/// Describe a machine with SR-IOV in one file; rehearse, apply and verify it.
 #[derive(Debug, Parser)]
 #[command(name = "penstock", version, about, max_term_width = 0)]
 #[command(after_help = Status::help())]
@@ -44,10 +44,10 @@ pub struct Common {
     /// Print data as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say only what went wrong; print data only where a verb is there for that
+    /// Print errors and the data that was asked for, and nothing else
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// Whether to use colours: `auto` as the terminal, NO_COLOR, CLICOLOR and CLICOLOR_FORCE have it
+    /// Use colours: `auto` (terminal, NO_COLOR, CLICOLOR, CLICOLOR_FORCE), `always`, `never`
     #[arg(
         long,
         global = true,
@@ -80,47 +80,47 @@ pub enum Color {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Print the inventory of this machine: functions that exist, VFs that could, CPUs, IOMMU groups, kernel
+    /// Print this machine's inventory: PFs, VFs, CPUs, IOMMU groups, kernel
     Scan(Scan),
-    /// Judge how late threads may wake on this machine, and say what to change
+    /// Audit real-time latency settings, and say what to change
     Audit(Audit),
-    /// Validate a model by itself, or against a machine
+    /// Validate models, also against a machine or an inventory
     Check(Check),
-    /// Write the files that tell guests what their functions are, or compare them
+    /// Write the files that tell guests which functions they have
     Generate(Generate),
-    /// Show what would change, why, and how it is undone
+    /// Show what an apply would change, why, and how it is undone
     Plan(Plan),
-    /// Carry the plan out on this machine
+    /// Make this machine as the model describes it
     Apply(Apply),
-    /// Re-read kernel and guests: one verdict per attribute
+    /// Compare the machine and its guests with the model: a verdict per attribute
     Verify(Verify),
-    /// Start guests, and the guests that they need
+    /// Start guests, and those that they depend on
     Start(Guests),
-    /// Stop guests; every VF comes back, reset
+    /// Stop guests, and reset their VFs
     Stop(Guests),
-    /// Keep what `apply --confirm-within` did
+    /// Keep the changes of `apply --confirm-within`
     Confirm(Confirm),
     /// Take a run back unless it is confirmed
     #[command(hide = true)]
     Guard(Guard),
-    /// Take an earlier run back: the last that has left anything, or the one that is named
+    /// Undo a run: the last one that left changes, or the one that is named
     Undo(Undo),
-    /// Show the guests of this machine
+    /// Show the state of this machine's guests
     Status(Machines),
-    /// Show a guest's console, from before you looked, and write to it
+    /// Attach to a guest's console; its earlier output is shown first
     Console(Console),
-    /// Measure every path between the model's functions, and what it costs against a bridge; storage too
+    /// Measure network paths between the model's functions, storage, or wake-up latency
     Measure(Measure),
-    /// Do all of it on an emulated board, and leave a report
+    /// Apply, start and verify a model on an emulated board, and write a report
     Rehearse(Rehearse),
-    /// Render a run's report again, compare two runs, or make a copy of one without addresses and hostnames
+    /// Render a run's report, compare two runs, or redact one
     Report(Report),
-    /// Keep, enter and drop a rehearsal's board
+    /// Start an emulated board, enter it, and remove it
     #[command(subcommand)]
     Board(Board),
-    /// Give containers VFs, as a plugin of their runtime: the Container Network Interface (docs/cni.md)
+    /// Run as a CNI plugin that gives containers VFs (docs/cni.md)
     Cni,
-    /// Print the JSON Schema of the model, or of what `--json` prints
+    /// Print the JSON Schema of models, or of a verb's JSON
     Schema(Schema),
     /// Work inside a VM for the Penstock on its host
     #[command(subcommand, hide = true)]
@@ -173,22 +173,22 @@ impl Verb {
 /// Other machines, over the user's own OpenSSH.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Machines {
-    /// Do it on this machine instead, over SSH; several with commas, or once for each
+    /// Run on this machine over SSH; repeat it, or separate machines by commas
     #[arg(long = "host", value_name = "USER@MACHINE", value_delimiter = ',', help_heading = OTHERS)]
     pub hosts: Vec<Host>,
-    /// And on the machines in this file: one a line, `#` begins a comment
+    /// Also run on the machines in this file, one per line; `#` begins a comment
     #[arg(long, value_name = "FILE", help_heading = OTHERS)]
     pub hosts_from: Option<PathBuf>,
     /// Become root there with `sudo -n`
     #[arg(long, help_heading = OTHERS)]
     pub sudo: bool,
-    /// Be at no more of them at a time [default: 8]
+    /// Maximum number of machines in parallel [default: 8]
     #[arg(long, value_name = "N", help_heading = OTHERS)]
     pub at_most: Option<NonZeroUsize>,
-    /// Begin with no further one when one has failed
+    /// Start no further machine after one has failed
     #[arg(long, help_heading = OTHERS)]
     pub stop_on_failure: bool,
-    /// Take this file for the configuration of `ssh`
+    /// Read `ssh`'s configuration from this file
     #[arg(long, value_name = "FILE", help_heading = OTHERS)]
     pub ssh_config: Option<PathBuf>,
 }
@@ -200,7 +200,7 @@ const OTHERS: &str = "Other machines";
 pub struct Subject {
     /// The model
     pub model: PathBuf,
-    /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
+    /// Use the PF with this permanent MAC address for a NIC, instead of the model's `match`; repeat it for others
     #[arg(long = "nic", value_name = "NAME=MAC")]
     pub nics: Vec<NicAt>,
     /// What becomes of the model's warnings
@@ -214,7 +214,7 @@ pub struct Subject {
 /// What becomes of a model's warnings.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Strict {
-    /// Take the model's warnings for errors
+    /// Treat the model's warnings as errors
     #[arg(long)]
     pub strict: bool,
 }
@@ -222,7 +222,7 @@ pub struct Strict {
 /// A NIC of the model and the permanent MAC address of the PF that it is: `NET0=0c:c4:7a:9a:61:ea`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicAt {
-    /// The NIC.
+    /// The NIC's name in the model.
     pub name: NicName,
     /// The PF's permanent address.
     pub mac: Mac,
@@ -249,7 +249,7 @@ impl fmt::Display for NicAt {
 /// `scan`
 #[derive(Debug, Args)]
 pub struct Scan {
-    /// Write what is there as a model, of which a plan changes nothing here
+    /// Print a model of this machine, whose plan changes nothing here
     #[arg(long)]
     pub as_model: bool,
     /// Read a recorded tree instead of this machine: a directory that holds sys and proc
@@ -258,8 +258,8 @@ pub struct Scan {
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,
-    /// First try what each PF's driver can do, on a VF that nobody uses, and remember it. Each attribute is set to the value
-    /// that it has; the VF is reset
+    /// First find out what each PF's driver supports, on an unused VF, and remember it. Attributes are set to the values that
+    /// they have, and the VF is reset
     #[arg(long, conflicts_with = "root")]
     pub probe: bool,
 }
@@ -273,13 +273,13 @@ pub struct Check {
     /// More models; the exit status is the worst of them
     #[arg(value_name = "MODEL")]
     pub more: Vec<PathBuf>,
-    /// How what was found is printed on standard output
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "human", conflicts_with = "json")]
     pub format: Format,
-    /// Also check it against this inventory, as `scan --json` printed it
+    /// Also check against this inventory, printed by `scan --json`
     #[arg(long, value_name = "FILE", conflicts_with = "here")]
     pub inventory: Option<PathBuf>,
-    /// Also check it against this machine
+    /// Also check against this machine
     #[arg(long)]
     pub here: bool,
     /// Other machines
@@ -290,7 +290,7 @@ pub struct Check {
 /// How `check` prints what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A line for each good model; messages with the lines of the file go to standard error
+    /// One line for each valid model; errors with the file's lines go to standard error
     Human,
     /// One document (docs/json.md); the same as --json
     Json,
@@ -306,16 +306,16 @@ pub struct Generate {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Take what the model leaves open from this inventory, as `scan --json` printed it
+    /// Fill in what the model leaves open from this inventory, printed by `scan --json`
     #[arg(long, value_name = "FILE", conflicts_with = "here")]
     pub inventory: Option<PathBuf>,
-    /// Take what the model leaves open from this machine
+    /// Fill in what the model leaves open from this machine
     #[arg(long)]
     pub here: bool,
-    /// Put the files below this directory instead of where the model has them
+    /// Write below this directory instead of to the model's paths
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Write nothing; say whether each file is as it would be made
+    /// Write nothing; report which files differ
     #[arg(long)]
     pub check: bool,
 }
@@ -326,16 +326,16 @@ pub struct Plan {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Plan for this inventory, as `scan --json` printed it, instead of this machine
+    /// Plan for this inventory, printed by `scan --json`, instead of this machine
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
-    /// Also show every step in order, with its reason and how it is taken back
+    /// Also show every step in order, with its reason and its inverse
     #[arg(long, short_alias = 'v', alias = "verbose")]
     pub steps: bool,
     /// Also show which files `apply --persist` changes, as a diff
     #[arg(long, conflicts_with = "inventory")]
     pub persist: bool,
-    /// End with 10, not 0, when an apply would change something
+    /// Exit with 10 instead of 0 when an apply would change something
     #[arg(long)]
     pub detailed_exitcode: bool,
     /// What would be refused and may be done all the same
@@ -352,10 +352,10 @@ pub struct Apply {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Take it all back unless `penstock confirm` comes within this time of the end: 60s, 5m
+    /// Undo everything unless `penstock confirm` is run within this time: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
     pub confirm_within: Option<Duration>,
-    /// Also have it applied at each boot, before guests start, with what the kernel must be started with
+    /// Also apply at each boot, before guests start, and set the kernel's command line
     #[arg(long, conflicts_with = "confirm_within")]
     pub persist: bool,
     /// What would be refused and may be done all the same
@@ -369,7 +369,7 @@ pub struct Apply {
 /// Dangers that are allowed.
 #[derive(Debug, Args)]
 pub struct Allowed {
-    /// Do what is refused under this name (`default-route:eno1`) all the same; once for each name
+    /// Do what is refused as unsafe under this name (`default-route:eno1`); repeat it for others
     #[arg(long = "allow", value_name = "NAME")]
     pub names: Vec<String>,
 }
@@ -380,22 +380,22 @@ pub struct Verify {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// How long a link may take to come up, and a frame to arrive: 500ms, 10s, 2min
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    pub patience: Duration,
-    /// Have each VF with a `max_tx_rate` send as fast as it can for a second, to see that it holds (docs/switch.md)
+    /// How long to wait for a link to come up and for a frame to arrive: 500ms, 10s, 2min
+    #[arg(long, alias = "patience", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub timeout: Duration,
+    /// Also test each `max_tx_rate`: the VF sends at full speed for a second (docs/switch.md)
     #[arg(long, conflicts_with = "watch")]
     pub load: bool,
-    /// Go on looking, and say at once what changes; sends no frames (docs/watch.md)
+    /// Keep watching, and report changes as they happen; sends no frames (docs/watch.md)
     #[arg(long)]
     pub watch: bool,
-    /// Watch for so long: 30s, 12h
+    /// Stop watching after this time: 30s, 12h
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "watch")]
     pub lasting: Option<Duration>,
-    /// Watch until the first change
+    /// Stop watching at the first change
     #[arg(long, requires = "watch")]
     pub until_change: bool,
-    /// Show every verdict, also those that pass
+    /// Also show verdicts that pass
     #[arg(long, short, conflicts_with = "watch")]
     pub verbose: bool,
     /// Other machines
@@ -409,7 +409,7 @@ pub struct Guests {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Which guests; all of them when none is named
+    /// The guests; all of them without one
     pub guests: Vec<penstock_model::GuestName>,
     /// What would be refused and may be done all the same
     #[command(flatten)]
@@ -422,7 +422,7 @@ pub struct Guests {
 /// `confirm`
 #[derive(Debug, Args)]
 pub struct Confirm {
-    /// The run, by its number; the last that waits when none is named
+    /// The run's number; without it, the last run that waits for confirmation
     pub run: Option<RunId>,
     /// Other machines
     #[command(flatten)]
@@ -461,15 +461,15 @@ pub enum BootPhase {
 /// `undo`
 #[derive(Debug, Args)]
 pub struct Undo {
-    /// The run, by its number
+    /// The run's number
     pub run: Option<RunId>,
-    /// Take later runs that stand on it back too, newest first
+    /// Also undo later runs that depend on it, newest first
     #[arg(long, requires = "run")]
     pub with_later: bool,
-    /// List the runs that changed this machine, and what is left of them
+    /// List the runs that changed this machine, and which changes are left
     #[arg(long, conflicts_with_all = ["run", "with_later"])]
     pub list: bool,
-    /// Take back what `apply --persist` did for the next boots, and nothing else
+    /// Undo only what `apply --persist` did for the next boots
     #[arg(long, conflicts_with_all = ["run", "with_later", "list"])]
     pub persist: bool,
     /// What would be refused and may be done all the same
@@ -485,13 +485,13 @@ pub struct Undo {
 pub struct Console {
     /// The guest; without one, list the guests that have a console
     pub guest: Option<penstock_model::GuestName>,
-    /// Only look
+    /// Do not send input to the guest
     #[arg(long)]
     pub read_only: bool,
-    /// Begin with the last N lines [default: 24]
+    /// Start with the last N lines [default: 24]
     #[arg(long, value_name = "N", conflicts_with = "all")]
     pub lines: Option<usize>,
-    /// Begin with the first byte of the guest's last start
+    /// Start with the first output since the guest was started
     #[arg(long)]
     pub all: bool,
     /// Take the guest from SSH_ORIGINAL_COMMAND and nothing else from anywhere: for `ForceCommand` (docs/console.md)
@@ -502,7 +502,7 @@ pub struct Console {
 /// `schema`
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// Of this kind of document, as `--json` prints it, instead of the model (docs/json.md)
+    /// Print the schema of this kind of JSON document (docs/json.md)
     #[arg(long = "of", value_name = "KIND")]
     pub kind: Option<Kind>,
 }

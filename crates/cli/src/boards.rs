@@ -27,7 +27,7 @@ impl Boards {
         Boards { cache: Cache::at(&settings.cache) }
     }
 
-    /// The cache.
+    /// The cache of images and saved boards that these boards use.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
@@ -63,10 +63,11 @@ impl Boards {
     ) -> Result<Board, Failure> {
         // This very binary is the embedded switch, too.
         let binary = env::current_exe()?;
+        let program = Some(binary.clone());
         let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
         let name = name.map(str::to_owned);
         let lasting = Lasting { systemd: lasting.systemd || design.systemd, ..lasting };
-        let options = UpOptions { cold, lasting, name, switch, ..UpOptions::default() };
+        let options = UpOptions { cold, lasting, name, switch, program, ..UpOptions::default() };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
             .map_err(failed)
     }
@@ -74,8 +75,7 @@ impl Boards {
 
 /// Puts this binary, the model and its templates into a board; gives the model's path there.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
-    let binary = env::current_exe()?;
-    board.copy_in(&binary, BINARY, 0o755)?;
+    board.install(BINARY)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = format!("/root/{name}");
     board.write(&path, file.source.text.as_bytes(), 0o644)?;

@@ -5,7 +5,9 @@
 
 use clap::ValueEnum;
 use penstock_board::KeptBoard;
-use penstock_model::{Inventory, Located, inventory::INVENTORY_VERSION, measurement::across::Across};
+use penstock_model::{
+    Inventory, Located, inventory::INVENTORY_VERSION, measurement::run_comparison::RunComparison,
+};
 use penstock_report::{Evidence, evidence::EVIDENCE_VERSION};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
@@ -16,13 +18,13 @@ use crate::{
     commands::{apply, audit, check, console, generate, guard, plan, report, status, undo, verify},
     remote::summary,
     status::Status,
-    watching,
+    watch,
 };
 
 /// The kinds of document, each with a schema: `penstock schema --of KIND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Kind {
-    /// `scan`: an inventory, which `--inventory` reads.
+    /// `scan`: the inventory, which `--inventory` reads.
     Scan,
     /// `scan --as-model`.
     ScanModel,
@@ -236,11 +238,11 @@ impl Kind {
             Kind::Runs => self.schema_of::<undo::ListOfRuns>(),
             Kind::Confirm => self.schema_of::<guard::Confirmed>(),
             Kind::Verify => self.schema_of::<verify::Verified>(),
-            Kind::Watch => self.schema_of::<watching::lines::Line<'_>>(),
+            Kind::Watch => self.schema_of::<watch::lines::Line<'_>>(),
             Kind::Status => self.schema_of::<status::StatusDocument>(),
             Kind::Consoles => self.schema_of::<console::Consoles>(),
             Kind::Measure | Kind::Rehearse | Kind::Report => self.schema_of::<Evidence>(),
-            Kind::Comparison => self.schema_of::<Across>(),
+            Kind::Comparison => self.schema_of::<RunComparison>(),
             Kind::Redacted => self.schema_of::<report::redacted::Redacted>(),
             Kind::Board => self.schema_of::<OneBoard>(),
             Kind::BoardImage => self.schema_of::<BoardImage>(),
@@ -438,6 +440,34 @@ mod tests {
 
     use super::*;
 
+    /// What docs/json.md says of a kind beyond the words that `penstock schema --help` has for it.
+    const MORE: [(Kind, &str); 8] = [
+        (Kind::Check, ", for bad models too"),
+        (Kind::Apply, "; with `--persist` what was done for the next boots is under `persist`"),
+        (Kind::Watch, " (JSON Lines), with `kind` and `version` in each ([watch.md](watch.md))"),
+        (
+            Kind::Status,
+            "; the SR-IOV NICs that a VM owns are under `nics` of its guest, each with its uplink, and `path` where it is at taps; what a VM has asked for by \
+             itself is under `asked` ([tenant-nics.md](tenant-nics.md))",
+        ),
+        (Kind::Measure, " ([reports.md](reports.md))"),
+        (Kind::Rehearse, " ([reports.md](reports.md))"),
+        (Kind::Report, " ([reports.md](reports.md))"),
+        (Kind::Hosts, ": `hosts` has the document of each ([hosts.md](hosts.md))"),
+    ];
+
+    #[test]
+    fn the_page_of_json_documents_has_every_kind_in_the_words_of_the_command_line() {
+        let mut table = "| kind | version | printed by |\n|---|---|---|\n".to_owned();
+        for kind in Kind::value_variants() {
+            let help = kind.to_possible_value().and_then(|value| value.get_help().cloned()).unwrap();
+            let more = MORE.iter().find(|(of, _)| of == kind).map_or("", |(_, more)| more);
+            table += &format!("| `{}` | {} | {help}{more} |\n", kind.name(), kind.version());
+        }
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+        golden::compare_part(Path::new(page), "kinds", &table);
+    }
+
     #[test]
     fn every_kind_has_a_published_schema_and_a_name_of_its_own() {
         for kind in Kind::value_variants() {
@@ -460,7 +490,7 @@ mod tests {
             of(generator.clone().into_root_schema_for::<apply::Applied>()),
             of(generator.clone().into_root_schema_for::<plan::PlanDocument<'_>>()),
             of(generator.clone().into_root_schema_for::<audit::Audited<'_>>()),
-            of(generator.clone().into_root_schema_for::<Across>()),
+            of(generator.clone().into_root_schema_for::<RunComparison>()),
             of(generator.clone().into_root_schema_for::<verify::Verified>()),
             of(generator.into_root_schema_for::<status::StatusDocument>()),
         ] {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use penstock_host::{Root, files};
-use penstock_plan::generate::{MOST_BYTES, Seen};
+use penstock_render::{MOST_BYTES, Seen};
 
 use crate::failure::Failure;
 
@@ -12,6 +12,7 @@ pub fn look(root: &Root, path: impl AsRef<Path>) -> Seen {
     let path = path.as_ref().to_string_lossy();
     match files::read_in_root(root.path("/"), &path, MOST_BYTES + 1) {
         Err(error) if error.is_missing() => Seen::Missing,
+        Err(error) if error.is_unreadable() => Seen::Unreadable(error.source.to_string()),
         Err(error) => Seen::Other(error.source.to_string()),
         Ok(bytes) if bytes.len() > MOST_BYTES => {
             Seen::Other(format!("it is larger than {} KiB", MOST_BYTES >> 10))

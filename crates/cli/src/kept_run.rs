@@ -86,7 +86,7 @@ impl KeptRun {
         &self.directory
     }
 
-    /// Its evidence.
+    /// The run's evidence, as it was read from the directory.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }

@@ -6,20 +6,21 @@
 
 mod arguments;
 mod audit_table;
+mod bench;
 mod boards;
 mod commands;
 mod dangers;
 mod documents;
 mod evidence;
 mod failure;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod generated_files;
 mod inventory_table;
 mod kept_run;
+mod latency;
 mod live;
 mod machine;
-mod measuring;
 mod model_file;
 mod paragraphs;
 mod persisted;
@@ -30,8 +31,7 @@ mod remote;
 mod run_directory;
 mod settings;
 mod status;
-mod waking;
-mod watching;
+mod watch;
 
 use std::{
     panic::{self, AssertUnwindSafe},

@@ -49,9 +49,9 @@ struct Now {
 /// Where it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canvas {
-    /// Columns.
+    /// How many columns a line may fill.
     pub width: usize,
-    /// Lines.
+    /// How many lines the picture may have.
     pub height: usize,
 }
 

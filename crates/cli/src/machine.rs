@@ -7,18 +7,15 @@ use std::{
     process,
 };
 
-use penstock_apply::{
-    GuestPlace,
-    verify::{GuestObservation, TenantSwitches, placement, realtime},
-};
 use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
 use penstock_host::{
-    Place, Root, interface_of, scan,
+    Place, Root, chain, interface_of, scan,
     scan::lifelines::{Started, lifelines, lifelines_here},
-    threads,
+    tap, threads,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict};
-use penstock_plan::generate::{self, Seen};
+use penstock_render::Seen;
+use penstock_verify::{GuestObservation, GuestPlace, TenantSwitches, TenantTaps, placement, realtime};
 
 use crate::{
     failure::{Failure, Status, sources},
@@ -102,11 +99,11 @@ impl Machine {
     /// taken back once it is overwritten is refused.
     pub fn inventory_for(&self, model: &Model) -> Result<Inventory, Failure> {
         let mut inventory = self.inventory_with_tuning(model)?;
-        for path in generate::paths(model) {
+        for path in penstock_render::paths(model) {
             match self.generated(&path) {
                 Seen::Text(text) => drop(inventory.files.insert(path, text)),
                 Seen::Missing => {}
-                Seen::Other(why) => {
+                Seen::Other(why) | Seen::Unreadable(why) => {
                     let text =
                         format!("{path} is to be made for a guest, and something else is there: {why}");
                     return Err(Failure::new(Status::Refused, text)
@@ -139,12 +136,12 @@ impl Machine {
         }
     }
 
-    /// Its guests.
+    /// The machine's guests that Penstock looks after.
     pub fn guests(&self) -> Guests {
         Guests::new(self.root.clone(), self.state.join("guests"), self.builtin.clone())
     }
 
-    /// Its containers.
+    /// The machine's containers that Penstock looks after.
     fn containers(&self) -> Containers {
         Containers::new(self.root.clone(), self.state.join("guests"))
     }
@@ -205,9 +202,18 @@ impl Machine {
         let guests = self.guests();
         let ports = |(guest, found): (&GuestName, &Guest)| -> Vec<_> {
             let of = |nic: &NicName| ((guest.clone(), nic.clone()), guests.vms().switch_ports(guest, nic));
-            found.nics.keys().map(of).collect()
+            found.nics.iter().filter(|(_, own)| own.path.is_switch()).map(|(nic, _)| of(nic)).collect()
         };
         model.guests.iter().flat_map(ports).collect()
+    }
+
+    /// The taps of the NICs that VMs own, where the model has any; why they could not be listed, else.
+    pub fn tenant_taps(&self, model: &Model) -> TenantTaps {
+        let mut nics = model.guests.values().flat_map(|guest| guest.nics.values());
+        if nics.all(|own| own.path.is_switch()) {
+            return Ok(BTreeMap::new());
+        }
+        tap::taps().map_err(|error| chain(&error))
     }
 
     /// What decides how late the model's guests wake, read anew.

@@ -7,7 +7,7 @@ use penstock_model::{
     Against, Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
     Template, inventory::INVENTORY_VERSION,
 };
-use penstock_plan::generate::{self, GenerateError};
+use penstock_render::GenerateError;
 
 use crate::{
     arguments::{NicAt, Strict, Subject},
@@ -35,7 +35,7 @@ const INVENTORY_LIMIT: usize = 64 << 20;
 
 /// A model with its text, so that later messages can point into it.
 pub struct ModelFile {
-    /// The file.
+    /// The file's name and text; the name is [`STANDARD_INPUT`] for standard input.
     pub source: Source,
     /// What it says. Its templates have been read, and the paths of `generate` are absolute.
     pub model: Model,
@@ -263,7 +263,7 @@ fn directory_of(model: &Path) -> Result<PathBuf, Failure> {
 /// Makes the paths of `generate` absolute, and has each template read once.
 fn settle(file: &mut ModelFile, read: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Rejected> {
     let relative = |path: &String| !Path::new(path).is_absolute();
-    file.generated = generate::paths(&file.model).into_iter().filter(relative).collect();
+    file.generated = penstock_render::paths(&file.model).into_iter().filter(relative).collect();
     let mut messages = Vec::new();
     for (guest, owner) in &mut file.model.guests {
         for (position, wanted) in owner.generate.iter_mut().enumerate() {

@@ -16,7 +16,7 @@ impl Paragraphs {
         Paragraphs { text: String::new(), width }
     }
 
-    /// The text.
+    /// The text as written so far.
     pub fn finish(self) -> String {
         self.text
     }

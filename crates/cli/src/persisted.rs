@@ -12,7 +12,7 @@ use penstock_plan::{
 use serde::Serialize;
 
 use crate::{
-    arguments::{NicAt, Subject as Asked},
+    arguments::{NicAt, Subject as TargetArguments},
     failure::{Failure, Status},
     machine::Machine,
     model_file::ModelFile,
@@ -26,7 +26,7 @@ const LASTING: [&str; 5] = ["/usr", "/opt", "/nix", "/gnu", "/bin"];
 pub fn plan(
     machine: &Machine,
     file: &ModelFile,
-    asked: &Asked,
+    asked: &TargetArguments,
     allowed: &[String],
     inventory: &Inventory,
     needs: &BootNeeds,
@@ -93,7 +93,12 @@ fn program() -> Result<String, Failure> {
 
 /// What the program is told at boot besides the model. A NIC that the model leaves open stays the one that it is now,
 /// whatever cards are added.
-fn options(file: &ModelFile, asked: &Asked, allowed: &[String], inventory: &Inventory) -> Vec<String> {
+fn options(
+    file: &ModelFile,
+    asked: &TargetArguments,
+    allowed: &[String],
+    inventory: &Inventory,
+) -> Vec<String> {
     let resolved = penstock_plan::resolve(&file.model, inventory).unwrap_or_default();
     let mut options = Vec::new();
     for (name, nic) in &file.model.nics {

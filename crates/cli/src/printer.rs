@@ -229,7 +229,7 @@ impl Printer {
         }
     }
 
-    /// A warning.
+    /// A warning, printed also with `--quiet`.
     pub fn warn(&mut self, line: impl AsRef<str>) {
         match &self.replies {
             Some(replies) => replies.send(Reply::Warn(line.as_ref().to_owned())),

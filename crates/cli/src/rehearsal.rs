@@ -9,7 +9,7 @@ use std::{
 use penstock_board::{Board, Design, Lasting};
 use penstock_host::{Command, Output, Place};
 use penstock_model::{Inventory, Mac, Model, NicName};
-use penstock_plan::generate::MOST_BYTES;
+use penstock_render::MOST_BYTES;
 use penstock_report::{
     Evidence,
     evidence::{Accelerator, Phase, StepOutcome, StepRecord},
@@ -18,18 +18,18 @@ use penstock_report::{
 use serde::de::DeserializeOwned;
 
 use crate::{
+    bench::{outcome, remote::Measuring},
     boards::{self, Boards},
     commands::{apply::Carried, verify::Verified},
     evidence,
     failure::{Failure, Status},
-    measuring::{outcome, remote::Measuring},
+    latency::remote as latency,
     model_file::ModelFile,
     printer::Printer,
-    waking::remote as waking,
 };
 
 /// How long one verb may take inside a board, which software emulation slows down some twenty times.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// So much of a guest's console is kept.
 const CONSOLE_LIMIT: usize = 4 << 20;
@@ -106,7 +106,7 @@ impl<'a> Rehearsal<'a> {
         let model = self.timed("copy", |_| boards::furnish(board, self.file))?;
 
         for line in &self.outside {
-            let made = board.run(&Command::new("sh").args(["-c", line]).deadline(PATIENCE));
+            let made = board.run(&Command::new("sh").args(["-c", line]).deadline(TIMEOUT));
             made?.succeeded()?;
         }
 
@@ -137,7 +137,7 @@ impl<'a> Rehearsal<'a> {
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
         if let Some(measuring) = measuring {
-            let wakes = waking::is_realtime(&self.file.model);
+            let wakes = latency::is_realtime(&self.file.model);
             // A model of real time alone has nothing else to measure.
             if !wakes || !measuring.is_empty() {
                 printer.doing("Measuring, inside the board");
@@ -150,8 +150,9 @@ impl<'a> Rehearsal<'a> {
             if wakes {
                 printer.doing("Measuring how late threads wake, inside the board");
                 let (seed, directory) = (measuring.seed(), measuring.directory().to_owned());
-                let latency = self
-                    .timed("latency", |_| waking::perform(board, &model, &nics, seed, &directory, printer))?;
+                let latency = self.timed("latency", |_| {
+                    latency::perform(board, &model, &nics, seed, &directory, printer)
+                })?;
                 self.evidence.latency = Some(latency);
             }
         }
@@ -230,7 +231,7 @@ fn make_vfs(model: &Model, name: &NicName, mac: Mac) -> String {
 
 /// Runs one of our own verbs inside the board.
 fn ask(board: &Board, arguments: &[&str], nics: &[String]) -> Result<Output, Failure> {
-    let command = Command::new(boards::BINARY).arg("--warned").args(arguments).args(nics).deadline(PATIENCE);
+    let command = Command::new(boards::BINARY).arg("--warned").args(arguments).args(nics).deadline(TIMEOUT);
     Ok(board.run(&command)?)
 }
 

@@ -31,13 +31,13 @@ use penstock_plan::action::GuestDefinition;
 use penstock_testkit::{binary::Run, json};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until `seen` says so.
 fn until(what: &str, mut seen: impl FnMut() -> bool) {
     let began = Instant::now();
     while !seen() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -203,7 +203,7 @@ impl Person {
     fn sees(&self, text: &str) {
         let began = Instant::now();
         while !self.seen().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "{text:?} is not in {:?}", self.seen());
+            assert!(began.elapsed() < TIMEOUT, "{text:?} is not in {:?}", self.seen());
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -55,10 +55,10 @@ fn start(board: &KeptBoard, words: &[&str]) -> Child {
     command.spawn().expect("the binary runs")
 }
 
-fn until(what: &str, patience: Duration, mut so: impl FnMut() -> bool) {
+fn until(what: &str, timeout: Duration, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < patience, "{what}: not within {patience:?}");
+        assert!(began.elapsed() < timeout, "{what}: not within {timeout:?}");
         thread::sleep(Duration::from_millis(200));
     }
 }

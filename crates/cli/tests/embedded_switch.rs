@@ -164,7 +164,7 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
         port: port.to_owned(),
         attributes: [("vlan".to_owned(), serde_json::Value::from(value))].into_iter().collect(),
     };
-    for (request, told) in [(set("NET0#3", 1), "no port NET0#3"), (set("NET0#0", 4095), "from 0 to 4094")] {
+    for (request, told) in [(set("NET0#3", 1), "no port NET0#3"), (set("NET0#0", 4095), "`vlan` 4095")] {
         let why = ask(&control, &request).error.unwrap();
         assert!(why.text.contains(told), "{why:?}");
     }

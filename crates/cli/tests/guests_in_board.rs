@@ -3,12 +3,11 @@
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::Run,
     board::{KeptBoard, own_name},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 

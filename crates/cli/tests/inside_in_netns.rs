@@ -7,19 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_apply::{
-    KernelObserver, Observer,
-    verify::{Crossing, Post, Remote},
-};
 use penstock_host::{
     Command, InterfaceReport, Netlink, Output, Place, PlaceError,
     frames::{
-        Asked, Endpoint, Question, Reach,
-        station::{AskTold, Heard, Task},
+        Endpoint, NeighbourProbe, ProbeResult, Reach,
+        agent::{Heard, ProbeReport, Task},
     },
 };
 use penstock_model::Mac;
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use penstock_verify::{KernelObserver, Observer, ProbeEnd, ProbePath, Remote};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 
@@ -85,7 +82,7 @@ impl Place for Vm {
     }
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
-        let output = self.run(&Command::new(PROGRAM).args(["inside", "interfaces"]).deadline(PATIENCE))?;
+        let output = self.run(&Command::new(PROGRAM).args(["inside", "interfaces"]).deadline(TIMEOUT))?;
         assert!(output.status.success(), "{output:?}");
         Ok(serde_json::from_slice(&output.stdout).unwrap())
     }
@@ -95,20 +92,20 @@ impl Place for Vm {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bridge with four ports: the ends of the first two are in one VM, the third in another, the last under our own kernel.
 /// The first and the third may not pass frames to each other.
-struct Scene {
+struct Fixture {
     switch: Namespace,
     _own: Namespace,
     vms: [Vm; 2],
-    posts: Vec<Post>,
+    posts: Vec<ProbeEnd>,
 }
 
 const HOMES: [Option<usize>; 4] = [Some(0), Some(0), Some(1), None];
 
-fn scene(vms: [Vm; 2]) -> Scene {
+fn scene(vms: [Vm; 2]) -> Fixture {
     let (switch, own) = (Namespace::new(), Namespace::new());
     let homes = [&vms[0].namespace, &vms[0].namespace, &vms[1].namespace, &own];
     let mut lines = "link add br0 type bridge\nlink set br0 up\n".to_owned();
@@ -135,24 +132,24 @@ fn scene(vms: [Vm; 2]) -> Scene {
                 interface: report.index,
                 mac: report.interface.mac,
             };
-            Post { endpoint, remote: HOMES[at] }
+            ProbeEnd { endpoint, remote: HOMES[at] }
         })
         .collect();
-    Scene { switch, _own: own, vms, posts }
+    Fixture { switch, _own: own, vms, posts }
 }
 
 fn isolated(from: usize, to: usize) -> bool {
     matches!((from, to), (0, 2) | (2, 0))
 }
 
-impl Scene {
+impl Fixture {
     fn reach(&self) -> Vec<(usize, usize, Result<Reach, String>)> {
         let remotes =
             [0, 1].map(|at| Remote { place: &self.vms[at], program: PROGRAM, delay: Duration::ZERO });
         let pairs = (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to);
-        let crossings: Vec<Crossing> =
-            pairs.map(|(from, to)| Crossing { from, to, awaited: !isolated(from, to) }).collect();
-        let told = KernelObserver::new().reach_across(&self.posts, &crossings, &[], &remotes, PATIENCE);
+        let crossings: Vec<ProbePath> =
+            pairs.map(|(from, to)| ProbePath { from, to, awaited: !isolated(from, to) }).collect();
+        let told = KernelObserver::new().reach_across(&self.posts, &crossings, &[], &remotes, TIMEOUT);
         crossings.iter().zip(told.frames).map(|(pair, outcome)| (pair.from, pair.to, outcome)).collect()
     }
 }
@@ -238,7 +235,7 @@ fn a_place_that_fails() {
 }
 
 /// A guest that answers by its kernel alone, at a fifth port of the scene's bridge: its MAC address, and its namespace.
-fn closed_guest(scene: &Scene, address: &str) -> (Mac, Namespace) {
+fn closed_guest(scene: &Fixture, address: &str) -> (Mac, Namespace) {
     let guest = Namespace::new();
     let (switch, id) = (&scene.switch, guest.id);
     let lines =
@@ -256,7 +253,7 @@ fn a_vm_asks() {
     let liar = Vm {
         // It says that it was answered, whatever it asked.
         bend: |_, mut heard| {
-            heard.asked.iter_mut().for_each(|AskTold(_, _, answered)| *answered = true);
+            heard.asked.iter_mut().for_each(|ProbeReport(_, _, answered)| *answered = true);
             Some(heard)
         },
         ..Vm::new()
@@ -268,22 +265,25 @@ fn a_vm_asks() {
         let remotes =
             [0, 1].map(|at| Remote { place: &scene.vms[at], program: PROGRAM, delay: Duration::ZERO });
         let question =
-            |(from, awaited): &(usize, bool)| Question { from: *from, to, address, awaited: *awaited };
-        let questions: Vec<Question> = posts.iter().map(question).collect();
+            |(from, awaited): &(usize, bool)| NeighbourProbe { from: *from, to, address, awaited: *awaited };
+        let questions: Vec<NeighbourProbe> = posts.iter().map(question).collect();
         let started = Instant::now();
-        let told = KernelObserver::new().reach_across(&scene.posts, &[], &questions, &remotes, PATIENCE);
+        let told = KernelObserver::new().reach_across(&scene.posts, &[], &questions, &remotes, TIMEOUT);
         eprintln!("{} ends asked: {:?}", posts.len(), started.elapsed());
         told.answers
     };
     // The first is kept apart; the second is the same VM's, the last the host's.
     assert_eq!(
         ask(&[(0, false), (1, true), (3, false)]),
-        [Ok(Asked::NotAnswered), Ok(Asked::Answered), Ok(Asked::Answered)]
+        [Ok(ProbeResult::NotAnswered), Ok(ProbeResult::Answered), Ok(ProbeResult::Answered)]
     );
-    assert_eq!(ask(&[(0, false), (3, false)]), [Ok(Asked::NotAnswered), Ok(Asked::Answered)]);
-    assert_eq!(ask(&[(0, false)]), [Ok(Asked::AnswersNobody)], "nobody else is answered");
+    assert_eq!(ask(&[(0, false), (3, false)]), [Ok(ProbeResult::NotAnswered), Ok(ProbeResult::Answered)]);
+    assert_eq!(ask(&[(0, false)]), [Ok(ProbeResult::AnswersNobody)], "nobody else is answered");
     // What the other VM makes up is about itself: it gives no meaning to the first one's silence.
-    assert_eq!(ask(&[(0, false), (2, false)]), [Ok(Asked::AnswersNobody), Ok(Asked::Answered)]);
+    assert_eq!(ask(&[(0, false), (2, false)]), [Ok(ProbeResult::AnswersNobody), Ok(ProbeResult::Answered)]);
     guest.batch("ip", "link set e9 down\n");
-    assert_eq!(ask(&[(1, true), (3, false)]), [Ok(Asked::AnswersNobody), Ok(Asked::AnswersNobody)]);
+    assert_eq!(
+        ask(&[(1, true), (3, false)]),
+        [Ok(ProbeResult::AnswersNobody), Ok(ProbeResult::AnswersNobody)]
+    );
 }

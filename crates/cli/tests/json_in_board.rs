@@ -4,12 +4,11 @@
 
 use std::{fs, process::ExitCode};
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{Run, run},
     board::{KeptBoard, own_name},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 
@@ -50,7 +49,7 @@ fn every_verb() -> Outcome {
     let inside = |line: &str, kind: &str, status: i32| -> Result<Value, Failed> {
         let words = line.split(' ').map(|word| if word == "MODEL" { path.as_str() } else { word });
         document(&board.inside(["penstock"].into_iter().chain(words)), kind, status)
-            .map_err(|failed| format!("penstock {line}: {}", failed.message().unwrap_or_default()).into())
+            .map_err(|failed| format!("penstock {line}: {failed}").into())
     };
     inside("scan --json", "scan", 0)?;
     inside("scan --probe --json", "scan", 0)?;

@@ -4,10 +4,9 @@
 
 use std::{collections::BTreeMap, process::ExitCode};
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 

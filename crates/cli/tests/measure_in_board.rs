@@ -10,12 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 

@@ -8,10 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 
 fn main() -> ExitCode {

@@ -26,20 +26,21 @@ const RAIL: u32 = 0xedeff1;
 const WIDE: u32 = 1280;
 const NARROW: u32 = 500;
 /// No look takes longer, on a machine with other things to do.
-const PATIENCE: &str = "90";
+const TIMEOUT: &str = "90";
 
 type Check = fn();
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("pages in a browser", || needs::browser().err());
-    let tests: [(&str, Check); 8] = [
+    let tests: [(&str, Check); 9] = [
         ("two_thousand_cells_in_a_wide_window", || looks(&MANY, WIDE)),
         ("two_thousand_cells_in_a_narrow_window", || looks(&MANY, NARROW)),
         ("a_small_run_in_a_wide_window", || looks(&SMALL, WIDE)),
         ("a_small_run_in_a_narrow_window", || looks(&SMALL, NARROW)),
         ("wake_ups_in_a_wide_window", || wakes(WIDE)),
         ("wake_ups_in_a_narrow_window", || wakes(NARROW)),
+        ("published_ratios_fit_into_both_windows", published),
         ("a_report_prints", prints),
         ("a_page_that_asks_and_complains_is_caught", caught),
     ];
@@ -77,7 +78,7 @@ impl Look {
     fn open(&self, width: u32, height: u32, more: &[String]) -> (String, String) {
         let browser = needs::browser().expect("the test runs only with a browser");
         let output = Command::new("timeout")
-            .arg(PATIENCE)
+            .arg(TIMEOUT)
             .arg(browser)
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"])
             .arg("--force-prefers-reduced-motion")
@@ -211,6 +212,17 @@ fn wakes(width: u32) {
     );
     for one in [html, page(&runs::real_time::huge()), page(&runs::real_time::tiny())] {
         fits(&one, width);
+    }
+}
+
+/// What others published, beside what was measured here.
+fn published() {
+    let html = page(&runs::measured::measured_in_a_vm(false));
+    let at = html.find("</style>").expect("the page has its style");
+    for width in [WIDE, NARROW] {
+        let before = "header,main>:not(#measurements),#measurements>:not(#published,#published~*)";
+        Look::at(&format!("{}{before}{{display:none}}{}", &html[..at], &html[at..])).draw(width);
+        fits(&html, width);
     }
 }
 

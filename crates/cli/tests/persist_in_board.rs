@@ -4,7 +4,6 @@
 
 use std::{process::ExitCode, thread};
 
-use libtest_mimic::Failed;
 use nix::sched::{CloneFlags, unshare};
 use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
 use penstock_host::{Root, scan::boot::setup};
@@ -16,7 +15,7 @@ use penstock_plan::{
 use penstock_testkit::{
     board::{KeptBoard, own_name},
     grub, json, needs,
-    trials::{Outcome, Test, Trials},
+    trials::{Failed, Outcome, Test, Trials},
 };
 use serde_json::Value;
 

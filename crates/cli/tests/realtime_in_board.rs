@@ -86,7 +86,7 @@ fn comes_and_goes() -> Outcome {
     assert_eq!(fields(&policies), "5\nSCHED_FIFO");
     // Where interrupts go in fact: none but the kernel's own queues to the CPUs that are isolated, and the IOMMU's, which moves
     // when it comes the next time; the VF's where they were asked for.
-    let interrupts = "grep -v -e virtio0-req -e timer -e dmar /proc/interrupts | grep -o '^ *[0-9]*:' | tr -d ' :' | \
+    let interrupts = "grep -v -e 'virtio[0-9]*-req' -e timer -e dmar /proc/interrupts | grep -o '^ *[0-9]*:' | tr -d ' :' | \
                       while read n; do cat /proc/irq/$n/effective_affinity_list; done | sort -u";
     assert_eq!(fields(interrupts), "0\n1");
     let of_vf = "for n in $(ls /sys/bus/pci/devices/0000:01:10.0/msi_irqs); do cat /proc/irq/$n/smp_affinity_list; done | sort -u";

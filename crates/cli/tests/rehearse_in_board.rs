@@ -8,11 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     binary::{self, Run, run},
     json, programs,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 
@@ -345,8 +344,8 @@ fn an_interrupt_leaves_nothing_running() -> Outcome {
     Ok(())
 }
 
-fn wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+fn wait_for<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     while Instant::now() < deadline {
         if let Some(found) = look() {
             return Some(found);

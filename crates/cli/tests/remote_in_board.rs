@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::Failed;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -20,7 +19,7 @@ use penstock_testkit::{
     binary::{self, Run},
     board::{KeptBoard, own_name},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 

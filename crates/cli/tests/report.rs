@@ -10,8 +10,8 @@ use penstock_measure::summarise;
 use penstock_model::{
     Outcome, Verdict,
     measurement::{
-        Cell, Conclusion, Direction, End, EndKind, Load, Measurement, Measurements, Metric, Network,
-        PathKind, Protocol, Ruling, Sample, Status, StopReason, Subject, Taken, Tool,
+        Cell, Conclusion, Direction, End, EndKind, ExpectationResult, Load, Measurement, Measurements,
+        Metric, Network, PathKind, Protocol, Sample, SampleResult, Status, StopReason, Subject, Tool,
     },
     verdict::{self, Vantage},
 };
@@ -44,7 +44,7 @@ fn cell(id: &str, bits: f64) -> Cell {
         position: n,
         round: n,
         warm_up: n == 0,
-        taken: Taken::Values(BTreeMap::from([(Metric::Throughput, bits + f64::from(n) * 1e6)])),
+        taken: SampleResult::Values(BTreeMap::from([(Metric::Throughput, bits + f64::from(n) * 1e6)])),
     });
     Cell {
         id: id.into(),
@@ -83,8 +83,8 @@ fn evidence(id: &str, cells: Vec<Cell>) -> Evidence {
     evidence.model.text = "nics: {NET0: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 2}}\n".into();
     evidence.verdicts = [verdict(Outcome::Pass)].into_iter().collect();
     evidence.serial_log = Some("xeon-d login: root\neth0 10.20.30.4 up\n".into());
-    let ruling = Ruling::new("vf-vf inside >= 0.8 x pf-pf".parse().unwrap(), Vec::new());
-    let rulings = vec![Ruling { told: Conclusion::Holds, ..ruling }];
+    let ruling = ExpectationResult::new("vf-vf inside >= 0.8 x pf-pf".parse().unwrap(), Vec::new());
+    let rulings = vec![ExpectationResult { told: Conclusion::Holds, ..ruling }];
     evidence.measurements = Some(Measurements { cells, rulings, ..Measurements::default() });
     evidence
 }
@@ -244,9 +244,11 @@ fn two_runs_are_compared_and_the_exit_status_says_whether_something_got_worse() 
     let json = penstock(at, &["report", "a", "failing", "--json"]);
     assert_eq!(json.status, 1);
     assert!(
-        penstock_testkit::json::read_as::<penstock_model::measurement::across::Across>(&json.stdout)
-            .unwrap()
-            .got_worse()
+        penstock_testkit::json::read_as::<penstock_model::measurement::run_comparison::RunComparison>(
+            &json.stdout
+        )
+        .unwrap()
+        .got_worse()
     );
 }
 

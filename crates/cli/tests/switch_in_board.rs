@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libtest_mimic::Failed;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -18,7 +17,7 @@ use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
     json, needs,
-    trials::{Outcome, Test, Trials},
+    trials::{Failed, Outcome, Test, Trials},
 };
 use serde_json::Value;
 

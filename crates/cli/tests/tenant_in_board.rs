@@ -1,24 +1,22 @@
 //! VMs that own an SR-IOV NIC, on a board: libvirt composes it, switches of the board carry its frames, and the VM makes VFs of it.
 #![allow(clippy::disallowed_methods)]
 
+mod tenant;
+
 use std::process::ExitCode;
 
-use libtest_mimic::Failed;
-use penstock_host::process::quoted;
 use penstock_testkit::{
     board::{self, KeptBoard},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
+use tenant::{ENABLE, frames, said, within};
 
 fn main() -> ExitCode {
     trials::on_boards(&[
         ("a_vm_owns_a_nic_and_makes_its_vfs_in_board", || {
             board::with_a_vm("tenant", MODEL, "node-1", a_vm_owns_a_nic)
-        }),
-        ("a_vf_of_the_host_is_the_uplink_in_board", || {
-            board::with_a_vm("uplink", UPLINK_VF, "node-1", a_vf_is_the_uplink)
         }),
         ("what_a_vm_sends_by_its_own_nic_is_measured_in_board", || {
             board::with_a_vm("tenant-measured", MODEL, "node-1", what_a_vm_sends_is_measured)
@@ -38,6 +36,7 @@ guests:
   node-1:
     kind: vm
     memory: 512MiB
+    huge_pages: 2MiB
     ready_within: 600
     nics:
       net0:
@@ -51,64 +50,6 @@ guests:
 board:
   cables: [[NET0, NET1]]
 "#;
-
-/// What `verify` says of functions of the VM's NIC: function, attribute, outcome and what was seen.
-fn said(verified: &str) -> Result<Vec<String>, Failed> {
-    let document: Value = json::read(verified)?;
-    let all = document["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {verified}"))?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let lines = all.iter().filter_map(|verdict| {
-        let tenant = verdict["subject"].get("tenant")?;
-        Some(format!(
-            "{}/{} {} {}: {}",
-            text(&tenant["guest"]),
-            text(&tenant["function"]),
-            text(&verdict["attribute"]),
-            text(&verdict["outcome"]),
-            text(&verdict["seen"])
-        ))
-    });
-    Ok(lines.collect())
-}
-
-/// What became of frames between functions of the VM's NIC and others: outcome, the two, and what was seen.
-fn frames(verified: &str) -> Result<Vec<String>, Failed> {
-    let document: Value = json::read(verified)?;
-    let all = document["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {verified}"))?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let lines = all.iter().filter_map(|verdict| {
-        let path = verdict["subject"].get("path")?;
-        let (from, to) = (text(&path["from"]), text(&path["to"]));
-        let ours = from.contains('/') || to.contains('/');
-        ours.then(|| format!("{} {from} -> {to}: {}", text(&verdict["outcome"]), text(&verdict["seen"])))
-    });
-    Ok(lines.collect())
-}
-
-/// Runs a line of shell inside the VM by its agent; what it printed.
-fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
-    let request = serde_json::json!({
-        "execute": "guest-exec",
-        "arguments": {"path": "/bin/sh", "arg": ["-c", line], "capture-output": true}
-    });
-    let request = quoted(&request.to_string());
-    let script = format!(
-        "ask() {{ virsh -q -c qemu:///system qemu-agent-command penstock-node-1 --timeout 60 -- \"$1\"; }}\n\
-         pid=$(ask {request} | tr -dc 0-9)\n\
-         for turn in $(seq 100); do\n\
-         out=$(ask '{{\"execute\":\"guest-exec-status\",\"arguments\":{{\"pid\":'$pid'}}}}')\n\
-         case $out in *'\"exited\":true'*) echo \"$out\"; exit 0;; esac; sleep 0.2; done; exit 1"
-    );
-    let run = board.shell(&script);
-    run.ended_with(0)?;
-    let answer: Value = serde_json::from_str(run.stdout.trim())?;
-    if answer["return"]["exitcode"] != 0 {
-        return Err(format!("{line:?} failed inside: {answer}").into());
-    }
-    let data = answer["return"]["out-data"].as_str().unwrap_or_default();
-    let decoded = board.shell(&format!("echo {data} | base64 -d"));
-    Ok(decoded.stdout)
-}
 
 /// What `verify` says of a VLAN that the VM has set.
 const SET: &str = "node-1/net0#0 vlan pass: 150, set from inside";
@@ -222,20 +163,15 @@ fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
     Ok(())
 }
 
-/// Makes the VFs of the VM's NIC, sets them up, and tells their addresses.
-const ENABLE: &str = "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov_totalvfs && echo 2 >$pf/sriov_numvfs && \
-     for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $pf/virtfn1/virtio*/net ] && break; sleep 1; done; \
-     for vf in 0 1; do cat $pf/virtfn$vf/virtio*/net/*/address; \
-     ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done";
-
 /// A stream from inside the VM to the PF over the cable: by its PF, and by a VF once that is on. What was made for it is taken back.
 fn what_a_vm_sends_is_measured(board: &KeptBoard) -> Outcome {
     let model = board.model();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
-    let measure = |run: &str, status: i32| -> Result<Vec<Value>, Failed> {
+    // Without a limit a noisy machine goes on for ten minutes. Half of one is spent before the first sample.
+    let measure = |run: &str, paths: &str, limit: &str, status: i32| -> Result<Vec<Value>, Failed> {
         let words =
-            ["--quick", "--protocol=tcp-stream", "--path=PATHS", "--half-width=90%", "--time-limit=none"];
-        let words = words.map(|word| word.replace("PATHS", PATHS));
+            ["--quick", "--protocol=tcp-stream", "--path=PATHS", "--half-width=90%", "--time-limit=LIMIT"];
+        let words = words.map(|word| word.replace("PATHS", paths).replace("LIMIT", limit));
         let run = format!("/root/{run}");
         let measured = board.inside(
             ["penstock", "measure", model, "--output", run.as_str()]
@@ -255,24 +191,35 @@ fn what_a_vm_sends_is_measured(board: &KeptBoard) -> Outcome {
     // busybox' shell has an `ip` of its own.
     let traces = "ip=/usr/bin/ip; $ip netns list; $ip -o link | cut -d\\< -f1; $ip -4 -o address; $ip neigh show nud permanent; cat /proc/sys/net/ipv4/conf/*/forwarding";
     let before = within(board, traces)?;
-    let cells = measure("off", 1)?;
+    let cells = measure("off", "vm-vf,vm-pf", "2m", 1)?;
     let why = of(&cells, "vm-vf")["missing"]["why"].to_string();
     assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
     assert!(!of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
     assert_eq!(within(board, traces)?, before);
 
-    within(board, ENABLE)?;
-    let before = within(board, traces)?;
-    let cells = measure("on", 0)?;
-    for path in PATHS.split(',') {
-        assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
+    // A VM on an emulated processor is reset now and then while it sends: then it is done again, which takes less than on a new board.
+    for run in ["on-1", "on-2", "on-3"] {
+        let boots = board.boots_of("node-1");
+        within(board, ENABLE)?;
+        let before = within(board, traces)?;
+        let cells = measure(run, "vm-vf,vm-bridge-nat", "5m", 0);
+        if board.boots_of("node-1") != boots && run != "on-3" {
+            eprintln!("node-1 was reset by nobody during {run}, which is done again");
+            board.vm_will_boot();
+            continue;
+        }
+        let cells = cells?;
+        for path in ["vm-vf", "vm-bridge-nat"] {
+            assert!(!of(&cells, path)["measured"].is_null(), "{path}: {:#?}", of(&cells, path));
+        }
+        assert_eq!(within(board, traces)?, before);
+        break;
     }
-    assert_eq!(within(board, traces)?, before);
+    // The others are measured in namespaces (`network_in_netns` of penstock-measure); the VM's kernel has what they are made of.
+    let made = "for kind in macvlan ipvlan; do ip link add link net0 name made type $kind && ip link del made || exit; done";
+    within(board, made)?;
     Ok(())
 }
-
-/// The paths that are measured from inside the VM.
-const PATHS: &str = "vm-vf,vm-pf";
 
 fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     let model = board.model();
@@ -362,8 +309,11 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
          for turn in $(seq 60); do penstock status --json | grep -q '\"set\"' || exit 0; sleep 1; done; exit 1",
     );
     reset.ended_with(0)?;
+    // Its agent is asked first: verification takes the time of an emulated processor that the VM boots with.
     let booted = board.shell(&format!(
-        "for turn in $(seq 60); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
+        "ping='{{\"execute\":\"guest-ping\"}}'; \
+         for turn in $(seq 300); do virsh -q -c qemu:///system qemu-agent-command penstock-node-1 \"$ping\" >/dev/null 2>&1 && break; sleep 1; done; \
+         for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
     ));
     booted.ended_with(0)?;
 
@@ -392,134 +342,5 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
          virsh -q -c qemu:///system list --name --all"
     ));
     assert_eq!(left.stdout.trim(), "inactive\ninactive");
-    Ok(())
-}
-
-/// The switch of a VM's NIC leads to a VF of the host in a VLAN. The VF's NIC is a virtio one, since VFs of an igb have no promiscuous
-/// mode. Over a cable is a container with a VF in that VLAN and one in none.
-const UPLINK_VF: &str = r#"machine: MACHINE
-nics:
-  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
-  NET1: {match: {mac: "0c:c4:7a:9a:61:eb"}, vfs: 3}
-guests:
-  far:
-    functions: [NET1#0, {vf: NET1#1, vlan: 100}]
-  node-1:
-    kind: vm
-    memory: 512MiB
-    ready_within: 600
-    nics:
-      net0:
-        vfs: 1
-        uplink: {vf: NET0#1, trust: on, spoofchk: off, vlan: 100}
-        mac: "02:00:00:00:01:00"
-board:
-  cables: [[NET0, NET1]]
-"#;
-
-/// What `verify` says of a function of the host: attribute, outcome and what was seen.
-fn of_function(verified: &str, name: &str) -> Result<Vec<String>, Failed> {
-    let document: Value = json::read(verified)?;
-    let all = document["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {verified}"))?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let of = all.iter().filter(|verdict| verdict["subject"]["function"] == name);
-    let line = |verdict: &Value| {
-        let (outcome, seen) = (text(&verdict["outcome"]), text(&verdict["seen"]));
-        format!("{} {outcome}: {seen}", text(&verdict["attribute"]))
-    };
-    Ok(of.map(line).collect())
-}
-
-/// The interface whose MAC address is ADDRESS hears frames to all, and those to FOREIGN that PF sends: says which came, and whether the
-/// kernel has it promiscuous.
-const PROMISCUOUS: &str = r#"import json, socket, subprocess, time
-def named(address):
-    for _, name in socket.if_nameindex():
-        if open(f"/sys/class/net/{name}/address").read().strip() == address:
-            return name
-listener, sender = named("ADDRESS"), named("PF")
-subprocess.run(["ip", "link", "set", listener, "up", "promisc", "on"], check=True)
-detail = json.loads(subprocess.check_output(["ip", "-d", "-j", "link", "show", listener]))[0]
-time.sleep(2)
-ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
-ear.bind((listener, 0x88b5))
-ear.settimeout(0.5)
-mouth = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-mouth.bind((sender, 0))
-source = bytes.fromhex("PF".replace(":", ""))
-heard, end = set(), time.time() + 10
-while time.time() < end:
-    for target in ("ff:ff:ff:ff:ff:ff", "02:00:00:00:99:99"):
-        mouth.send(bytes.fromhex(target.replace(":", "")) + source + b"\x88\xb5" + bytes(46))
-    try:
-        while True:
-            heard.add("all" if ear.recv(2048)[:6] == b"\xff" * 6 else "foreign")
-    except socket.timeout:
-        pass
-print(detail["promiscuity"], *sorted(heard))
-"#;
-
-fn a_vf_is_the_uplink(board: &KeptBoard) -> Outcome {
-    let model = board.model();
-    board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
-    board.inside(["penstock", "apply", model]).ended_with(0)?;
-    let verified = |status: i32| -> Result<String, Failed> {
-        let verify = board.inside(["penstock", "verify", model, "--json"]);
-        verify.ended_with(status)?;
-        Ok(verify.stdout)
-    };
-    let holds = |verified: &str| -> Outcome {
-        let lines = of_function(verified, "NET0#1")?;
-        for line in [
-            "up pass: up",
-            "carrier pass: carrier",
-            "promiscuous pass: on",
-            "trust pass: on",
-            "spoofchk pass: off",
-            "vlan pass: 100",
-        ] {
-            assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
-        }
-        assert!(lines.iter().any(|line| line.starts_with("driver pass: virtio")), "{lines:#?}");
-        let lines = said(verified)?;
-        assert!(lines.contains(&"node-1/net0 uplink pass: NET0#1".to_owned()), "{lines:#?}");
-        // Frames to and from an address that is none of the host's NIC, in the uplink's VLAN and in no other.
-        let lines = frames(verified)?;
-        for line in [
-            "node-1/net0 -> NET1#1: arrives",
-            "NET1#1 -> node-1/net0: arrives",
-            "node-1/net0 -> NET1#0: isolated",
-            "NET1#0 -> node-1/net0: isolated",
-        ] {
-            assert!(lines.contains(&format!("pass {line}")), "{line} in {lines:#?}");
-        }
-        Ok(())
-    };
-    holds(&verified(0)?)?;
-    board.inside(["penstock", "plan", "--detailed-exitcode", model]).ended_with(0)?;
-
-    // Nobody else takes it, and what is changed by hand is told and put right while the VM runs.
-    let vf = "$(ls /sys/bus/pci/devices/0000:01:00.0/virtfn1/virtio*/net)";
-    board.shell(&format!("ip link set {vf} down")).ended_with(0)?;
-    let lines = of_function(&verified(1)?, "NET0#1")?;
-    assert!(lines.contains(&"up fail: down".to_owned()), "{lines:#?}");
-    board.inside(["penstock", "apply", model]).ended_with(0)?;
-    holds(&verified(0)?)?;
-
-    // An igb's VF is as promiscuous as the kernel has it, and gets no frame to another address than its own.
-    let heard = PROMISCUOUS.replace("PF", "0c:c4:7a:9a:61:ea");
-    let report = board.shell(&format!(
-        "pf=$(grep -l 0c:c4:7a:9a:61:eb /sys/class/net/*/address | xargs dirname) && name=$(basename $pf) && \
-         vf=$(ls $pf/device/virtfn2/net) && ip link set $name vf 2 trust on && ip link set $name vf 2 spoofchk off && \
-         address=$(cat /sys/class/net/$vf/address) && cat >/tmp/heard.py <<'END'\n{heard}END\n\
-         sed -i s/ADDRESS/$address/ /tmp/heard.py && python3 /tmp/heard.py"
-    ));
-    report.ended_with(0)?;
-    assert_eq!(report.stdout.trim(), "1 all");
-
-    // The VF stays the host's when the VM has gone, and is listened to no more.
-    board.inside(["penstock", "stop", model]).ended_with(0)?;
-    let left = board.shell(&format!("ip -d -j link show {vf} | tr ',' '\\n' | grep promiscuity"));
-    assert_eq!(left.stdout.trim(), "\"promiscuity\":0");
     Ok(())
 }

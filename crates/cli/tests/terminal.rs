@@ -263,7 +263,8 @@ fn verbs_and_options_of_other_tools_get_a_line_on_ours() {
         ("apply m.yaml --yes", "--allow NAME"),
         ("apply -f m.yaml", "penstock plan model.yaml"),
         ("scan -o json", "--json"),
-        ("verify m.yaml --timeout 10s", "--patience 10s"),
+        ("verify m.yaml --wait 10s", "--timeout 10s"),
+        ("apply m.yaml --timeout 10s", "--timeout 10s"),
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let output = piped(directory.path(), &[], &words);

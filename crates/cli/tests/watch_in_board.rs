@@ -6,11 +6,10 @@
 
 use std::process::ExitCode;
 
-use libtest_mimic::Failed;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
     json,
-    trials::{self, Outcome},
+    trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
 

@@ -23,7 +23,7 @@ pub enum Verb {
     Version,
 }
 
-/// One call.
+/// One call of the plugin, as the runtime's environment has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// What is to be done.

@@ -157,13 +157,8 @@ mod tests {
         let state = VfState {
             mac: Mac::new([2; 6]),
             vlan: penstock_model::VlanId::new(100).unwrap(),
-            qos: Default::default(),
-            vlan_proto: Default::default(),
             spoofchk: Some(true),
-            trust: None,
-            min_tx_rate: Default::default(),
-            max_tx_rate: Default::default(),
-            link_state: None,
+            ..VfState::default()
         };
         let vlan = |id| VfAttribute::Vlan {
             id: penstock_model::VlanId::new(id).unwrap(),

@@ -110,10 +110,10 @@ impl fmt::Display for Pf {
 /// An attachment that is still wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Attachment {
-    /// The container.
+    /// The runtime's identifier of the container (`CNI_CONTAINERID`).
     #[serde(rename = "containerID")]
     pub container: String,
-    /// Its interface.
+    /// What the interface is called in the container (`CNI_IFNAME`).
     #[serde(rename = "ifname")]
     pub interface: String,
 }
@@ -139,9 +139,9 @@ pub enum LogLevel {
 /// A network configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
-    /// Its version.
+    /// The version of the specification that it keeps to (`cniVersion`).
     pub version: Version,
-    /// The network.
+    /// The network's name; it is never empty.
     pub name: String,
     /// The VF that is meant.
     pub device: Option<Bdf>,
@@ -287,6 +287,7 @@ impl Configuration {
             Ok(mac)
         };
         let own = given(raw.mac).map(address).transpose()?;
+        #[allow(clippy::needless_update, reason = "the table may have more attributes than sriov-cni")]
         let settings = VfSettings {
             mac: given(runtime.mac).map(address).transpose()?.or(mac).or(own),
             vlan: raw.vlan,
@@ -297,6 +298,8 @@ impl Configuration {
             min_tx_rate: raw.min_tx_rate,
             max_tx_rate: raw.max_tx_rate,
             link_state: raw.link_state,
+            // The format is sriov-cni's, which has no other keys.
+            ..VfSettings::default()
         };
         settled(&settings)?;
         if raw.vfs.is_some() && pf.is_none() {

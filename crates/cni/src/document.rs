@@ -105,13 +105,13 @@ impl From<ProcessError> for CniError {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attached {
-    /// The interfaces.
+    /// The interfaces of the attachment; ADD gives the one in the container.
     #[serde(deserialize_with = "or_nothing")]
     pub interfaces: Vec<Interface>,
-    /// The addresses.
+    /// The IP addresses that the interfaces have; empty without IPAM.
     #[serde(deserialize_with = "or_nothing")]
     pub ips: Vec<Address>,
-    /// The routes.
+    /// The routes that the container has; empty without IPAM.
     #[serde(deserialize_with = "or_nothing")]
     pub routes: Vec<Route>,
     /// Name servers and the like, which are handed on as they are.
@@ -127,9 +127,9 @@ fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D)
 /// An interface of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name in its namespace.
     pub name: String,
-    /// Its address.
+    /// Its MAC address; `None` where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// Its MTU in bytes (1.1.0).
@@ -152,7 +152,7 @@ pub struct Address {
     /// Which of the interfaces has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
-    /// The address.
+    /// The IP address with the length of its network's prefix.
     pub address: InterfaceAddress,
     /// The gateway of its network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,13 +173,13 @@ pub struct Route {
     /// The largest TCP segment on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
-    /// Its metric.
+    /// Its metric, the lowest first; `None` is the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// Its table.
+    /// The number of its routing table; `None` is the main one (254).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// Its scope.
+    /// Its scope (`rtnetlink(7)`); `None` is `link` without a gateway, and `universe` with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<u8>,
 }

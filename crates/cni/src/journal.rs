@@ -46,7 +46,7 @@ impl Step {
 /// A VF as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// Its driver.
+    /// The driver that it was bound to; `None` when it had none.
     pub driver: Option<String>,
     /// Its interface; none under a driver that makes none (`vfio-pci`).
     pub interface: Option<BeforeInterface>,
@@ -57,11 +57,11 @@ pub struct Before {
 /// A VF's interface as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeforeInterface {
-    /// Its name.
+    /// The interface's name in the host's namespace.
     pub name: InterfaceName,
-    /// Its address.
+    /// The interface's MAC address.
     pub mac: Mac,
-    /// Its MTU.
+    /// The interface's MTU in bytes.
     pub mtu: u32,
     /// Whether it was up.
     pub up: bool,
@@ -74,9 +74,9 @@ pub struct BeforeInterface {
 pub struct Record {
     /// The version of this form.
     pub format: u32,
-    /// The network.
+    /// The name of the configuration's network.
     pub network: String,
-    /// The container.
+    /// The runtime's identifier of the container (`CNI_CONTAINERID`).
     pub container: String,
     /// The name that the interface has in there.
     pub interface: InterfaceName,
@@ -84,9 +84,9 @@ pub struct Record {
     pub netns: String,
     /// Its identity (device and inode): files of namespaces are used again.
     pub namespace: (u64, u64),
-    /// The VF.
+    /// The VF's PCI address.
     pub function: Bdf,
-    /// Its PF.
+    /// The PCI address of the VF's PF.
     pub pf: Bdf,
     /// Its index there.
     pub vf: VfIndex,

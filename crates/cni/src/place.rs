@@ -28,7 +28,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Opens it.
+    /// Opens the namespace whose file `netns` is, and a netlink socket in it.
     pub fn open(netns: &Path) -> Result<Container, CniError> {
         let namespace = NetworkNamespace::open(netns)?;
         let netlink = namespace.netlink()?;

@@ -21,7 +21,7 @@ use crate::{
 /// The plugin on one machine.
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    /// The machine.
+    /// The directory below which the machine is read and the journal is kept; `/` for this machine.
     pub root: Root,
     /// Called when a step of an ADD or of a release has been written down, before it is begun.
     pub on_step: fn(Step),

@@ -18,9 +18,9 @@ const UDEV: Duration = Duration::from_secs(2);
 /// A VF of this machine.
 #[derive(Clone, Debug)]
 pub struct Vf {
-    /// The function.
+    /// The VF's own PCI function.
     pub function: PciFunction,
-    /// Its PF.
+    /// The PCI function of its PF.
     pub pf: PciFunction,
     /// Its index there.
     pub index: VfIndex,
@@ -49,7 +49,7 @@ impl Vf {
         Ok(Vf { function: vf, pf, index })
     }
 
-    /// Its address.
+    /// The VF's PCI address.
     pub fn bdf(&self) -> Bdf {
         self.function.bdf()
     }

@@ -48,41 +48,50 @@ pub enum ConsoleError {
     /// Its lock cannot be taken for lack of permission, or for another reason that does not pass.
     #[error("the console of guest {guest} cannot be written to")]
     Lock {
-        /// The guest.
+        /// The guest whose console it is.
         guest: GuestName,
-        /// Why.
+        /// Why its lock file could not be opened or locked.
         #[source]
         source: FileError,
     },
     /// LXC lets nobody but root write to a container's console.
     #[error("LXC lets only root write to the console of a container, and guest {guest} is one")]
     OnlyRoot {
-        /// The guest.
+        /// The container whose console it is.
         guest: GuestName,
     },
     /// The guest is not there, or has not made its console yet.
     #[error("guest {guest} has no console to write to now: it does not run")]
     NotThere {
-        /// The guest.
+        /// The guest whose console it is.
         guest: GuestName,
     },
     /// The guest's VM does not answer on the socket of its console.
     #[error("could not connect to {}", path.display())]
     Socket {
-        /// The socket.
+        /// The path of the VM's socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// `lxc-console` cannot be run.
     #[error("the console of guest {guest} cannot be written to")]
     Lxc {
-        /// The guest.
+        /// The container whose console it is.
         guest: GuestName,
-        /// Why.
+        /// Why `lxc-console` could not be started.
         #[source]
         source: ProcessError,
+    },
+    /// This process cannot make the two ends or the thread that a container's console needs.
+    #[error("the console of guest {guest} cannot be read and written to")]
+    Line {
+        /// The container whose console it is.
+        guest: GuestName,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
     },
 }
 
@@ -95,7 +104,7 @@ impl ConsoleError {
             ConsoleError::Socket { .. } | ConsoleError::NotThere { .. } => {
                 Some("see `penstock status`; another program may be connected (virsh console)".to_owned())
             }
-            ConsoleError::OnlyRoot { .. } => None,
+            ConsoleError::OnlyRoot { .. } | ConsoleError::Line { .. } => None,
         }
     }
 
@@ -115,6 +124,10 @@ pub struct Console {
 
 impl Console {
     /// The console of a guest that is defined; `None` when it is not.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn of(state: &State, guest: &GuestName) -> Result<Option<Console>, GuestError> {
         let definition = state.definition(guest)?;
         Ok(definition.map(|definition| Console {
@@ -124,7 +137,7 @@ impl Console {
         }))
     }
 
-    /// The guest.
+    /// The guest whose console it is.
     pub fn guest(&self) -> &GuestName {
         &self.guest
     }
@@ -162,6 +175,12 @@ impl Console {
     }
 
     /// Takes the right to write, if nobody has it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConsoleError::OnlyRoot`] for a container without root, [`ConsoleError::NotThere`] when the guest is not defined or was
+    /// never started, [`ConsoleError::Lock`] when the lock cannot be had for another reason than a writer, who is part of the
+    /// answer.
     pub fn take(&self) -> Result<WriteTurn, ConsoleError> {
         if self.kind == GuestKind::Container && !process::is_root() {
             return Err(ConsoleError::OnlyRoot { guest: self.guest.clone() });
@@ -188,6 +207,11 @@ impl Console {
     }
 
     /// Connects to the guest's input. For a container this starts `lxc-console`, which dies with the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`ConsoleError::NotThere`] when the guest does not run, [`ConsoleError::Socket`] or [`ConsoleError::Lxc`] when its input
+    /// cannot be reached.
     pub fn connect(&self, _turn: &Turn) -> Result<Line, ConsoleError> {
         match self.kind {
             GuestKind::Vm => {
@@ -206,8 +230,8 @@ impl Console {
                 }
                 let failed = |source| ConsoleError::Lxc { guest: self.guest.clone(), source };
                 let (program, stream) = self.lxc_console().start_connected().map_err(failed)?;
-                let line = Line::over(stream, Some(program));
-                line.map_err(|source| ConsoleError::Socket { path: self.log(), source })
+                Line::over(stream, Some(program))
+                    .map_err(|source| ConsoleError::Line { guest: self.guest.clone(), source })
             }
         }
     }
@@ -259,9 +283,9 @@ impl Drop for Turn {
 /// Who writes to a console, as far as it said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process.
+    /// The id of the process; `None` where the lock file does not tell.
     pub pid: Option<u32>,
-    /// Its user.
+    /// The name of its user; `None` where the lock file tells none that could be one.
     pub user: Option<String>,
 }
 
@@ -347,6 +371,10 @@ impl Drop for Line {
 ///
 /// The directory can be entered by all and listed by the group (0751); the log can be read by the group (0640), the
 /// socket and the lock written to (0660).
+///
+/// # Errors
+///
+/// As [`share_with`].
 pub fn share(directory: &Path) -> Result<(), FileError> {
     match accounts::group(&Root::system(), GROUP) {
         Some(group) => share_with(directory, group),
@@ -355,6 +383,10 @@ pub fn share(directory: &Path) -> Result<(), FileError> {
 }
 
 /// As [`share`], with a group by its number.
+///
+/// # Errors
+///
+/// [`FileError`] when the lock cannot be made, or a file's group or permissions cannot be set, which takes root.
 pub fn share_with(directory: &Path, group: u32) -> Result<(), FileError> {
     let lock = directory.join("console.lock");
     if !files::exists(&lock) {
@@ -395,7 +427,7 @@ pub struct Replay {
 enum At {
     #[default]
     Text,
-    /// After ESC.
+    /// After ESC, which begins a sequence.
     Escape,
     /// After ESC and an intermediate byte.
     Designation,

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use penstock_host::{ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError};
+use penstock_host::{
+    ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError, tap::TapError,
+};
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use penstock_plan::ExecuteError;
 use thiserror::Error;
@@ -20,31 +22,31 @@ pub enum GuestError {
     /// There is no such guest.
     #[error("guest {guest} is not defined here")]
     Undefined {
-        /// Its name.
+        /// The guest that was asked for.
         guest: GuestName,
     },
     /// It cannot be redefined or removed while it runs.
     #[error("guest {guest} is running; stop it first")]
     Running {
-        /// Its name.
+        /// The guest that runs.
         guest: GuestName,
     },
     /// Another Penstock is at work on it.
     #[error("another Penstock has been at work on guest {guest} for more than {} s", after.as_secs_f32())]
     Busy {
-        /// Its name.
+        /// The guest whose lock another process holds.
         guest: GuestName,
         /// How long it was waited for.
         after: Duration,
     },
-    /// An interrupt of the PF of one of its VFs is not where it was before the start.
+    /// An interrupt of the PF of one of its VFs is not where it was before the start or stop.
     #[error(
-        "an interrupt of the PF of a VF of {guest} could not be put back to where it was before the start"
+        "an interrupt of the PF of a VF of {guest} could not be put back to where it was before {guest} was started or stopped"
     )]
     Interrupts {
-        /// Its name.
+        /// The container that was started or stopped.
         guest: GuestName,
-        /// Why.
+        /// Why the interrupt was not moved.
         source: KnobError,
     },
     /// Its state could not be read or written.
@@ -53,9 +55,9 @@ pub enum GuestError {
     /// A file of its state makes no sense.
     #[error("{} makes no sense", path.display())]
     Garbled {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// Where and why it is not what was expected.
         #[source]
         source: serde_json::Error,
     },
@@ -65,21 +67,21 @@ pub enum GuestError {
     /// Its root directory is not there.
     #[error("the root directory {path} of guest {guest} does not exist")]
     NoRoot {
-        /// Its name.
+        /// The container that was to start.
         guest: GuestName,
-        /// The directory.
+        /// The path of the directory that is missing.
         path: String,
     },
     /// A program of LXC is not there.
     #[error("the program {program:?} is not installed")]
     NoLxc {
-        /// Which.
+        /// The first program of LXC that was not found.
         program: String,
     },
     /// There are no ids of the host to stand for a container's own.
     #[error("the host has no range of user and group ids for containers: {why}")]
     NoIds {
-        /// Why not.
+        /// Why no range was found or entered.
         why: String,
     },
     /// Its root directory belongs to another container, whose ids mean nothing in it.
@@ -88,21 +90,21 @@ pub enum GuestError {
         path.display(), ids.user
     )]
     OthersRoot {
-        /// Its name.
+        /// The container that was to start.
         guest: GuestName,
-        /// The directory.
+        /// The path of its root directory.
         path: PathBuf,
         /// Who owns it.
         owner: u32,
         /// Whose id that is.
         holder: GuestName,
-        /// Its own.
+        /// The ids that the container that was to start has.
         ids: Ids,
     },
     /// Its user namespace may not reach a directory that it needs.
     #[error("{} is closed to the root of guest {guest}, which is an ordinary account of the host", path.display())]
     Closed {
-        /// Its name.
+        /// The container that was to start.
         guest: GuestName,
         /// The first directory on the way that others may not enter.
         path: PathBuf,
@@ -110,49 +112,49 @@ pub enum GuestError {
     /// The device nodes of a container with a user namespace could not be made.
     #[error("the node of the device {path} for guest {guest} cannot be made")]
     Node {
-        /// Its name.
+        /// The container that was to get the device.
         guest: GuestName,
         /// The device's path on the host.
         path: String,
-        /// Why not.
+        /// Why the node could not be made or given to the container's ids.
         source: FileError,
     },
     /// Limits were asked for and the kernel's control groups cannot hold them.
     #[error("the {what} limit of guest {guest} cannot be held: {why}")]
     NoLimits {
-        /// Its name.
+        /// The container that was to be limited.
         guest: GuestName,
         /// `cpus`, `memory` or `pin`.
         what: &'static str,
-        /// Why not.
+        /// What the control groups lack, or which CPUs alone are online.
         why: String,
     },
     /// A rate was asked for and the kernel cannot hold it.
     #[error("the {what} of interface {interface} of guest {guest} cannot be held: {why}")]
     NoRate {
-        /// Its name.
+        /// The container whose interface it is.
         guest: GuestName,
         /// `egress_rate` or `ingress_rate`.
         what: String,
         /// The interface inside.
         interface: String,
-        /// Why not.
+        /// What is wrong with the rate, or what the kernel or a program lacks for it.
         why: String,
     },
     /// A device of the model is not there, or is none.
     #[error("guest {guest} cannot be given the device {path}: {why}")]
     NoDevice {
-        /// Its name.
+        /// The container that was to get the device.
         guest: GuestName,
         /// The device's path on the host.
         path: String,
-        /// Why not.
+        /// What was found at the path, or why it could not be looked at.
         why: String,
     },
     /// A device of the model is the host's own.
     #[error("guest {guest} is not given the device {path}: {why}")]
     DeviceInUse {
-        /// Its name.
+        /// The container that was to get the device.
         guest: GuestName,
         /// The device's path on the host.
         path: String,
@@ -164,7 +166,7 @@ pub enum GuestError {
     NoInterface {
         /// The guest that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// What is known about why.
         why: String,
@@ -192,7 +194,7 @@ pub enum GuestError {
     /// It runs, but an interface is not inside.
     #[error("it runs, but the interface {interface} of function {function} is not inside{}", said(log))]
     NotInside {
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// The name that its interface should have.
         interface: InterfaceName,
@@ -205,7 +207,7 @@ pub enum GuestError {
         if *made_up { ": its driver made that up, since its PF did not answer when it was bound" } else { "" }
     )]
     WrongMac {
-        /// The VF.
+        /// The address of the VF.
         function: Bdf,
         /// What its interface is called.
         interface: InterfaceName,
@@ -222,9 +224,9 @@ pub enum GuestError {
         after.as_secs_f64(), if *cycles == 1 { "" } else { "s" }
     )]
     NoLink {
-        /// The VF.
+        /// The address of the VF.
         function: Bdf,
-        /// Its PF.
+        /// The address of its PF, whose interface is up.
         pf: Bdf,
         /// What its interface is called.
         interface: InterfaceName,
@@ -245,7 +247,7 @@ pub enum GuestError {
         after.as_secs_f32()
     )]
     NotBack {
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// Its name on the host before.
         name: InterfaceName,
@@ -257,7 +259,7 @@ pub enum GuestError {
     Libvirt {
         /// What was asked of it.
         attempt: String,
-        /// Why not.
+        /// Why `virsh` did not do it.
         #[source]
         source: VirshError,
     },
@@ -273,27 +275,27 @@ pub enum GuestError {
     /// A file that a VM boots is not there.
     #[error("the {what} {path} of guest {guest} does not exist")]
     NoFile {
-        /// The guest.
+        /// The VM that was to boot it.
         guest: GuestName,
         /// `kernel`, `initramfs` or `disk image`.
         what: &'static str,
-        /// Which.
+        /// The path at which it was looked for.
         path: String,
     },
     /// A VM is to have more functions than it has places for.
     #[error("guest {guest} has {count} functions; a VM takes {MOST_FUNCTIONS}")]
     TooManyFunctions {
-        /// The guest.
+        /// The VM that they were to be given to.
         guest: GuestName,
-        /// How many.
+        /// How many functions the VM was defined with.
         count: usize,
     },
     /// A function is not on this machine.
     #[error("function {function} of guest {guest} does not exist")]
     NoFunction {
-        /// The guest.
+        /// The VM that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address at which there is none.
         function: Bdf,
     },
     /// A function belongs to another guest that is there.
@@ -301,7 +303,7 @@ pub enum GuestError {
     InUse {
         /// The guest that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// The guest that has it.
         by: GuestName,
@@ -311,17 +313,17 @@ pub enum GuestError {
     Held {
         /// The guest that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
-        /// By whom.
+        /// The processes that have it open, each as `NAME (process ID)`, separated by commas.
         by: String,
     },
     /// A function is behind no IOMMU.
     #[error("function {function} cannot be given to VM {guest}: it is behind no IOMMU")]
     NoIommu {
-        /// The guest.
+        /// The VM that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
     },
     /// A function is not bound to `vfio-pci`.
@@ -330,9 +332,9 @@ pub enum GuestError {
         driver.as_deref().unwrap_or("no driver")
     )]
     NotVfio {
-        /// The guest.
+        /// The VM that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// What it is bound to.
         driver: Option<String>,
@@ -344,9 +346,9 @@ pub enum GuestError {
         others.join(", ")
     )]
     NotViable {
-        /// The guest.
+        /// The VM that should get it.
         guest: GuestName,
-        /// The function.
+        /// The address of the function.
         function: Bdf,
         /// The group's number.
         group: u32,
@@ -360,7 +362,7 @@ pub enum GuestError {
         available >> 20
     )]
     NoMemory {
-        /// The guest.
+        /// The VM that was to start.
         guest: GuestName,
         /// Its memory in bytes.
         wanted: u64,
@@ -373,9 +375,9 @@ pub enum GuestError {
         free.map_or("this kernel has none of that size".to_owned(), |free| format!("{free} are free"))
     )]
     NoHugePages {
-        /// The guest.
+        /// The VM that was to start.
         guest: GuestName,
-        /// Their size.
+        /// The size of one page in bytes.
         size: ByteSize,
         /// How many it needs.
         wanted: u64,
@@ -391,13 +393,13 @@ pub enum GuestError {
     /// A guest is not there.
     #[error("guest {guest} is not there: it was not started yet, or was stopped")]
     NotThere {
-        /// Its name.
+        /// The guest that was asked for.
         guest: GuestName,
     },
     /// A guest has ended, and nobody stopped it.
     #[error("guest {guest} died{}", listed(said))]
     Died {
-        /// Its name.
+        /// The guest that has ended.
         guest: GuestName,
         /// The last lines of QEMU's log and of its console.
         said: Vec<String>,
@@ -405,7 +407,7 @@ pub enum GuestError {
     /// A guest is not ready in time.
     #[error("guest {guest} is not ready after {:.1} s: {why}{}", after.as_secs_f32(), said(console))]
     NotReady {
-        /// Its name.
+        /// The guest that was waited for.
         guest: GuestName,
         /// How long it was waited for.
         after: Duration,
@@ -417,7 +419,7 @@ pub enum GuestError {
     /// Something that only VMs do was asked of a container, or the other way round.
     #[error("guest {guest} is a {kind}, which {what}")]
     WrongKind {
-        /// Its name.
+        /// The guest that was asked.
         guest: GuestName,
         /// `VM` or `container`.
         kind: &'static str,
@@ -427,14 +429,40 @@ pub enum GuestError {
     /// The embedded switch of a NIC that a VM owns was not started or stopped.
     #[error("the embedded switch of {guest}/{nic} {what}{}", listed(said))]
     Switch {
-        /// The VM.
+        /// The VM that owns the NIC.
         guest: GuestName,
-        /// Its NIC.
+        /// The name of the NIC in the VM.
         nic: NicName,
         /// What went wrong.
         what: String,
         /// The last lines that it, or systemd, said.
         said: Vec<String>,
+    },
+    /// The taps of a NIC that a VM owns were not made, removed or seen.
+    #[error("the taps of {guest}/{nic} are not as they are to be")]
+    Taps {
+        /// The VM that owns the NIC.
+        guest: GuestName,
+        /// The name of the NIC in the VM.
+        nic: NicName,
+        /// What went wrong.
+        source: Box<TapError>,
+    },
+    /// A NIC that is to have taps is defined with an embedded switch.
+    #[error("{guest}/{nic} is not defined with taps")]
+    NoTaps {
+        /// The VM that owns the NIC.
+        guest: GuestName,
+        /// The name of the NIC in the VM.
+        nic: NicName,
+    },
+    /// The host cannot make taps.
+    #[error("this host has no /dev/net/tun, so that no taps of {guest}/{nic} can be made")]
+    NoTun {
+        /// The VM that owns the NIC.
+        guest: GuestName,
+        /// The name of the NIC in the VM.
+        nic: NicName,
     },
     /// libvirt or its QEMU cannot give a VM an SR-IOV NIC.
     #[error("no VM of this host can own an SR-IOV NIC: {why}")]
@@ -445,17 +473,17 @@ pub enum GuestError {
     /// Nobody is there to start switches again.
     #[error("{guest}/{nic} needs an embedded switch, and this host has no systemd that would look after it")]
     NoSystemd {
-        /// The VM.
+        /// The VM that owns the NIC.
         guest: GuestName,
-        /// Its NIC.
+        /// The name of the NIC in the VM.
         nic: NicName,
     },
     /// Its partition or its scheduling.
     #[error("guest {guest} does not have its CPUs as it should")]
     Realtime {
-        /// Its name.
+        /// The guest that was to be isolated, scheduled or released.
         guest: GuestName,
-        /// Why.
+        /// Which of its control groups or threads failed, and why.
         #[source]
         source: RealtimeError,
     },
@@ -482,6 +510,7 @@ impl GuestError {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
             }
             GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
+            GuestError::NoTun { .. } => "load the kernel's driver: modprobe tun".to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
                 "the file system of its `root` cannot be mounted with other ids (an overlay cannot, tmpfs can from Linux 6.3 \
@@ -581,6 +610,7 @@ impl GuestError {
             (
                 GuestError::NoLxc { .. }
                 | GuestError::NoSystemd { .. }
+                | GuestError::NoTun { .. }
                 | GuestError::NoComposition { .. }
                 | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }

@@ -52,18 +52,23 @@ impl Guests {
         Guests { root: Root::system(), state: State::new(state), containers, vms }
     }
 
-    /// Its containers.
+    /// The containers among these guests.
     pub fn containers(&self) -> &Containers {
         &self.containers
     }
 
-    /// Its VMs.
+    /// The VMs among these guests.
     pub fn vms(&self) -> &Vms {
         &self.vms
     }
 
     /// The guests that are defined here, whether they run or are suspended, and the functions that they own while they
     /// do. Fails when a VM is there and libvirt cannot be asked whether it is suspended.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense;
+    /// [`GuestError::Libvirt`] when it does not answer.
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let mut all = self.containers.found()?;
         all.extend(self.vms.found()?);
@@ -94,6 +99,10 @@ impl Guests {
     }
 
     /// How each defined guest is. Fails as [`found`](Guests::found) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`found`](Guests::found).
     pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = self.containers.status()?;
         all.extend(self.vms.status()?);
@@ -101,6 +110,10 @@ impl Guests {
     }
 
     /// How each defined guest is, but for whether a VM is suspended, which only libvirt knows.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn seen(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = self.containers.status()?;
         all.extend(self.vms.seen()?);
@@ -109,6 +122,10 @@ impl Guests {
 
     /// The inside of a guest; why it cannot be looked into, else: it does not run, is suspended, has nothing to be looked
     /// into by, or its agent does not answer.
+    ///
+    /// # Errors
+    ///
+    /// In words, why it cannot be looked into.
     pub fn place(&self, guest: &GuestName) -> Result<Box<dyn Place>, String> {
         if self.is_vm(guest).map_err(|error| error.to_string())? {
             return self.vms.place(guest);
@@ -128,50 +145,52 @@ impl Guests {
         Ok(self.state.definition(guest)?.is_some_and(|definition| definition.vm.is_some()))
     }
 
-    fn act(&self, action: &Action, patience: Duration) -> Result<(), ExecuteError> {
+    fn act(&self, action: &Action, timeout: Duration) -> Result<(), ExecuteError> {
         let attempt = attempt(action);
-        self.try_to(action, patience).map_err(|error| error.into_carry_error(&attempt))
+        self.try_to(action, timeout).map_err(|error| error.into_carry_error(&attempt))
     }
 
-    fn try_to(&self, action: &Action, patience: Duration) -> Result<(), GuestError> {
+    fn try_to(&self, action: &Action, timeout: Duration) -> Result<(), GuestError> {
         match action {
             Action::DefineGuest(definition) => {
                 let (guest, vm) = (&definition.guest, definition.vm.is_some());
                 let defined = self.state.definition(guest)?;
                 if defined.is_some_and(|defined| defined.vm.is_some() != vm) {
                     // It was of the other kind: nothing of that is to stay.
-                    self.undefine(guest, patience)?;
+                    self.undefine(guest, timeout)?;
                 }
                 if vm {
-                    self.vms.define(definition, patience)
+                    self.vms.define(definition, timeout)
                 } else {
-                    self.containers.define(definition, patience)
+                    self.containers.define(definition, timeout)
                 }
             }
-            Action::UndefineGuest { guest } => self.undefine(guest, patience),
-            Action::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, patience),
-            Action::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, patience),
+            Action::UndefineGuest { guest } => self.undefine(guest, timeout),
+            Action::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, timeout),
+            Action::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, timeout),
+            Action::MakeTaps { guest, nic } => self.vms.make_taps(guest, nic, timeout),
+            Action::RemoveTaps { guest, nic } => self.vms.remove_taps(guest, nic, timeout),
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
-                self.vms.set_port(guest, nic, *vf, attribute, patience)
+                self.vms.set_port(guest, nic, *vf, attribute, timeout)
             }
             Action::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
-                self.containers.start(guest, patience)
+                self.containers.start(guest, timeout)
             }
             Action::CreateGuest { guest } => {
                 self.only(true, guest, "is not made suspended")?;
-                self.vms.create(guest, patience)
+                self.vms.create(guest, timeout)
             }
             Action::ResumeGuest { guest } => {
                 self.only(true, guest, "is not resumed")?;
-                self.vms.resume(guest, patience)
+                self.vms.resume(guest, timeout)
             }
             Action::SuspendGuest { guest } => {
                 self.only(true, guest, "is not suspended")?;
-                self.vms.suspend(guest, patience)
+                self.vms.suspend(guest, timeout)
             }
             Action::StopGuest { guest } if self.is_vm(guest)? => {
-                let stopped = self.vms.stop(guest, patience);
+                let stopped = self.vms.stop(guest, timeout);
                 // A partition goes with the guest; what was claimed for it above its groups does not.
                 let pin = self.state.definition(guest)?.and_then(|definition| definition.pin);
                 if let (Ok(()), Some(pin)) = (&stopped, pin) {
@@ -180,13 +199,13 @@ impl Guests {
                 }
                 stopped
             }
-            Action::StopGuest { guest } => self.containers.stop(guest, patience),
+            Action::StopGuest { guest } => self.containers.stop(guest, timeout),
             Action::AwaitGuest { guest, within } => {
-                let patience = Duration::from_secs(u64::from(*within)).min(patience);
+                let timeout = Duration::from_secs(u64::from(*within)).min(timeout);
                 if self.is_vm(guest)? {
-                    self.vms.await_ready(guest, patience)
+                    self.vms.await_ready(guest, timeout)
                 } else {
-                    self.containers.await_ready(guest, patience)
+                    self.containers.await_ready(guest, timeout)
                 }
             }
             Action::IsolateGuest { guest, cpus, on } => {
@@ -208,11 +227,11 @@ impl Guests {
         }
     }
 
-    fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+    fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         if self.is_vm(guest)? {
-            self.vms.undefine(guest, patience)
+            self.vms.undefine(guest, timeout)
         } else {
-            self.containers.undefine(guest, patience)
+            self.containers.undefine(guest, timeout)
         }
     }
 
@@ -241,6 +260,7 @@ impl Guests {
             }
             Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
             Fact::SwitchRunning { guest, nic, running } => return self.vms.switch_runs(guest, nic, *running),
+            Fact::TapsThere { guest, nic, there } => return self.vms.taps_there(guest, nic, *there),
             Fact::PortAttribute { guest, nic, vf, attribute } => {
                 return Ok(self.vms.port_has(guest, nic, *vf, attribute));
             }
@@ -281,6 +301,8 @@ fn attempt(action: &Action) -> String {
         Action::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
         Action::StartSwitch { guest, nic } => format!("start the embedded switch of {guest}/{nic}"),
         Action::StopSwitch { guest, nic } => format!("stop the embedded switch of {guest}/{nic}"),
+        Action::MakeTaps { guest, nic } => format!("make the taps of {guest}/{nic}"),
+        Action::RemoveTaps { guest, nic } => format!("remove the taps of {guest}/{nic}"),
         Action::SetPortAttribute { guest, nic, vf, attribute } => {
             format!("set {attribute} of {guest}/{nic}#{vf}")
         }

@@ -32,7 +32,7 @@ pub enum RealtimeError {
     /// The control groups.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A thread.
+    /// Its threads were not scheduled as asked for.
     #[error(transparent)]
     Scheduling(#[from] SchedulingError),
     /// QEMU's threads could not be looked at.
@@ -46,7 +46,7 @@ pub enum RealtimeError {
     NotAlone {
         /// The virtual CPU.
         vcpu: u32,
-        /// The group.
+        /// The path of the control group, below the root of the groups.
         group: String,
     },
     /// It was started for other CPUs.
@@ -113,6 +113,11 @@ fn container_group(root: &Root, guest: &GuestName, pid: u32) -> Option<String> {
 }
 
 /// Has the guest's CPUs be a partition of its own.
+///
+/// # Errors
+///
+/// [`RealtimeError::OtherCpus`] when the guest runs on other CPUs than `cpus`, [`RealtimeError::NoGroup`] or
+/// [`RealtimeError::Cgroup`] when its control group cannot be found or made a valid partition; the kernel's reason is in it.
 pub fn isolate(root: &Root, guest: There<'_>, cpus: &CpuSet) -> Result<(), RealtimeError> {
     let cgroups = Cgroups::of(root)?;
     let groups = groups(root, &cgroups, guest)?;
@@ -124,6 +129,11 @@ pub fn isolate(root: &Root, guest: There<'_>, cpus: &CpuSet) -> Result<(), Realt
 }
 
 /// Has the guest, if it is there, be no partition any more, and takes back what was claimed for one.
+///
+/// # Errors
+///
+/// [`RealtimeError::Cgroup`] when a partition cannot be ended or a claim not be taken back. Without control groups of version 2
+/// there is nothing to do.
 pub fn release(root: &Root, guest: Option<There<'_>>, cpus: &CpuSet) -> Result<(), RealtimeError> {
     let cgroups = match Cgroups::of(root) {
         Err(CgroupError::NotVersion2 | CgroupError::NoCpuset) => return Ok(()),
@@ -142,6 +152,10 @@ pub fn isolated(root: &Root, guest: There<'_>) -> CpuSet {
 }
 
 /// Whether the guest has its partition, or none, and what is so instead.
+///
+/// # Errors
+///
+/// In words, what is so instead.
 pub fn is_isolated(root: &Root, guest: Option<There<'_>>, cpus: &CpuSet, on: bool) -> Result<(), String> {
     let seen = guest.map(|guest| isolated(root, guest)).unwrap_or_default();
     if on {
@@ -173,6 +187,11 @@ fn threads(root: &Root, guest: There<'_>) -> Vec<u32> {
 }
 
 /// Schedules the guest's threads so; later ones of a container inherit it.
+///
+/// # Errors
+///
+/// [`RealtimeError::Scheduling`] when the kernel refuses it for a thread, [`RealtimeError::Threads`] or
+/// [`RealtimeError::NoGroup`] when no thread of the guest is found.
 pub fn schedule(root: &Root, guest: There<'_>, wanted: Scheduling) -> Result<(), RealtimeError> {
     let set = scheduling::set_all(numbers(wanted), || threads(root, guest))?;
     match (set, guest) {

@@ -90,6 +90,10 @@ impl State {
     }
 
     /// The guests that are defined, by name.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when the directory cannot be read. One that is not there has no guests.
     pub fn guests(&self) -> Result<Vec<GuestName>, GuestError> {
         let names = match files::list(&self.directory) {
             Ok(names) => names,
@@ -104,6 +108,10 @@ impl State {
     }
 
     /// A guest's definition.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
         read(self.file(guest, "definition.json"))
     }
@@ -114,6 +122,11 @@ impl State {
     }
 
     /// The guest other than `but` that is there and has `function`.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense, of any
+    /// guest.
     pub fn holder(&self, function: Bdf, but: &GuestName) -> Result<Option<GuestName>, GuestError> {
         for guest in self.guests()? {
             if guest == *but || self.started(&guest)?.is_none() {
@@ -130,12 +143,20 @@ impl State {
     }
 
     /// Keeps a guest's definition.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when its directory cannot be made or its file not be written.
     pub fn define(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         files::create_dir_all(self.of(&definition.guest))?;
         write(self.file(&definition.guest, "definition.json"), definition)
     }
 
     /// Forgets a guest.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when a file cannot be removed. Once its definition is gone it is no guest any more.
     pub fn forget(&self, guest: &GuestName) -> Result<(), GuestError> {
         // First what makes it a guest: should the rest fail, it is gone all the same.
         files::remove_file(self.file(guest, "definition.json"))?;
@@ -143,16 +164,28 @@ impl State {
     }
 
     /// How a guest was started, if it was and its functions have not been given back.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn started(&self, guest: &GuestName) -> Result<Option<Started>, GuestError> {
         read(self.file(guest, "started.json"))
     }
 
     /// Keeps how a guest was started.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when the file cannot be written.
     pub fn keep_started(&self, guest: &GuestName, started: &Started) -> Result<(), GuestError> {
         write(self.file(guest, "started.json"), started)
     }
 
     /// Notes that a guest's functions are back.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when a file cannot be removed.
     pub fn forget_started(&self, guest: &GuestName) -> Result<(), GuestError> {
         for file in ["config", "domain.xml", "vmlinuz", "initramfs"] {
             files::remove_file(self.file(guest, file))?;
@@ -161,11 +194,16 @@ impl State {
     }
 
     /// Keeps other Penstocks away from a guest until the lock is dropped.
-    pub fn lock(&self, guest: &GuestName, patience: Duration) -> Result<Lock, GuestError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Busy`] when another Penstock holds it for longer than `timeout`, [`GuestError::State`] when the lock's
+    /// file cannot be made.
+    pub fn lock(&self, guest: &GuestName, timeout: Duration) -> Result<Lock, GuestError> {
         files::create_dir_all(&self.directory)?;
         let path = self.directory.join(format!("{guest}.lock"));
-        let lock = Lock::exclusive_within(path, patience)?;
-        lock.ok_or_else(|| GuestError::Busy { guest: guest.clone(), after: patience })
+        let lock = Lock::exclusive_within(path, timeout)?;
+        lock.ok_or_else(|| GuestError::Busy { guest: guest.clone(), after: timeout })
     }
 }
 

@@ -23,7 +23,7 @@ use penstock_model::{GuestKind, GuestName};
 use penstock_plan::action::GuestDefinition;
 use penstock_testkit::{needs, trials::Trials};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn until(what: &str, mut seen: impl FnMut() -> bool) {
     let began = Instant::now();
     while !seen() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -245,7 +245,7 @@ fn line_is_drained() {
     let mut line = console.connect(&turn).unwrap();
     let (mut guest, _) = listener.accept().unwrap();
     // Much more than any socket holds: it would stop here if nobody read.
-    guest.set_write_timeout(Some(PATIENCE)).unwrap();
+    guest.set_write_timeout(Some(TIMEOUT)).unwrap();
     guest.write_all(&vec![b'x'; 16 << 20]).unwrap();
     assert_eq!(line.write(b"ls\r").unwrap(), 3);
     let mut got = [0; 3];
@@ -264,7 +264,7 @@ fn line_is_drained() {
     let line = console.connect(&turn).unwrap();
     let (mut guest, _) = listener.accept().unwrap();
     drop(line);
-    guest.set_read_timeout(Some(PATIENCE)).unwrap();
+    guest.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(guest.read(&mut got).unwrap(), 0);
 }
 
@@ -325,8 +325,8 @@ fn container() {
         .keeping_ids_in(directory.path().join("ids"));
     let echo = "echo begin; while read line; do echo \"got:$line\"; done";
     let definition = definition("box", false, &["/bin/sh", "-c", echo]);
-    containers.define(&definition, PATIENCE).unwrap();
-    containers.start(&definition.guest, PATIENCE).unwrap();
+    containers.define(&definition, TIMEOUT).unwrap();
+    containers.start(&definition.guest, TIMEOUT).unwrap();
     let console = Console::of(&state, &definition.guest).unwrap().unwrap();
     assert_eq!(console.kind(), GuestKind::Container);
     let said = || fs::read_to_string(console.log()).unwrap_or_default();
@@ -346,9 +346,9 @@ fn container() {
         thread::sleep(Duration::from_millis(200));
         said().contains("got:three")
     });
-    containers.stop(&definition.guest, PATIENCE).unwrap();
+    containers.stop(&definition.guest, TIMEOUT).unwrap();
     until("the line's end", || !line.is_open());
     assert!(!console.connect(&ours).unwrap_err().is_final(), "it may be started again");
     assert!(said().contains("got:three"), "what it said is still there");
-    containers.undefine(&definition.guest, PATIENCE).unwrap();
+    containers.undefine(&definition.guest, TIMEOUT).unwrap();
 }

@@ -25,7 +25,7 @@ use penstock_testkit::{
     trials::Trials,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -247,8 +247,8 @@ impl Bench {
 
     fn start(&self, name: &str, devices: Vec<Device>) -> Result<(impl Place + use<>, Guest), GuestError> {
         let definition = guest(name, devices.clone());
-        self.containers.define(&definition, PATIENCE)?;
-        self.containers.start(&definition.guest, PATIENCE)?;
+        self.containers.define(&definition, TIMEOUT)?;
+        self.containers.start(&definition.guest, TIMEOUT)?;
         let place = self.containers.place(&definition.guest).expect("it runs");
         Ok((place, Guest { devices, ..Guest::default() }))
     }
@@ -263,7 +263,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         for guest in self.containers.found().unwrap_or_default().keys() {
-            let _ = self.containers.stop(guest, PATIENCE);
+            let _ = self.containers.stop(guest, TIMEOUT);
         }
         let _ = Program::new("losetup").args(["--detach", &self.loop_device]).status();
     }
@@ -295,7 +295,7 @@ fn device_inside() {
     let after = fs::metadata(&bench.loop_device).unwrap();
     assert_eq!((before.mode(), before.uid()), (after.mode(), after.uid()));
     let name: GuestName = "both".parse().unwrap();
-    bench.containers.stop(&name, PATIENCE).unwrap();
+    bench.containers.stop(&name, TIMEOUT).unwrap();
     assert!(bench.seen("both", &wanted).iter().all(|row| row.1 == Outcome::Unknown));
 
     let (place, wanted) = bench.start("reader", devices[1..].to_vec()).unwrap();

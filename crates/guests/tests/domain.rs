@@ -11,8 +11,8 @@ use penstock_guests::{
     },
 };
 use penstock_model::{
-    Allow, ByteSize, CpuSet, DiskFormat, Firmware, Inside, Scheduling, SchedulingPolicy, TenantNic,
-    VfSettings, Vm,
+    Allow, ByteSize, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, Scheduling, SchedulingPolicy,
+    TenantNic, Uplink, VfSettings, Vm,
 };
 use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
@@ -113,31 +113,74 @@ fn functions_have_addresses_of_their_own() {
     assert_eq!(domain::function_at(&definition, "0000:00:07.0".parse().unwrap()), None);
 }
 
+/// A NIC by this number, with so many VFs and pairs of queues. The second may be set from inside, over a line.
+fn own_nic(name: &str, number: u8, vfs: u8, queues: u16) -> GuestNic {
+    let mac = |last: u8| penstock_model::Mac::new([0x02, 0, 0, 0, number, last]);
+    let vf = |last: u8| VfSettings { mac: Some(mac(last + 1)), ..VfSettings::default() };
+    let nic = TenantNic {
+        emulation: Emulation::Virtio,
+        mac: mac(0),
+        vfs: (0..vfs).map(vf).collect(),
+        path: DataPath::Switch,
+        uplink: None,
+        uplink_settings: None,
+        queues,
+        allow: (number == 1).then(Allow::default),
+        vf_allow: BTreeMap::new(),
+    };
+    GuestNic { name: name.parse().unwrap(), nic, uplink_at: None }
+}
+
+/// The same at taps of a bridge.
+fn at_taps(name: &str, number: u8, vfs: u8, queues: u16) -> GuestNic {
+    let mut own = own_nic(name, number, vfs, queues);
+    own.nic.path = DataPath::Tap;
+    own.nic.uplink = Some(Uplink::Interface("br0".parse().unwrap()));
+    own.nic.allow = None;
+    own
+}
+
 #[test]
 fn a_nic_of_its_own_has_its_vfs_before_their_pf() {
-    let nic = |name: &str, number: u8, vfs: u8, queues: u16| {
-        let mac = |last: u8| penstock_model::Mac::new([0x02, 0, 0, 0, number, last]);
-        let vf = |last: u8| VfSettings { mac: Some(mac(last + 1)), ..VfSettings::default() };
-        let vfs = (0..vfs).map(vf).collect();
-        // The second may be set from inside, over a line.
-        let allow = (number == 1).then(Allow::default);
-        let nic = TenantNic {
-            mac: mac(0),
-            vfs,
-            uplink: None,
-            uplink_settings: None,
-            queues,
-            allow,
-            vf_allow: BTreeMap::new(),
-        };
-        GuestNic { name: name.parse().unwrap(), nic, uplink_at: None }
-    };
     let definition = GuestDefinition {
         vm: Some(Vm { huge_pages: Some(ByteSize(2 << 20)), ..Vm::default() }),
-        nics: vec![nic("net0", 0, 2, 1), nic("net1", 1, 1, 4)],
+        nics: vec![own_nic("net0", 0, 2, 1), own_nic("net1", 1, 1, 4)],
         ..definition("rt-2", &["0000:04:10.0"])
     };
     golden("tenant.xml", &render(&definition, &kernel(), None));
+}
+
+#[test]
+fn functions_at_taps_are_composed_as_those_at_a_switch() {
+    let of = |nics| GuestDefinition { nics, ..definition("rt-2", &[]) };
+    let alone = of(vec![at_taps("net0", 0, 2, 1), at_taps("net1", 1, 1, 4)]);
+    golden("taps.xml", &render(&alone, &kernel(), None));
+    // But for the back ends, and the memory that a switch shares, a domain is the same.
+    let devices = |definition: &GuestDefinition| {
+        let text = render(definition, &kernel(), None);
+        let of_back_end =
+            ["<interface", "<source type=", "<target dev=", "<access", "<reconnect", "</source>"];
+        let lines =
+            text.lines().filter(|line| !of_back_end.iter().any(|start| line.trim().starts_with(start)));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let switched = of(vec![own_nic("net0", 0, 2, 1), own_nic("net1", 2, 1, 4)]);
+    let tapped = of(vec![at_taps("net0", 0, 2, 1), at_taps("net1", 2, 1, 4)]);
+    assert_eq!(devices(&tapped), devices(&switched));
+    // One switch is enough to share the memory.
+    let mixed = render(&of(vec![at_taps("net0", 0, 1, 1), own_nic("net1", 2, 1, 1)]), &kernel(), None);
+    assert!(mixed.contains("<access mode='shared'/>") && mixed.contains("managed='no'/>"), "{mixed}");
+}
+
+/// libvirt has words for all that an igb is.
+#[test]
+fn an_igb_is_one_interface_and_needs_no_override() {
+    let mut igb = at_taps("net0", 0, 0, 1);
+    igb.nic.emulation = Emulation::Igb;
+    let of = |nics| GuestDefinition { nics, ..definition("rt-2", &[]) };
+    golden("igb.xml", &render(&of(vec![igb.clone()]), &kernel(), None));
+    let mixed = render(&of(vec![igb, at_taps("net1", 1, 1, 1)]), &kernel(), None);
+    assert!(mixed.contains("<model type='igb'/>") && mixed.contains("<qemu:override>"), "{mixed}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use penstock_testkit::{
     trials::Trials,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// In Mbit/s; emulated machines can send a few hundred.
 const RATE: u32 = 20;
@@ -239,8 +239,8 @@ impl Bench {
     /// Starts it; the process id of its first process.
     #[track_caller]
     fn start(&self) -> u32 {
-        self.containers.define(&self.definition, PATIENCE).unwrap();
-        self.containers.start(&self.definition.guest, PATIENCE).unwrap();
+        self.containers.define(&self.definition, TIMEOUT).unwrap();
+        self.containers.start(&self.definition.guest, TIMEOUT).unwrap();
         self.containers.place(&self.definition.guest).unwrap().namespace().unwrap().unwrap()
     }
 
@@ -257,7 +257,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.containers.stop(&self.definition.guest, PATIENCE);
+        let _ = self.containers.stop(&self.definition.guest, TIMEOUT);
         let _ = Program::new("ip").args(["link", "del", &format!("up{}", self.number)]).output();
     }
 }
@@ -290,7 +290,7 @@ fn tcp(from: Option<u32>, to: Option<u32>, at: SocketAddr, time: Duration) -> f6
         }
     });
     let mut stream =
-        namespace::within(from, || TcpStream::connect_timeout(&at, PATIENCE)).unwrap().expect("it connects");
+        namespace::within(from, || TcpStream::connect_timeout(&at, TIMEOUT)).unwrap().expect("it connects");
     let block = vec![0; 64 << 10];
     // Until the receiver goes.
     while stream.write_all(&block).is_ok() {}
@@ -329,7 +329,7 @@ fn rates_hold() {
     let free = tcp(Some(pid), None, "10.7.0.1:4712".parse().unwrap(), Duration::from_secs(1));
     assert!(free > f64::from(RATE) * 2.0, "{free} Mbit/s without a limit");
 
-    bench.containers.stop(&bench.definition.guest, PATIENCE).unwrap();
+    bench.containers.stop(&bench.definition.guest, TIMEOUT).unwrap();
     let back = bench.on_host().expect("it came back");
     assert!(!back.interface.up);
     let left = Program::new("tc").args(["qdisc", "show", "dev", "vf7"]).output().unwrap();
@@ -351,7 +351,7 @@ fn taken_away() {
     inside("tc qdisc del dev eth9 root && tc qdisc del dev eth9 ingress");
     let seen = bench.verdicts();
     assert!(seen.iter().all(|row| row.2 == Outcome::Fail && row.1.starts_with("no limit")), "{seen:?}");
-    bench.containers.stop(&bench.definition.guest, PATIENCE).unwrap();
+    bench.containers.stop(&bench.definition.guest, TIMEOUT).unwrap();
     let stopped = bench.verdicts();
     assert!(stopped.iter().all(|row| row.2 == Outcome::Unknown), "{stopped:?}");
 }
@@ -359,8 +359,8 @@ fn taken_away() {
 fn cannot_be_set() {
     let mut bench = Bench::new(9);
     let start = |bench: &Bench| {
-        bench.containers.define(&bench.definition, PATIENCE).unwrap();
-        bench.containers.start(&bench.definition.guest, PATIENCE).unwrap_err()
+        bench.containers.define(&bench.definition, TIMEOUT).unwrap();
+        bench.containers.start(&bench.definition.guest, TIMEOUT).unwrap_err()
     };
     // The name that the way in needs is taken, as any failure of tc or ip could be.
     let taken = bench.definition.functions[0].clone();

@@ -18,7 +18,7 @@ use penstock_plan::{
     action::{GuestDefinition, GuestFunction},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const FAKE: &str = r#"#!/bin/sh
 # -q -c CONNECTION VERB...
@@ -114,14 +114,14 @@ impl Host {
 
     fn defined(&self, vm: Vm) -> Vms {
         let vms = self.vms();
-        vms.define(&definition("a", vm), PATIENCE).unwrap();
+        vms.define(&definition("a", vm), TIMEOUT).unwrap();
         vms
     }
 
     fn running(&self, vm: Vm) -> Vms {
         let vms = self.defined(vm);
-        vms.create(&a(), PATIENCE).unwrap();
-        vms.resume(&a(), PATIENCE).unwrap();
+        vms.create(&a(), TIMEOUT).unwrap();
+        vms.resume(&a(), TIMEOUT).unwrap();
         vms
     }
 
@@ -141,7 +141,7 @@ impl Host {
 
     fn kill(&self) {
         Command::new("kill").args(["-9", &self.pid().to_string()]).succeed().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while penstock_host::running::Running::of(self.pid()).is_some() {
             assert!(Instant::now() < deadline, "it dies");
         }
@@ -202,7 +202,7 @@ fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
     let defined = |defined| Fact::GuestDefined { guest: a(), defined };
     assert!(guests.holds(&defined(true)).unwrap().is_err());
     assert!(guests.holds(&defined(false)).unwrap().is_err());
-    guests.execute(&Action::UndefineGuest { guest: a() }, PATIENCE).unwrap();
+    guests.execute(&Action::UndefineGuest { guest: a() }, TIMEOUT).unwrap();
     assert!(!host.path("state/penstock-a").exists());
     assert_eq!(guests.holds(&defined(false)).unwrap(), Ok(()));
 }
@@ -213,7 +213,7 @@ fn a_life() {
     let mut guests = host.guests();
     let mut execute = |action: Action| {
         assert!(guests.executes(&action));
-        guests.execute(&action, PATIENCE).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
+        guests.execute(&action, TIMEOUT).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
         let fact = Fact::after(&action);
         assert!(guests.observes(&fact));
         assert_eq!(guests.holds(&fact).unwrap(), Ok(()), "{fact}");
@@ -254,12 +254,12 @@ fn how_a_guest_ran_is_gone_with_it() {
         Action::CreateGuest { guest: a() },
         Action::ResumeGuest { guest: a() },
     ] {
-        guests.execute(&action, PATIENCE).unwrap();
+        guests.execute(&action, TIMEOUT).unwrap();
     }
     for action in &ran {
         assert!(!guests.is_gone(action), "{action}: it runs");
     }
-    guests.execute(&Action::StopGuest { guest: a() }, PATIENCE).unwrap();
+    guests.execute(&Action::StopGuest { guest: a() }, TIMEOUT).unwrap();
     for action in &ran {
         assert!(guests.is_gone(action), "{action}: it was stopped");
     }
@@ -270,7 +270,7 @@ fn how_a_guest_ran_is_gone_with_it() {
 fn what_a_builtin_guest_boots() {
     let host = Host::new();
     host.defined(Vm { command_line: Some("single".to_owned()), ..Vm::default() })
-        .create(&a(), PATIENCE)
+        .create(&a(), TIMEOUT)
         .unwrap();
     let initramfs = fs::read(host.file("initramfs")).unwrap();
     assert!(initramfs.starts_with(b"initramfs"));
@@ -298,7 +298,7 @@ fn one_is_stopped_without_libvirt() {
     for verb in ["list", "shutdown", "destroy"] {
         host.on(verb, SILENCE);
     }
-    vms.stop(&a(), PATIENCE).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
     assert_eq!(penstock_host::running::Running::of(pid), None);
     assert_eq!(condition(&vms), Condition::Stopped, "and nobody has to be asked");
 }
@@ -326,8 +326,8 @@ fn libvirt_may_be_away_for_a_moment() {
 fn no_libvirt_at_all() {
     let host = Host::new();
     let vms = host.vms().through("/nonexistent/virsh".into());
-    vms.define(&definition("a", Vm::default()), PATIENCE).unwrap();
-    let error = vms.create(&a(), PATIENCE).unwrap_err();
+    vms.define(&definition("a", Vm::default()), TIMEOUT).unwrap();
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
     says(&error, &["the program \"virsh\" is not installed"]);
     assert!(error.hint().unwrap().contains("install libvirt"));
     assert!(matches!(error.into_carry_error("make it"), ExecuteError::Missing { .. }));
@@ -346,7 +346,7 @@ fn qemu_refuses() {
     )
     .unwrap();
     host.on("create", "echo 'error: Failed to create domain from x\nerror: internal error: QEMU unexpectedly closed the monitor' >&2; exit 1");
-    let error = vms.create(&a(), PATIENCE).unwrap_err();
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
     says(&error, &["the VM was not made", "QEMU unexpectedly closed", "qemu: 2026", "group 7 is not viable"]);
     assert!(!chain(&error).contains("of the start before"));
     assert!(error.hint().unwrap().contains("IOMMU group"));
@@ -359,25 +359,25 @@ fn qemu_refuses() {
 fn one_that_nobody_saw_made_is_found() {
     let host = Host::new();
     let vms = host.defined(Vm::default());
-    vms.create(&a(), PATIENCE).unwrap();
+    vms.create(&a(), TIMEOUT).unwrap();
     let started = fs::read_to_string(host.file("started.json")).unwrap();
     let mut started: serde_json::Value = serde_json::from_str(&started).unwrap();
     started["init"] = serde_json::Value::Null;
     fs::write(host.file("started.json"), started.to_string()).unwrap();
     let status = &vms.status().unwrap()[&a()];
     assert_eq!((status.condition, status.pid), (Condition::Suspended, Some(host.pid())));
-    vms.stop(&a(), PATIENCE).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
     assert_eq!(condition(&vms), Condition::Stopped);
 
     // Nor is there a process yet: libvirt is told to end it all the same.
     fs::write(host.file("started.json"), started.to_string()).unwrap();
-    vms.stop(&a(), PATIENCE).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
     assert_eq!(host.calls().last().unwrap(), "destroy penstock-a");
     assert!(!host.file("started.json").exists());
 
     // Nor does the next one stand in its way.
     fs::write(host.file("started.json"), started.to_string()).unwrap();
-    vms.create(&a(), PATIENCE).unwrap();
+    vms.create(&a(), TIMEOUT).unwrap();
     let calls = host.calls();
     let last: Vec<&str> =
         calls[calls.len() - 2..].iter().map(|call| call.split(' ').next().unwrap()).collect();
@@ -389,7 +389,7 @@ fn one_that_nobody_saw_made_is_found() {
 fn another_process_is_not_taken_for_qemu() {
     let host = Host::new();
     let vms = host.defined(Vm::default());
-    vms.create(&a(), PATIENCE).unwrap();
+    vms.create(&a(), TIMEOUT).unwrap();
     host.kill();
     let mut started: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(host.file("started.json")).unwrap()).unwrap();
@@ -410,12 +410,12 @@ fn one_that_died_says_its_last_words() {
     let status = &vms.status().unwrap()[&a()];
     assert_eq!(status.condition, Condition::Died);
     assert_eq!(status.last_words, ["fine", "Kernel panic - not syncing"]);
-    let error = vms.await_ready(&a(), PATIENCE).unwrap_err();
+    let error = vms.await_ready(&a(), TIMEOUT).unwrap_err();
     says(&error, &["guest a died", "console: Kernel panic"]);
     assert_eq!(vms.place(&a()).err().unwrap(), "it does not run");
-    vms.stop(&a(), PATIENCE).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
     assert_eq!(condition(&vms), Condition::Stopped);
-    says(&vms.resume(&a(), PATIENCE).unwrap_err(), &["guest a is not there"]);
+    says(&vms.resume(&a(), TIMEOUT).unwrap_err(), &["guest a is not there"]);
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn one_that_never_comes_up() {
 fn what_a_vm_needs_is_looked_at_first() {
     let host = Host::new();
     let refused = |vm: Vm| {
-        let error = host.defined(vm).create(&a(), PATIENCE).unwrap_err();
+        let error = host.defined(vm).create(&a(), TIMEOUT).unwrap_err();
         assert!(error.hint().is_some(), "{error}");
         chain(&error)
     };
@@ -485,9 +485,9 @@ fn what_a_vm_needs_is_looked_at_first() {
     assert_eq!(host.calls(), Vec::<String>::new(), "libvirt was not asked");
     let lots = GuestDefinition { memory: Some(1 << 50), ..definition("a", Vm::default()) };
     fs::write(host.path("root/dev/kvm"), "").unwrap();
-    host.vms().define(&lots, PATIENCE).unwrap();
+    host.vms().define(&lots, TIMEOUT).unwrap();
     says(
-        &host.vms().create(&a(), PATIENCE).unwrap_err(),
+        &host.vms().create(&a(), TIMEOUT).unwrap_err(),
         &["guest a needs 1073741824 MiB of memory, and the host has"],
     );
 }
@@ -496,13 +496,13 @@ fn what_a_vm_needs_is_looked_at_first() {
 fn a_function_is_one_guests() {
     let host = Host::new();
     let vms = host.running(Vm::default());
-    vms.define(&definition("b", Vm::default()), PATIENCE).unwrap();
-    let error = vms.create(&"b".parse().unwrap(), PATIENCE).unwrap_err();
+    vms.define(&definition("b", Vm::default()), TIMEOUT).unwrap();
+    let error = vms.create(&"b".parse().unwrap(), TIMEOUT).unwrap_err();
     says(&error, &["function 0000:04:10.0 of guest b is in use: guest a has it"]);
     assert_eq!(error.hint().as_deref(), Some("stop it first: penstock stop MODEL a"));
     let other = GuestDefinition { memory: Some(32 << 20), ..definition("a", Vm::default()) };
-    assert!(matches!(vms.define(&other, PATIENCE), Err(GuestError::Running { .. })));
-    assert!(matches!(vms.undefine(&a(), PATIENCE), Err(GuestError::Running { .. })));
+    assert!(matches!(vms.define(&other, TIMEOUT), Err(GuestError::Running { .. })));
+    assert!(matches!(vms.undefine(&a(), TIMEOUT), Err(GuestError::Running { .. })));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn inside_by_the_console() {
          penstock-nic: eth0 02:00:00:00:01:77 up 1500\r\npenstock-guest: ready\r\n",
     )
     .unwrap();
-    vms.await_ready(&a(), PATIENCE).unwrap();
+    vms.await_ready(&a(), TIMEOUT).unwrap();
     let reports = place.interfaces().unwrap();
     let devices: Vec<_> = reports.iter().map(|report| report.device.as_deref()).collect();
     assert_eq!(devices, [Some("0000:04:10.0"), None], "by the address before the name");
@@ -600,7 +600,7 @@ fn inside_by_the_console() {
 fn inside_not_at_all() {
     let host = Host::new();
     let vms = host.running(looked_into(Inside::None));
-    vms.await_ready(&a(), PATIENCE).unwrap();
+    vms.await_ready(&a(), TIMEOUT).unwrap();
     assert!(vms.place(&a()).err().unwrap().contains("inside: none"));
     let xml = fs::read_to_string(host.file("domain.xml")).unwrap();
     assert!(!xml.contains("guest_agent"), "{xml}");
@@ -614,14 +614,14 @@ fn a_guest_changes_its_kind() {
     let mut guests = host.guests();
     let container = GuestDefinition { vm: None, ..definition("a", Vm::default()) };
     for wanted in [definition("a", Vm::default()), container.clone(), definition("a", Vm::default())] {
-        guests.execute(&Action::DefineGuest(wanted.clone()), PATIENCE).unwrap();
+        guests.execute(&Action::DefineGuest(wanted.clone()), TIMEOUT).unwrap();
         let kind = guests.status().unwrap()[&a()].kind;
         assert_eq!(kind == penstock_model::GuestKind::Vm, wanted.vm.is_some());
     }
-    let error = guests.execute(&Action::StartGuest { guest: a() }, PATIENCE).unwrap_err();
+    let error = guests.execute(&Action::StartGuest { guest: a() }, TIMEOUT).unwrap_err();
     assert!(chain(&error).contains("guest a is a VM"), "{}", chain(&error));
-    guests.execute(&Action::CreateGuest { guest: a() }, PATIENCE).unwrap();
-    assert!(guests.execute(&Action::DefineGuest(container), PATIENCE).is_err(), "not while it is there");
+    guests.execute(&Action::CreateGuest { guest: a() }, TIMEOUT).unwrap();
+    assert!(guests.execute(&Action::DefineGuest(container), TIMEOUT).is_err(), "not while it is there");
 }
 
 #[test]
@@ -634,9 +634,9 @@ fn the_path_of_the_state_may_be_anything() {
         Builtin { directories: vec![host.path("builtin")] },
     )
     .through(host.path("virsh"));
-    vms.define(&definition("a", Vm::default()), PATIENCE).unwrap();
-    vms.create(&a(), PATIENCE).unwrap();
+    vms.define(&definition("a", Vm::default()), TIMEOUT).unwrap();
+    vms.create(&a(), TIMEOUT).unwrap();
     let xml = fs::read_to_string(Path::new(&state).join("penstock-a/domain.xml")).unwrap();
     assert!(xml.contains("st&amp;te &apos;x&apos;/penstock-a/console.log"), "{xml}");
-    vms.stop(&a(), PATIENCE).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
 }

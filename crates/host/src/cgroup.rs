@@ -60,9 +60,9 @@ pub enum CgroupError {
     /// Two partitions of one guest would have a CPU in common.
     #[error("the control groups {one} and {other} share the CPUs {cpus}, and a CPU is in one partition only")]
     Shared {
-        /// A group.
+        /// The first of the two groups in the order of their paths; a path below the root of the groups.
         one: String,
-        /// Another one.
+        /// The second of them.
         other: String,
         /// What both have.
         cpus: CpuSet,
@@ -73,7 +73,7 @@ pub enum CgroupError {
         among(others)
     )]
     Invalid {
-        /// The group.
+        /// The path of the group, below the root of the groups.
         group: String,
         /// The CPUs that it was to have.
         cpus: CpuSet,
@@ -85,7 +85,7 @@ pub enum CgroupError {
     /// It became a partition of other CPUs.
     #[error("control group {group} became a partition of the CPUs {seen}, not of {cpus}")]
     Other {
-        /// The group.
+        /// The path of the group, below the root of the groups.
         group: String,
         /// The CPUs that it was to have.
         cpus: CpuSet,
@@ -95,9 +95,9 @@ pub enum CgroupError {
     /// It has processes.
     #[error("control group {group} has {processes} process(es) in it, and would take them along")]
     InUse {
-        /// The group.
+        /// The path of the group, below the root of the groups.
         group: String,
-        /// How many.
+        /// How many processes its `cgroup.procs` lists.
         processes: usize,
     },
     /// A file of a group.
@@ -194,17 +194,31 @@ impl Cgroups {
     }
 
     /// `cpuset.cpus.partition` of a group as it reads: `member`, `isolated`, `isolated invalid (reason)`.
+    ///
+    /// # Errors
+    ///
+    /// [`CgroupError::Gone`] when there is no such group, [`CgroupError::NoCpuset`] when the group above does not hand the
+    /// controller down, [`CgroupError::File`] when its file cannot be read.
     pub fn state(&self, group: &str) -> Result<String, CgroupError> {
         self.read(group, PARTITION).map_err(|error| self.missing(group, error))
     }
 
     /// The CPUs that a group was given (`cpuset.cpus`).
+    ///
+    /// # Errors
+    ///
+    /// [`CgroupError::Gone`] when there is no such group, [`CgroupError::NoCpuset`] when the group above does not hand the
+    /// controller down, [`CgroupError::File`] when its file cannot be read.
     pub fn cpus(&self, group: &str) -> Result<CpuSet, CgroupError> {
         let text = self.read(group, CPUS).map_err(|error| self.missing(group, error))?;
         Ok(text.parse().unwrap_or_default())
     }
 
     /// The CPUs of an isolated partition: what its threads may run on, when it is a valid one.
+    ///
+    /// # Errors
+    ///
+    /// As [`state`](Cgroups::state), of either of the two files that are read.
     pub fn isolated(&self, group: &str) -> Result<Option<CpuSet>, CgroupError> {
         if self.state(group)? != "isolated" {
             return Ok(None);

@@ -19,7 +19,7 @@ pub fn padding(length: u64) -> usize {
 }
 
 impl Archive {
-    /// A directory.
+    /// Adds a directory with the permissions 0755.
     pub fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY | 0o755, &[], (0, 0));
     }

@@ -42,27 +42,48 @@ impl Datagrams {
 
     /// Talks to this address alone from now on: what others send is not received, and what the network says of the way
     /// there (refused, unreachable) is an error of the next call.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: there is no route to `to`, or it is of another address family than the socket.
     pub fn connect(&self, to: SocketAddr) -> io::Result<()> {
         self.0.connect(to)
     }
 
     /// Where it is.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, for a socket that is no more.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
     /// Sends to the address that it is connected to.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: nobody was there for an earlier datagram (`ConnectionRefused`), the network is unreachable, the datagram
+    /// is too long, or the send buffer is full (`WouldBlock`).
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         uninterrupted(|| self.0.send(datagram)).map(drop)
     }
 
     /// Sends to this address.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Datagrams::send), and for an address of another family than the socket's.
     pub fn send_to(&self, datagram: &[u8], to: SocketAddr) -> io::Result<()> {
         uninterrupted(|| self.0.send_to(datagram, to)).map(drop)
     }
 
     /// Takes a datagram that has come: its length, of which as much as fits is in `buffer`, and who sent it. `None` when
     /// there is none.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: on a connected socket also what the network said of an earlier datagram.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         match uninterrupted(|| self.0.recv_from(buffer)) {
             Ok(received) => Ok(Some(received)),
@@ -73,6 +94,10 @@ impl Datagrams {
 
     /// Sleeps until something has come (or went wrong), or until the time is there, whichever is first; says whether
     /// something has come. It wakes up late by what the kernel's timers are late; see [`exact_timers`].
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when it cannot poll the socket.
     pub fn wait(&self, until: Instant) -> io::Result<bool> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -97,11 +122,19 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 /// Has the kernel wake the calling thread as soon as a time is there, where it else takes up to 50 us more to wake several
 /// at once (`prctl(2)`, `PR_SET_TIMERSLACK`).
+///
+/// # Errors
+///
+/// The kernel's, where it refuses another timer slack (`EPERM` in a sandbox that filters system calls).
 pub fn exact_timers() -> io::Result<()> {
     prctl::set_timerslack(1).map_err(io::Error::from)
 }
 
 /// CPU time that this process has used, its system calls included.
+///
+/// # Errors
+///
+/// The kernel's, where it has no clock of the process's CPU time.
 pub fn cpu_time() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }

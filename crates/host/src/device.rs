@@ -144,6 +144,10 @@ pub enum Access {
 
 impl Held {
     /// The device that it is; `None` for anything else.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the open file cannot be looked at.
     pub fn device(&self) -> io::Result<Option<Device>> {
         Ok(device_of(&self.0.metadata()?))
     }

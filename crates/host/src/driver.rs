@@ -17,7 +17,7 @@ use crate::{PciFunction, Root, files};
 
 /// `ETHTOOL_GDRVINFO` and its struct (`include/uapi/linux/ethtool.h`).
 const ETHTOOL_GDRVINFO: u32 = 3;
-/// `include/uapi/linux/sockios.h`.
+/// The ioctl that carries ethtool's commands (`include/uapi/linux/sockios.h`).
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 /// `ETHTOOL_BUSINFO_LEN`, `ETHTOOL_FWVERS_LEN` and the others.
 const TEXT: usize = 32;

@@ -101,6 +101,11 @@ impl<K: Clone + Ord> EventPoller<K> {
 
     /// Waits for events, at most for `timeout`; gives all that have come, each once. None when the time is over, or a
     /// signal came.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when polling fails or a source cannot be read. Events that were lost are no error but an event of their
+    /// own.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<BTreeSet<(K, Event)>> {
         let mut events = BTreeSet::new();
         let ready: Vec<bool> = {
@@ -130,6 +135,10 @@ impl<K: Clone + Ord> EventPoller<K> {
 
     /// Waits as [`wait`](EventPoller::wait) does; after the first event, goes on until none comes for `quiet`, at most for
     /// `longest`. What happens comes in bursts: a PF that is reset takes all of its VFs along.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](EventPoller::wait); what had come before the error is lost with it.
     pub fn gather(
         &mut self,
         timeout: Duration,

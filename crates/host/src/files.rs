@@ -44,9 +44,9 @@ pub use read::{
 pub struct FileError {
     /// The verb: "read", "write"...
     pub attempt: &'static str,
-    /// On what.
+    /// The file or directory that it was attempted on.
     pub path: PathBuf,
-    /// Why.
+    /// The error of the operating system.
     #[source]
     pub source: io::Error,
 }
@@ -55,6 +55,12 @@ impl FileError {
     /// Whether the file or directory is not there.
     pub fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether what is there could not be looked at: it is not permitted, or the file system failed.
+    pub fn is_unreadable(&self) -> bool {
+        let errno = self.source.raw_os_error().map(Errno::from_raw);
+        matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EIO | Errno::ESTALE))
     }
 }
 
@@ -68,6 +74,11 @@ fn on<T>(attempt: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T
 /// At most `limit` bytes of the regular file `path` as a process whose root directory is `root` would see it: symbolic
 /// links and `..` in `path` never lead out of `root` (`openat2`, `RESOLVE_IN_ROOT`, Linux 5.6). For trees that somebody
 /// hostile writes to; a FIFO or device there is refused instead of waited for.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there, is no regular file, leads over a link that the kernel does not follow, or cannot be
+/// read.
 pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<Vec<u8>> {
     let root = root.as_ref();
     let read = || -> io::Result<Vec<u8>> {
@@ -101,6 +112,11 @@ pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<
 
 /// Writes a kernel attribute or an existing file in one `write` call; never creates it. What a fixture's file held is gone, as it
 /// is with the kernel's.
+///
+/// # Errors
+///
+/// [`FileError`] when there is no such file, when it may not be written, or when the kernel refuses the value: its error then
+/// says why.
 pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
     let path = path.as_ref();
     let write = || OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes());
@@ -108,27 +124,47 @@ pub fn write_attribute(path: impl AsRef<Path>, value: &str) -> Result<()> {
 }
 
 /// Has the names in a directory reach the disk.
+///
+/// # Errors
+///
+/// [`FileError`] when it is no directory that can be opened, or its file system cannot be synced.
 pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
     on("sync the directory", path.as_ref(), held::sync(path.as_ref()))
 }
 
 /// Creates a directory and its parents; already there is success. As with all that is made, renamed and removed here, links of
 /// other users on the way are not followed.
+///
+/// # Errors
+///
+/// [`FileError`] when something else than a directory is in the way, a link of another user is, or the file system refuses.
 pub fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
     on("create the directory", path.as_ref(), held::directory(path.as_ref(), Some(0o777)).map(drop))
 }
 
 /// Removes a file; already gone is success.
+///
+/// # Errors
+///
+/// [`FileError`] when it is a directory, or may not be removed.
 pub fn remove_file(path: impl AsRef<Path>) -> Result<()> {
     on("remove", path.as_ref(), gone_is_fine(unlink(path.as_ref(), UnlinkatFlags::NoRemoveDir)))
 }
 
 /// Removes an empty directory; one that is already gone is fine.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not empty, is no directory, or may not be removed.
 pub fn remove_directory(path: impl AsRef<Path>) -> Result<()> {
     on("remove", path.as_ref(), gone_is_fine(unlink(path.as_ref(), UnlinkatFlags::RemoveDir)))
 }
 
 /// Removes a directory and everything below it; already gone is success.
+///
+/// # Errors
+///
+/// [`FileError`] at the first entry that cannot be removed; what was removed before it is gone.
 pub fn remove_tree(path: impl AsRef<Path>) -> Result<()> {
     on("remove", path.as_ref(), gone_is_fine(held::remove_tree(path.as_ref())))
 }
@@ -143,6 +179,11 @@ fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
 }
 
 /// Renames within one file system.
+///
+/// # Errors
+///
+/// [`FileError`], named by `from`, when it is not there, `to` is on another file system, or either directory may not be
+/// changed.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let rename = || -> io::Result<()> {
         let (old, new) = (Held::of(from.as_ref())?, Held::of(to.as_ref())?);
@@ -152,6 +193,10 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Copies a plain file's contents and permissions; what was at `to` is replaced when all of it is there.
+///
+/// # Errors
+///
+/// [`FileError`], named by `from`, when it is no plain file, cannot be read, or `to` cannot be written. `to` is then as it was.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
     let from = from.as_ref();
     on("copy", from, read::open_plain(from).and_then(|mut file| atomic::copy(&mut file, to.as_ref())))
@@ -162,6 +207,10 @@ const COPIED_AT_ONCE: usize = 256 << 10;
 
 /// Appends the contents of `from` to an open file and says how many bytes they were; they never are in memory as a
 /// whole.
+///
+/// # Errors
+///
+/// [`FileError`], named by `from`, when it is no plain file, cannot be read, or `to` takes no more. Part of it may be in `to`.
 pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
     let from = from.as_ref();
     let mut source = on("read", from, read::open_plain(from))?;
@@ -170,6 +219,10 @@ pub fn append_from(to: &mut File, from: impl AsRef<Path>) -> Result<u64> {
 }
 
 /// At most the last `limit` bytes of a file.
+///
+/// # Errors
+///
+/// [`FileError`] when it is no plain file, or cannot be read.
 pub fn read_tail(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
     let path = path.as_ref();
     let read = || -> io::Result<Vec<u8>> {
@@ -184,11 +237,19 @@ pub fn read_tail(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
 }
 
 /// Sets the permission bits of a file or directory; a link is refused.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there, is a link, or belongs to somebody else.
 pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<()> {
     on("set the permissions of", path.as_ref(), held::set_mode(path.as_ref(), mode))
 }
 
 /// Hands a file or directory to a group by its number and sets its permission bits; a link is refused.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there, is a link, or this process may not give it to `group`.
 pub fn share(path: impl AsRef<Path>, group: u32, mode: u32) -> Result<()> {
     let share = || -> io::Result<()> {
         let file = Held::of(path.as_ref())?.open(OFlag::O_PATH, 0)?;
@@ -204,11 +265,19 @@ pub fn exists(path: impl AsRef<Path>) -> bool {
 }
 
 /// The length of a file in bytes.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there or may not be looked at.
 pub fn length(path: impl AsRef<Path>) -> Result<u64> {
     on("look at", path.as_ref(), fs::metadata(&path)).map(|data| data.len())
 }
 
 /// The names in a directory, sorted. A directory that is not there is an error; see [`FileError::is_missing`].
+///
+/// # Errors
+///
+/// [`FileError`] when it is no directory or cannot be read.
 pub fn list(path: impl AsRef<Path>) -> Result<Vec<String>> {
     let path = path.as_ref();
     let names = || -> io::Result<Vec<String>> {
@@ -220,11 +289,19 @@ pub fn list(path: impl AsRef<Path>) -> Result<Vec<String>> {
 }
 
 /// Where a symbolic link points, as it is written.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there or is no link.
 pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("read the link", path.as_ref(), fs::read_link(&path))
 }
 
 /// Makes a symbolic link, and has it reach the disk; one that points there already is success.
+///
+/// # Errors
+///
+/// [`FileError`] when something else is at `path`, or its directory may not be written.
 pub fn link(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let make = || -> io::Result<()> {
@@ -250,6 +327,10 @@ const STAFF: u32 = 50;
 
 /// What somebody else than these `users` can change of what is at `path`: the first of it and the directories above that another
 /// user owns or may write to. `path` is absolute and without symbolic links.
+///
+/// # Errors
+///
+/// [`FileError`] when something on the way cannot be looked at.
 pub fn writable_by_others(path: impl AsRef<Path>, users: &[u32]) -> Result<Option<PathBuf>> {
     for place in path.as_ref().ancestors() {
         let data = on("look at", place, fs::metadata(place))?;
@@ -265,6 +346,10 @@ pub fn writable_by_others(path: impl AsRef<Path>, users: &[u32]) -> Result<Optio
 
 /// The first directory above `path` that the account `user`, which is in no group, may not pass through, as far as permission
 /// bits tell it.
+///
+/// # Errors
+///
+/// [`FileError`] when `path` is not there, or something on the way cannot be looked at.
 pub fn closed_to(path: impl AsRef<Path>, user: u32) -> Result<Option<PathBuf>> {
     let path = canonical(path)?;
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -279,17 +364,29 @@ pub fn closed_to(path: impl AsRef<Path>, user: u32) -> Result<Option<PathBuf>> {
 }
 
 /// The number of the account that what is at `path` belongs to, after symbolic links.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there or may not be looked at.
 pub fn owner(path: impl AsRef<Path>) -> Result<u32> {
     on("look at", path.as_ref(), fs::metadata(&path)).map(|data| data.uid())
 }
 
 /// The path with every symbolic link resolved.
+///
+/// # Errors
+///
+/// [`FileError`] when a part of it is not there, may not be entered, or its links form a circle.
 pub fn canonical(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("resolve", path.as_ref(), fs::canonicalize(&path))
 }
 
 /// Opens a plain file for appending, creating it. A link is not followed, and a FIFO not waited for: whoever may write to the
 /// directory may have put it there.
+///
+/// # Errors
+///
+/// [`FileError`] when it is a link or no plain file, or may not be opened.
 pub fn append(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -303,6 +400,10 @@ pub fn append(path: impl AsRef<Path>) -> Result<File> {
 
 /// The directory `path`, held, if it is there. It must be this user's own: no link, owned by the user of this process, and nobody
 /// else may write to it. What lies in it is believed then.
+///
+/// # Errors
+///
+/// [`FileError`] when it is there and is a link, is no directory, belongs to another user, or others may write to it.
 pub fn own_directory(path: impl AsRef<Path>) -> Result<Option<OwnDirectory>> {
     let path = path.as_ref();
     let hold = || -> io::Result<Option<OwnDirectory>> {
@@ -331,6 +432,10 @@ fn is_own(data: &stat::FileStat) -> io::Result<()> {
 
 /// Makes the directory `path`, and those above it, for this user alone (0700); one that is there must be
 /// [its own](own_directory).
+///
+/// # Errors
+///
+/// [`FileError`] when it cannot be made, or what is there is not [its own](own_directory).
 pub fn make_own_directory(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     path.parent().map_or(Ok(()), create_dir_all)?;
@@ -346,6 +451,10 @@ pub fn make_own_directory(path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// As [`make_own_directory`], for this user alone also where it was there already, and held.
+///
+/// # Errors
+///
+/// As [`make_own_directory`], and [`FileError`] when its permissions cannot be set.
 pub fn hold_own_directory(path: impl AsRef<Path>) -> Result<OwnDirectory> {
     let path = path.as_ref();
     make_own_directory(path)?;
@@ -357,6 +466,10 @@ pub fn hold_own_directory(path: impl AsRef<Path>) -> Result<OwnDirectory> {
 }
 
 /// Makes a file of `length` bytes that are taken from the disk now, replacing what is there.
+///
+/// # Errors
+///
+/// [`FileError`] when it is no plain file, or the disk is full or refuses. Part of its room may then be taken.
 pub fn allocate(path: impl AsRef<Path>, length: u64) -> Result<()> {
     let path = path.as_ref();
     let allocate = || -> io::Result<()> {
@@ -373,7 +486,27 @@ pub fn allocate(path: impl AsRef<Path>, length: u64) -> Result<()> {
     on("take the room of", path, allocate())
 }
 
+/// Makes a plain file `length` bytes long; what is new of it reads as zeros and takes no room.
+///
+/// # Errors
+///
+/// [`FileError`] when it is not there, is no plain file, or the file system holds no file of that length.
+pub fn lengthen(path: impl AsRef<Path>, length: u64) -> Result<()> {
+    let path = path.as_ref();
+    let lengthen = || -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = Held::of(path)?.open(flags, 0)?;
+        read::plain(&file.metadata()?)?;
+        file.set_len(length)
+    };
+    on("lengthen", path, lengthen())
+}
+
 /// Bytes free for an ordinary user on the file system that holds `path`.
+///
+/// # Errors
+///
+/// [`FileError`] when `path` is not there, or its file system does not say.
 pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
     let path = path.as_ref();
     let stat = nix::sys::statvfs::statvfs(path).map_err(io::Error::from);
@@ -397,6 +530,10 @@ pub struct Lock(Flock<File>);
 
 impl Lock {
     /// Takes the lock alone, waiting this long for whoever has it; `None` when that was not long enough.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] when the file cannot be made or opened, or locks do not work on its file system.
     pub fn exclusive_within(path: impl AsRef<Path>, timeout: Duration) -> Result<Option<Lock>> {
         let path = path.as_ref();
         let deadline = Instant::now() + timeout;
@@ -411,11 +548,19 @@ impl Lock {
     }
 
     /// Takes the lock on `path`, creating the file; `Ok(None)` when another process holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`exclusive_within`](Lock::exclusive_within).
     pub fn try_exclusive(path: impl AsRef<Path>) -> Result<Option<Lock>> {
         Lock::take(path.as_ref(), FlockArg::LockExclusiveNonblock)
     }
 
     /// Takes the lock on `path`, waiting for whoever holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`exclusive_within`](Lock::exclusive_within).
     pub fn exclusive(path: impl AsRef<Path>) -> Result<Lock> {
         let path = path.as_ref();
         let missing =
@@ -443,6 +588,10 @@ impl Lock {
     }
 
     /// Writes into the locked file who holds it, for others to read.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the file cannot be written: a full disk. The lock is held all the same.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         let mut file: &File = &self.0;
         file.set_len(0)?;

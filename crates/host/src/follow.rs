@@ -132,16 +132,16 @@ impl Follower {
         }
     }
 
-    /// Waits until something may have changed, for at most `patience`.
-    pub fn wait(&mut self, patience: Duration) {
+    /// Waits until something may have changed, for at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) {
         if self.watch.is_none() || self.open.is_none() {
             // The directory may be another one by now.
             self.watch = watch(&self.path);
-            thread::sleep(patience.min(UNTOLD));
+            thread::sleep(timeout.min(UNTOLD));
             return;
         }
         if let Some(watch) = &self.watch
-            && matches!(ready(watch.as_fd(), PollFlags::POLLIN, patience.min(UNTOLD)), Ok(true))
+            && matches!(ready(watch.as_fd(), PollFlags::POLLIN, timeout.min(UNTOLD)), Ok(true))
         {
             let _ = watch.read_events();
         }

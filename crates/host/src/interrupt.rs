@@ -23,6 +23,10 @@ fn flag() -> &'static Arc<AtomicBool> {
 }
 
 /// Has SIGINT, SIGTERM and SIGHUP note an interrupt instead of ending the process.
+///
+/// # Errors
+///
+/// The kernel's, when it takes no handler for a signal.
 pub fn catch() -> io::Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, flag().clone())?;
@@ -31,6 +35,10 @@ pub fn catch() -> io::Result<()> {
 }
 
 /// Has SIGQUIT do the same from now on: for whoever has something to put back that nobody else can, such as a terminal.
+///
+/// # Errors
+///
+/// The kernel's, when it takes no handler for the signal.
 pub fn catch_quit() -> io::Result<()> {
     signal_hook::flag::register(SIGQUIT, flag().clone()).map(drop)
 }

@@ -15,7 +15,7 @@ pub enum KnobError {
     /// The file is not there.
     #[error("this kernel or this machine has no {knob}")]
     Absent {
-        /// The knob.
+        /// The knob that was to be read or written.
         knob: Knob,
     },
     /// The kernel keeps an interrupt where it is.
@@ -23,13 +23,13 @@ pub enum KnobError {
         "interrupt {irq} cannot be moved: the kernel itself chose its CPU, as it does for the queues of many drives and of some NICs"
     )]
     Immovable {
-        /// The interrupt.
+        /// The interrupt's number, as in `/proc/irq`.
         irq: u32,
     },
     /// The kernel did not take the value.
     #[error("{knob} did not take {value}")]
     Refused {
-        /// The knob.
+        /// The knob that was written.
         knob: Knob,
         /// What was written.
         value: Value,
@@ -40,9 +40,9 @@ pub enum KnobError {
     /// It could not be read.
     #[error("{knob} could not be read")]
     Unreadable {
-        /// The knob.
+        /// The knob that was read.
         knob: Knob,
-        /// Why.
+        /// Why its file could not be read.
         #[source]
         source: FileError,
     },

@@ -17,7 +17,7 @@
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`cgroup`], [`irq`], [`knob`], [`resctrl`], [`scheduling`]: what decides how late a thread wakes, changed and read back.
 //! - [`managers`]: programs that configure interfaces as they appear, told to leave some alone.
-//! - [`ears`] and [`uevent`]: what the kernel tells by itself, of namespaces, devices and processes.
+//! - [`events`] and [`uevent`]: what the kernel tells by itself, of namespaces, devices and processes.
 //! - [`namespace`] and [`frames`]: work in another network namespace; proof that frames pass between interfaces.
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
@@ -58,6 +58,7 @@ pub mod running;
 pub mod scan;
 pub mod scheduling;
 pub mod scratch;
+pub mod tap;
 pub mod terminal;
 pub mod threads;
 pub mod uevent;

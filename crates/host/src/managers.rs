@@ -30,20 +30,20 @@ pub enum ManagerError {
     /// The file was not written or removed.
     #[error("{manager} was not told to leave functions of {pf} alone")]
     File {
-        /// Who.
+        /// The manager that the file is for.
         manager: Manager,
         /// The functions' PF.
         pf: Bdf,
-        /// Why.
+        /// Why the file could not be written or removed.
         #[source]
         source: FileError,
     },
     /// The file is there, and the manager did not read it.
     #[error("{manager} did not read anew what it is to leave alone")]
     NotRead {
-        /// Who.
+        /// The manager that was to read its files again.
         manager: Manager,
-        /// Why.
+        /// Why the command that tells it failed.
         #[source]
         source: ProcessError,
     },
@@ -87,6 +87,11 @@ fn text(manager: Manager, functions: &BTreeSet<Bdf>) -> String {
 }
 
 /// Tells a manager to leave these functions of a PF alone, and no others of it: itself and its VFs.
+///
+/// # Errors
+///
+/// [`ManagerError::File`] when the manager's file cannot be written or removed, [`ManagerError::NotRead`] when it cannot be
+/// told to read it.
 pub fn leave_alone(
     root: &Root,
     manager: Manager,

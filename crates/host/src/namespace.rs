@@ -33,6 +33,10 @@ pub struct NamespaceError {
 /// Runs `work` in the network namespace of process `pid`; in the calling thread's own for `None`.
 ///
 /// `work` must not start a program: programs die with the thread that started them, see [`crate::process`].
+///
+/// # Errors
+///
+/// [`NamespaceError`] when the process is gone, or this one may not enter its namespace. `work` has then not run.
 pub fn within<T: Send>(pid: Option<u32>, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
     let Some(pid) = pid else { return Ok(work()) };
     let enter_and_work = || {
@@ -85,7 +89,7 @@ impl NetworkNamespace {
         NetworkNamespace::open("/proc/thread-self/ns/net")
     }
 
-    /// Its file.
+    /// The path of the file that it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }

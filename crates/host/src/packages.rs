@@ -12,7 +12,7 @@ pub struct Row {
     pub package: &'static str,
     /// Who calls it, separated by commas.
     who: &'static str,
-    /// What for.
+    /// What it is called for, in the words of the list's last column.
     pub purpose: &'static str,
 }
 

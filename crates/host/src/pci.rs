@@ -42,7 +42,7 @@ impl PciFunction {
         PciFunction { root: root.clone(), bdf }
     }
 
-    /// Its address.
+    /// Its PCI address.
     pub fn bdf(&self) -> Bdf {
         self.bdf
     }
@@ -58,11 +58,19 @@ impl PciFunction {
     }
 
     /// The bound driver.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when sysfs cannot be read. A function that is not there has no driver.
     pub fn driver(&self) -> Result<Option<String>, PciError> {
         self.link("driver")
     }
 
     /// `driver_override`, when set.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] when the function is not there, [`PciError::File`] when sysfs cannot be read.
     pub fn driver_override(&self) -> Result<Option<String>, PciError> {
         match self.read("driver_override") {
             // The kernel writes "(null)" for none.
@@ -80,6 +88,12 @@ impl PciFunction {
     ///
     /// An override that somebody else has set stays where it names the driver that is bound, and wherever `driverctl` keeps
     /// it for good.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] when the function is not there, [`PciError::Held`] when a process has it open through VFIO,
+    /// [`PciError::NotBound`] when the kernel did not bind the driver, [`PciError::Refused`] when a file of sysfs takes no
+    /// write, [`PciError::File`] when one cannot be read.
     pub fn set_driver(&self, driver: Option<&str>) -> Result<(), PciError> {
         let bound = self.driver()?;
         let before = self.driver_override()?;
@@ -200,6 +214,10 @@ impl PciFunction {
     /// Whether `driver_override` names `driver` and serves nobody: a run of ours that was killed while it bound that driver leaves it
     /// so. It serves a function that is bound to a driver that takes it away from the host, and one for which the operator has
     /// chosen that driver for good with `driverctl`. A function that is not there has none.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when sysfs cannot be read. Of a function that is not there it is `false`.
     pub fn has_idle_override(&self, driver: &str) -> Result<bool, PciError> {
         let now = match self.driver_override() {
             Err(PciError::Missing { .. }) => return Ok(false),
@@ -210,6 +228,10 @@ impl PciFunction {
     }
 
     /// Clears `driver_override`; what is bound stays bound.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] when the function is not there, [`PciError::Refused`] when the file takes no write.
     pub fn clear_override(&self) -> Result<(), PciError> {
         let attempt = format!("clear the driver override of {}", self.bdf);
         self.write(&attempt, "driver_override", "\n")
@@ -225,11 +247,19 @@ impl PciFunction {
     }
 
     /// VFs that the driver allows (`sriov_totalvfs`); `None` without SR-IOV.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Odd`] when the file holds no number, [`PciError::File`] when it cannot be read.
     pub fn total_vfs(&self) -> Result<Option<u16>, PciError> {
         self.optional_number("sriov_totalvfs")
     }
 
     /// VFs that exist (`sriov_numvfs`); 0 without SR-IOV.
+    ///
+    /// # Errors
+    ///
+    /// As [`total_vfs`](PciFunction::total_vfs).
     pub fn vf_count(&self) -> Result<u16, PciError> {
         Ok(self.optional_number("sriov_numvfs")?.unwrap_or(0))
     }
@@ -238,6 +268,12 @@ impl PciFunction {
     ///
     /// Linux only takes 0 to N and N to 0 (`drivers/pci/pci-sysfs.c`, `sriov_numvfs_store`). From one number to another
     /// this goes through 0, which removes the VFs that exist, only when `through_zero` is set.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] when the function is not there, [`PciError::Unsupported`] when it has no SR-IOV,
+    /// [`PciError::Refused`] when other VFs exist and `through_zero` is off, or with the kernel's reason when the driver makes
+    /// none, [`PciError::VfCount`] when it makes another number.
     pub fn set_vf_count(&self, count: u16, through_zero: bool) -> Result<(), PciError> {
         const FILE: &str = "sriov_numvfs";
         let present = match self.optional_number(FILE)? {
@@ -304,6 +340,11 @@ impl PciFunction {
     }
 
     /// Whether drivers bind to new VFs by themselves (`sriov_drivers_autoprobe`).
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Odd`] when the file holds neither 0 nor 1, [`PciError::Missing`] or [`PciError::Unsupported`] when there is
+    /// none.
     pub fn autoprobe(&self) -> Result<bool, PciError> {
         match self.read("sriov_drivers_autoprobe")?.as_str() {
             "0" => Ok(false),
@@ -316,6 +357,11 @@ impl PciFunction {
     }
 
     /// Sets whether drivers bind to new VFs by themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] or [`PciError::Unsupported`] when there is no such file, [`PciError::Refused`] when it takes no
+    /// write.
     pub fn set_autoprobe(&self, on: bool) -> Result<(), PciError> {
         let attempt =
             format!("turn driver autoprobe of the VFs of {} {}", self.bdf, if on { "on" } else { "off" });
@@ -323,6 +369,10 @@ impl PciFunction {
     }
 
     /// Its VFs that exist, in index order (`virtfnN`).
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when the function's directory cannot be read.
     pub fn virtual_functions(&self) -> Result<Vec<(VfIndex, Bdf)>, PciError> {
         let mut vfs = Vec::new();
         for name in self.names("")? {
@@ -339,17 +389,30 @@ impl PciFunction {
     }
 
     /// The PF that this VF belongs to; `None` for a function that is no VF.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when the link cannot be read.
     pub fn physical_function(&self) -> Result<Option<Bdf>, PciError> {
         Ok(self.link("physfn")?.and_then(|target| target.parse().ok()))
     }
 
     /// Resets it, by the first of its `reset_method`s (function level reset where it has that). It must not be in use.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Unsupported`] when it has no way to be reset, [`PciError::Refused`] with the kernel's reason when that
+    /// fails.
     pub fn reset(&self) -> Result<(), PciError> {
         let attempt = format!("reset {}", self.bdf);
         self.write(&attempt, "reset", "1")
     }
 
     /// Its IOMMU group.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when the link cannot be read. Without an IOMMU it is `None`.
     pub fn iommu_group(&self) -> Result<Option<u32>, PciError> {
         Ok(self.link("iommu_group")?.and_then(|target| target.parse().ok()))
     }
@@ -362,6 +425,10 @@ impl PciFunction {
 
     /// The names of its interfaces that are in the namespace which this sysfs was mounted in: in its own directory, or
     /// in that of its virtio device.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when a directory of sysfs cannot be read. One that is not there has no names.
     pub fn interface_names(&self) -> Result<Vec<String>, PciError> {
         let mut names = self.names("net")?;
         for device in self.virtio_devices()? {
@@ -372,6 +439,10 @@ impl PciFunction {
 
     /// The names by which an interface may call this function its device (`IFLA_PARENT_DEV_NAME`): its address, and
     /// that of its virtio device.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when the function's directory cannot be read.
     pub fn device_names(&self) -> Result<Vec<String>, PciError> {
         let mut names = vec![self.bdf.to_string()];
         names.extend(self.virtio_devices()?);
@@ -482,7 +553,7 @@ pub enum PciError {
     /// There is no such function.
     #[error("there is no PCI function {function}")]
     Missing {
-        /// The address.
+        /// The address at which there is none.
         function: Bdf,
     },
     /// The function, its driver or the kernel lacks this.
@@ -504,24 +575,24 @@ pub enum PciError {
         value: String,
         /// What to do about it.
         hint: Option<String>,
-        /// Why.
+        /// The error of the write, or `EBUSY` where no write was tried.
         #[source]
         source: io::Error,
     },
     /// Somebody has the function by VFIO: a VM that is not one of Penstock's guests, or a program like DPDK's.
     #[error("{function} is in use: {by} has opened it for VFIO")]
     Held {
-        /// The function.
+        /// The function that is in use.
         function: Bdf,
-        /// By whom.
+        /// The processes that have opened its IOMMU group, each as `NAME (process ID)`, separated by commas.
         by: String,
     },
     /// The driver did not bind.
     #[error("could not bind {driver} to {function}: {why}")]
     NotBound {
-        /// The function.
+        /// The function that was to be bound.
         function: Bdf,
-        /// The driver.
+        /// The driver that was to bind it.
         driver: String,
         /// Why, as far as it can be known.
         why: String,
@@ -531,7 +602,7 @@ pub enum PciError {
     /// The driver made another number of VFs.
     #[error("{function} was asked for {} and has {now}", counted(usize::from(*wanted), "VF"))]
     VfCount {
-        /// The PF.
+        /// The PF whose VFs were to be made.
         function: Bdf,
         /// As many as asked for.
         wanted: u16,
@@ -541,9 +612,9 @@ pub enum PciError {
     /// A file holds what nobody expects there.
     #[error("{} holds {text:?}", path.display())]
     Odd {
-        /// The file.
+        /// The path of the attribute's file in sysfs.
         path: PathBuf,
-        /// Its text.
+        /// The text that was read from it.
         text: String,
     },
     /// A file could not be read.

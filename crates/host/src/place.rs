@@ -13,16 +13,32 @@ pub trait Place: Send + Sync {
     fn describe(&self) -> String;
 
     /// Runs a command there to its end. A status other than 0 is not an error here; see [`Output`].
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`] when the command is not there or cannot be started, its deadline passes, or the place is gone.
     fn run(&self, command: &Command) -> Result<Output, PlaceError>;
 
     /// Reads a file there, at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`] when there is no such file, it cannot be read, or the place is gone.
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError>;
 
     /// Lists the network interfaces there, the loopback interface left out.
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`] when they cannot be listed, or the place is gone.
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError>;
 
     /// A process of this kernel that lives in the place's network namespace, so that frames can be sent and received
     /// there; `None` when the place is this process's own namespace, an error when it is under another kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`] when the place is under another kernel, or gone.
     fn namespace(&self) -> Result<Option<u32>, PlaceError>;
 
     /// Where this same program is in a place under another kernel, so that it can be run there to send and count frames;
@@ -38,37 +54,37 @@ pub enum PlaceError {
     /// A command could not be run there.
     #[error("could not run a command {place}")]
     Process {
-        /// Where.
+        /// The place as [`Place::describe`] calls it.
         place: String,
-        /// Why.
+        /// Why the command did not run to its end.
         #[source]
         source: ProcessError,
     },
     /// A file could not be read there.
     #[error("could not read {path} {place}: {why}")]
     File {
-        /// Where.
+        /// The place as [`Place::describe`] calls it.
         place: String,
-        /// Which.
+        /// The path of the file, as it is inside the place.
         path: String,
-        /// Why.
+        /// Why it could not be read.
         why: String,
     },
     /// Its network interfaces could not be listed.
     #[error("could not list the network interfaces {place}")]
     Interfaces {
-        /// Where.
+        /// The place as [`Place::describe`] calls it.
         place: String,
-        /// Why.
+        /// Why netlink did not list them.
         #[source]
         source: NetlinkError,
     },
     /// The place is not there any more.
     #[error("{place} cannot be reached: {why}")]
     Gone {
-        /// Where.
+        /// The place as [`Place::describe`] calls it.
         place: String,
-        /// Why.
+        /// Why it cannot be reached, or what it cannot be asked.
         why: String,
     },
 }

@@ -20,14 +20,34 @@ use crate::{Netlink, NetlinkError, PciError, PciFunction, Root, VfBackend, chain
 /// What is turned to try a driver.
 pub trait Knobs {
     /// What the driver reports of its VFs.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the PF's interface is gone, or the kernel's answer cannot be read.
     fn vfs(&mut self) -> Result<Vec<(VfIndex, VfState)>, NetlinkError>;
     /// Sets an attribute of a VF.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::Unsupported`] when the driver has no call for it; other errors are about the value, or will pass.
     fn set_vf(&mut self, vf: VfIndex, attribute: &VfAttribute) -> Result<(), NetlinkError>;
     /// The mode of the embedded switch.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel cannot be asked.
     fn switch_mode(&mut self) -> Result<SwitchMode, NetlinkError>;
     /// Sets the mode of the embedded switch.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::Unsupported`] when the driver has no call for it; other errors are about the mode, or will pass.
     fn set_switch_mode(&mut self, mode: SwitchMode) -> Result<(), NetlinkError>;
     /// Resets a VF.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError`] when the VF has no way to be reset, or that fails.
     fn reset(&mut self, function: Bdf) -> Result<(), PciError>;
 }
 
@@ -73,9 +93,9 @@ impl Knobs for KernelKnobs<'_> {
 /// The VF that is tried on.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its index.
+    /// The VF's index at its PF.
     pub vf: VfIndex,
-    /// Its address.
+    /// The VF's PCI address.
     pub function: Bdf,
     /// Whether its PF has a link.
     pub linked: bool,
@@ -123,7 +143,7 @@ pub fn probe(
             Capability::Rate if !target.linked => {
                 untold("the PF has no link, without which drivers refuse every rate")
             }
-            _ => match present(&before, *capability) {
+            _ => match capability.attribute().and_then(|kind| before.attribute(kind)) {
                 Some(attribute) => judge(knobs.set_vf(target.vf, &attribute)),
                 None => untold("the driver does not report it, so that there is no value to set it to"),
             },
@@ -138,21 +158,6 @@ pub fn probe(
 
 fn state_of(knobs: &mut dyn Knobs, vf: VfIndex) -> Result<Option<VfState>, NetlinkError> {
     Ok(knobs.vfs()?.into_iter().find_map(|(index, state)| (index == vf).then_some(state)))
-}
-
-/// The value that the VF has.
-fn present(state: &VfState, capability: Capability) -> Option<VfAttribute> {
-    match capability {
-        Capability::Mac => Some(VfAttribute::Mac(state.mac)),
-        Capability::Vlan => {
-            Some(VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto })
-        }
-        Capability::Spoofchk => state.spoofchk.map(VfAttribute::Spoofchk),
-        Capability::Trust => state.trust.map(VfAttribute::Trust),
-        Capability::Rate => Some(VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate }),
-        Capability::LinkState => state.link_state.map(VfAttribute::LinkState),
-        Capability::VlanProto | Capability::Loopback | Capability::Reset => None,
-    }
 }
 
 fn untold(why: &str) -> Trial {

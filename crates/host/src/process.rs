@@ -70,7 +70,7 @@ impl Command {
         self
     }
 
-    /// More arguments.
+    /// Appends each of `arguments`.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
@@ -100,12 +100,12 @@ impl Command {
         self
     }
 
-    /// The program.
+    /// The program as it was given: a name, or a path with a slash.
     pub fn program(&self) -> &OsStr {
         &self.program
     }
 
-    /// The arguments.
+    /// The arguments in order, without the program.
     pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
@@ -169,12 +169,20 @@ impl Command {
     }
 
     /// Runs it to its end; any status other than 0 is an error that carries what it wrote to standard error.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Command::run), and [`ProcessError::Failed`] for another status than 0.
     pub fn succeed(&self) -> Result<Output, ProcessError> {
         self.run()?.succeeded()
     }
 
     /// Starts it in the background with its output going to `log`. It is killed when the [`Background`] is dropped,
     /// and by the kernel when Penstock dies.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started, or `log` cannot be shared with it.
     pub fn start_logged(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let child =
@@ -184,6 +192,10 @@ impl Command {
 
     /// Starts it in the background with Penstock's own standard output. It is killed when the [`Background`] is dropped, and by
     /// the kernel when the thread that started it dies.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
     pub fn start_beside(&self) -> Result<Background, ProcessError> {
         let mut command = self.prepare(Stdio::null(), Stdio::inherit(), Stdio::inherit());
         let child = command.spawn().map_err(|e| self.start(e))?;
@@ -192,6 +204,10 @@ impl Command {
 
     /// Starts it in the background with a socket as its standard input and output; gives the other end of it. It is
     /// killed when the [`Background`] is dropped, and by the kernel when the thread that started it dies.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started, or there is no socket for it.
     pub fn start_connected(&self) -> Result<(Background, UnixStream), ProcessError> {
         let (ours, its) = UnixStream::pair().map_err(|e| self.start(e))?;
         let output = its.try_clone().map_err(|e| self.start(e))?;
@@ -204,6 +220,10 @@ impl Command {
 
     /// As [`start_logged`](Command::start_logged), but not killed when Penstock dies: for what
     /// [`Background::leave`] may let live on.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_logged`](Command::start_logged).
     pub fn start_to_stay(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let child =
@@ -213,6 +233,10 @@ impl Command {
 
     /// Starts it in a session of its own, without a terminal, in the directory `/`, to outlive Penstock and the session
     /// that Penstock belongs to. Its output goes to `log`.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_logged`](Command::start_logged).
     pub fn start_session(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let mut command = self.call();
@@ -224,6 +248,10 @@ impl Command {
     }
 
     /// Runs it on Penstock's own terminal and gives its exit status, 128 + N for one that died of signal N.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
         let mut command = self.call();
         if let Some(directory) = &self.directory {
@@ -392,6 +420,10 @@ impl Output {
     }
 
     /// This output if the status was 0, else an error with the end of what was written to standard error.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::Failed`] with the command, its status and at most the last 20 lines that it wrote.
     pub fn succeeded(self) -> Result<Output, ProcessError> {
         if self.status.success() {
             return Ok(self);
@@ -409,24 +441,24 @@ pub enum ProcessError {
     /// There is no such program.
     #[error("the program {program:?} is not installed{}", SearchPath::own().why_not(program))]
     NotInstalled {
-        /// Its name.
+        /// The program that was looked for.
         program: String,
     },
     /// It could not be started.
     #[error("could not run `{command}`")]
     Start {
-        /// The command.
+        /// The command line, quoted as for a shell.
         command: String,
-        /// Why.
+        /// Why the process could not be started.
         #[source]
         source: io::Error,
     },
     /// It ended with a status other than 0.
     #[error("`{command}` ended with {status}: {errors}")]
     Failed {
-        /// The command.
+        /// The command line, quoted as for a shell.
         command: String,
-        /// Its status.
+        /// How it ended, as `ExitStatus` prints it: `exit status: 1`.
         status: String,
         /// The end of its standard error.
         errors: String,
@@ -434,13 +466,13 @@ pub enum ProcessError {
     /// Ctrl-C came while it ran, and it was killed.
     #[error("interrupted while `{command}` ran")]
     Interrupted {
-        /// The command.
+        /// The command line, quoted as for a shell.
         command: String,
     },
     /// It ran longer than it was allowed, and was killed.
     #[error("`{command}` did not end within {} s and was killed", after.as_secs_f32())]
     TimedOut {
-        /// The command.
+        /// The command line, quoted as for a shell.
         command: String,
         /// How long it was allowed.
         after: Duration,
@@ -475,11 +507,11 @@ impl Background {
         self.child = None;
     }
 
-    /// Asks it to end (SIGTERM) and waits for `patience`, then kills it.
-    pub fn end(mut self, patience: Duration) {
+    /// Asks it to end (SIGTERM) and waits for `timeout`, then kills it.
+    pub fn end(mut self, timeout: Duration) {
         if let Some(mut child) = self.child.take() {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            if !matches!(wait_until(&mut child, Instant::now() + patience), Ok(Some(_))) {
+            if !matches!(wait_until(&mut child, Instant::now() + timeout), Ok(Some(_))) {
                 let _ = child.kill();
                 let _ = child.wait();
             }

@@ -34,7 +34,7 @@ const LINKS: usize = 40;
 /// Something in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its name.
+    /// Its file name, without the directory; bytes that are no UTF-8 are replaced.
     pub name: String,
     /// Whether it is a directory itself, not a link to one.
     pub directory: bool,

@@ -26,19 +26,19 @@ pub enum ResctrlError {
     /// There is no room for one more.
     #[error("resctrl has no room for group {group}: the CPU knows no more groups than there are")]
     Full {
-        /// The group.
+        /// The group that was to be made.
         group: String,
     },
     /// There is no such group.
     #[error("there is no resctrl group {group:?}")]
     Gone {
-        /// The group.
+        /// The group that was looked for.
         group: String,
     },
     /// The name could lead elsewhere.
     #[error("{group:?} is no name of a resctrl group")]
     Name {
-        /// The group.
+        /// The name that was given.
         group: String,
     },
     /// The kernel refused.
@@ -46,7 +46,7 @@ pub enum ResctrlError {
     Refused {
         /// What was attempted.
         attempt: String,
-        /// `info/last_cmd_status`.
+        /// At most 200 characters of `info/last_cmd_status`; empty where it could not be read.
         said: String,
         /// The error of the file.
         #[source]
@@ -55,12 +55,12 @@ pub enum ResctrlError {
     /// A file that makes no sense.
     #[error("{MOUNT}/{file} holds {text:?}, which makes no sense")]
     Odd {
-        /// The file.
+        /// The path of the file, below the mount point.
         file: String,
         /// The beginning of it.
         text: String,
     },
-    /// A file.
+    /// A file or directory of a group could not be read, made or removed.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -177,7 +177,8 @@ impl ResctrlGroups {
             })
         };
         let odd = |file: &str, text: &str| ResctrlError::Odd {
-            file: format!("{group}/{file}"),
+            // The root group has no name.
+            file: if group.is_empty() { file.to_owned() } else { format!("{group}/{file}") },
             text: text.chars().take(80).collect(),
         };
         let cpus = text("cpus_list")?;

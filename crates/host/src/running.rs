@@ -63,16 +63,16 @@ impl Running {
         Running::find(root, self.id) == Some(*self)
     }
 
-    /// Kills it, and waits up to `patience` for it to be gone; says whether it is. Gone already is success.
-    pub fn kill(&self, patience: Duration) -> bool {
-        self.kill_if(patience, || true)
+    /// Kills it, and waits up to `timeout` for it to be gone; says whether it is. Gone already is success.
+    pub fn kill(&self, timeout: Duration) -> bool {
+        self.kill_if(timeout, || true)
     }
 
     /// As [`Running::kill`], if it works in `directory` ([`Command::current_dir`](crate::Command::current_dir)): a process of another
     /// start of the machine can have the same number and time. One that works elsewhere is another, so that the one that is
     /// meant is gone.
-    pub fn kill_in(&self, directory: &Path, patience: Duration) -> bool {
-        self.kill_if(patience, || {
+    pub fn kill_in(&self, directory: &Path, timeout: Duration) -> bool {
+        self.kill_if(timeout, || {
             let place = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
             let at = place(Path::new(&format!("/proc/{}/cwd", self.id)));
             matches!((at, place(directory)), (Ok(at), Ok(wanted)) if at == wanted)
@@ -81,8 +81,8 @@ impl Running {
 
     /// The process is held (`pidfd_open(2)`) while it is looked at, and the signal goes to what is held: whatever gets its number
     /// meanwhile is let alone.
-    fn kill_if(&self, patience: Duration, is_meant: impl Fn() -> bool) -> bool {
-        let deadline = Instant::now() + patience;
+    fn kill_if(&self, timeout: Duration, is_meant: impl Fn() -> bool) -> bool {
+        let deadline = Instant::now() + timeout;
         let Some(id) = i32::try_from(self.id).ok().and_then(Pid::from_raw) else { return true };
         loop {
             let held = pidfd_open(id, PidfdFlags::empty());

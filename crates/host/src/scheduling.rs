@@ -40,11 +40,11 @@ pub enum SchedulingError {
     /// The kernel refused.
     #[error("thread {thread} was not scheduled as {scheduling}")]
     Refused {
-        /// The thread.
+        /// The thread's id.
         thread: u32,
         /// What was asked for.
         scheduling: Scheduled,
-        /// Why.
+        /// The error of sched_setscheduler(2).
         #[source]
         source: Errno,
     },

@@ -77,6 +77,10 @@ impl Directory {
     }
 
     /// Bytes free for an ordinary user on its file system.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] when the file system does not say.
     pub fn free_space(&self) -> Result<u64> {
         match fstatvfs(&self.held) {
             Ok(stat) => Ok(stat.blocks_available() * stat.fragment_size()),
@@ -186,6 +190,10 @@ impl Scratch {
     }
 
     /// Removes what has its name in its directory; already gone is success.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] when something of it cannot be removed.
     pub fn remove(self) -> Result<()> {
         self.directory.remove(&self.name)
     }

@@ -81,14 +81,14 @@ pub enum Input {
     End,
 }
 
-/// Reads what is there of standard input, waiting up to `patience` for the first byte, or until a signal.
+/// Reads what is there of standard input, waiting up to `timeout` for the first byte, or until a signal.
 ///
 /// # Errors
 ///
 /// Whatever `read` fails with, but for a terminal that hung up (`EIO`), which is an end.
-pub fn read_input(buffer: &mut [u8], patience: Duration) -> io::Result<Input> {
+pub fn read_input(buffer: &mut [u8], timeout: Duration) -> io::Result<Input> {
     let stdin = io::stdin();
-    if !ready(stdin.as_fd(), PollFlags::POLLIN, patience)? {
+    if !ready(stdin.as_fd(), PollFlags::POLLIN, timeout)? {
         return Ok(Input::Nothing);
     }
     match unistd::read(&stdin, buffer) {
@@ -131,10 +131,10 @@ pub fn output_is_gone() -> bool {
     watched[0].revents().is_some_and(|seen| seen.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
 }
 
-/// Whether `events` (or an error, or a hang-up) came within `patience`; a signal ends the wait.
-pub(crate) fn ready(of: BorrowedFd<'_>, events: PollFlags, patience: Duration) -> io::Result<bool> {
-    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-    match poll(&mut [PollFd::new(of, events)], patience) {
+/// Whether `events` (or an error, or a hang-up) came within `timeout`; a signal ends the wait.
+pub(crate) fn ready(of: BorrowedFd<'_>, events: PollFlags, timeout: Duration) -> io::Result<bool> {
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(of, events)], timeout) {
         Ok(count) => Ok(count > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(errno) => Err(errno.into()),

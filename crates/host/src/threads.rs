@@ -36,16 +36,16 @@ pub enum ThreadsError {
     /// Its files could not be read: it has ended, or belongs to somebody else.
     #[error("could not look at process {pid}")]
     File {
-        /// The process.
+        /// The process id of QEMU.
         pid: u32,
-        /// Why.
+        /// Why one of its files in `/proc` could not be read.
         #[source]
         source: FileError,
     },
     /// None of its threads runs a virtual CPU.
     #[error("process {pid} has no thread of a virtual CPU among its {threads}")]
     NoVcpus {
-        /// The process.
+        /// The process id of QEMU.
         pid: u32,
         /// How many threads it has.
         threads: usize,

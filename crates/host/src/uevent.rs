@@ -60,6 +60,10 @@ pub struct DeviceEvents {
 
 impl DeviceEvents {
     /// From now on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the socket cannot be opened or subscribed to its group.
     pub fn open() -> io::Result<DeviceEvents> {
         // Connected to the kernel: no other process can send to it, but for root through the group.
         let mut socket = Conversation::open(NETLINK_KOBJECT_UEVENT)?;

@@ -24,7 +24,7 @@ use penstock_testkit::sysfs;
 use proptest::prelude::*;
 
 /// Far more than a scan takes, far less than a person waits. A scan that waits for a pipe never ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Looks at all that is under `tree` as `scan` does; a scan that does not end fails the test.
 fn look(tree: &Path) -> Inventory {
@@ -38,7 +38,7 @@ fn look(tree: &Path) -> Inventory {
         inventory.unknown.extend(unknown);
         let _ = send.send(inventory);
     });
-    let inventory = outcome.recv_timeout(PATIENCE).expect("a scan comes to an end and does not panic");
+    let inventory = outcome.recv_timeout(TIMEOUT).expect("a scan comes to an end and does not panic");
     let json = serde_json::to_string(&inventory).unwrap();
     assert_eq!(serde_json::from_str::<Inventory>(&json).unwrap(), inventory);
     for note in &inventory.unknown {
@@ -224,7 +224,7 @@ fn names_and_texts_of_a_megabyte_stay_out() {
     let inventory = look(tree.path());
     let json = serde_json::to_string(&inventory).unwrap();
     assert!(json.len() < 1 << 20, "an inventory of {} bytes", json.len());
-    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT / 2, "{:?}", began.elapsed());
 }
 
 /// Registers that make no sense together: no VF is where none can be, and no list grows past what PCI has room for.

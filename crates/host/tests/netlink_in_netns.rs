@@ -389,14 +389,14 @@ fn frames_pass_where_ports_are_not_isolated() {
     let (switch, _guests, endpoints) = bridge(4, "");
     switch.batch("bridge", "link set dev p0 isolated on\nlink set dev p1 isolated on\n");
     let pairs = every_pair(4);
-    let patience = Duration::from_secs(1);
+    let timeout = Duration::from_secs(1);
     let started = Instant::now();
-    let outcome = reach(&endpoints, &pairs, patience).unwrap();
+    let outcome = reach(&endpoints, &pairs, timeout).unwrap();
     let took = started.elapsed();
     let expected: BTreeSet<_> =
         pairs.iter().copied().filter(|pair| !matches!(pair, (0, 1) | (1, 0))).collect();
     assert_eq!(arrived(&pairs, &outcome), expected, "{outcome:?}");
-    assert!(took >= patience && took < patience * 4, "{took:?}");
+    assert!(took >= timeout && took < timeout * 4, "{took:?}");
     // Where all arrive, nothing is waited for.
     let started = Instant::now();
     let outcome = reach(&endpoints, &[(2, 3)], Duration::from_secs(30)).unwrap();
@@ -412,14 +412,14 @@ fn a_wrong_mac_is_not_reached() {
     let there_and_back = [(0, 1), (1, 0)];
     switch.run(&format!("bridge fdb replace {} dev p1 master static", endpoints[1].mac));
     switch.run(&format!("bridge fdb replace {} dev p0 master static", endpoints[0].mac));
-    let patience = Duration::from_millis(300);
-    let outcome = reach(&endpoints, &there_and_back, patience).unwrap();
+    let timeout = Duration::from_millis(300);
+    let outcome = reach(&endpoints, &there_and_back, timeout).unwrap();
     assert_eq!(arrived(&there_and_back, &outcome).len(), 2, "{outcome:?}");
     endpoints[1].mac = "02:00:00:00:77:77".parse().unwrap();
-    let outcome = reach(&endpoints, &[(0, 1)], patience).unwrap();
+    let outcome = reach(&endpoints, &[(0, 1)], timeout).unwrap();
     assert_eq!(outcome, [Reach::NotArrived]);
     // What an endpoint sends is not what it receives.
-    let outcome = reach(&endpoints, &[(0, 0)], patience).unwrap();
+    let outcome = reach(&endpoints, &[(0, 0)], timeout).unwrap();
     assert_eq!(outcome, [Reach::NotArrived]);
 }
 

@@ -10,8 +10,9 @@ use std::{
 use penstock_host::{
     Command, Netlink,
     frames::{
-        Asked, Endpoint, FramesError, Patience, Question, Reach, reach_and_ask,
-        station::{self, Ask, AskTold, Stand, Task},
+        Endpoint, FramesError, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach,
+        agent::{self, Ask, ProbeReport, ProbeSocket, Task},
+        reach_and_ask,
     },
 };
 use penstock_model::Mac;
@@ -34,8 +35,10 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-const PATIENCE: Patience = Patience { arrival: Duration::from_secs(20), silence: Duration::from_secs(20) };
-const SHORT: Patience = Patience { arrival: Duration::from_millis(600), silence: Duration::from_millis(600) };
+const TIMEOUT: ProbeTimeouts =
+    ProbeTimeouts { arrival: Duration::from_secs(20), silence: Duration::from_secs(20) };
+const SHORT: ProbeTimeouts =
+    ProbeTimeouts { arrival: Duration::from_millis(600), silence: Duration::from_millis(600) };
 
 /// A bridge whose ports end in a namespace for the ends that ask (`e0`, `e1`) and one that is the guest (`e2`, `e3`). The
 /// guest alone has addresses, both interfaces in one network.
@@ -87,12 +90,12 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    fn question(&self, from: usize, to: usize, address: &str) -> Question {
-        Question { from, to: self.macs[to], address: address.parse().unwrap(), awaited: true }
+    fn question(&self, from: usize, to: usize, address: &str) -> NeighbourProbe {
+        NeighbourProbe { from, to: self.macs[to], address: address.parse().unwrap(), awaited: true }
     }
 
-    fn ask(&self, questions: &[Question], patience: Patience) -> Vec<Asked> {
-        reach_and_ask(&self.endpoints, &[], questions, patience).unwrap().1
+    fn ask(&self, questions: &[NeighbourProbe], timeout: ProbeTimeouts) -> Vec<ProbeResult> {
+        reach_and_ask(&self.endpoints, &[], questions, timeout).unwrap().1
     }
 
     fn neighbours_of_guest(&self) -> String {
@@ -111,11 +114,11 @@ fn linux_answers_by_itself() {
     ];
     let started = Instant::now();
     let pairs = [(0, 1), (1, 0)];
-    let (reached, asked) = reach_and_ask(&scene.endpoints, &pairs, &questions, PATIENCE).unwrap();
+    let (reached, asked) = reach_and_ask(&scene.endpoints, &pairs, &questions, TIMEOUT).unwrap();
     let took = started.elapsed();
     eprintln!("two frames and five answers: {took:?}");
     assert_eq!(reached, [Reach::Arrived, Reach::Arrived]);
-    assert_eq!(asked, vec![Asked::Answered; 5]);
+    assert_eq!(asked, vec![ProbeResult::Answered; 5]);
     assert!(took < Duration::from_secs(2), "nothing is waited for: {took:?}");
     assert_eq!(scene.neighbours_of_guest(), "", "a probe leaves nothing in the guest's table");
 }
@@ -129,21 +132,25 @@ fn linux_answers_whatever_it_is_set_to() {
             scene.guest.run(&format!("sysctl -qw net.ipv4.conf.{interface}.{name}={value}"));
         }
         let questions = [scene.question(1, 1, FIVE), scene.question(0, 0, FOUR)];
-        assert_eq!(scene.ask(&questions, PATIENCE), [Asked::Answered, Asked::Answered], "{name}={value}");
+        assert_eq!(
+            scene.ask(&questions, TIMEOUT),
+            [ProbeResult::Answered, ProbeResult::Answered],
+            "{name}={value}"
+        );
     }
 }
 
 fn another_address_or_mac() {
     let scene = scene();
     let questions = [scene.question(0, 0, "10.20.31.99"), scene.question(0, 0, "fd00::99")];
-    assert_eq!(scene.ask(&questions, SHORT), [Asked::AnswersNobody, Asked::AnswersNobody]);
+    assert_eq!(scene.ask(&questions, SHORT), [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
     // The address is there, and not at this MAC address.
     let mut nobody = scene.question(0, 0, FOUR);
     nobody.to = "02:00:00:00:77:77".parse().unwrap();
     let mut nobody_six = scene.question(0, 0, SIX);
     nobody_six.to = nobody.to;
     let asked = scene.ask(&[nobody, nobody_six, scene.question(0, 0, FOUR)], SHORT);
-    assert_eq!(asked, [Asked::AnswersNobody, Asked::AnswersNobody, Asked::Answered]);
+    assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody, ProbeResult::Answered]);
 }
 
 fn silence_is_told_from_nobody_there() {
@@ -153,34 +160,34 @@ fn silence_is_told_from_nobody_there() {
         scene.switch.run(&format!("bridge link set dev {port} isolated on"));
     }
     for address in [FOUR, SIX] {
-        let apart = Question { awaited: false, ..scene.question(0, 0, address) };
+        let apart = NeighbourProbe { awaited: false, ..scene.question(0, 0, address) };
         let started = Instant::now();
-        let patience = Patience { arrival: Duration::from_millis(500), silence: Duration::from_secs(20) };
-        let asked = scene.ask(&[apart.clone(), scene.question(1, 0, address)], patience);
-        assert_eq!(asked, [Asked::NotAnswered, Asked::Answered], "{address}");
+        let timeout = ProbeTimeouts { arrival: Duration::from_millis(500), silence: Duration::from_secs(20) };
+        let asked = scene.ask(&[apart.clone(), scene.question(1, 0, address)], timeout);
+        assert_eq!(asked, [ProbeResult::NotAnswered, ProbeResult::Answered], "{address}");
         let took = started.elapsed();
-        assert!(took >= patience.arrival && took < Duration::from_secs(5), "{took:?}");
-        assert_eq!(scene.ask(&[apart], SHORT), [Asked::AnswersNobody]);
+        assert!(took >= timeout.arrival && took < Duration::from_secs(5), "{took:?}");
+        assert_eq!(scene.ask(&[apart], SHORT), [ProbeResult::AnswersNobody]);
     }
     // One that is to answer and answers nobody is given up when others are still waited for.
     scene.guest.run("ip link set e3 down");
     let started = Instant::now();
-    let patience = Patience { arrival: Duration::from_secs(60), silence: Duration::from_millis(700) };
-    let asked = scene.ask(&[scene.question(1, 1, FIVE), scene.question(1, 0, FOUR)], patience);
+    let timeout = ProbeTimeouts { arrival: Duration::from_secs(60), silence: Duration::from_millis(700) };
+    let asked = scene.ask(&[scene.question(1, 1, FIVE), scene.question(1, 0, FOUR)], timeout);
     let took = started.elapsed();
-    assert_eq!(asked, [Asked::AnswersNobody, Asked::Answered]);
-    assert!(took >= patience.silence && took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::Answered]);
+    assert!(took >= timeout.silence && took < Duration::from_secs(10), "{took:?}");
     // One that wakes late is waited for longer than what is not to come.
     let late = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(1500));
             scene.guest.run("ip link set e3 up");
         });
-        let apart = Question { awaited: false, ..scene.question(0, 1, FIVE) };
-        let patience = Patience { arrival: Duration::from_millis(300), silence: Duration::from_secs(20) };
-        scene.ask(&[apart, scene.question(1, 1, FIVE)], patience)
+        let apart = NeighbourProbe { awaited: false, ..scene.question(0, 1, FIVE) };
+        let timeout = ProbeTimeouts { arrival: Duration::from_millis(300), silence: Duration::from_secs(20) };
+        scene.ask(&[apart, scene.question(1, 1, FIVE)], timeout)
     });
-    assert_eq!(late, [Asked::NotAnswered, Asked::Answered]);
+    assert_eq!(late, [ProbeResult::NotAnswered, ProbeResult::Answered]);
 }
 
 fn an_answer_that_gets_lost_is_none() {
@@ -189,7 +196,7 @@ fn an_answer_that_gets_lost_is_none() {
     scene.switch.run("bridge link set dev p0 learning off");
     scene.switch.run(&format!("bridge fdb replace {} dev p2 master static", scene.endpoints[0].mac));
     let asked = scene.ask(&[scene.question(0, 0, FOUR), scene.question(1, 0, FOUR)], SHORT);
-    assert_eq!(asked, [Asked::NotAnswered, Asked::Answered]);
+    assert_eq!(asked, [ProbeResult::NotAnswered, ProbeResult::Answered]);
 }
 
 /// Sends frames of ARP replies from a namespace, by a raw socket of another program's.
@@ -245,16 +252,17 @@ fn what_others_make_up_does_not_count() {
     ];
     let mut nobody = scene.question(0, 0, FOUR);
     nobody.to = absent;
-    let patience = Patience { arrival: Duration::from_millis(1500), silence: Duration::from_millis(1500) };
+    let timeout =
+        ProbeTimeouts { arrival: Duration::from_millis(1500), silence: Duration::from_millis(1500) };
     let (asked, took) = thread::scope(|scope| {
         scope.spawn(|| forge(&scene.guest, "e2", &made_up, 20_000));
         thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
-        let asked = scene.ask(&[nobody, scene.question(0, 0, FOUR), scene.question(0, 1, FIVE)], patience);
+        let asked = scene.ask(&[nobody, scene.question(0, 0, FOUR), scene.question(0, 1, FIVE)], timeout);
         (asked, started.elapsed())
     });
-    assert_eq!(asked[..2], [Asked::AnswersNobody, Asked::AnswersNobody]);
-    assert_eq!(asked[2], Asked::Answered, "between all that is made up");
+    assert_eq!(asked[..2], [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
+    assert_eq!(asked[2], ProbeResult::Answered, "between all that is made up");
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
@@ -262,8 +270,8 @@ fn an_end_that_is_down_asks_nothing() {
     let mut scene = scene();
     scene.host.run("ip link set e0 down");
     let asked = scene.ask(&[scene.question(0, 0, FOUR), scene.question(1, 0, FOUR)], SHORT);
-    assert!(matches!(&asked[0], Asked::SendFailed(why) if why.contains("down")), "{asked:?}");
-    assert_eq!(asked[1], Asked::Answered);
+    assert!(matches!(&asked[0], ProbeResult::SendFailed(why) if why.contains("down")), "{asked:?}");
+    assert_eq!(asked[1], ProbeResult::Answered);
     let beyond = scene.question(2, 0, FOUR);
     let error = reach_and_ask(&scene.endpoints, &[], &[beyond], SHORT).unwrap_err();
     assert!(matches!(error, FramesError::NoSuchEndpoint { pair: 0, endpoint: 2, count: 2 }), "{error}");
@@ -275,7 +283,7 @@ fn an_end_that_is_down_asks_nothing() {
 
 fn a_station_asks_too() {
     let scene = scene();
-    let stand = |endpoint: &Endpoint| Stand { interface: endpoint.interface, mac: endpoint.mac };
+    let stand = |endpoint: &Endpoint| ProbeSocket { interface: endpoint.interface, mac: endpoint.mac };
     let task = Task {
         stands: scene.endpoints.iter().map(stand).collect(),
         peers: vec![scene.macs[0], scene.macs[1]],
@@ -289,17 +297,18 @@ fn a_station_asks_too() {
         ..Task::default()
     };
     let mut rounds = 0;
-    let heard = station::carry_out_at(&scene.endpoints, &task, || {
+    let heard = agent::carry_out_at(&scene.endpoints, &task, || {
         rounds += 1;
         rounds == 8
     })
     .unwrap();
-    let [AskTold(_, None, true), AskTold(_, None, true), AskTold(silent, None, false)] = heard.asked[..]
+    let [ProbeReport(_, None, true), ProbeReport(_, None, true), ProbeReport(silent, None, false)] =
+        heard.asked[..]
     else {
         panic!("{heard:?}");
     };
     assert_eq!(silent, 8, "asked again until answered");
     let wrong = Task { asks: vec![Ask(0, 9, FOUR.parse().unwrap())], ..task };
-    let error = station::carry_out_at(&scene.endpoints, &wrong, || true).unwrap_err();
+    let error = agent::carry_out_at(&scene.endpoints, &wrong, || true).unwrap_err();
     assert!(matches!(error, FramesError::NoSuchEndpoint { endpoint: 9, .. }), "{error}");
 }

@@ -5,7 +5,7 @@ use std::{env, fs, io};
 
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
-    Bdf, ByteSize, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanProtocol, VlanQos,
+    Bdf, ByteSize, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
 };
 use penstock_testkit::sysfs;
@@ -182,12 +182,11 @@ impl Links for Kernel {
             mac: format!("02:00:00:00:01:{number:02x}").parse().unwrap(),
             vlan: VlanId::new(100).unwrap(),
             qos: VlanQos::new(3).unwrap(),
-            vlan_proto: VlanProtocol::Dot1q,
             spoofchk: Some(true),
             trust: Some(false),
-            min_tx_rate: TxRate(0),
             max_tx_rate: TxRate(1000),
             link_state: Some(LinkState::Auto),
+            ..VfState::default()
         };
         Ok([0, 1, 8].map(|number| (VfIndex::new(number).unwrap(), state(number))).into())
     }

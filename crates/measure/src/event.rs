@@ -20,7 +20,7 @@ pub enum Event {
     },
     /// A sample begins.
     Sampling {
-        /// The cell.
+        /// The cell's id, as in the run's matrix.
         cell: String,
         /// Which sample of it this is, counted from 1, warm-up and samples of a resumed run included.
         sample: u32,
@@ -31,7 +31,7 @@ pub enum Event {
     },
     /// A sample was taken.
     Sampled {
-        /// The cell.
+        /// The cell's id, as in the run's matrix.
         cell: String,
         /// Its kind of path, for a network cell.
         path: Option<PathKind>,
@@ -43,16 +43,16 @@ pub enum Event {
         why: Option<String>,
         /// The median so far, with its interval as soon as there are samples enough.
         median: Option<f64>,
-        /// The interval.
+        /// The confidence interval of the median; `None` while there are too few samples.
         interval: Option<Estimate>,
         /// How many samples count so far.
         samples: u32,
     },
     /// Measuring a cell ended.
     Stopped {
-        /// The cell.
+        /// The cell's id, as in the run's matrix.
         cell: String,
-        /// Why.
+        /// Why no more samples of it are taken.
         why: StopReason,
     },
     /// Something that the user should know.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::record::Record;
 
-/// Keeps records.
+/// Keeps the records of a run, in the order in which they are made.
 pub trait Journal {
     /// Keeps one more, so that it is there when the run is killed after this.
     ///

@@ -5,14 +5,13 @@
 //! - [`run`]: a run from its beginning to its end. [`journal`]: what it can be taken up again from.
 //! - [`network`]: samples between two ends, by netperf and iperf3.
 //! - [`latency`]: how late threads wake, by cyclictest, oslat and timerlat, beside a load.
-//! - [`scene`]: where programs can be run, and where each function's interface is.
+//! - [`testbed`]: where programs can be run, and where each function's interface is.
 //! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error, never a 0.
 //! - [`probe`]: the sender of requests at fixed times, and what answers them.
 //! - [`storage`]: takes samples of storage with fio, on the host and in guests.
 //! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
-//! - [`summarise`]: from samples to summaries, comparisons and rulings. [`across`]: two runs compared.
+//! - [`summarise`]: from samples to summaries, comparisons and rulings. [`run_comparison`]: two runs compared.
 
-pub mod across;
 pub mod event;
 pub mod journal;
 pub mod latency;
@@ -22,10 +21,11 @@ pub mod parse;
 pub mod probe;
 pub mod record;
 pub mod run;
+pub mod run_comparison;
 pub mod sampler;
 pub mod samplers;
-pub mod scene;
 pub mod schedule;
 pub mod statistics;
 pub mod storage;
 pub mod summarise;
+pub mod testbed;

@@ -3,17 +3,20 @@
 //! Both ends of a path must be in different places: a kernel that owns both ends hands the bytes over itself, and never
 //! lets them reach the NIC. Paths that a model has not, or that nobody could measure, are listed with the reason.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod pairs;
+
+use std::collections::{BTreeSet, HashSet};
 
 use penstock_model::{
-    EndpointName, FunctionName, GuestName, Inside, Model, NicName, TenantFunctionName, TenantNic, Uplink,
-    VfIndex,
+    Model,
     measurement::{
-        Bound, Direction, End, EndKind, Expectation, Load, Measurement, Mix, Network, PathKind, Pattern,
-        Protocol, Storage, Subject, Tool,
+        Bound, Direction, EndKind, Expectation, Load, Measurement, Mix, Network, PathKind, Pattern, Protocol,
+        Storage, Subject, Tool,
     },
     verdict::Vantage,
 };
+
+use self::pairs::{Pair, pairs};
 
 /// What of all that could be measured is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub struct Options {
     pub request_sizes: Vec<u32>,
     /// What is sent.
     pub protocols: Vec<Protocol>,
-    /// Which paths.
+    /// Kinds of path that are measured; those that are not in here are left out.
     pub paths: Vec<PathKind>,
     /// How many pairs of ends at most for each kind of path and each kind of guests at its ends.
     pub pairs: usize,
@@ -35,12 +38,15 @@ pub struct Options {
     pub probe: Option<u32>,
     /// What is measured twice.
     pub null: Null,
+    /// Of the paths from inside VMs with NICs of their own only what tells most: a UDP stream by each, UDP round trips by a VF and
+    /// both bridges, and a TCP stream by a VF and the bridge with NAT.
+    pub few_of_vms: bool,
 }
 
 /// What is measured twice, to see how much the same differs from itself (A/A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Null {
-    /// Nothing.
+    /// Nothing is measured twice.
     None,
     /// The first arm of one block of each tool, protocol and load (for storage: of each pattern and mix), at the largest
     /// size. It stands beside the comparisons of all their blocks: what the order of samples and the machine's moods do to
@@ -63,6 +69,7 @@ impl Options {
             iperf3: true,
             probe: Some(1000),
             null: Null::EachProtocol,
+            few_of_vms: false,
         }
     }
 
@@ -75,6 +82,7 @@ impl Options {
             protocols: vec![Protocol::UdpStream, Protocol::TcpStream, Protocol::UdpRr],
             iperf3: false,
             probe: None,
+            few_of_vms: true,
             ..Options::full()
         }
     }
@@ -83,7 +91,7 @@ impl Options {
 /// A cell that is to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// [`penstock_model::measurement::Cell::id`].
+    /// Its name, unique in the run: [`penstock_model::measurement::Cell::id`].
     pub id: String,
     /// What is measured.
     pub measurement: Measurement,
@@ -96,9 +104,9 @@ pub struct Planned {
 /// A kind of path that is not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// Which.
+    /// The kind of path.
     pub path: PathKind,
-    /// Why.
+    /// Why it is not measured, in words for a person.
     pub why: String,
 }
 
@@ -222,8 +230,10 @@ impl Matrix {
                 .map(Planned::size)
                 .fold((u32::MAX, 0), |(least, greatest), size| (least.min(size), greatest.max(size)));
             let (order, alone) = match &cell.measurement.subject {
-                Subject::Network(network) if network.protocol.is_stream() => ([greatest, least, 1024], true),
-                Subject::Network(_) => ([least, greatest, 1024], true),
+                Subject::Network(network) if network.protocol.is_stream() => {
+                    ([greatest, least, BETWEEN], true)
+                }
+                Subject::Network(_) => ([least, greatest, BETWEEN], true),
                 Subject::Storage(storage) => {
                     ([greatest, least, 4096], (storage.depth, storage.jobs) == (1, 1))
                 }
@@ -298,6 +308,12 @@ fn places(network: &Network) -> BTreeSet<&Vantage> {
     BTreeSet::from([&network.client.place, &network.server.place])
 }
 
+/// The most bytes of a UDP datagram that fit into a frame of Ethernet.
+const ONE_FRAME: u32 = 1472;
+
+/// The size between the ends that tells most: it still fits into one frame.
+const BETWEEN: u32 = 1024;
+
 /// The network measurements of a model.
 pub fn network(model: &Model, options: &Options) -> Matrix {
     let (mut pairs, mut absent) = pairs(model, options.pairs);
@@ -320,16 +336,35 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
         let guests = BTreeSet::from([&a.place, &b.place]);
         match path {
             PathKind::Bridge => tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest),
-            PathKind::BridgeAcross => tool == Tool::Netperf,
+            PathKind::BridgeAcross | PathKind::VmMacvlan | PathKind::VmIpvlan => tool == Tool::Netperf,
             _ => true,
         }
     };
+    // Each sample from a container in a VM has that made, which takes time: the ends of the sizes and one between are enough, and
+    // of macvlan and ipvlan the largest of streams and the smallest of round trips.
+    let sized = |path: PathKind, protocol: Protocol, size: u32, sizes: &[u32]| {
+        let (least, most) = (sizes.iter().min() == Some(&size), sizes.iter().max() == Some(&size));
+        match path {
+            PathKind::VmMacvlan | PathKind::VmIpvlan if protocol.is_stream() => most,
+            PathKind::VmMacvlan | PathKind::VmIpvlan => least,
+            _ => !path.is_of_vm_nic() || least || most || size == BETWEEN,
+        }
+    };
+    let chosen = |path: PathKind, protocol: Protocol| match path {
+        _ if !options.few_of_vms => true,
+        PathKind::VmBridge => matches!(protocol, Protocol::UdpStream | Protocol::UdpRr),
+        PathKind::VmMacvlan | PathKind::VmIpvlan | PathKind::VmPf => protocol == Protocol::UdpStream,
+        _ => true,
+    };
     let mut matrix = Matrix { absent, ..Matrix::default() };
     let mut block = 0;
+    let of_vms = pairs.iter().any(|(path, ..)| path.is_of_vm_nic());
     let mut nulls: Vec<(Tool, Protocol, Load)> = Vec::new();
     let mut arms = |tool: Tool, protocol: Protocol, size: u32, direction: Direction, load: Load| {
         let sizes = if protocol.is_stream() { &options.stream_sizes } else { &options.request_sizes };
-        let largest = tool == Tool::Probe || sizes.iter().all(|other| *other <= size);
+        // What VMs with NICs of their own receive by UDP, netperf cannot tell.
+        let received = (tool, protocol) == (Tool::Iperf3, Protocol::UdpStream);
+        let largest = tool == Tool::Probe || received || sizes.iter().all(|other| *other <= size);
         let mut add = |(path, client, server): &Pair, null: bool| {
             let (client, server) = (client.clone(), server.clone());
             let network = Network { protocol, path: *path, client, server, size, direction, load };
@@ -337,16 +372,20 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
             let id = id(&measurement, null);
             matrix.cells.push(Planned { id, measurement, block, null });
         };
-        pairs
+        let taken: Vec<&Pair> = pairs
             .iter()
             .filter(|pair| worth(pair, tool, largest && sizes.len() > 1 && protocol.is_stream()))
-            .for_each(|pair| add(pair, false));
+            .filter(|(path, ..)| !received || path.is_of_vm_nic())
+            .filter(|(path, ..)| tool != Tool::Netperf || sized(*path, protocol, size, sizes))
+            .filter(|(path, ..)| chosen(*path, protocol))
+            .collect();
+        taken.iter().for_each(|pair| add(pair, false));
         let null = match options.null {
             Null::None => false,
             Null::EachBlock => true,
             Null::EachProtocol => largest && !nulls.contains(&(tool, protocol, load)),
         };
-        if let Some(first) = pairs.first().filter(|_| null) {
+        if let Some(first) = taken.first().filter(|_| null) {
             add(first, true);
             nulls.push((tool, protocol, load));
         }
@@ -357,6 +396,10 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
         let sizes = if protocol.is_stream() { &options.stream_sizes } else { &options.request_sizes };
         for size in sizes {
             arms(Tool::Netperf, *protocol, *size, forward, Load::Closed);
+        }
+        if (*protocol, options.iperf3, of_vms) == (Protocol::UdpStream, true, true) {
+            arms(Tool::Iperf3, *protocol, ONE_FRAME, forward, Load::Closed);
+            arms(Tool::Iperf3, *protocol, ONE_FRAME, reverse, Load::Closed);
         }
         if let (Protocol::TcpStream, true, Some(size)) = (protocol, options.iperf3, sizes.iter().max()) {
             arms(Tool::Iperf3, *protocol, *size, forward, Load::Closed);
@@ -428,228 +471,4 @@ fn id(measurement: &Measurement, null: bool) -> String {
             )
         }
     }
-}
-
-type Pair = (PathKind, End, End);
-
-/// The pairs of ends that can be measured, at most `most` for each kind of path and of ends; and the kinds without any.
-fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
-    let nics: Vec<&NicName> = model.nics.keys().collect();
-    let cabled = |a: &NicName, b: &NicName| {
-        // A model that names no cable is of a machine whose NICs hang on one network.
-        let cables = &model.board.cables;
-        cables.is_empty() || cables.iter().any(|[x, y]| (x, y) == (a, b) || (y, x) == (a, b))
-    };
-    let joined: Vec<(&NicName, &NicName)> = nics
-        .iter()
-        .enumerate()
-        .flat_map(|(i, a)| nics[i + 1..].iter().map(move |b| (*a, *b)))
-        .filter(|(a, b)| cabled(a, b))
-        .collect();
-    let vfs = |nic: &NicName| vf_ends(model, nic);
-    let mut found = Vec::new();
-    let mut absent = Vec::new();
-    for path in PathKind::ALL {
-        let all: Vec<(End, End)> = match path {
-            PathKind::PfPf => {
-                let ends = joined.iter().filter_map(|(a, b)| Some((pf_end(model, a)?, pf_end(model, b)?)));
-                ends.collect()
-            }
-            PathKind::VfVfAcross => joined.iter().flat_map(|(a, b)| product(vfs(a), vfs(b))).collect(),
-            PathKind::VfVfInside => nics
-                .iter()
-                .filter(|nic| model.nics[**nic].loopback != Some(false))
-                .flat_map(|nic| each_with_later(vfs(nic)))
-                .collect(),
-            PathKind::GuestHost => nics
-                .iter()
-                .filter_map(|nic| pf_end(model, nic).filter(|pf| pf.place == Vantage::Host))
-                .flat_map(|pf| {
-                    let nic = pf.function.as_ref().and_then(EndpointName::of_model).map(|pf| pf.nic.clone());
-                    product(nic.map(|nic| vfs(&nic)).unwrap_or_default(), vec![pf])
-                })
-                .collect(),
-            PathKind::Bridge => {
-                // veth needs the two guests' namespaces under one kernel.
-                let between = found.iter().filter(|(path, a, b): &&Pair| {
-                    *path != PathKind::GuestHost
-                        && (a.kind, b.kind) == (EndKind::Container, EndKind::Container)
-                });
-                let bare = |end: &End| End { function: None, ..end.clone() };
-                let mut pairs: Vec<(End, End)> = Vec::new();
-                for (_, a, b) in between {
-                    let pair = (bare(a), bare(b));
-                    if !pairs.contains(&pair) && !pairs.contains(&(pair.1.clone(), pair.0.clone())) {
-                        pairs.push(pair);
-                    }
-                }
-                pairs
-            }
-            PathKind::BridgeAcross => {
-                let across = found.iter().filter(|(path, ..): &&Pair| *path == PathKind::VfVfAcross);
-                across.filter_map(|(_, a, b)| bridged_across(model, a, b)).collect()
-            }
-            PathKind::VmVf => from_vm_nics(model, &cabled, vf_to_measure),
-            PathKind::VmPf => from_vm_nics(model, &cabled, |_| Some(None)),
-        };
-        let any = !all.is_empty();
-        let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
-        let mut kinds: BTreeMap<[EndKind; 2], usize> = BTreeMap::new();
-        let before = found.len();
-        // A bridge is there for every pair of guests that was chosen: each is the baseline of its own.
-        let most = if path.is_bridge() { usize::MAX } else { most };
-        for (a, b) in all.into_iter().filter(|(a, b)| a.place != b.place && same_vlan(model, a, b)) {
-            // Starting a program through a VM's agent is slow: the client is at the other end, unless it is the VM that is measured.
-            let turned = a.kind == EndKind::Vm && b.kind != EndKind::Vm && !path.is_of_vm_nic();
-            let (a, b) = if turned { (b, a) } else { (a, b) };
-            let mut kind = [a.kind, b.kind];
-            kind.sort();
-            let taken = kinds.entry(kind).or_default();
-            if *taken < most {
-                *taken += 1;
-                found.push((path, a, b));
-            }
-        }
-        if found.len() == before {
-            absent.push(Absent { path, why: why_absent(path, any, &joined, model) });
-        }
-    }
-    (found, absent)
-}
-
-/// The pairs between guests that another path is measured between first, so that paths are compared between the same
-/// guests, and one bridge is the baseline of all.
-fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
-    let known = |a: &End, b: &End| {
-        let guests = BTreeSet::from([&a.place, &b.place]);
-        found.iter().any(|(_, x, y)| guests == BTreeSet::from([&x.place, &y.place]))
-    };
-    pairs.sort_by_cached_key(|(a, b)| !known(a, b));
-    pairs
-}
-
-fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
-    let text = match path {
-        PathKind::VmVf | PathKind::VmPf => {
-            "it takes a VM that commands can be run in with a NIC of its own, whose uplink is a PF that a cable joins with another \
-             NIC; and for a VF one outside of VLANs"
-        }
-        PathKind::PfPf if any => {
-            "both PFs of each pair are in one place: its kernel would hand the bytes over itself (give one of them to a container)"
-        }
-        _ if any => {
-            "both ends of each pair are in one place, or on different VLANs: its kernel would hand the bytes over itself"
-        }
-        PathKind::PfPf | PathKind::VfVfAcross if joined.is_empty() => "no cable joins two NICs",
-        PathKind::PfPf => "a PF is in a guest that nothing can be run in",
-        PathKind::VfVfInside if model.nics.values().all(|nic| nic.loopback == Some(false)) => {
-            "no NIC switches between its own functions (loopback: off)"
-        }
-        PathKind::VfVfAcross | PathKind::VfVfInside => {
-            "no two guests that commands can be run in own such VFs"
-        }
-        PathKind::GuestHost => "no PF is the host's, with a VF in a guest that commands can be run in",
-        PathKind::Bridge => "no two containers have another path between them that a bridge could replace",
-        PathKind::BridgeAcross => {
-            "no container has a path between VFs over a cable from a NIC whose PF is the host's: that PF would be the bridge's \
-             uplink"
-        }
-    };
-    text.to_owned()
-}
-
-/// The same two guests with a veth in place of a container's VF, and that VF's PF, which must be the host's, as the uplink of
-/// a bridge: of the client, or else of the server.
-fn bridged_across(model: &Model, a: &End, b: &End) -> Option<(End, End)> {
-    let veth = |end: &End| {
-        let function = FunctionName { nic: end.function.as_ref()?.of_model()?.nic.clone(), vf: None };
-        let fits = end.kind == EndKind::Container && model.owner(&function).is_none();
-        fits.then(|| End { function: Some(function.into()), ..end.clone() })
-    };
-    veth(a).map(|a| (a, b.clone())).or_else(|| Some((a.clone(), veth(b)?)))
-}
-
-/// A PF, where it is; `None` when nothing can be run there.
-fn pf_end(model: &Model, nic: &NicName) -> Option<End> {
-    let function = FunctionName { nic: nic.clone(), vf: None };
-    match model.owner(&function) {
-        None => Some(End { place: Vantage::Host, kind: EndKind::Host, function: Some(function.into()) }),
-        Some((guest, _)) => guest_end(model, guest, function),
-    }
-}
-
-fn guest_end(model: &Model, name: &GuestName, function: impl Into<EndpointName>) -> Option<End> {
-    let guest = &model.guests[name];
-    let kind = EndKind::from(guest.kind);
-    let reachable = kind == EndKind::Container || guest.vm.inside == Inside::Agent;
-    let place = Vantage::Guest(name.clone());
-    reachable.then(|| End { place, kind, function: Some(function.into()) })
-}
-
-/// A function of each NIC that VMs own, which `choose` picks, with an end outside that VM: the PF of a NIC over the cable of the NIC's
-/// uplink. The host's before a guest's: it takes the least from the CPUs of what is measured.
-fn from_vm_nics(
-    model: &Model,
-    cabled: &impl Fn(&NicName, &NicName) -> bool,
-    choose: impl Fn(&TenantNic) -> Option<Option<VfIndex>>,
-) -> Vec<(End, End)> {
-    let far = |near: &NicName| {
-        let over = model.nics.keys().filter(|nic| *nic != near && cabled(near, nic));
-        over.filter_map(|nic| pf_end(model, nic)).min_by_key(|end| end.place != Vantage::Host)
-    };
-    let guests = model.guests.iter();
-    let owned =
-        guests.flat_map(|(guest, found)| found.nics.iter().map(move |(name, nic)| (guest, name, nic)));
-    let pairs = owned.filter_map(|(guest, name, nic)| {
-        let Some(Uplink::Function(uplink)) = &nic.uplink else { return None };
-        let function = FunctionName { nic: name.clone(), vf: choose(nic)? };
-        let own = guest_end(model, guest, TenantFunctionName { guest: guest.clone(), function })?;
-        Some((own, far(&uplink.nic)?))
-    });
-    pairs.collect()
-}
-
-/// The VF of a VM's NIC that is measured: one outside of VLANs, as a far end is, and without a limit where there is one.
-fn vf_to_measure(nic: &TenantNic) -> Option<Option<VfIndex>> {
-    let untagged = nic
-        .functions()
-        .filter(|(vf, _, settings)| vf.is_some() && settings.vlan.is_none_or(|vlan| vlan.get() == 0));
-    let best = untagged.min_by_key(|(.., settings)| settings.max_tx_rate.is_some());
-    best.map(|(vf, ..)| vf)
-}
-
-/// The VFs of a NIC that are in guests, in the guests' order.
-fn vf_ends(model: &Model, nic: &NicName) -> Vec<End> {
-    let of_nic = |name: &FunctionName| name.nic == *nic && name.vf.is_some();
-    let guests = model.guests.iter();
-    let owned =
-        guests.flat_map(|(guest, owner)| owner.functions.iter().map(move |function| (guest, function)));
-    owned
-        .filter(|(_, function)| of_nic(&function.name))
-        .filter_map(|(guest, function)| guest_end(model, guest, function.name.clone()))
-        .collect()
-}
-
-fn product(left: Vec<End>, right: Vec<End>) -> Vec<(End, End)> {
-    left.iter().flat_map(|a| right.iter().map(move |b| (a.clone(), b.clone()))).collect()
-}
-
-fn each_with_later(ends: Vec<End>) -> Vec<(End, End)> {
-    let pairs = ends.iter().enumerate().flat_map(|(i, a)| ends[i + 1..].iter().map(move |b| (a, b)));
-    pairs.map(|(a, b)| (a.clone(), b.clone())).collect()
-}
-
-/// Whether the embedded switch lets frames pass between them: both untagged, or on the same VLAN.
-fn same_vlan(model: &Model, a: &End, b: &End) -> bool {
-    let vlan = |end: &End| match end.function.as_ref()? {
-        EndpointName::Function(function) => model.owner(function)?.1.settings.vlan,
-        EndpointName::Tenant(TenantFunctionName { guest, function }) => {
-            let nic = model.guests.get(guest)?.nics.get(&function.nic)?;
-            let of_vf = || nic.vfs.get(usize::from(function.vf?.get()))?.vlan;
-            // A VLAN of the uplink's VF is that of all functions beyond it.
-            let vlan = nic.uplink_settings.as_ref().and_then(|settings| settings.vlan).or_else(of_vf);
-            vlan.filter(|vlan| vlan.get() != 0)
-        }
-    };
-    vlan(a) == vlan(b)
 }

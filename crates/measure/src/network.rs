@@ -7,7 +7,7 @@
 mod addresses;
 mod bridge;
 mod command;
-mod crossing;
+mod container;
 mod ends;
 pub(crate) mod lease;
 mod proof;
@@ -15,6 +15,7 @@ mod prove;
 mod scout;
 mod site;
 mod survey;
+mod test_path;
 mod tools;
 
 use std::{
@@ -26,24 +27,25 @@ use std::{
 
 use penstock_host::{Command, Output, chain, interrupt};
 use penstock_model::{
-    measurement::{Network, Tool},
+    measurement::{Network, PathKind, Tool},
     verdict::Vantage,
 };
 
 pub use self::bridge::is_of_a_run;
 use self::{
     bridge::Uplink,
-    crossing::Crossing,
-    ends::{Pair, Post},
+    container::SampleContainer,
+    ends::{AddressedEnd, Pair},
     lease::{Address, MARK, Server},
     site::Site,
+    test_path::TestPath,
 };
 use crate::{
     matrix::Planned,
     probe::{self, packet},
     record::RawOutput,
     sampler::{Preparation, Sampler},
-    scene::Scene,
+    testbed::Testbed,
 };
 
 /// What may differ from run to run.
@@ -54,7 +56,7 @@ pub struct Options {
     /// How long a place is lent addresses and servers at a time: what a Penstock that is killed leaves for at most.
     pub lease: Duration,
     /// How much longer than its dwell a sample may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long a server has until it listens.
     pub start: Duration,
 }
@@ -64,7 +66,7 @@ impl Default for Options {
         Options {
             dwell: Duration::from_secs(1),
             lease: Duration::from_secs(30 * 60),
-            patience: Duration::from_secs(20),
+            timeout: Duration::from_secs(20),
             start: Duration::from_secs(10),
         }
     }
@@ -72,7 +74,7 @@ impl Default for Options {
 
 /// Takes samples between two ends.
 pub struct NetworkTaker {
-    scene: Scene,
+    testbed: Testbed,
     options: Options,
     mark: String,
     sites: BTreeMap<Vantage, Site>,
@@ -85,16 +87,18 @@ pub struct NetworkTaker {
 /// A pair of ends, ready.
 #[derive(Clone, Debug)]
 struct Route {
-    client: Post,
-    server: Post,
-    /// The positions of both addresses in what their places are lent.
-    addresses: [usize; 2],
+    client: AddressedEnd,
+    server: AddressedEnd,
+    /// The positions of both addresses in what their places are lent; none of what comes with a container.
+    addresses: [Option<usize>; 2],
     /// The servers of the tools.
     servers: BTreeMap<Tool, Serving>,
     /// Whose lease it needs besides its ends'.
     beside: Option<Vantage>,
     /// What its bridge has to have while it is used.
     uplink: Option<Uplink>,
+    /// The container in a VM that its client is in during each of its commands.
+    container: Option<SampleContainer>,
 }
 
 /// A server of a pair.
@@ -110,11 +114,11 @@ struct Serving {
 
 impl NetworkTaker {
     /// Nothing is touched before [`Sampler::prepare`].
-    pub fn new(scene: &Scene, options: Options) -> NetworkTaker {
+    pub fn new(testbed: &Testbed, options: Options) -> NetworkTaker {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = format!("{}-{}", std::process::id(), since.as_nanos());
         NetworkTaker {
-            scene: scene.clone(),
+            testbed: testbed.clone(),
             options,
             mark,
             sites: BTreeMap::new(),
@@ -128,26 +132,34 @@ impl NetworkTaker {
         &mut self,
         (pair, tools): (&Pair, &BTreeSet<Tool>),
         addresses: [Ipv4Addr; 2],
-        Crossing { interfaces, uplink }: Crossing,
+        TestPath { interfaces, uplink, container }: TestPath,
     ) -> Route {
-        let macs = [interfaces[0].1, interfaces[1].1];
-        let post = |side: usize| {
+        let macs = [container.as_ref().map_or(interfaces[0].1, SampleContainer::outer_mac), interfaces[1].1];
+        let own = [container.as_ref().map_or(addresses[0], SampleContainer::address), addresses[1]];
+        let addressed_end = |side: usize| {
             let end = pair.ends()[side];
             let (interface, mac) = interfaces[side].clone();
-            let (place, name) = (end.place.clone(), ends::called(&self.scene, pair, end));
-            Post { place, name, interface, mac, address: addresses[side] }
+            let (place, name) = (end.place.clone(), ends::called(&self.testbed, pair, end));
+            AddressedEnd { place, name, interface, mac, address: own[side] }
         };
-        let posts = [post(0), post(1)];
+        let addressed_ends = [addressed_end(0), addressed_end(1)];
         let positions = [0, 1].map(|side| {
-            let lent =
-                &mut self.sites.get_mut(&posts[side].place).expect("its interface was seen").lease.addresses;
-            let (interface, own) = (posts[side].interface.clone(), addresses[side]);
+            if side == 0 && container.is_some() {
+                return None;
+            }
+            let lent = &mut self
+                .sites
+                .get_mut(&addressed_ends[side].place)
+                .expect("its interface was seen")
+                .lease
+                .addresses;
+            let (interface, own) = (addressed_ends[side].interface.clone(), addresses[side]);
             let (peer, peer_mac) = (addresses[1 - side], macs[1 - side]);
             let fresh = pair.is_veth(pair.ends()[side]);
             lent.push(Address { interface, fresh, own, peer, peer_mac });
-            lent.len() - 1
+            Some(lent.len() - 1)
         });
-        let [client, server] = posts;
+        let [client, server] = addressed_ends;
         let mut servers = BTreeMap::new();
         for tool in tools {
             if self.lacks(*tool, pair).is_some() {
@@ -166,8 +178,9 @@ impl NetworkTaker {
             servers.insert(*tool, Serving { site: runner.site, position, at });
         }
         let helped = servers.values().any(|serving| serving.site != server.place);
-        let beside = (pair.path.is_bridge() || helped).then_some(Vantage::Host);
-        Route { client, server, addresses: positions, servers, beside, uplink }
+        let bridged = matches!(pair.path, PathKind::Bridge | PathKind::BridgeAcross);
+        let beside = (bridged || helped).then_some(Vantage::Host);
+        Route { client, server, addresses: positions, servers, beside, uplink, container }
     }
 
     /// Lends every place what it is to have, all at once.
@@ -189,11 +202,11 @@ impl NetworkTaker {
 
     /// Whether both ends have what they were to be lent, but for the servers.
     fn lent(&self, route: &Route) -> Result<(), String> {
-        for (post, position) in [&route.client, &route.server].into_iter().zip(route.addresses) {
-            let site = &self.sites[&post.place];
-            if let Some(said) = site.granted.failed.get(&position) {
+        for (addressed_end, position) in [&route.client, &route.server].into_iter().zip(route.addresses) {
+            let site = &self.sites[&addressed_end.place];
+            if let Some(said) = position.and_then(|position| site.granted.failed.get(&position)) {
                 let booted = site.booted().map(|booted| format!("; {booted}")).unwrap_or_default();
-                let (name, address) = (&post.name, post.address);
+                let (name, address) = (&addressed_end.name, addressed_end.address);
                 return Err(format!("{name} could not be given the address {address}: {said}{booted}"));
             }
         }
@@ -250,7 +263,12 @@ impl NetworkTaker {
     ) -> Result<Output, String> {
         let site = &self.sites[runner];
         let marked = command.clone().env(MARK, site.lease.client_mark()).deadline(allowed);
-        let error = match site.place.run(&marked) {
+        let ended = if *runner == route.client.place {
+            self.run_as_client(route, &marked)?
+        } else {
+            site.place.run(&marked)
+        };
+        let error = match ended {
             Ok(output) => return Ok(output),
             Err(error) => error,
         };
@@ -296,7 +314,7 @@ impl NetworkTaker {
         dwell: Duration,
     ) -> Result<RawOutput, String> {
         let tool = cell.measurement.tool;
-        let allowed = Duration::from_secs(command::seconds(dwell)) + self.options.patience;
+        let allowed = Duration::from_secs(command::seconds(dwell)) + self.options.timeout;
         self.renew(route, allowed)?;
         if self.silent.contains(&route.client.address) {
             self.answers(tool, route).inspect_err(|_| self.distrust(route))?;
@@ -335,18 +353,21 @@ impl Sampler for NetworkTaker {
         self.tell(&wanted, &mut preparation);
         let surveys = self.sites.values().filter_map(|site| site.survey.as_ref().ok());
         let taken: Vec<_> = surveys.flat_map(|survey| survey.networks.iter().copied()).collect();
-        let mut addresses = addresses::pairs(wanted.len(), &taken).into_iter();
+        let mut addresses = addresses::pairs(wanted.len() * 2, &taken).into_iter();
         let mut failed: BTreeMap<Pair, String> = BTreeMap::new();
         let mut bridges = 0;
         for (pair, tools) in &wanted {
-            let crossing = self.crossing(pair, bridges);
-            bridges += usize::from(pair.path.is_bridge());
-            match crossing.and_then(|crossing| {
-                let full = "no addresses of 198.18.0.0/15 are free".to_owned();
-                Ok((crossing, addresses.next().ok_or(full)?))
-            }) {
-                Ok((crossing, addresses)) => {
-                    let route = self.route((pair, tools), addresses, crossing);
+            let mut free =
+                || addresses.next().ok_or_else(|| "no addresses of 198.18.0.0/15 are free".to_owned());
+            let behind_nat = pair.path == PathKind::VmBridgeNat;
+            let test_path = free().and_then(|own| {
+                let inner = if behind_nat { free()? } else { own };
+                Ok((self.test_path(pair, bridges, [own, inner])?, own))
+            });
+            bridges += usize::from(matches!(pair.path, PathKind::Bridge | PathKind::BridgeAcross));
+            match test_path {
+                Ok((test_path, addresses)) => {
+                    let route = self.route((pair, tools), addresses, test_path);
                     self.routes.insert(pair.clone(), route);
                 }
                 Err(why) => drop(failed.insert(pair.clone(), why)),

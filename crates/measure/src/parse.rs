@@ -36,21 +36,21 @@ pub enum ParseError {
     /// There is none.
     #[error("{tool} printed nothing")]
     Empty {
-        /// Which tool.
+        /// The tool that printed nothing.
         tool: Tool,
     },
     /// There is too much.
     #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
     TooLong {
-        /// Which tool.
+        /// The tool whose output it is.
         tool: Tool,
-        /// How much.
+        /// How many bytes it printed.
         bytes: usize,
     },
     /// It ends too early, or is no such output at all.
     #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
     Malformed {
-        /// Which tool.
+        /// The tool whose output it is.
         tool: Tool,
         /// What is wrong with it.
         why: String,
@@ -58,15 +58,15 @@ pub enum ParseError {
     /// The tool itself says that it failed.
     #[error("{tool} failed: {message}")]
     Failed {
-        /// Which tool.
+        /// The tool that failed.
         tool: Tool,
-        /// Its words.
+        /// Why it failed, by its own output.
         message: String,
     },
     /// A version whose output is not known.
     #[error("{tool} of version {version:?} is not known here: {known} is")]
     Version {
-        /// Which tool.
+        /// The tool whose output it is.
         tool: Tool,
         /// The version that the output tells.
         version: String,
@@ -76,25 +76,25 @@ pub enum ParseError {
     /// Something is not in it.
     #[error("{tool}'s output has no {field}")]
     Missing {
-        /// Which tool.
+        /// The tool whose output it is.
         tool: Tool,
-        /// What.
+        /// The missing field, as a key or as a path in the JSON: `jobs[0].read`.
         field: String,
     },
     /// Something in it cannot be.
     #[error("{tool}'s output has {field} = {value}, which cannot be")]
     Odd {
-        /// Which tool.
+        /// The tool whose output it is.
         tool: Tool,
-        /// What.
+        /// The field, as a key or as a path in the JSON: `jobs[0].read`.
         field: String,
-        /// The value.
+        /// The field's value as text, cut short.
         value: String,
     },
     /// It ran, and nothing arrived: there is nothing to tell, and a 0 would be taken for a slow path.
     #[error("{tool} ran, but nothing arrived{}", sent.map(|sent| format!(" of the {sent:.0} bit/s that were sent")).unwrap_or_default())]
     NothingArrived {
-        /// Which tool.
+        /// The tool that ran.
         tool: Tool,
         /// What was sent, in whole bit/s.
         sent: Option<u64>,
@@ -125,6 +125,11 @@ impl Reading {
 }
 
 /// What a tool's raw output tells of a measurement, in words for a person when it tells nothing.
+///
+/// # Errors
+///
+/// In words: what is wrong with the output, with what the tool wrote to standard error; also for a tool that does not measure
+/// this.
 pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, String> {
     let output = raw.stdout.as_bytes();
     let outcome = match (&measurement.subject, measurement.tool) {

@@ -27,7 +27,7 @@ use penstock_model::measurement::Load;
 
 /// How long a request may take, from the time at which it should have left. An answer after that counts as none, in both
 /// loops and for the first request as for the last.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the client waits for the server's first sign of life.
 pub const GREETING: Duration = Duration::from_secs(3);
@@ -45,7 +45,7 @@ pub fn server_command(program: &str, bind: IpAddr, port: u16, seconds: u32) -> C
 
 /// The client, sending from an address to the reflector's for `dwell` with messages of `size` bytes (at least
 /// [`packet::LEAST`], at most [`packet::MOST`]: others are a bad usage). It waits for the server for [`GREETING`] first, and
-/// for the last answers at most [`PATIENCE`].
+/// for the last answers at most [`TIMEOUT`].
 pub fn client_command(
     program: &str,
     bind: IpAddr,
@@ -60,7 +60,7 @@ pub fn client_command(
         .args(["--to", &to.to_string()])
         .args(["--size", &size.to_string()])
         .args(["--dwell-ms", &dwell.as_millis().to_string()])
-        .deadline(dwell + GREETING + PATIENCE * 2 + Duration::from_secs(15));
+        .deadline(dwell + GREETING + TIMEOUT * 2 + Duration::from_secs(15));
     match load {
         Load::Closed => command,
         Load::Open { rate } => command.args(["--rate", &rate.to_string()]),

@@ -1,7 +1,7 @@
 //! The record of a sample: what was run, where, and what it printed, as it was. Values are read from it, never stored
 //! beside it, so that a run can be taken up again, or read anew by a better reader.
 
-use penstock_model::measurement::{Measurement, Taken};
+use penstock_model::measurement::{Measurement, SampleResult};
 use serde::{Deserialize, Serialize};
 
 use crate::parse::{self, Reading};
@@ -54,6 +54,10 @@ pub struct RawOutput {
 
 impl Record {
     /// What the sample tells of this measurement, which is the cell's.
+    ///
+    /// # Errors
+    ///
+    /// In words, why there is no reading: the tool did not run, or its output tells nothing.
     pub fn reading(&self, measurement: &Measurement) -> Result<Reading, String> {
         match &self.outcome {
             RecordOutcome::Failed(why) => Err(why.clone()),
@@ -62,10 +66,10 @@ impl Record {
     }
 
     /// The same as a sample holds it.
-    pub fn taken(&self, measurement: &Measurement) -> Taken {
+    pub fn taken(&self, measurement: &Measurement) -> SampleResult {
         match self.reading(measurement) {
-            Ok(reading) => Taken::Values(reading.values),
-            Err(why) => Taken::Missing(why),
+            Ok(reading) => SampleResult::Values(reading.values),
+            Err(why) => SampleResult::Missing(why),
         }
     }
 }

@@ -37,27 +37,27 @@ use crate::{
     parse::{self, ParseError, Reading, fio},
     record::RawOutput,
     sampler::{Preparation, Sampler},
-    scene::Scene,
     statistics::Random,
-    storage::command::Way,
+    storage::command::IoMethod,
+    testbed::Testbed,
 };
 
 /// A file system is never filled further than this part of what is free.
 const MOST_OF_FREE: f64 = 0.9;
 
 /// How long a small question may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Blocks that every file and device takes.
 const USUAL_BLOCK: u32 = 4096;
 
 /// Takes samples of storage cells.
 pub struct StorageTaker {
-    scene: Scene,
+    testbed: Testbed,
     targets: BTreeMap<String, StorageTarget>,
     /// What fio is given, by target and place.
     files: BTreeMap<(String, Vantage), String>,
-    ways: BTreeMap<String, Way>,
+    ways: BTreeMap<String, IoMethod>,
     /// The cells that were refused, by id, each with the reason.
     refused: BTreeMap<String, String>,
     /// Files that were made here, and files in VMs.
@@ -100,10 +100,10 @@ impl Found<'_> {
 
 impl StorageTaker {
     /// Of these targets, which are those of [`targets`].
-    pub fn new(scene: &Scene, targets: &[StorageTarget]) -> StorageTaker {
+    pub fn new(testbed: &Testbed, targets: &[StorageTarget]) -> StorageTaker {
         let targets = targets.iter().map(|target| (cells::label(target), target.clone())).collect();
         StorageTaker {
-            scene: scene.clone(),
+            testbed: testbed.clone(),
             targets,
             files: BTreeMap::new(),
             ways: BTreeMap::new(),
@@ -155,7 +155,7 @@ impl StorageTaker {
         vantage: &Vantage,
         preparation: &mut Preparation,
     ) -> Result<Arc<dyn Place>, String> {
-        let place = self.scene.place(vantage)?.clone();
+        let place = self.testbed.place(vantage)?.clone();
         let version = version(place.as_ref());
         let told =
             ToolVersion { tool: Tool::Fio, place: place.describe(), version: version.as_ref().ok().cloned() };
@@ -227,7 +227,7 @@ impl StorageTaker {
         let mut arms = Vec::new();
         // The guest's own directory, as the host reaches it.
         let mut theirs = None;
-        let guest = places.get(&inside).or_else(|| self.scene.places.get(&inside)?.as_ref().ok());
+        let guest = places.get(&inside).or_else(|| self.testbed.places.get(&inside)?.as_ref().ok());
         if let Some(place) = guest
             && let Some(root) = place::root_of(place.as_ref())?
         {
@@ -319,7 +319,7 @@ fn may_be_written(target: &StorageTarget) -> Result<(), String> {
 /// Has fio in a VM make a file.
 fn lay_out_inside(place: &dyn Place, directory: &str, file: &str, size: u64) -> Result<(), String> {
     // fio would make a directory that is missing, and nobody would remove it.
-    let there = place.run(&Command::new("test").args(["-d", directory]).deadline(PATIENCE));
+    let there = place.run(&Command::new("test").args(["-d", directory]).deadline(TIMEOUT));
     if !there.map_err(|error| chain(&error))?.status.success() {
         return Err(format!("there is no directory {directory} {}", place.describe()));
     }
@@ -328,7 +328,7 @@ fn lay_out_inside(place: &dyn Place, directory: &str, file: &str, size: u64) -> 
 
 /// Which fio is in a place.
 fn version(place: &dyn Place) -> Result<String, String> {
-    let output = place.run(&Command::new("fio").arg("--version").deadline(PATIENCE));
+    let output = place.run(&Command::new("fio").arg("--version").deadline(TIMEOUT));
     match output {
         Ok(output) if output.status.success() => {
             let text: String = output.text().trim().chars().filter(|c| !c.is_control()).take(80).collect();
@@ -377,9 +377,9 @@ fn choose_way(
     found: &mut Found<'_>,
     preparation: &mut Preparation,
     label: &str,
-) -> Option<(Vec<Arm>, Way)> {
-    let mut refused: Vec<(Way, Vec<Option<String>>)> = Vec::new();
-    for way in Way::ALL {
+) -> Option<(Vec<Arm>, IoMethod)> {
+    let mut refused: Vec<(IoMethod, Vec<Option<String>>)> = Vec::new();
+    for way in IoMethod::ALL {
         let refusals: Vec<Option<String>> = arms.iter().map(|arm| refusal(arm, way, USUAL_BLOCK)).collect();
         let works = refusals.iter().all(Option::is_none);
         refused.push((way, refusals));
@@ -394,7 +394,8 @@ fn choose_way(
         found.miss_at(&arm.vantage, &why);
     }
     let ends: Vec<usize> = (0..arms.len()).filter(|at| !lost(*at)).collect();
-    let works = |(_, refusals): &&(Way, Vec<Option<String>>)| ends.iter().all(|at| refusals[*at].is_none());
+    let works =
+        |(_, refusals): &&(IoMethod, Vec<Option<String>>)| ends.iter().all(|at| refusals[*at].is_none());
     let chosen = refused.iter().find(works).map(|(way, _)| *way);
     let arms: Vec<Arm> =
         arms.into_iter().enumerate().filter(|(at, _)| ends.contains(at)).map(|(_, arm)| arm).collect();
@@ -406,7 +407,7 @@ fn choose_way(
         return None;
     };
     let first = refused.first().and_then(|(_, refusals)| refusals.iter().flatten().next());
-    if let Some(why) = first.filter(|_| way != Way::ALL[0]) {
+    if let Some(why) = first.filter(|_| way != IoMethod::ALL[0]) {
         let cache = match way.direct {
             true => "",
             false => "; what is measured is the page cache as well",
@@ -421,13 +422,13 @@ fn choose_way(
 }
 
 /// Why a block cannot be read this way at an end, if so.
-fn refusal(arm: &Arm, way: Way, block: u32) -> Option<String> {
+fn refusal(arm: &Arm, way: IoMethod, block: u32) -> Option<String> {
     let read = run(arm.place.as_ref(), &command::trial(way, &arm.file, block));
     read.and_then(|raw| told(&raw, Mix::Read)).err()
 }
 
 /// Cells with blocks that are smaller than an end takes are missing.
-fn smaller_blocks(arms: &[Arm], way: Way, found: &mut Found<'_>) {
+fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut Found<'_>) {
     let sizes: BTreeSet<u32> = found.cells.iter().map(|(_, storage)| storage.block).collect();
     for block in sizes.into_iter().filter(|block| *block < USUAL_BLOCK) {
         let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block)?)));
@@ -479,16 +480,16 @@ impl Sampler for StorageTaker {
         }
         let file = self.files.get(&(storage.target.clone(), storage.place.clone())).ok_or_else(not_ready)?;
         let way = self.ways.get(&storage.target).ok_or_else(not_ready)?;
-        let place = self.scene.place(&storage.place)?;
+        let place = self.testbed.place(&storage.place)?;
         run(place.as_ref(), &command::sample(*way, file, storage, target.size.0, dwell))
     }
 
     fn finish(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
         for (vantage, file) in std::mem::take(&mut self.made_inside) {
-            let remove = Command::new("rm").args(["-f", "--", &file]).deadline(PATIENCE);
+            let remove = Command::new("rm").args(["-f", "--", &file]).deadline(TIMEOUT);
             // A VM that is gone took the file with it, or keeps it where nobody can reach it now.
-            let outcome = self.scene.place(&vantage).and_then(|place| {
+            let outcome = self.testbed.place(&vantage).and_then(|place| {
                 let output = interrupt::set_aside(|| place.run(&remove)).map_err(|error| chain(&error))?;
                 output.succeeded().map(drop).map_err(|error| chain(&error))
             });

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
-    Bound, Cell, Claim, Comparison, Conclusion, CutShort, Estimate, Expectation, Histogram, Measured,
-    Measurements, Metric, Ruling, Sample, Status, StopReason, Summary, Taken, Withheld,
+    Bound, Cell, Claim, Comparison, Conclusion, CutShort, Estimate, Expectation, ExpectationResult,
+    Histogram, Measured, Measurements, Metric, Sample, SampleResult, Status, StopReason, Summary, Withheld,
 };
 
 use crate::statistics::{Confidence, median, samples_for_interval};
@@ -26,12 +26,12 @@ pub fn status(
     let (mut why, mut counting) = (None, 0);
     for sample in &samples {
         match &sample.taken {
-            Taken::Values(told) if !sample.warm_up => {
+            SampleResult::Values(told) if !sample.warm_up => {
                 counting += 1;
                 told.iter().for_each(|(metric, value)| values.entry(*metric).or_default().push(*value));
             }
-            Taken::Values(_) => {}
-            Taken::Missing(reason) => why = Some(reason.clone()),
+            SampleResult::Values(_) => {}
+            SampleResult::Missing(reason) => why = Some(reason.clone()),
         }
     }
     let mut summaries: Vec<Summary> =
@@ -147,7 +147,7 @@ pub fn rule(
     expectation: &Expectation,
     measurements: &Measurements,
     confidence: impl Into<Confidence>,
-) -> Ruling {
+) -> ExpectationResult {
     let confidence = confidence.into();
     let metric = expectation.metric();
     let cells = || measurements.cells.iter().filter(|cell| !cell.null);
@@ -176,7 +176,7 @@ pub fn rule(
             }
         }
     }
-    Ruling::new(expectation.clone(), claims)
+    ExpectationResult::new(expectation.clone(), claims)
 }
 
 fn why_no_value(cell: &Cell, metric: Metric, confidence: Confidence) -> String {

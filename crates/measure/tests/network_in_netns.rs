@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use network::{HOST, SECOND, USUAL, World, cell, end, guest, tcp, throughput, usual_ends};
+use network::{HOST, SECOND, USUAL, Vm, World, cell, end, guest, tcp, throughput, usual_ends};
 use penstock_host::{Command, Place, interrupt, process};
 use penstock_measure::{
     matrix::Planned,
@@ -21,7 +21,9 @@ use penstock_measure::{
     parse,
     sampler::Sampler,
 };
-use penstock_model::measurement::{Direction, End, EndKind, Protocol, Tool};
+use penstock_model::measurement::{
+    Direction, End, EndKind, Load, Measurement, Network, PathKind, Protocol, Subject, Tool,
+};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
 /// An interrupt reaches the whole process.
@@ -34,12 +36,13 @@ fn main() -> ExitCode {
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || needs::programs(&["iperf3"])));
     let no_netperf =
         missing.clone().or_else(|| trials.lacking("netperf", || needs::programs(&["netperf", "netserver"])));
-    let iperf3: [(&str, fn()); 15] = [
+    let iperf3: [(&str, fn()); 16] = [
         ("iperf3_measures_both_directions_in_netns", iperf3_measures_both_directions),
         ("traffic_stays_on_the_interfaces_that_are_meant_in_netns", traffic_stays_on_its_interfaces),
         ("a_bridge_is_made_and_removed_in_netns", a_bridge_is_made_and_removed),
         ("a_bridge_has_its_uplink_while_it_is_used_in_netns", a_bridge_has_its_uplink),
         ("an_uplink_in_use_is_left_alone_in_netns", an_uplink_in_use_is_left_alone),
+        ("containers_in_a_vm_come_and_go_with_each_sample_in_netns", containers_in_a_vm),
         ("what_is_down_is_missing_with_the_reason_in_netns", what_is_down_is_missing),
         ("a_path_that_does_not_answer_is_missing_in_netns", a_path_that_does_not_answer_is_missing),
         ("a_missing_tool_hides_its_own_cells_alone_in_netns", a_missing_tool),
@@ -224,11 +227,102 @@ fn an_uplink_in_use_is_left_alone() {
     assert!(said.contains("up0 is in use (upper_br9)"), "{said}");
     let said = why("ip link set up0 down", "ip link set up0 up");
     assert_eq!(said, "path is down: NET1 on the host is not up (ip link set up0 up)");
-    let station = world.scene.stations.get_mut(&"NET1".parse().unwrap()).unwrap();
-    station.as_mut().unwrap().in_use = true;
+    let function_interface = world.testbed.function_interfaces.get_mut(&"NET1".parse().unwrap()).unwrap();
+    function_interface.as_mut().unwrap().in_use = true;
     let said = world.sampler().prepare(&cells).missing[&cells[0].id].clone();
     assert!(said.starts_with("NET1 is in use on the host: up0 has addresses"), "{said}");
 }
+
+/// From containers in a VM over its PF and by its VF to the host, and nothing is left between samples, after the run, and of a run that was
+/// killed.
+fn containers_in_a_vm() {
+    let mut world = World::new();
+    world.uplink();
+    let vm = Arc::new(Vm::new(world.namespace(&guest("a")).id));
+    vm.shell("ip address flush dev eth0; ip address flush dev eth1");
+    world.testbed.places.insert(guest("node-1"), Ok(Arc::clone(&vm) as Arc<dyn Place>));
+    for (name, function_interface) in [("node-1/net0", "NET0#0"), ("node-1/net0#0", "NET0#1")] {
+        let function_interface =
+            world.testbed.function_interfaces[&function_interface.parse().unwrap()].clone();
+        world.testbed.function_interfaces.insert(name.parse().unwrap(), function_interface);
+    }
+    let paths =
+        [PathKind::VmVf, PathKind::VmBridge, PathKind::VmBridgeNat, PathKind::VmMacvlan, PathKind::VmPf];
+    let cells = paths.map(|path| {
+        let function = if path == PathKind::VmVf { "node-1/net0#0" } else { "node-1/net0" };
+        let client =
+            End { place: guest("node-1"), kind: EndKind::Vm, function: Some(function.parse().unwrap()) };
+        let server = End { place: HOST, kind: EndKind::Host, function: Some("NET1".parse().unwrap()) };
+        let network = Network {
+            protocol: Protocol::UdpStream,
+            path,
+            client,
+            server,
+            size: 1024,
+            direction: Direction::Reverse,
+            load: Load::Closed,
+        };
+        let measurement = Measurement { tool: Tool::Iperf3, subject: Subject::Network(network) };
+        Planned { id: path.to_string(), measurement, block: 0, null: false }
+    });
+    let traces = || {
+        vm.shell(
+            "ip netns list; ip -br link; ip -4 -o address | sed 's/valid_lft.*//'; ip neigh show nud permanent; ip route; \
+             cat /proc/sys/net/ipv4/conf/*/forwarding; nft list ruleset",
+        )
+    };
+    let before = traces();
+    let mut sampler = world.sampler();
+    let preparation = sampler.prepare(&cells);
+    assert_eq!(preparation.missing, BTreeMap::new());
+    // The control has its addresses meanwhile.
+    let between = traces();
+    for cell in &cells {
+        let throughput = throughput(&mut sampler, cell).expect(&cell.id);
+        assert!(throughput > 1e5, "{}: {throughput}", cell.id);
+        assert_eq!(traces(), between, "{}", cell.id);
+    }
+    assert_eq!(sampler.finish(), Vec::<String>::new());
+    assert_eq!(traces(), before);
+
+    // Killed in the middle of a sample, with the VF and with NAT: the next run takes back what is there.
+    for cell in [&cells[0], &cells[2]] {
+        let mut killed = world.sampler();
+        assert_eq!(killed.prepare(std::slice::from_ref(cell)).missing, BTreeMap::new());
+        vm.takes_nothing_back.store(true, Ordering::Relaxed);
+        let why = throughput(&mut killed, cell).unwrap_err();
+        assert!(why.contains("could not be taken back"), "{why}");
+        assert_eq!(killed.finish().len(), 1);
+        vm.takes_nothing_back.store(false, Ordering::Relaxed);
+        assert!(traces().contains("penstock-measure-0"), "{}: {}", cell.id, traces());
+        vm.shell(KILL_KEEPERS);
+        let mut sampler = world.sampler();
+        assert_eq!(sampler.prepare(&cells[1..2]).missing, BTreeMap::new());
+        assert_eq!(sampler.finish(), Vec::<String>::new());
+        assert_eq!(traces(), before);
+    }
+
+    // What the VM uses is left alone.
+    vm.shell("ip address add 10.8.0.1/24 dev eth1");
+    world
+        .testbed
+        .function_interfaces
+        .get_mut(&"node-1/net0#0".parse().unwrap())
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .in_use = true;
+    let missing = world.sampler().prepare(&cells[..2]).missing;
+    assert_eq!(missing.keys().collect::<Vec<_>>(), ["vm vf"]);
+    assert!(missing["vm vf"].contains("is in use: eth1"), "{missing:?}");
+    vm.shell("ip link add link eth0 name mac5 type macvlan");
+    let missing = world.sampler().prepare(&cells[1..2]).missing;
+    assert!(missing["vm bridge"].contains("eth0 is in use (upper_mac5)"), "{missing:?}");
+}
+
+/// Ends what runs in the VM for a run that was killed.
+const KILL_KEEPERS: &str = "for e in $(grep -l PENSTOCK_MEASURE /proc/[0-9]*/environ 2>/dev/null); do p=${e%/environ}; \
+     [ \"$(readlink $p/ns/mnt)\" = \"$(readlink /proc/self/ns/mnt)\" ] && kill -9 ${p#/proc/}; done; true";
 
 fn what_is_down_is_missing() {
     let world = World::new();
@@ -295,7 +389,7 @@ fn a_missing_tool() {
         let _kept = world.programs(&guest("b"), &USUAL, &[("iperf3", &script)]);
         let started = Instant::now();
         let options = Options { start: Duration::from_secs(9), ..Options::default() };
-        let mut sampler = NetworkTaker::new(&world.scene, options);
+        let mut sampler = NetworkTaker::new(&world.testbed, options);
         let why = sampler.prepare(&cells[1..2]).missing[&cells[1].id].clone();
         assert!(why.starts_with("iperf3 does not listen inside b at 198.18.0."), "{why}");
         assert_eq!(started.elapsed() < Duration::from_secs(6), then == "exit 1", "{:?}", started.elapsed());
@@ -330,7 +424,7 @@ fn a_server_that_died() {
     Command::new("sh").args(["-c", &stop]).succeed().expect("there is a server");
     let why = throughput(&mut sampler, &cells[0]).unwrap_err();
     assert!(why.starts_with("iperf3 inside a had no end within 7 s"), "{why}");
-    assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
+    assert!(throughput_again(&mut sampler, &cells[0]) > 1e5);
 }
 
 fn a_link_that_was_down() {
@@ -343,7 +437,7 @@ fn a_link_that_was_down() {
         inside.run(&format!("ip link set {interface} down"));
         throughput(&mut sampler, &cells[0]).unwrap_err();
         inside.run(&format!("ip link set {interface} up"));
-        assert!(throughput(&mut sampler, &cells[0]).unwrap() > 1e5);
+        assert!(throughput_again(&mut sampler, &cells[0]) > 1e5);
         // With the link it forgot its neighbour; were that one asked for, any interface of the other guest would answer.
         assert!(inside.run("ip neigh show nud permanent").contains("198.18."), "{place}");
     }
@@ -374,9 +468,24 @@ fn a_path_that_falls_silent() {
     assert!(why.contains("gets no answer"), "{why}");
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     isolated("off");
-    // On a busy machine an answer may take longer than the 1.25 s that are waited for it.
-    let again = iter::repeat_with(|| throughput(&mut sampler, &cells[0])).take(5).find_map(Result::ok);
-    assert!(again.unwrap() > 1e5);
+    assert!(throughput_again(&mut sampler, &cells[0]) > 1e5);
+}
+
+/// The first sample after one that had no end: whether the server answers is asked first, and on a busy machine an answer may take
+/// longer than the 1.5 s that are waited for it here. Such a sample is lost, and the next one is taken.
+fn throughput_again(sampler: &mut NetworkTaker, cell: &Planned) -> f64 {
+    let mut lost = Vec::new();
+    let taken = iter::repeat_with(|| throughput(sampler, cell)).take(5).find_map(|sample| {
+        let within = |why: &String| why.contains(" gets no answer ") && why.contains(" within ");
+        match sample {
+            Err(why) if within(&why) => {
+                lost.push(why);
+                None
+            }
+            sample => Some(sample.unwrap()),
+        }
+    });
+    taken.unwrap_or_else(|| panic!("{lost:?}"))
 }
 
 fn a_guest_that_stops() {
@@ -494,9 +603,9 @@ fn an_interrupted_run() {
 fn a_killed_run() {
     let world = World::new();
     let before = world.state();
-    let (lease, patience) = (Duration::from_secs(4), Duration::from_secs(3));
-    let options = Options { lease, patience, ..Options::default() };
-    let mut sampler = NetworkTaker::new(&world.scene, options);
+    let (lease, timeout) = (Duration::from_secs(4), Duration::from_secs(3));
+    let options = Options { lease, timeout, ..Options::default() };
+    let mut sampler = NetworkTaker::new(&world.testbed, options);
     let cells = [tcp(usual_ends()), tcp((end("a", ""), end("b", "")))];
     assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
     // It is renewed while it is used: a lease is shorter than what is left of it would need.

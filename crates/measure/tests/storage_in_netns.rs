@@ -21,8 +21,8 @@ use penstock_measure::{
     matrix::{Matrix, Null, Planned},
     parse,
     sampler::Sampler,
-    scene::Scene,
     storage::{self, StorageTaker},
+    testbed::Testbed,
 };
 use penstock_model::{
     ByteSize, Model, Source, StorageTarget,
@@ -150,8 +150,8 @@ fn prepared(guest: Guest, targets: &[StorageTarget], matrix: Matrix) -> Run {
     let guest = Arc::new(guest);
     let here: Arc<dyn Place> = Arc::new(Here::default());
     let places = BTreeMap::from([(Vantage::Host, Ok(here)), (inside(), Ok(guest.clone() as Arc<dyn Place>))]);
-    let scene = Scene { places, ..Scene::default() };
-    let mut sampler = StorageTaker::new(&scene, targets);
+    let testbed = Testbed { places, ..Testbed::default() };
+    let mut sampler = StorageTaker::new(&testbed, targets);
     let preparation = sampler.prepare(&matrix.cells);
     Run { sampler, matrix, missing: preparation.missing, notes: preparation.notes, guest }
 }

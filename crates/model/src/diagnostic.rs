@@ -7,7 +7,7 @@ use std::{fmt, ops::Range};
 pub struct Source {
     /// The name to show.
     pub name: String,
-    /// The text.
+    /// The whole text that messages point into; empty when there is none to show.
     pub text: String,
 }
 
@@ -19,6 +19,10 @@ impl Source {
 
     /// A source called `name` from a file's bytes. When they are not UTF-8, the message tells the line and the offset
     /// of the first bad byte; there is no text to show then, so render it against `Source::new(name, "")`.
+    ///
+    /// # Errors
+    ///
+    /// [`Diagnostics`] with one message, when they are no UTF-8 or more than a model may have.
     pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Source, Diagnostics> {
         if bytes.len() > crate::tree::MAX_BYTES {
             return Err(crate::tree::too_large(bytes.len()).into());
@@ -117,7 +121,7 @@ pub struct Diagnostic {
 /// A second place that a message speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Related {
-    /// Where.
+    /// The path of the second place.
     pub path: Path,
     /// What of `path` is meant.
     pub place: Place,

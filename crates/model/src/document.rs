@@ -17,14 +17,17 @@ use serde::{
 use crate::{
     BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FreeDriver, FunctionName, GuestKind,
     GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate,
-    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos, names::MachineName, quantity::CpuList,
+    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
+    names::MachineName,
+    quantity::CpuList,
+    vf::table::{document_with_vf_keys, vf_attributes},
 };
 
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
 pub use schema::{MODELINE, schema};
 
 pub(crate) use realtime::{GuestRealtimeDocument, GuestRealtimeEntry, RealtimeDocument};
-pub(crate) use tenant::{TenantNicDocument, UplinkEntry};
+pub(crate) use tenant::{DataPathEntry, TenantNicDocument, TenantVfDocument, UplinkEntry};
 
 /// A machine with SR-IOV NICs, its guests, and which functions each guest owns.
 ///
@@ -365,84 +368,44 @@ impl<'de> Deserialize<'de> for FunctionEntry {
     }
 }
 
-/// A function that a guest owns, with its attributes. What is left out comes from the NIC's `defaults`.
-///
-/// ```yaml
-/// {vf: NET1#4, mac: "02:00:00:00:01:04", vlan: 100, address: 10.20.31.204/24}
-/// ```
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a function like {vf: NET0#3, vlan: 100}")]
-#[schemars(rename = "Function")]
-pub(crate) struct FunctionDocument {
-    /// The VF, like `NET0#3`. Either this or `pf` must be given.
-    pub vf: Option<FunctionName>,
-    /// The PF, like `NET0`. Only a container can own the PF of a NIC that has VFs.
-    pub pf: Option<FunctionName>,
-    /// MAC address. Default: for a VF derived from the PF's permanent address and the index, the same for ever.
-    /// Also read as `mac-address`.
-    #[serde(alias = "mac-address")]
-    pub mac: Option<Mac>,
-    /// Port VLAN: the NIC tags what the VF sends and untags what it receives. 0 is none. Also read as `vlan-id`.
-    #[serde(alias = "vlan-id")]
-    pub vlan: Option<VlanId>,
-    /// Priority of the port VLAN's tag. Also read as `vlanQoS`.
-    #[serde(alias = "vlanQoS")]
-    pub qos: Option<VlanQos>,
-    /// Protocol of the port VLAN's tag. Default: 802.1Q. Also read as `vlanProto` and `vlan-proto`.
-    #[serde(alias = "vlanProto", alias = "vlan-proto")]
-    pub vlan_proto: Option<VlanProtocol>,
-    /// Whether frames with a foreign source MAC are dropped. Also read as `spoof-check`.
-    #[serde(alias = "spoof-check")]
-    pub spoofchk: Option<bool>,
-    /// Whether the VF may change its MAC and turn promiscuous.
-    pub trust: Option<bool>,
-    /// Guaranteed transmit rate in Mbit/s; 0 is none. Also read as `min-tx-rate`.
-    #[serde(alias = "min-tx-rate")]
-    pub min_tx_rate: Option<TxRate>,
-    /// Transmit rate limit in Mbit/s; 0 is none. Also read as `max-tx-rate`.
-    #[serde(alias = "max-tx-rate")]
-    pub max_tx_rate: Option<TxRate>,
-    /// The link that the VF is shown: `auto`, `enable` or `disable`. Also read as `link-state`.
-    #[serde(alias = "link-state")]
-    pub link_state: Option<LinkState>,
-    /// The interface's name inside the guest. Default: `eth` and the position in the list. Also read as `name`.
-    #[serde(alias = "name")]
-    pub interface: Option<InterfaceName>,
-    /// An IP address inside the guest, or a list of them; the same as `addresses`.
-    pub address: Option<OneOrMany<InterfaceAddress>>,
-    /// IP addresses inside the guest.
-    pub addresses: Option<OneOrMany<InterfaceAddress>>,
-    /// MTU inside the guest. Default: left alone.
-    pub mtu: Option<Mtu>,
-    /// The most that a container may send through it, in Mbit/s, held by tc where the VF has no `max_tx_rate`.
-    #[serde(alias = "egressRate", alias = "egress-rate")]
-    pub egress_rate: Option<TxRate>,
-    /// The most that a container may receive through it, in Mbit/s, held by tc.
-    #[serde(alias = "ingressRate", alias = "ingress-rate")]
-    pub ingress_rate: Option<TxRate>,
-    /// Attributes of the function that may turn out unsupported; the NIC's are added.
-    pub best_effort: Vec<String>,
-    /// Attributes that this function must have all the same, of those that are best effort for its NIC. What nothing is said of
-    /// is required anyway.
-    pub required: Vec<String>,
-}
-
-impl FunctionDocument {
-    /// What the PF's driver is to keep for it.
-    pub fn settings(&self) -> VfSettings {
-        VfSettings {
-            mac: self.mac,
-            vlan: self.vlan,
-            qos: self.qos,
-            vlan_proto: self.vlan_proto,
-            spoofchk: self.spoofchk,
-            trust: self.trust,
-            min_tx_rate: self.min_tx_rate,
-            max_tx_rate: self.max_tx_rate,
-            link_state: self.link_state,
-        }
+vf_attributes! { document_with_vf_keys {
+    function
+    /// A function that a guest owns, with its attributes. What is left out comes from the NIC's `defaults`.
+    ///
+    /// ```yaml
+    /// {vf: NET1#4, mac: "02:00:00:00:01:04", vlan: 100, address: 10.20.31.204/24}
+    /// ```
+    #[derive(Debug, Default, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default, expecting = "a function like {vf: NET0#3, vlan: 100}")]
+    #[schemars(rename = "Function")]
+    pub(crate) struct FunctionDocument {
+        /// The VF, like `NET0#3`. Either this or `pf` must be given.
+        pub vf: Option<FunctionName>,
+        /// The PF, like `NET0`. Only a container can own the PF of a NIC that has VFs.
+        pub pf: Option<FunctionName>,
+    } {
+        /// The interface's name inside the guest. Default: `eth` and the position in the list. Also read as `name`.
+        #[serde(alias = "name")]
+        pub interface: Option<InterfaceName>,
+        /// An IP address inside the guest, or a list of them; the same as `addresses`.
+        pub address: Option<OneOrMany<InterfaceAddress>>,
+        /// IP addresses inside the guest.
+        pub addresses: Option<OneOrMany<InterfaceAddress>>,
+        /// MTU inside the guest. Default: left alone.
+        pub mtu: Option<Mtu>,
+        /// The most that a container may send through it, in Mbit/s, held by tc where the VF has no `max_tx_rate`.
+        #[serde(alias = "egressRate", alias = "egress-rate")]
+        pub egress_rate: Option<TxRate>,
+        /// The most that a container may receive through it, in Mbit/s, held by tc.
+        #[serde(alias = "ingressRate", alias = "ingress-rate")]
+        pub ingress_rate: Option<TxRate>,
+        /// Attributes of the function that may turn out unsupported; the NIC's are added.
+        pub best_effort: Vec<String>,
+        /// Attributes that this function must have all the same, of those that are best effort for its NIC. What nothing is said of
+        /// is required anyway.
+        pub required: Vec<String>,
     }
-}
+} }
 
 /// What only a rehearsal needs.
 ///

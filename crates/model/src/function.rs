@@ -9,7 +9,7 @@ use crate::{NicName, VfIndex};
 /// A PF (`NET0`) or a VF (`NET0#3`) as a model names it. Ordered by NIC, the PF before its VFs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionName {
-    /// The NIC.
+    /// The NIC's name in the model, or among a VM's NICs in a [`TenantFunctionName`](crate::TenantFunctionName).
     pub nic: NicName,
     /// The VF's index; `None` is the PF itself.
     pub vf: Option<VfIndex>,

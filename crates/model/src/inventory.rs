@@ -18,12 +18,13 @@ pub use self::{
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
+pub use crate::vf::VfState;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, LinkState, Mac, NicName, Scheduling,
-    SerialNumber, SlotName, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, NicName, Scheduling,
+    SerialNumber, SlotName, VfIndex, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -56,6 +57,9 @@ pub struct Inventory {
     /// older Penstock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<BTreeSet<InterfaceName>>,
+    /// Those of them that are Linux bridges. `None`: nobody asked, as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridges: Option<BTreeSet<InterfaceName>>,
     /// The drivers that the operator has chosen for functions for good with `driverctl` (`/etc/driverctl.d`), by PCI address;
     /// `none` for no driver at all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -136,6 +140,9 @@ pub struct FoundGuest {
     /// The NICs that a VM owns itself, as it was defined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nics: BTreeSet<NicName>,
+    /// Those of these NICs whose functions are taps.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taps: BTreeSet<NicName>,
     /// The VFs of the host that the embedded switches of these NICs lead to while the VM is there: their interfaces stay on the host.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub uplinks: BTreeSet<Bdf>,
@@ -356,57 +363,6 @@ pub struct PresentVf {
     pub iommu_group: Option<u32>,
     /// What the PF's driver reports of it over netlink; `None` when it reports nothing (virtio never does).
     pub attributes: Option<VfState>,
-}
-
-/// A VF's attributes as its PF's driver reports them (`IFLA_VFINFO_LIST`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct VfState {
-    /// The address that the PF gave it; zero when it gave none.
-    pub mac: Mac,
-    /// Port VLAN; 0 when there is none.
-    pub vlan: VlanId,
-    /// Priority of the port VLAN's tag.
-    pub qos: VlanQos,
-    /// Protocol of the port VLAN's tag.
-    pub vlan_proto: VlanProtocol,
-    /// Whether frames with a foreign source MAC are dropped; `None`: not reported.
-    pub spoofchk: Option<bool>,
-    /// Whether it may change its MAC and turn promiscuous; `None`: not reported.
-    pub trust: Option<bool>,
-    /// Guaranteed transmit rate; 0 when there is none.
-    pub min_tx_rate: TxRate,
-    /// Transmit rate limit; 0 when there is none.
-    pub max_tx_rate: TxRate,
-    /// The link that it is shown; `None`: not reported.
-    pub link_state: Option<LinkState>,
-}
-
-impl VfState {
-    /// All that is reported.
-    pub fn attributes(&self) -> Vec<VfAttribute> {
-        let vlan = VfAttribute::Vlan { id: self.vlan, qos: self.qos, protocol: self.vlan_proto };
-        let rate = VfAttribute::Rate { min: self.min_tx_rate, max: self.max_tx_rate };
-        [VfAttribute::Mac(self.mac), vlan, rate]
-            .into_iter()
-            .chain(self.spoofchk.map(VfAttribute::Spoofchk))
-            .chain(self.trust.map(VfAttribute::Trust))
-            .chain(self.link_state.map(VfAttribute::LinkState))
-            .collect()
-    }
-
-    /// The same with this attribute.
-    pub fn set(&mut self, attribute: &VfAttribute) {
-        match *attribute {
-            VfAttribute::Mac(mac) => self.mac = mac,
-            VfAttribute::Vlan { id, qos, protocol } => {
-                (self.vlan, self.qos, self.vlan_proto) = (id, qos, protocol);
-            }
-            VfAttribute::Spoofchk(on) => self.spoofchk = Some(on),
-            VfAttribute::Trust(on) => self.trust = Some(on),
-            VfAttribute::Rate { min, max } => (self.min_tx_rate, self.max_tx_rate) = (min, max),
-            VfAttribute::LinkState(link) => self.link_state = Some(link),
-        }
-    }
 }
 
 /// A network interface.

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::vf::VfIndex;
 
-/// A 48-bit Ethernet MAC address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A 48-bit Ethernet MAC address. The default is zero, which is none.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac([u8; 6]);
 
 impl Mac {

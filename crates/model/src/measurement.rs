@@ -10,23 +10,25 @@
 //! As JSON each type is an object whose keys are the fields' names; text in place of an object is what the type's
 //! `Display` writes.
 
-pub mod across;
 pub mod cell;
 mod estimate;
 pub mod expectation;
 mod histogram;
 pub mod latency;
 mod metric;
+pub mod run_comparison;
 mod selector;
 
 use serde::{Deserialize, Serialize};
 
 pub use cell::{
     Cell, Direction, End, EndKind, Load, Measured, Measurement, Mix, Network, PathKind, Pattern, Protocol,
-    Sample, Status, Storage, Subject, Summary, Taken, Tool, Withheld,
+    Sample, SampleResult, Status, Storage, Subject, Summary, Tool, Withheld,
 };
 pub use estimate::Estimate;
-pub use expectation::{Bound, Claim, Conclusion, Expectation, ParseExpectationError, Relation, Ruling};
+pub use expectation::{
+    Bound, Claim, Conclusion, Expectation, ExpectationResult, ParseExpectationError, Relation,
+};
 pub use histogram::{Histogram, HistogramError};
 pub use metric::{Better, Metric, Quantity, Unit};
 pub use selector::Selector;
@@ -62,7 +64,7 @@ pub struct Measurements {
     /// Cells compared with each other.
     pub comparisons: Vec<Comparison>,
     /// What the model's `expect:` lines came out as.
-    pub rulings: Vec<Ruling>,
+    pub rulings: Vec<ExpectationResult>,
     /// What the reader should know beside.
     pub notes: Vec<String>,
 }
@@ -129,7 +131,7 @@ impl Measurements {
 /// How many of what was to be measured came out how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Measured.
+    /// Cells or series that were measured.
     pub measured: usize,
     /// Missing, because something is wrong.
     pub missing: usize,

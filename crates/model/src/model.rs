@@ -187,7 +187,7 @@ impl BoardKernel {
     }
 }
 
-/// The device that stands for a NIC on a board.
+/// The device that QEMU makes: for a NIC on a board, or for one that a VM owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Emulation {

@@ -10,7 +10,7 @@ use crate::{
 /// A good model, and what its author should know of it all the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// The model.
+    /// The model, read and checked.
     pub model: Model,
     /// Warnings in the file's order; none of them is an error. Whoever reads a user's file shows them.
     pub warnings: Diagnostics,
@@ -18,6 +18,10 @@ pub struct Parsed {
 
 /// Reads and checks the model in `source`. As an error, everything that is wrong with it, in the file's order; the
 /// warnings too.
+///
+/// # Errors
+///
+/// [`Diagnostics`] when anything in it is an error; with warnings alone it is good.
 pub fn parse(source: &Source) -> Result<Parsed, Diagnostics> {
     let (root, mut messages) = tree::read_model(&source.text).map_err(Diagnostics)?;
     let (document, wrong) = decode::document::<ModelDocument>(root.clone());

@@ -122,7 +122,7 @@ impl CpuList {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// The CPUs.
+    /// The list as a set, one entry for each CPU.
     pub fn set(&self) -> CpuSet {
         CpuSet(self.0.iter().flat_map(|(first, last)| *first..=*last).collect())
     }

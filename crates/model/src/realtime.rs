@@ -196,7 +196,7 @@ impl Percent {
         if percent >= 1 && percent <= 100 { Some(Percent(percent)) } else { None }
     }
 
-    /// The number.
+    /// The share in percent, 1 to 100.
     pub const fn get(self) -> u8 {
         self.0
     }

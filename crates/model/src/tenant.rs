@@ -9,21 +9,32 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
-    Allow, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfSettings,
+    Allow, Emulation, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfKey, VfSettings,
     function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
 pub const MAX_TENANT_QUEUES: u16 = 16;
 
+/// What the names of taps begin with.
+const TAP: &str = "tap";
+
 /// An SR-IOV NIC that a VM owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantNic {
+    /// What QEMU makes of it.
+    #[serde(default = "virtio", skip_serializing_if = "is_virtio")]
+    pub emulation: Emulation,
     /// The PF's address. Default: derived from the names of machine, VM and NIC ([`TenantNic::derived_mac`]).
     pub mac: Mac,
-    /// What the embedded switch keeps for each VF, by index; `mac` is always there.
+    /// What the embedded switch keeps for each VF, by index; `mac` is always there. None of an igb, whose VFs are the VM's to manage:
+    /// the host sees the NIC as one function.
     pub vfs: Vec<VfSettings>,
-    /// Where the embedded switch leads to. `None`, the default: nowhere; the NIC's functions reach each other alone.
+    /// What carries the frames of its functions.
+    #[serde(default, skip_serializing_if = "DataPath::is_switch")]
+    pub path: DataPath,
+    /// Where the embedded switch leads to. `None`, the default: nowhere; the NIC's functions reach each other alone. The bridge that
+    /// taps are ports of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Uplink>,
     /// What the PF's driver keeps for the VF that `uplink` is: its own words over the NIC's defaults. `None`: the uplink is no VF.
@@ -37,6 +48,33 @@ pub struct TenantNic {
     /// The same of single VFs, in the place of the NIC's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "by_index")]
     pub vf_allow: BTreeMap<VfIndex, Allow>,
+}
+
+/// What carries the frames of a tenant NIC's functions: the back end that QEMU has for each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPath {
+    /// Ports of an embedded switch of the host (vhost-user), which keeps the functions' attributes.
+    #[default]
+    Switch,
+    /// Tap interfaces of the host, ports of a Linux bridge, which keeps no attributes.
+    Tap,
+}
+
+impl DataPath {
+    /// Whether it is an embedded switch.
+    pub fn is_switch(&self) -> bool {
+        *self == DataPath::Switch
+    }
+}
+
+fn virtio() -> Emulation {
+    Emulation::Virtio
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it on so")]
+fn is_virtio(emulation: &Emulation) -> bool {
+    *emulation == Emulation::Virtio
 }
 
 /// Keys of JSON are text, and a number in one is read as such only where nothing is buffered, as a tagged enum does.
@@ -69,9 +107,31 @@ impl fmt::Display for Uplink {
 }
 
 impl TenantNic {
+    /// What its embedded switch keeps for a VF beside its address. The model refuses a guaranteed rate and a link state there.
+    pub fn switch_keys() -> impl Iterator<Item = VfKey> {
+        let others = [VfKey::Mac, VfKey::MinTxRate, VfKey::LinkState];
+        VfKey::ALL.iter().copied().filter(move |key| !others.contains(key))
+    }
+
     /// What the embedded switch of the NIC `name` of `guest` calls the port of its uplink. No function is called that.
     pub fn uplink_port(guest: &GuestName, name: &NicName) -> String {
         format!("{guest}/{name} uplink")
+    }
+
+    /// The tap interface of the function with this address: `tap` and the address, which is as long as an interface's name may be.
+    pub fn tap(mac: Mac) -> InterfaceName {
+        let digits: String = mac.octets().iter().map(|octet| format!("{octet:02x}")).collect();
+        // Always a name: fifteen letters and digits.
+        format!("{TAP}{digits}").parse().unwrap_or_else(|_| unreachable!("{TAP}{digits} is a name"))
+    }
+
+    /// The address of the function whose tap interface this is; `None` for an interface that is no function's tap.
+    pub fn mac_of_tap(name: &InterfaceName) -> Option<Mac> {
+        let digits = name.as_str().strip_prefix(TAP)?;
+        let octets: Vec<u8> =
+            (0..6).map_while(|at| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()).collect();
+        let mac = Mac::new(octets.try_into().ok()?);
+        (TenantNic::tap(mac) == *name).then_some(mac)
     }
 
     /// The address of the PF of the NIC `nic` of the VM `guest` when the model gives none. Locally administered and unicast; no
@@ -95,6 +155,14 @@ impl TenantNic {
         }
     }
 
+    /// How many VFs the VM can make of it.
+    pub fn most_vfs(&self) -> usize {
+        match self.emulation {
+            Emulation::Igb => usize::from(Emulation::Igb.most_vfs()),
+            Emulation::Virtio => self.vfs.len(),
+        }
+    }
+
     /// How far the VM may go by itself at a function; `None`: it may set nothing of it.
     pub fn allow(&self, vf: Option<VfIndex>) -> Option<&Allow> {
         vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref())
@@ -105,7 +173,7 @@ impl TenantNic {
         self.allow.is_some() || !self.vf_allow.is_empty()
     }
 
-    /// The NIC's functions, the PF first: the VF's index, the address and what is set.
+    /// The NIC's functions that have a back end on the host, the PF first: the VF's index, the address and what is set.
     pub fn functions(&self) -> impl Iterator<Item = (Option<VfIndex>, Mac, VfSettings)> {
         let pf = VfSettings { mac: Some(self.mac), ..VfSettings::default() };
         let vfs = (0..).map_while(VfIndex::new).map(Some).zip(self.vfs.iter().cloned());
@@ -122,11 +190,11 @@ impl TenantNic {
 /// A VF of the model that stays on the host, because the embedded switch of a tenant NIC leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UplinkVf<'a> {
-    /// The VM.
+    /// The VM that owns the tenant NIC.
     pub guest: &'a GuestName,
     /// Which of its NICs.
     pub nic: &'a NicName,
-    /// The VF.
+    /// The VF that is the uplink, as the model names it.
     pub function: &'a FunctionName,
     /// What the PF's driver keeps for it.
     pub settings: &'a VfSettings,
@@ -234,8 +302,10 @@ mod tests {
         }
         let allow = Allow { trust: true, ..Allow::default() };
         let nic = TenantNic {
+            emulation: Emulation::Virtio,
             mac: Mac::new([2, 0, 0, 0, 0, 1]),
             vfs: vec![VfSettings::default()],
+            path: DataPath::Switch,
             uplink: None,
             uplink_settings: None,
             queues: 1,
@@ -258,6 +328,17 @@ mod tests {
         // The parts are kept apart.
         let (guest, nic) = ("node-1n".parse().unwrap(), "et0".parse().unwrap());
         assert_ne!(TenantNic::derived_mac("tenant", &guest, &nic), pf);
+    }
+
+    #[test]
+    fn the_name_of_a_tap_leads_back_to_its_function() {
+        let mac = Mac::new([0x02, 0, 0, 0xfe, 0x10, 0x01]);
+        let tap = TenantNic::tap(mac);
+        assert_eq!(tap.as_str(), "tap020000fe1001");
+        assert_eq!(TenantNic::mac_of_tap(&tap), Some(mac));
+        for other in ["tap0", "tap020000fe10010", "tap020000fe100x", "tap+20000fe1001", "eth020000fe1001"] {
+            assert_eq!(other.parse().ok().and_then(|name| TenantNic::mac_of_tap(&name)), None, "{other}");
+        }
     }
 
     #[test]

@@ -190,7 +190,7 @@ pub enum Style {
     Bold,
     /// What is beside the point.
     Dim,
-    /// An error.
+    /// The label of an error, in bold red.
     Error,
     /// A warning, and what is dangerous.
     Warning,
@@ -200,7 +200,7 @@ pub enum Style {
     Gutter,
     /// What is new.
     Added,
-    /// What goes.
+    /// What is removed.
     Removed,
     /// What becomes otherwise.
     Changed,

@@ -38,7 +38,7 @@ pub(crate) enum Value {
     Null,
     /// Text; numbers and booleans too, for whoever reads them knows better what they should be.
     Scalar(String),
-    /// A list.
+    /// A list; its items are in the file's order.
     Sequence(Vec<Node>),
     /// Keys and values in the file's order.
     Mapping(Vec<Entry>),

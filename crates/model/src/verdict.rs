@@ -142,11 +142,11 @@ pub const BY_FRAMES: &str = "by frames";
 /// that can change from run to run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VerdictKey {
-    /// [`Verdict::subject`].
+    /// What the verdict is about ([`Verdict::subject`]).
     pub subject: Subject,
-    /// [`Verdict::attribute`].
+    /// The attribute in the model's spelling ([`Verdict::attribute`]).
     pub attribute: String,
-    /// [`Verdict::item`].
+    /// Which of several verdicts on the attribute; `None` where there is only one ([`Verdict::item`]).
     pub item: Option<String>,
 }
 
@@ -167,7 +167,7 @@ impl fmt::Display for VerdictKey {
     "verdicts {first} and {second} are both \"{key}\", and no two verdicts of a run may have the same key"
 )]
 pub struct DuplicateVerdict {
-    /// The key.
+    /// The key of both verdicts.
     pub key: VerdictKey,
     /// The position of the first, counted from 1.
     pub first: usize,

@@ -67,6 +67,11 @@ pub enum Action {
     StartSwitch { guest: GuestName, nic: NicName },
     /// Stop such a switch.
     StopSwitch { guest: GuestName, nic: NicName },
+    /// Make the taps of a NIC that a defined VM owns, one for each of the NIC's functions, ports of its bridge. QEMU opens them, so that
+    /// they come before the VM; they stay until they are removed.
+    MakeTaps { guest: GuestName, nic: NicName },
+    /// Remove such taps.
+    RemoveTaps { guest: GuestName, nic: NicName },
     /// Set an attribute of a VF of a NIC that a VM owns at the NIC's embedded switch, while the VM is there.
     SetPortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
     /// Start a defined container; its functions leave the host.
@@ -328,6 +333,8 @@ impl Action {
             | Action::UndefineGuest { .. }
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::MakeTaps { .. }
+            | Action::RemoveTaps { .. }
             | Action::SetPortAttribute { .. }
             | Action::StartGuest { .. }
             | Action::CreateGuest { .. }
@@ -370,6 +377,8 @@ impl Action {
             Action::UndefineGuest { guest }
             | Action::StartSwitch { guest, .. }
             | Action::StopSwitch { guest, .. }
+            | Action::MakeTaps { guest, .. }
+            | Action::RemoveTaps { guest, .. }
             | Action::SetPortAttribute { guest, .. }
             | Action::StartGuest { guest }
             | Action::CreateGuest { guest }
@@ -470,6 +479,8 @@ impl Action {
             Action::UndefineGuest { guest } => write!(f, "guest {guest}: remove its definition"),
             Action::StartSwitch { guest, nic } => write!(f, "{guest}/{nic}: start its embedded switch"),
             Action::StopSwitch { guest, nic } => write!(f, "{guest}/{nic}: stop its embedded switch"),
+            Action::MakeTaps { guest, nic } => write!(f, "{guest}/{nic}: make its taps"),
+            Action::RemoveTaps { guest, nic } => write!(f, "{guest}/{nic}: remove its taps"),
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
                 write!(f, "{guest}/{nic}#{vf}: {attribute}")
             }

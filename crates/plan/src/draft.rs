@@ -23,8 +23,8 @@ pub enum Effect {
     Driver(Bdf),
     /// A guest is defined, or no longer.
     Defined(GuestName),
-    /// The embedded switch of a NIC that a VM owns is there, or no longer.
-    Switch(GuestName, NicName),
+    /// What carries the frames of a NIC that a VM owns is there (its embedded switch, or its taps), or no longer.
+    BackEnd(GuestName, NicName),
     /// A guest is there: it runs, or is a VM that is suspended; or it is there no longer.
     Running(GuestName),
     /// A guest is ready. Of one that nothing waits for, that it runs is all that there is to need.

@@ -33,7 +33,7 @@ pub struct PfDriver {
 pub enum VfPromiscuity {
     /// The VF's driver has no such mode.
     Lacking,
-    /// `trust: on`.
+    /// The VF must be trusted: `trust: on`.
     Trust,
     /// `trust: on`, and something else that nobody here sets, in words.
     TrustAnd(&'static str),

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use penstock_model::{Diagnostic, Diagnostics, GuestName, Path};
+use penstock_render::{GenerateError, TemplateError};
 use thiserror::Error;
-
-use crate::generate::{GenerateError, TemplateError};
 
 /// Why a model and an inventory gave no plan. Nothing was touched.
 #[derive(Clone, Debug, PartialEq, Error)]

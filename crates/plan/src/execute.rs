@@ -14,6 +14,11 @@ pub trait Execute {
     fn executes(&self, action: &Action) -> bool;
 
     /// Does it, within `deadline`. On `Err` the machine is as it was, or `apply` undoes the step by its inverse.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecuteError`], which tells whether the action cannot be had here, something is missing, it failed, or its time was
+    /// over.
     fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError>;
 
     /// Does several that do not need one another, each within `deadline`; an executor that can do them side by side
@@ -32,6 +37,10 @@ pub trait Execute {
     fn observes(&self, fact: &Fact) -> bool;
 
     /// Looks a fact up. `Ok(Err(seen))` says what is so instead.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecuteError`] when it cannot be found out.
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError>;
 }
 
@@ -79,7 +88,7 @@ pub enum ExecuteError {
     TimedOut {
         /// What was waited for.
         attempt: String,
-        /// How long.
+        /// How long it was waited for.
         after: Duration,
     },
 }

@@ -60,6 +60,8 @@ pub enum Fact {
     GuestDefined { guest: GuestName, defined: bool },
     /// The embedded switch of the VM's NIC runs, with a socket for each of its functions (or does not).
     SwitchRunning { guest: GuestName, nic: NicName, running: bool },
+    /// Each function of the VM's NIC has its tap, which is up and a port of the NIC's bridge (or there is no tap of the NIC).
+    TapsThere { guest: GuestName, nic: NicName, there: bool },
     /// The embedded switch of the VM's NIC has this attribute for the VF.
     PortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
     /// The guest runs (or does not).
@@ -120,6 +122,8 @@ impl Fact {
             Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
             Action::StartSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: true },
             Action::StopSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: false },
+            Action::MakeTaps { guest, nic } => Fact::TapsThere { guest, nic, there: true },
+            Action::RemoveTaps { guest, nic } => Fact::TapsThere { guest, nic, there: false },
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
                 Fact::PortAttribute { guest, nic, vf, attribute }
             }
@@ -152,6 +156,7 @@ impl Fact {
         match self {
             Fact::GuestDefined { guest, .. }
             | Fact::SwitchRunning { guest, .. }
+            | Fact::TapsThere { guest, .. }
             | Fact::PortAttribute { guest, .. }
             | Fact::GuestRunning { guest, .. }
             | Fact::GuestSuspended { guest }
@@ -230,6 +235,10 @@ impl Fact {
             Fact::SwitchRunning { guest, nic, running } => {
                 write!(f, "the embedded switch of {guest}/{nic} is {}running", not(running))
             }
+            Fact::TapsThere { guest, nic, there: true } => {
+                write!(f, "the taps of {guest}/{nic} are there, ports of its bridge")
+            }
+            Fact::TapsThere { guest, nic, there: false } => write!(f, "there is no tap of {guest}/{nic}"),
             Fact::PortAttribute { guest, nic, vf, attribute } => {
                 write!(f, "the embedded switch of {guest}/{nic} has {attribute} for VF {vf}")
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, ByteSize, CpuSet, GuestKind, GuestName, InterfaceName, NicName, Path, Uplink,
+    Bdf, ByteSize, CpuSet, DataPath, GuestKind, GuestName, InterfaceName, NicName, Path, Uplink,
     inventory::{HugePages, Vf},
 };
 
@@ -45,6 +45,10 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
                 continue;
             };
             if known.contains(wanted) {
+                if nic.path == DataPath::Tap {
+                    bridge(planner, vm.name, name, wanted);
+                    continue;
+                }
                 vf_by_its_interface(planner, vm.name, name, wanted);
                 continue;
             }
@@ -66,6 +70,27 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
             ));
         }
     }
+}
+
+/// Taps are ports of a Linux bridge, which is not made for them: what else is in it the machine's own configuration says.
+fn bridge(planner: &mut Planner<'_>, vm: &GuestName, nic: &NicName, wanted: &InterfaceName) {
+    let Some(bridges) = &planner.inventory.bridges else {
+        planner.note(format!("whether {wanted}, of which the taps of {vm}/{nic} are to be ports, is a Linux bridge is not known"));
+        return;
+    };
+    if bridges.contains(wanted) {
+        return;
+    }
+    let all: Vec<&str> = bridges.iter().map(InterfaceName::as_str).collect();
+    let hint = match all.as_slice() {
+        [] => format!("make one before and {wanted} a port of it; or write `path: switch`"),
+        all => format!("write a bridge that is there: {}; or `path: switch`", all.join(", ")),
+    };
+    planner.messages.0.push(error(
+        Path::of(["guests", vm.as_str(), "nics", nic.as_str(), "uplink"]),
+        format!("{wanted} is no Linux bridge, and the taps of {vm}/{nic} are to be ports of it"),
+        Some(hint),
+    ));
 }
 
 /// Says what an uplink that is named by the interface of a VF is not seen to have.

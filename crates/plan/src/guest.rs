@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use penstock_model::{
-    Allow, Bdf, Function, FunctionName, Guest, GuestKind, GuestName, TenantFunctionName, Uplink,
+    Allow, Bdf, DataPath, Emulation, Function, FunctionName, Guest, GuestKind, GuestName, TenantFunctionName,
+    Uplink,
 };
 
 use crate::{
@@ -115,7 +116,7 @@ fn together<'a>(
     for guest in fresh().filter(|guest| guest.is_vm()) {
         planner.draft.on_behalf_of(Some(guest.name));
         uplink::prepare(planner, nics, guest);
-        switches(planner, guest);
+        back_ends(planner, guest);
     }
     for guest in fresh().filter(|guest| guest.is_vm()) {
         planner.draft.on_behalf_of(Some(guest.name));
@@ -400,11 +401,31 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     ));
 }
 
-/// Starts the embedded switches of the NICs that a VM owns. QEMU waits for their sockets when it is started.
-fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+/// Starts the embedded switches of the NICs that a VM owns, and makes the taps of those that have none. QEMU waits for a switch's
+/// sockets when it is started, and opens taps.
+fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     for (nic, found) in &guest.guest.nics {
         let mut needs = vec![Effect::Defined(name.clone())];
+        if found.path == DataPath::Tap {
+            let bridge = found.uplink.as_ref().map_or_else(String::new, |uplink| format!(" {uplink}"));
+            planner.draft.push(StepSpec::new(
+                Action::MakeTaps { guest: name.clone(), nic: nic.clone() },
+                Some(Action::RemoveTaps { guest: name.clone(), nic: nic.clone() }),
+                needs,
+                Effect::BackEnd(name.clone(), nic.clone()),
+                match found.emulation {
+                    Emulation::Virtio => format!(
+                        "{name}/{nic} and its {} have a tap each, a port of the bridge{bridge}",
+                        vfs_in_words(found.vfs.len())
+                    ),
+                    Emulation::Igb => {
+                        format!("{name}/{nic}, an igb, has a tap for all its functions, a port of the bridge{bridge}")
+                    }
+                },
+            ));
+            continue;
+        }
         let leads = match &found.uplink {
             None => "leads nowhere else".to_owned(),
             Some(uplink) => format!("leads to {uplink}"),
@@ -418,17 +439,22 @@ fn switches(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             Action::StartSwitch { guest: name.clone(), nic: nic.clone() },
             Some(Action::StopSwitch { guest: name.clone(), nic: nic.clone() }),
             needs,
-            Effect::Switch(name.clone(), nic.clone()),
+            Effect::BackEnd(name.clone(), nic.clone()),
             format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len())),
         ));
     }
-    if !guest.guest.nics.is_empty() {
+    if guest.guest.nics.values().any(|own| own.emulation == Emulation::Virtio) {
         planner.note(format!(
             "libvirt marks {name} as tainted (custom-device): it has no words for a VF of an emulated PF, which are given by <qemu:override>"
         ));
-        planner.note(format!(
-            "the embedded switches of {name} map all of its memory, as QEMU does; the VFs of its NICs are off until it enables them"
-        ));
+    }
+    if !guest.guest.nics.is_empty() {
+        let switched = guest.guest.nics.values().any(|own| own.path.is_switch());
+        let off = "the VFs of its NICs are off until it enables them";
+        planner.note(match switched {
+            true => format!("the embedded switches of {name} map all of its memory, as QEMU does; {off}"),
+            false => format!("{name} can make VFs: {off}"),
+        });
         ceilings(planner, name, guest.guest);
     }
 }
@@ -468,7 +494,7 @@ fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Effect::Defined(name.clone())];
     needs.extend(guest.addresses().flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf)]));
-    needs.extend(guest.guest.nics.keys().map(|nic| Effect::Switch(name.clone(), nic.clone())));
+    needs.extend(guest.guest.nics.keys().map(|nic| Effect::BackEnd(name.clone(), nic.clone())));
     planner.draft.push(StepSpec::new(
         Action::CreateGuest { guest: name.clone() },
         Some(Action::StopGuest { guest: name.clone() }),

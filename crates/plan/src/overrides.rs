@@ -39,9 +39,9 @@ pub fn allow(
 
 /// A driver that somebody else has chosen for a function.
 pub enum Chosen<'a> {
-    /// With `driverctl`.
+    /// The driver that `driverctl` has for the function (`/etc/driverctl.d`); `none` for no driver at all.
     ForGood(&'a str),
-    /// In `driver_override`.
+    /// The driver in the function's `driver_override` in sysfs, which a reboot clears.
     ForNow(&'a str),
 }
 

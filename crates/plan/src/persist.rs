@@ -49,7 +49,7 @@ pub fn paths() -> Vec<String> {
 /// What is to be done at each start.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The model.
+    /// The model that is applied at each start.
     pub model: &'a Model,
     /// Its text, which is copied.
     pub text: &'a str,

@@ -179,7 +179,7 @@ pub fn vf_list(nic: &NicName, indices: &[VfIndex]) -> String {
     format!("{nic}{}", texts.join(", "))
 }
 
-/// `NET0#3`.
+/// The name of a VF as a model writes it: `NET0#3`.
 pub fn vf_name(nic: &NicName, vf: VfIndex) -> impl fmt::Display {
     format!("{nic}#{vf}")
 }

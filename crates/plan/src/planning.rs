@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute, text::counted};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, external, free, generate, guest, managers, nic, order,
+    Action, Fact, Plan, PlanError, Step, StepId, external, files, free, guest, managers, nic, order,
     planner::Planner, realtime, stop::stop_steps, vfs,
 };
 
@@ -22,7 +22,7 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
-    generate::file_steps(&mut planner)?;
+    files::file_steps(&mut planner)?;
     guest::guest_steps(&mut planner, &nics, in_starting_order(model));
     nics.iter().for_each(|nic| free::driver_steps(&mut planner, nic));
     realtime::after_all(&mut planner);

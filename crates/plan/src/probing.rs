@@ -12,7 +12,7 @@ use crate::{Action, Plan};
 /// A VF that nobody uses, for finding out what its PF's driver can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The PF.
+    /// The PF's address.
     pub pf: Bdf,
     /// The VF's index.
     pub vf: VfIndex,

@@ -49,14 +49,26 @@ pub fn stop_steps(
     } else {
         planner.note(format!("guest {name} does not run; what it left is taken away"));
     }
-    let switches: Vec<NicName> = found.nics.iter().cloned().collect();
-    for nic in &switches {
+    let own: Vec<NicName> = found.nics.iter().cloned().collect();
+    for nic in &own {
+        let (guest, nic) = (name.clone(), nic.clone());
+        let taps = found.taps.contains(&nic);
+        let (action, inverse) = match taps {
+            false => (
+                Action::StopSwitch { guest: guest.clone(), nic: nic.clone() },
+                Action::StartSwitch { guest, nic: nic.clone() },
+            ),
+            true => (
+                Action::RemoveTaps { guest: guest.clone(), nic: nic.clone() },
+                Action::MakeTaps { guest, nic: nic.clone() },
+            ),
+        };
         planner.draft.push(StepSpec::new(
-            Action::StopSwitch { guest: name.clone(), nic: nic.clone() },
-            Some(Action::StartSwitch { guest: name.clone(), nic: nic.clone() }),
+            action,
+            Some(inverse),
             vec![Effect::Running(name.clone())],
-            Effect::Switch(name.clone(), nic.clone()),
-            format!("nobody but {name} uses it"),
+            Effect::BackEnd(name.clone(), nic),
+            format!("nobody but {name} uses {}", if taps { "them" } else { "it" }),
         ));
     }
     realtime::remove_group(planner, name);
@@ -74,7 +86,7 @@ pub fn stop_steps(
         guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
     let definition = define(planner, name, guest, &functions);
     let mut needs = vec![Effect::Running(name.clone())];
-    needs.extend(switches.into_iter().map(|nic| Effect::Switch(name.clone(), nic)));
+    needs.extend(own.into_iter().map(|nic| Effect::BackEnd(name.clone(), nic)));
     planner.draft.push(StepSpec::new(
         Action::UndefineGuest { guest: name.clone() },
         Some(Action::DefineGuest(definition)),

@@ -1,14 +1,13 @@
 //! What changes of the NICs of a VM that is there: their switches keep most attributes, and take others at any time.
 
 use penstock_model::{
-    Guest, GuestName, NicName, TenantNic, VfAttribute, VfIndex, inventory::VfState, text::counted,
+    DataPath, Guest, GuestName, NicName, TenantNic, VfAttribute, VfIndex, inventory::VfState, text::counted,
 };
 
 use crate::{
     Action,
     draft::{Effect, StepSpec},
     planner::Planner,
-    vfs::reported,
 };
 
 /// Sets what the model asks for and the switches of a VM that is there have otherwise. As of a host's VFs, what the model leaves out is
@@ -16,8 +15,22 @@ use crate::{
 pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
     planner.draft.on_behalf_of(Some(name));
     for (nic, own) in &guest.nics {
-        let found = planner.inventory.guests.get(name).and_then(|found| found.ports.get(nic));
-        match found.cloned() {
+        let Some(found) = planner.inventory.guests.get(name) else { continue };
+        let had = if found.taps.contains(nic) { DataPath::Tap } else { DataPath::Switch };
+        // One that it runs without comes with its next start, as what it has instead goes with its next stop.
+        if found.nics.contains(nic) && had != own.path {
+            let words = |path| if path == DataPath::Tap { "taps" } else { "an embedded switch" };
+            planner.note(format!(
+                "{name} runs with {} at {nic}, and the model gives it {}: that comes with its next stop and start",
+                words(had),
+                words(own.path)
+            ));
+            continue;
+        }
+        if own.path == DataPath::Tap {
+            continue;
+        }
+        match found.ports.get(nic).cloned() {
             Some(ports) => of_nic(planner, name, nic, own, &ports),
             None => planner.note(format!(
                 "the embedded switch of {name}/{nic} does not tell what is set for its VFs, which are left as they are"
@@ -38,7 +51,7 @@ fn of_nic(planner: &mut Planner<'_>, name: &GuestName, nic: &NicName, own: &Tena
     for ((vf, _, settings), state) in
         own.functions().filter_map(|(vf, mac, settings)| Some((vf?, mac, settings))).zip(ports)
     {
-        let missing = |attribute: &VfAttribute| reported(state, attribute) != Some(*attribute);
+        let missing = |attribute: &VfAttribute| state.attribute(attribute.kind()) != Some(*attribute);
         for attribute in settings.attributes().into_iter().filter(missing) {
             set(planner, (name, nic, vf), state, attribute);
         }
@@ -60,9 +73,9 @@ fn set(
     let of = |attribute| Action::SetPortAttribute { guest: guest.clone(), nic: nic.clone(), vf, attribute };
     planner.draft.push(StepSpec::new(
         of(attribute),
-        reported(state, &attribute).map(of),
+        state.attribute(attribute.kind()).map(of),
         vec![],
-        Effect::Switch(guest.clone(), nic.clone()),
+        Effect::BackEnd(guest.clone(), nic.clone()),
         format!("{guest} is there, and its embedded switch takes it at once"),
     ));
 }

@@ -80,7 +80,7 @@ fn one<'a>(
         .settings
         .attributes()
         .into_iter()
-        .filter(|attribute| state.and_then(|state| reported(state, attribute)) != Some(*attribute))
+        .filter(|attribute| state.and_then(|state| state.attribute(attribute.kind())) != Some(*attribute))
         .filter(|attribute| !lacking.holds(planner, nic, vf, attribute))
         .collect();
     let who = vf_name(nic.name, vf.index);
@@ -88,7 +88,7 @@ fn one<'a>(
         // What the PF's driver does for the VF can be put right under a guest that is to have it; another MAC would only be
         // seen once the VF's driver is bound anew.
         let live = |attribute: &VfAttribute| {
-            let known = state.and_then(|state| reported(state, attribute)).is_some();
+            let known = state.and_then(|state| state.attribute(attribute.kind())).is_some();
             known && vf.owner == Some(guest) && !matches!(attribute, VfAttribute::Mac(_))
         };
         let (live, left): (Vec<VfAttribute>, Vec<VfAttribute>) = missing.into_iter().partition(live);
@@ -147,7 +147,7 @@ fn set(
             (None, ..) => format!("{who} belongs to no guest; {} says so for all its VFs", nic.name),
         };
         let (pf, index) = (nic.pf.bdf, vf.index);
-        let inverse = state.and_then(|state| reported(state, &attribute));
+        let inverse = state.and_then(|state| state.attribute(attribute.kind()));
         planner.draft.push(
             StepSpec::new(
                 Action::SetVfAttribute { pf, vf: index, attribute },
@@ -165,22 +165,6 @@ fn set(
 fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
     let seen = present.and_then(|present| present.interface.as_ref()).map(|interface| interface.mac);
     vf.owner.is_some() && seen.is_some() && seen != vf.settings.mac
-}
-
-/// What the driver reports for the attribute of `kind`'s kind.
-pub fn reported(state: &VfState, kind: &VfAttribute) -> Option<VfAttribute> {
-    match kind {
-        VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
-        VfAttribute::Vlan { .. } => {
-            Some(VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto })
-        }
-        VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
-        VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
-        VfAttribute::Rate { .. } => {
-            Some(VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate })
-        }
-        VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
-    }
 }
 
 /// Takes a VF from its driver.

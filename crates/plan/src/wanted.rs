@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Diagnostic, Diagnostics, Function, GuestName, Inventory, Mac, Model, Nic, NicName, Path,
-    VfAttribute, VfIndex, VfSettings,
+    VfAttribute, VfIndex, VfKey, VfSettings,
     inventory::{Pf, PresentVf, Sriov, Vf},
 };
 
@@ -71,24 +71,10 @@ impl WantedVf<'_> {
 
 /// The model's words for what one attribute carries, as far as they were used.
 pub fn words(attribute: &VfAttribute, settings: &VfSettings) -> Vec<&'static str> {
-    let used = |words: &[(&'static str, bool)]| {
-        words.iter().filter(|(_, asked)| *asked).map(|(word, _)| *word).collect()
-    };
-    match attribute {
-        VfAttribute::Mac(_) => vec!["mac"],
-        VfAttribute::Vlan { .. } => used(&[
-            ("vlan", settings.vlan.is_some()),
-            ("qos", settings.qos.is_some()),
-            ("vlan_proto", settings.vlan_proto.is_some()),
-        ]),
-        VfAttribute::Spoofchk(_) => vec!["spoofchk"],
-        VfAttribute::Trust(_) => vec!["trust"],
-        VfAttribute::Rate { .. } => used(&[
-            ("min_tx_rate", settings.min_tx_rate.is_some()),
-            ("max_tx_rate", settings.max_tx_rate.is_some()),
-        ]),
-        VfAttribute::LinkState(_) => vec!["link_state"],
-    }
+    let keys = attribute.values().into_iter().map(|(key, _)| key);
+    // What has one word was asked for by it, if only by the rule that derives a MAC address.
+    let is_only = attribute.kind().keys().len() == 1;
+    keys.filter(|key| is_only || settings.get(*key).is_some()).map(VfKey::name).collect()
 }
 
 /// Joins model and machine.

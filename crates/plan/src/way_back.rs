@@ -62,6 +62,8 @@ pub fn way_back<'a>(plan: &'a Plan, step: &'a Step) -> WayBack<'a> {
         | Action::UndefineGuest { .. }
         | Action::StartSwitch { .. }
         | Action::StopSwitch { .. }
+        | Action::MakeTaps { .. }
+        | Action::RemoveTaps { .. }
         | Action::SetPortAttribute { .. }
         | Action::StartGuest { .. }
         | Action::CreateGuest { .. }

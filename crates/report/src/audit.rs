@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use penstock_model::{
     audit::{Audit, AuditOutcome, Row},
-    measurement::across::pair,
+    measurement::run_comparison::pair,
 };
 use serde::Serialize;
 

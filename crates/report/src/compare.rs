@@ -8,8 +8,8 @@ mod words;
 
 use penstock_model::measurement::{
     Measurements,
-    across::{Across, CellsAcross, Fact, RunName, Turn, pair},
     latency::Latency,
+    run_comparison::{CellsComparison, Fact, RunComparison, RunName, Turn, pair},
 };
 
 use crate::Evidence;
@@ -18,10 +18,15 @@ pub use page::html;
 pub use words::{markdown, summary};
 
 /// The comparison of two runs. `cells` and `rulings` were made of their measurements.
-pub fn compare(a: &Evidence, b: &Evidence, cells: Option<CellsAcross>, rulings: Vec<Turn>) -> Across {
+pub fn compare(
+    a: &Evidence,
+    b: &Evidence,
+    cells: Option<CellsComparison>,
+    rulings: Vec<Turn>,
+) -> RunComparison {
     let name =
         |evidence: &Evidence| RunName { id: evidence.run.id.clone(), started: evidence.run.started.clone() };
-    let mut across = Across {
+    let mut comparison = RunComparison {
         a: name(a),
         b: name(b),
         facts: facts(a, b),
@@ -32,8 +37,8 @@ pub fn compare(a: &Evidence, b: &Evidence, cells: Option<CellsAcross>, rulings: 
         unpaired: outcomes::unpaired(a, b),
         notes: Vec::new(),
     };
-    across.notes = notes(a, b, &across);
-    across
+    comparison.notes = notes(a, b, &comparison);
+    comparison
 }
 
 /// Whether the runs were of the same model file, or may have been. What the model asks of both and only one tells is then no
@@ -136,10 +141,10 @@ fn tools(a: &Evidence, b: &Evidence) -> Vec<Fact> {
     fact.collect()
 }
 
-fn notes(a: &Evidence, b: &Evidence, across: &Across) -> Vec<String> {
+fn notes(a: &Evidence, b: &Evidence, comparison: &RunComparison) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |text: &str| notes.push(text.to_owned());
-    if across.same_hardware() == Some(false) {
+    if comparison.same_hardware() == Some(false) {
         note(
             "The runs were on different hardware, or on a machine whose hardware has changed: what differs may be the machine.",
         );

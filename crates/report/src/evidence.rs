@@ -6,7 +6,7 @@ use penstock_model::{
     Verdict, Verdicts,
     audit::Audit,
     measurement::{
-        Conclusion, CutShort, Measurements, Ruling,
+        Conclusion, CutShort, ExpectationResult, Measurements,
         latency::{self, Latency},
     },
 };
@@ -258,7 +258,7 @@ pub enum ReadError {
     Repeated {
         /// What they are.
         what: &'static str,
-        /// Their name.
+        /// The name that they have in common.
         name: String,
     },
 }
@@ -291,7 +291,7 @@ impl Evidence {
     }
 
     /// What the `expect:` lines came out as; none without measurements.
-    pub fn rulings(&self) -> &[Ruling] {
+    pub fn rulings(&self) -> &[ExpectationResult] {
         self.measurements.as_ref().map(|measurements| measurements.rulings.as_slice()).unwrap_or_default()
     }
 
@@ -311,7 +311,7 @@ impl Evidence {
     }
 
     /// What the claims about latencies came out as; none where none were measured.
-    pub fn claims(&self) -> &[latency::Ruling] {
+    pub fn claims(&self) -> &[latency::ClaimResult] {
         self.latency.as_ref().map(|latency| latency.rulings.as_slice()).unwrap_or_default()
     }
 

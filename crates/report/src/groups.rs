@@ -29,7 +29,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts `verdicts`.
+    /// Counts `verdicts` by outcome.
     pub fn of<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Counts {
         let mut counts = Counts::default();
         for verdict in verdicts {

@@ -83,7 +83,7 @@ impl MachineGuest {
     pub(crate) fn owns(&self) -> String {
         let functions = ranges(self.functions.iter().map(|owned| &owned.function));
         let nics =
-            self.nics.iter().map(|(name, nic)| format!("{name} with {}", counted(nic.vfs.len(), "VF")));
+            self.nics.iter().map(|(name, nic)| format!("{name} with {}", counted(nic.most_vfs(), "VF")));
         let parts = (!functions.is_empty()).then_some(functions).into_iter().chain(nics);
         parts.collect::<Vec<String>>().join(", ")
     }

@@ -44,7 +44,7 @@ const CELL_HEIGHT: usize = 19;
 /// How many colours there are for guests; the style sheet has as many.
 const COLOURS: usize = 7;
 
-/// The picture.
+/// The picture of one machine, as the template draws it.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Picture {
     width: usize,

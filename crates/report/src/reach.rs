@@ -15,7 +15,7 @@ const MOST_ENDS: usize = 32;
 /// What a row or column of the matrix stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// One function.
+    /// One function: a PF or a VF, of the machine or of a VM.
     Function,
     /// All functions of one guest, or of the host.
     Guest,
@@ -26,7 +26,7 @@ pub(crate) enum Level {
 /// One end of paths: a row and a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Its name.
+    /// Name of the function, guest or NIC; `host` for all functions of the host.
     pub(crate) name: String,
     /// Who owns it, as an index into the machine's guests; `None` for the host or a whole NIC.
     pub(crate) guest: Option<usize>,
@@ -46,7 +46,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// All verdicts.
+    /// How many verdicts there are, whatever they say.
     pub(crate) fn total(self) -> usize {
         self.arrive + self.isolated + self.lost + self.leaked + self.unsupported + self.unknown + self.hidden
     }

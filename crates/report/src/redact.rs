@@ -143,7 +143,7 @@ impl Redactor {
         }
     }
 
-    /// Text, redacted.
+    /// The text with a pseudonym for each name and address that tells of a machine.
     pub fn text(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut done = 0;

@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 24] = [
+const TEMPLATES: [(&str, &str); 25] = [
     ("head.html", include_str!("../templates/head.html")),
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
@@ -26,6 +26,7 @@ const TEMPLATES: [(&str, &str); 24] = [
     ("charts.html", include_str!("../templates/charts.html")),
     ("latency.html", include_str!("../templates/latency.html")),
     ("penalties.html", include_str!("../templates/penalties.html")),
+    ("published.html", include_str!("../templates/published.html")),
     ("cells.html", include_str!("../templates/cells.html")),
     ("measured_when.html", include_str!("../templates/measured_when.html")),
     ("course.html", include_str!("../templates/course.html")),

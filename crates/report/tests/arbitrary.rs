@@ -7,10 +7,10 @@ use std::time::Duration;
 use penstock_model::{
     FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
     measurement::{
-        Cell, Claim, Comparison, Conclusion, CutShort, Direction, End, EndKind, Estimate, Histogram, Load,
-        Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Rules,
-        Ruling, Sample, Status, StopReason, Storage, Subject as Measures, Summary as CellSummary, Taken,
-        Tool, ToolVersion, Withheld,
+        Cell, Claim, Comparison, Conclusion, CutShort, Direction, End, EndKind, Estimate, ExpectationResult,
+        Histogram, Load, Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern,
+        Protocol, Rules, Sample, SampleResult, Status, StopReason, Storage, Subject as Measures,
+        Summary as CellSummary, Tool, ToolVersion, Withheld,
         latency::{
             self, Arm, Bins, Block, Latency, Power, Quantile, Series, Setting, Statistic, Summary, TailBound,
         },
@@ -34,8 +34,13 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// The name of a NIC or a guest. None has a `NaN` in it, which a page must not have from a number.
+fn name() -> impl Strategy<Value = String> {
+    "[A-Za-z0-9][A-Za-z0-9._-]{0,47}|NET[01]".prop_filter("a NaN", |name| !name.contains("NaN"))
+}
+
 fn function() -> impl Strategy<Value = FunctionName> {
-    ("[A-Za-z0-9][A-Za-z0-9._-]{0,47}|NET[01]", option::of(0u16..300))
+    (name(), option::of(0u16..300))
         .prop_map(|(nic, vf)| FunctionName { nic: nic.parse().unwrap(), vf: vf.and_then(VfIndex::new) })
 }
 
@@ -77,13 +82,11 @@ fn guest() -> impl Strategy<Value = MachineGuest> {
             interface: interface.parse().unwrap(),
             addresses: "fd00::4/64".parse().into_iter().collect(),
         });
-    ("[A-Za-z0-9][A-Za-z0-9._-]{0,47}", any::<bool>(), vec(owned, 0..12)).prop_map(|(name, vm, functions)| {
-        MachineGuest {
-            name: name.parse().unwrap(),
-            kind: if vm { GuestKind::Vm } else { GuestKind::Container },
-            functions,
-            nics: Default::default(),
-        }
+    (name(), any::<bool>(), vec(owned, 0..12)).prop_map(|(name, vm, functions)| MachineGuest {
+        name: name.parse().unwrap(),
+        kind: if vm { GuestKind::Vm } else { GuestKind::Container },
+        functions,
+        nics: Default::default(),
     })
 }
 
@@ -215,8 +218,8 @@ fn measurement() -> impl Strategy<Value = Measurement> {
 fn cell() -> impl Strategy<Value = Cell> {
     let metric = || prop::sample::select(Metric::ALL.to_vec());
     let taken = prop_oneof![
-        vec((metric(), number()), 0..4).prop_map(|values| Taken::Values(values.into_iter().collect())),
-        text().prop_map(Taken::Missing),
+        vec((metric(), number()), 0..4).prop_map(|values| SampleResult::Values(values.into_iter().collect())),
+        text().prop_map(SampleResult::Missing),
     ];
     let sample = (number(), number(), any::<bool>(), taken).prop_map(|(at, seconds, warm_up, taken)| {
         Sample { at, seconds, position: 0, round: 0, warm_up, taken }
@@ -276,7 +279,7 @@ fn measurements() -> impl Strategy<Value = Measurements> {
     );
     let lines = vec!["vf-vf inside >= 0.8 x pf-pf", "p99 <= 50us", "random read >= 0.9 x host"];
     let ruling = (prop::sample::select(lines), vec(claim, 0..4))
-        .prop_map(|(line, claims)| Ruling::new(line.parse().unwrap(), claims));
+        .prop_map(|(line, claims)| ExpectationResult::new(line.parse().unwrap(), claims));
     let tool = (text(), option::of(text())).prop_map(|(place, version)| ToolVersion {
         tool: Tool::Fio,
         place,
@@ -459,7 +462,7 @@ fn latency() -> impl Strategy<Value = Latency> {
             });
     let lines = vec!["latency g max < 9us", "latency untuned / tuned p99 >= 2x"];
     let ruling = (prop::sample::select(lines), vec(finding, 0..4))
-        .prop_map(|(line, findings)| latency::Ruling::new(line.parse().unwrap(), findings));
+        .prop_map(|(line, findings)| latency::ClaimResult::new(line.parse().unwrap(), findings));
     let parts = (vec(series, 0..12), vec(comparison, 0..5), vec(ruling, 0..4), vec(text(), 0..3));
     (parts, any::<bool>(), number(), text()).prop_map(
         |((series, comparisons, rulings, notes), emulated, seconds, started)| Latency {

@@ -64,6 +64,11 @@ fn a_measured_run_as_markdown() {
 }
 
 #[test]
+fn a_run_measured_in_a_vm_as_markdown() {
+    check("measured-in-a-vm.md", &markdown(&runs::measured::measured_in_a_vm(true)));
+}
+
+#[test]
 fn a_measured_run_in_a_terminal() {
     let made = summary(&runs::measured::measured(true));
     check("measured.txt", &made);

@@ -8,7 +8,7 @@ use penstock_model::{
     Outcome, Verdict,
     measurement::{
         Conclusion, Status,
-        across::{Across, Turn},
+        run_comparison::{RunComparison, Turn},
     },
 };
 use penstock_report::{Evidence, compare};
@@ -27,7 +27,7 @@ fn kept() -> Vec<(String, Evidence)> {
     files.iter().map(|path| read(path)).collect()
 }
 
-fn compared(a: &Evidence, b: &Evidence) -> Across {
+fn compared(a: &Evidence, b: &Evidence) -> RunComparison {
     compare::compare(a, b, None, Vec::new())
 }
 
@@ -35,10 +35,13 @@ fn compared(a: &Evidence, b: &Evidence) -> Across {
 fn a_run_against_itself_is_empty() {
     for (name, run) in kept() {
         assert!(!run.verdicts.is_empty() && !run.steps.is_empty(), "{name}");
-        let across = compared(&run, &run);
-        assert_eq!(across.turns().collect::<Vec<_>>(), Vec::<&Turn>::new(), "{name}");
-        assert!(across.is_paired() && !across.got_worse(), "{name}: {:?}", across.unpaired);
-        assert!(compare::summary(&across).contains("Nothing got worse: all of it is as it was"), "{name}");
+        let comparison = compared(&run, &run);
+        assert_eq!(comparison.turns().collect::<Vec<_>>(), Vec::<&Turn>::new(), "{name}");
+        assert!(comparison.is_paired() && !comparison.got_worse(), "{name}: {:?}", comparison.unpaired);
+        assert!(
+            compare::summary(&comparison).contains("Nothing got worse: all of it is as it was"),
+            "{name}"
+        );
     }
 }
 
@@ -77,10 +80,14 @@ fn each_verdict_of_each_run_is_missed_when_it_turns_and_when_it_is_gone() {
             let mut all: Vec<Verdict> = run.verdicts.iter().cloned().collect();
             all.remove(at);
             let gone = Evidence { verdicts: all.into_iter().collect(), ..run.clone() };
-            let across = compared(&run, &gone);
-            assert!(across.verdicts.len() == 1 && across.verdicts[0].b.is_none(), "{name}: {}", was.key());
-            assert_eq!(across.got_worse(), was.holds(), "{name}: {} is not known any more", was.key());
-            assert!(!across.is_paired());
+            let comparison = compared(&run, &gone);
+            assert!(
+                comparison.verdicts.len() == 1 && comparison.verdicts[0].b.is_none(),
+                "{name}: {}",
+                was.key()
+            );
+            assert_eq!(comparison.got_worse(), was.holds(), "{name}: {} is not known any more", was.key());
+            assert!(!comparison.is_paired());
         }
     }
 }
@@ -92,10 +99,10 @@ fn each_step_of_each_run_is_missed_when_it_fails() {
         for at in (0..run.steps.len()).filter(|at| run.steps[*at].outcome.holds()) {
             let mut failed = run.clone();
             failed.steps[at].outcome = penstock_report::StepOutcome::Failed;
-            let across = compared(&run, &failed);
-            assert!(across.got_worse(), "{name}: {}", run.steps[at].what);
+            let comparison = compared(&run, &failed);
+            assert!(comparison.got_worse(), "{name}: {}", run.steps[at].what);
             let step = format!("step: {}", run.steps[at].what);
-            assert!(across.outcomes.iter().any(|turn| turn.what == step && turn.worse), "{name}: {step}");
+            assert!(comparison.outcomes.iter().any(|turn| turn.what == step && turn.worse), "{name}: {step}");
         }
     }
 }

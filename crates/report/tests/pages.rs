@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 use penstock_model::{
     Inventory, Outcome, Source,
     audit::AuditOutcome,
-    measurement::{Cell, Conclusion, Counts, CutShort, Expectation, Ruling, Status},
+    measurement::{Cell, Conclusion, Counts, CutShort, Expectation, ExpectationResult, Status},
     parse,
 };
 use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
@@ -254,7 +254,7 @@ fn a_limit_and_an_interrupt_are_said_for_what_they_are() {
     let line: Expectation = "p99 <= 5us".parse().unwrap();
     let ruled = |told| {
         let mut evidence = evidence.clone();
-        let ruling = Ruling { told, ..Ruling::new(line.clone(), Vec::new()) };
+        let ruling = ExpectationResult { told, ..ExpectationResult::new(line.clone(), Vec::new()) };
         evidence.measurements.as_mut().unwrap().rulings = vec![ruling];
         evidence
     };
@@ -483,4 +483,50 @@ fn a_vf_that_is_an_uplink_has_a_line_to_the_switch() {
     assert!(svg.contains("<title>NET1#0, owned by no guest"), "{svg}");
     assert!(svg.contains("embedded switch of node-2&#x2f;net0 on the host, uplink NET1#1"), "{svg}");
     assert!(!svg.contains(">uplink NET1#1<"), "the line says it");
+}
+
+/// What others published of the same comparison stands beside it as theirs; a machine that is emulated tells no number.
+#[test]
+fn published_ratios_stand_beside_the_same_here() {
+    let evidence = runs::measured::measured_in_a_vm(false);
+    let real = page("measured-in-a-vm", &evidence);
+    let emulated = page("measured-in-a-vm-emulated", &runs::measured::measured_in_a_vm(true));
+    let rows = |page: &str| -> Vec<Vec<String>> {
+        let section =
+            page.split("<h3 id=\"published\">").nth(1).and_then(|rest| rest.split("</table>").next());
+        let body = section.and_then(|section| section.split("<tbody>").nth(1)).expect("the section is there");
+        let row = |row: &str| {
+            row.split("<td>")
+                .skip(1)
+                .map(|cell| cell.split("</td>").next().unwrap_or_default().to_owned())
+                .collect()
+        };
+        body.split("<tr>").skip(1).map(row).collect()
+    };
+    for page in [&real, &emulated] {
+        let theirs: Vec<String> = rows(page).into_iter().map(|row| row[0].clone()).collect();
+        assert_eq!(theirs, ["×1.740", "×1.800", "×0.722"]);
+        assert!(page.contains("KVM Forum 2024") && page.contains("<a href=\"#published\">"));
+        assert_eq!(rows(page)[1][2], "not measured");
+    }
+    let direction = "This machine is emulated: of ours the direction counts, and no number.";
+    assert!(emulated.contains(direction) && !real.contains(direction));
+    assert_eq!(rows(&emulated)[0][1], "more than 1 (iperf3, 1472 B)");
+    assert_eq!(rows(&emulated)[1][1], "more than 1 (iperf3, 1472 B; A&#x2f;A differs, do not trust it)");
+    assert_eq!(rows(&emulated)[2][1], "less than 1 (netperf, 128 B)");
+    // The ratios of a machine that is not emulated are those of the evidence.
+    let measurements = evidence.measurements.as_ref().unwrap();
+    let told = measurements.comparisons.iter().find(|comparison| {
+        let base = measurements.cells.iter().find(|cell| cell.id == comparison.base).unwrap();
+        let base = serde_json::to_value(&base.measurement).unwrap();
+        base["network"]["path"] == "vm-bridge-nat" && base["network"]["size"] == 1472
+    });
+    let ratio = told.and_then(|comparison| comparison.ratio).unwrap();
+    let text = &rows(&real)[0][1];
+    assert!(
+        text.starts_with(&format!("×{:.2} [", ratio.value())) && text.ends_with("] (iperf3, 1472 B)"),
+        "{text}"
+    );
+    // Without the comparison there is nothing to stand beside.
+    assert!(!page("measured-small", &runs::measured::measured_small()).contains("id=\"published\""));
 }

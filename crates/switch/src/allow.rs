@@ -1,12 +1,12 @@
 //! How far what is set from inside may go: from a machine behind the switch, over its line, or by what its guest asks of a device.
 //!
 //! What the host has set itself is always within it, and so is whatever takes less than that. An attribute that is not named may not
-//! go further than the host has set it.
+//! go further than the host has set it, and one for which there is no ceiling is the host's alone.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     config::{PortConfig, mac, vlans},
@@ -154,7 +154,7 @@ pub enum Refusal {
 /// A wish beyond the ceiling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beyond {
-    /// Which attribute.
+    /// The attribute that goes beyond its ceiling, as the reason under which the refusal is counted.
     pub of: Refusal,
     /// The attribute and its value.
     pub asked: String,
@@ -194,6 +194,34 @@ impl AllowConfig {
         }
         Ok(Ceiling { addresses, vlans, config: self.clone() })
     }
+}
+
+/// The attributes for which there is a ceiling. Any other is the host's alone.
+const WITH_CEILING: [&str; 14] = [
+    "mac",
+    "more_macs",
+    "vlan",
+    "qos",
+    "vlan_proto",
+    "trunk",
+    "spoofchk",
+    "arp_check",
+    "trust",
+    "promiscuous",
+    "link_state",
+    "max_tx_rate",
+    "min_tx_rate",
+    "mtu",
+];
+
+/// Something for which there is no ceiling, and which two ports have differently.
+fn other_difference(one: &PortConfig, other: &PortConfig) -> Option<String> {
+    let [one, other] = [one, other].map(|port| match serde_json::to_value(port) {
+        Ok(Value::Object(keys)) => keys,
+        _ => Map::new(),
+    });
+    let differs = |key: &&String| !WITH_CEILING.contains(&key.as_str()) && one.get(*key) != other.get(*key);
+    one.keys().chain(other.keys()).find(differs).cloned()
 }
 
 /// VLANs that a port is in.
@@ -327,7 +355,10 @@ impl Ceiling {
         if has.mtu > most {
             return beyond(Refusal::Mtu, format!("mtu {}", has.mtu), format!("at most {most}"));
         }
-        Ok(())
+        match other_difference(host, wanted) {
+            Some(key) => beyond(Refusal::Denied, key, "what the host has set".to_owned()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -383,6 +414,8 @@ mod tests {
             ("link_state", r#""enable""#, Some(Refusal::LinkState)),
             ("mtu", "1400", None),
             ("mtu", "1501", Some(Refusal::Mtu)),
+            ("speed", "7", Some(Refusal::Denied)),
+            ("uplink", "true", Some(Refusal::Denied)),
         ] {
             let mut wanted = serde_json::to_value(port(host)).unwrap();
             wanted[key] = serde_json::from_str(value).unwrap();

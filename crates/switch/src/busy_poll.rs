@@ -44,20 +44,20 @@ mod tests {
 
     #[test]
     fn frames_that_are_far_apart_are_not_looked_for() {
-        let mut patience = BusyPoll::default();
+        let mut timeout = BusyPoll::default();
         for expected in [50, 25, 12, 0, 0] {
-            patience.slept(micros(400));
-            assert_eq!(patience.now().as_micros(), expected);
+            timeout.slept(micros(400));
+            assert_eq!(timeout.now().as_micros(), expected);
         }
     }
 
     #[test]
     fn frames_that_come_soon_are_waited_for() {
-        let mut patience = BusyPoll::default();
-        (0..4).for_each(|_| patience.slept(micros(400)));
+        let mut timeout = BusyPoll::default();
+        (0..4).for_each(|_| timeout.slept(micros(400)));
         for expected in [10, 20, 40, 80, 100] {
-            patience.slept(micros(15));
-            assert_eq!(patience.now().as_micros(), expected);
+            timeout.slept(micros(15));
+            assert_eq!(timeout.now().as_micros(), expected);
         }
     }
 }

@@ -28,9 +28,9 @@ pub enum Sent {
 pub struct Channel(Arc<Mutex<Option<UnixStream>>>);
 
 impl Channel {
-    /// `VHOST_USER_BACKEND_IOTLB_MSG`
+    /// `VHOST_USER_BACKEND_IOTLB_MSG`: asks the front end for a translation that is missing.
     pub const IOTLB: u32 = 1;
-    /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`
+    /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`: tells the front end that the link changed; it reads the device's configuration again.
     pub const CONFIG_CHANGE: u32 = 2;
 
     /// Replaces the socket.

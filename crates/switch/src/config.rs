@@ -31,11 +31,11 @@ const REGIONS: usize = 30_000;
 /// MiB that can be asked for at all: 128 TiB.
 const MOST_MEMORY: u64 = 128 << 20;
 
-/// A switch.
+/// The configuration of a switch, as its file and the control protocol's `reload` have it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// [`VERSION`].
+    /// The version of this format: [`VERSION`]; any other is refused.
     pub version: u32,
     /// Whether frames between its ports stay inside (VEB), or go out to the uplink (VEPA). Default: they stay.
     #[serde(default = "yes")]
@@ -84,7 +84,7 @@ pub struct PortConfig {
     /// It is joined with a port of another switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cable: Option<Cable>,
-    /// Its address.
+    /// Its MAC address, of one station, like `02:00:00:00:00:01`. Default: none.
     pub mac: Option<String>,
     /// More addresses of its own.
     pub more_macs: Vec<String>,
@@ -149,7 +149,7 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorConfig {
-    /// The ports.
+    /// Names of the ports that it watches; it cannot watch itself.
     pub ports: Vec<String>,
     /// What of them. Default: both.
     #[serde(default)]
@@ -229,8 +229,13 @@ impl std::fmt::Display for Place {
 
 impl Config {
     /// Sees whether it makes sense, and what it is for each port.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] at the first thing that makes no sense: another version, an attribute out of its range, two ports at one
+    /// socket or with one address.
     pub fn settings(&self) -> Result<BTreeMap<String, Settings>, ConfigError> {
-        if self.version > VERSION {
+        if self.version != VERSION {
             return Err(ConfigError::Version(self.version));
         }
         let all: BTreeMap<String, Settings> = self
@@ -392,23 +397,58 @@ fn access(config: Option<&AccessConfig>, socket: &str) -> Result<Access, ConfigE
 
 impl Config {
     /// Who may come to the control socket.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an access that makes no sense, called `control`.
     pub fn control_access(&self) -> Result<Access, ConfigError> {
         access(self.control.as_ref(), "control")
     }
 
     /// Who may come to the line's socket.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an access that makes no sense, called `line`.
     pub fn line_access(&self) -> Result<Access, ConfigError> {
         access(self.line.as_ref(), "line")
     }
 }
 
 impl PortConfig {
+    /// What the administrator of a PF sets for a port, who does not say where it leads to. How far one inside may set them is
+    /// [`Ceiling::judge`]'s.
+    pub const ATTRIBUTES: &[&str] = &[
+        "mac",
+        "more_macs",
+        "vlan",
+        "qos",
+        "vlan_proto",
+        "trunk",
+        "spoofchk",
+        "arp_check",
+        "trust",
+        "promiscuous",
+        "link_state",
+        "max_tx_rate",
+        "min_tx_rate",
+        "mtu",
+    ];
+
     /// Who may come to its socket; `name` is for what cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an access that makes no sense, with `name`.
     pub fn access(&self, name: &str) -> Result<Access, ConfigError> {
         access(self.access.as_ref(), name)
     }
 
     /// Where it leads to; `name` is for what cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when it names no place, more than one, or an interface whose name no interface can have.
     pub fn place(&self, name: &str) -> Result<Place, ConfigError> {
         let interface = |text: &String| {
             let odd = |byte: u8| byte == b'/' || byte.is_ascii_whitespace();
@@ -439,7 +479,7 @@ impl PortConfig {
             return Err(ConfigError::Qos { port, qos: self.qos });
         }
         if self.vlan > 4094 {
-            return Err(ConfigError::Vlan { port, text: self.vlan.to_string() });
+            return Err(ConfigError::PortVlan { port, vlan: self.vlan });
         }
         let mtu = self.mtu.unwrap_or(1500);
         if mtu < 68 {
@@ -452,7 +492,7 @@ impl PortConfig {
         let macs = macs.collect::<Result<_, _>>()?;
         let trunk = match &self.trunk {
             None => Vlans::all(),
-            Some(text) => vlans(text).ok_or_else(|| ConfigError::Vlan { port, text: text.clone() })?,
+            Some(text) => vlans(text).ok_or_else(|| ConfigError::Trunk { port, text: text.clone() })?,
         };
         let tag = Tag { vlan: self.vlan, priority: self.qos };
         Ok(Settings {

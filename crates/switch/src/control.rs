@@ -30,7 +30,7 @@ use nix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{Config, VERSION},
+    config::{Config, PortConfig, VERSION},
     rx_filter::Filter,
     server::{Attributes, Event, Server, ServerError},
     socket::{self, Access},
@@ -41,7 +41,7 @@ const LONGEST: u64 = 4 << 20;
 /// Connections at a time.
 const MOST: usize = 32;
 /// Who does not take its answer within this is left.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who listens is looked for so often when there is nothing to tell.
 const LOOK: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// [`VERSION`].
+    /// The version of the protocol; any other than [`VERSION`] is refused.
     pub version: u32,
     /// What the answer is known by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ pub enum Wish {
     Get,
     /// Change attributes of a port.
     Set {
-        /// The port.
+        /// Name of the port that changes.
         port: String,
         /// Attributes in the configuration's spelling.
         attributes: Attributes,
@@ -99,7 +99,7 @@ pub enum Wish {
     },
     /// Say what the guest of a port asks of its device: for who follows QEMU's `NIC_RX_FILTER_CHANGED` in the switch's place.
     Filter {
-        /// The port.
+        /// Name of the port whose guest asks.
         port: String,
         /// What `query-rx-filter` tells of the device, as QEMU has it; `null`: nothing is asked for any more.
         filter: serde_json::Value,
@@ -138,9 +138,9 @@ impl Answer {
 /// What who is connected may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Everything.
+    /// Every request, with all attributes.
     All,
-    /// What the administrator of a PF may: look at those ports that have an `allow`, and set what that allows; not say where ports
+    /// What the administrator of a PF may, with [`PortConfig::ATTRIBUTES`]: look at those ports that have an `allow`, and set what that allows; not say where ports
     /// lead to. For who is in a machine behind the switch, and may be hostile.
     Attributes,
 }
@@ -162,30 +162,12 @@ impl Rights {
             Wish::Get | Wish::Loopback { .. } => Vec::new(),
         };
         let mut keys = ports.iter().flat_map(|attributes| attributes.keys());
-        match keys.find(|key| !ATTRIBUTES.contains(&key.as_str())) {
+        match keys.find(|key| !PortConfig::ATTRIBUTES.contains(&key.as_str())) {
             Some(other) => denied(other),
             None => Ok(wish),
         }
     }
 }
-
-/// What [`Rights::Attributes`] are about.
-const ATTRIBUTES: [&str; 14] = [
-    "mac",
-    "more_macs",
-    "vlan",
-    "qos",
-    "vlan_proto",
-    "trunk",
-    "spoofchk",
-    "arp_check",
-    "trust",
-    "promiscuous",
-    "link_state",
-    "max_tx_rate",
-    "min_tx_rate",
-    "mtu",
-];
 
 /// Serves the protocol on `path` in threads of its own, for as long as the process lives, for those who have `access`.
 ///
@@ -223,7 +205,7 @@ pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -
 }
 
 pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(stream);
     let mut pace = Pace::new();
     loop {
@@ -334,7 +316,7 @@ fn is_gone(stream: &UnixStream) -> bool {
 
 pub(crate) fn read(line: &[u8]) -> (Option<u64>, Result<Wish, Answer>) {
     match serde_json::from_slice(line) {
-        Ok(Request { version, id, .. }) if version > VERSION => {
+        Ok(Request { version, id, .. }) if version != VERSION => {
             let text = format!("this is version {version} of the protocol; {VERSION} is known here");
             (id, Err(Answer::Error { text, causes: Vec::new() }))
         }
@@ -424,6 +406,7 @@ mod tests {
         }
         for (line, told) in [
             (&br#"{"version": 2, "do": "get"}"#[..], "version 2"),
+            (br#"{"version": 0, "do": "get"}"#, "version 0"),
             (br#"{"version": 1, "do": "forget"}"#, "unknown variant"),
             (br#"{"do": "get"}"#, "version"),
             (b"{", "EOF"),

@@ -49,11 +49,11 @@ impl Dropped {
 pub struct Counters {
     /// Frames that the guest sent; whole segments count as one.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the frames that the guest sent, from the Ethernet header on, without the virtio header.
     pub sent_bytes: u64,
     /// Frames that the guest got.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the frames that the guest got, from the Ethernet header on, without the virtio header.
     pub received_bytes: u64,
     /// Frames of its own that were dropped, by reason.
     pub dropped_sent: [u64; Dropped::ALL.len()],
@@ -61,7 +61,7 @@ pub struct Counters {
     pub dropped_received: [u64; Dropped::ALL.len()],
     /// Copies of others' frames that it got.
     pub mirrored: u64,
-    /// Their bytes.
+    /// Bytes of these copies, from the Ethernet header on, without the virtio header.
     pub mirrored_bytes: u64,
     /// Copies for it that were dropped, by reason.
     pub dropped_mirrored: [u64; Dropped::ALL.len()],

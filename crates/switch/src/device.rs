@@ -28,8 +28,9 @@ use vhost::{
 };
 
 pub use self::session::{Ended, serve};
-use self::{described::Described, message::Message, session::chain};
+use self::{described::Described, message::Message};
 use crate::{
+    causes::chain,
     channel::Channel,
     dirty::Log,
     engine::{Pair, Receiving, Sending},
@@ -44,17 +45,17 @@ use crate::{
     worker::{Handle, Kick},
 };
 
-/// `VHOST_USER_SET_LOG_FD`
+/// `VHOST_USER_SET_LOG_FD`: an eventfd for written pages. It is taken and never signalled.
 const SET_LOG_FD: u32 = 7;
 /// `VHOST_USER_SET_VRING_ENABLE`. The crate takes it only after features were set; QEMU sends it before that, too.
 const SET_VRING_ENABLE: u32 = 18;
-/// `VHOST_USER_SEND_RARP`
+/// `VHOST_USER_SEND_RARP`: announce the guest's address after a migration.
 const SEND_RARP: u32 = 19;
-/// `VHOST_USER_NET_SET_MTU`
+/// `VHOST_USER_NET_SET_MTU`: the MTU that the guest is to have, in bytes. One above the port's is refused.
 const NET_SET_MTU: u32 = 20;
-/// `VHOST_USER_SET_BACKEND_REQ_FD`
+/// `VHOST_USER_SET_BACKEND_REQ_FD`: the socket of the [`Channel`] back to the front end.
 const SET_BACKEND_REQ_FD: u32 = 21;
-/// `VHOST_USER_IOTLB_MSG`
+/// `VHOST_USER_IOTLB_MSG`: the front end adds or takes away a translation ([`IotlbMessage`]).
 const IOTLB: u32 = 22;
 
 /// Pairs of rings that a guest may have.

@@ -31,7 +31,7 @@ pub struct Log {
     /// Keeps them mapped.
     places: Places,
     start: NonNull<u8>,
-    /// In bytes.
+    /// Size of the bits in bytes; a byte has the bits of eight pages.
     size: u64,
 }
 
@@ -90,7 +90,7 @@ pub enum Device {
 /// What marks one ring makes.
 #[derive(Clone, Debug)]
 pub struct Marks {
-    /// The bits.
+    /// The front end's bits, in which written pages are marked.
     pub log: Log,
     /// The guest's memory as the memory table has it.
     pub memory: Places,

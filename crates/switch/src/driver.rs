@@ -41,7 +41,7 @@ unsafe impl Sync for GuestMemory {}
 impl GuestMemory {
     /// A file as real guests have it, but where there is none (Miri) or nobody would see who goes beyond its end (sanitizers).
     pub fn new(len: usize) -> GuestMemory {
-        match cfg!(any(miri, fuzzing, penstock_sanitized)) {
+        match cfg!(any(miri, feature = "fuzzing", penstock_sanitized)) {
             true => GuestMemory::ours(len),
             false => GuestMemory::file(len),
         }

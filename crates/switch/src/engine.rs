@@ -44,13 +44,13 @@ use crate::{
 /// Chains that are taken of one ring before the next has its turn.
 const TURN: usize = 32;
 /// Turns in a row in which a ring has nothing, after which it is looked at more rarely.
-const PATIENCE: u16 = 512;
+const TIMEOUT: u16 = 512;
 /// Rounds between two looks at wires, each of which is a call of the kernel.
 const ROUNDS_A_LOOK: u32 = 16;
 /// Resting rings that are looked at in a round.
 const GLANCES: usize = 4;
 
-/// The switch.
+/// The data path of a switch: its ports, the address table, and the rings and wires that are looked at in turn.
 #[derive(Debug)]
 pub struct Engine {
     ports: Vec<Option<Box<Port>>>,
@@ -85,7 +85,7 @@ pub struct Engine {
     mirrors: Mirrors,
     share: Share,
     /// Who wants to know what befalls ports.
-    news: Option<mpsc::Sender<News>>,
+    news: Option<mpsc::Sender<PortEvent>>,
 }
 
 impl Default for Engine {
@@ -117,7 +117,7 @@ impl Default for Engine {
 
 /// What befalls ports.
 #[derive(Clone, Copy, Debug)]
-pub enum News {
+pub enum PortEvent {
     /// A ring of this port is served no more.
     Broken(PortId, RingError),
     /// Devices were reset: [`Engine::take_resets`] tells which.
@@ -200,7 +200,7 @@ impl Engine {
         self.loopback = on;
     }
 
-    /// A port.
+    /// The port with this number; `None` when there is none.
     pub fn port(&self, id: PortId) -> Option<&Port> {
         self.ports.get(usize::from(id))?.as_deref()
     }
@@ -277,7 +277,7 @@ impl Engine {
     }
 
     /// Tells `news` of each ring that cannot be served any more, and that devices were reset.
-    pub fn tell(&mut self, news: mpsc::Sender<News>) {
+    pub fn tell(&mut self, news: mpsc::Sender<PortEvent>) {
         self.news = Some(news);
     }
 
@@ -286,7 +286,7 @@ impl Engine {
         let first = self.port_mut(id).is_some_and(|port| !std::mem::replace(&mut port.was_reset, true));
         // Whoever hears of it asks for all that were: a guest that does nothing else makes no queue.
         if let Some(news) = self.news.as_ref().filter(|_| first) {
-            let _ = news.send(News::Reset);
+            let _ = news.send(PortEvent::Reset);
         }
     }
 
@@ -311,7 +311,7 @@ impl Engine {
     /// Looks at all rings in the next rounds: whoever has woken the switch is among them.
     pub fn wake_all(&mut self) {
         for ring in self.resting.drain(..) {
-            self.busy.push(Turn { empty: PATIENCE - 2, ..ring });
+            self.busy.push(Turn { empty: TIMEOUT - 2, ..ring });
         }
     }
 
@@ -324,7 +324,7 @@ impl Engine {
             let taken = self.serve(port, pair, now, &mut round);
             let rests = self.busy.get_mut(turn).is_some_and(|ring| {
                 ring.empty = if taken { 0 } else { ring.empty.saturating_add(1) };
-                ring.empty > PATIENCE
+                ring.empty > TIMEOUT
             });
             if rests {
                 self.resting.push(self.busy.swap_remove(turn));
@@ -567,17 +567,17 @@ impl Engine {
 }
 
 /// Tells who wants to know that a ring of this port is served no more.
-fn tell(news: &Option<mpsc::Sender<News>>, id: PortId, why: RingError) {
+fn tell(news: &Option<mpsc::Sender<PortEvent>>, id: PortId, why: RingError) {
     if let Some(news) = news {
         // Nobody may be there any more.
-        let _ = news.send(News::Broken(id, why));
+        let _ = news.send(PortEvent::Broken(id, why));
     }
 }
 
 /// A ring and how its driver is woken.
 #[derive(Debug)]
 pub struct Sending {
-    /// The ring.
+    /// The ring of frames from the guest.
     pub ring: Ring,
     /// What the driver waits on; `None`: it polls.
     pub call: Option<Arc<Eventfd>>,

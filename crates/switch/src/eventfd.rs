@@ -36,7 +36,7 @@ use nix::{
 const REQUESTS: libc::c_long = 128;
 /// `IOCB_CMD_PREAD` of `include/uapi/linux/aio_abi.h`
 const PREAD: u16 = 0;
-/// `IOCB_FLAG_RESFD`
+/// `IOCB_FLAG_RESFD` of `include/uapi/linux/aio_abi.h`: the kernel signals an eventfd when the request is complete.
 const SIGNALS: u32 = 1;
 
 /// A request: `struct iocb` of `include/uapi/linux/aio_abi.h`.

@@ -17,7 +17,7 @@ pub use self::{control::control, inside::inside, offload::offload, protocol::pro
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// These bytes.
+    /// Makes decisions of these bytes, from the first to the last.
     pub fn new(bytes: &'a [u8]) -> Input<'a> {
         Input(bytes)
     }

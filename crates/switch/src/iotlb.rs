@@ -20,15 +20,15 @@ pub const MOST_RANGES: usize = 4096;
 /// Questions that may be open.
 const MOST_ASKED: usize = 256;
 /// How long an answer is awaited; a front end that has none sends nothing. What needs it is then beyond the guest's memory.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// What is asked for at once: the smallest page of any guest.
 const PAGE: u64 = 4096;
 
-/// `VHOST_IOTLB_MISS`
+/// `VHOST_IOTLB_MISS`: the switch asks for a translation.
 const MISS: u8 = 1;
-/// `VHOST_IOTLB_UPDATE`
+/// `VHOST_IOTLB_UPDATE`: the front end tells a translation.
 const UPDATE: u8 = 2;
-/// `VHOST_IOTLB_INVALIDATE`
+/// `VHOST_IOTLB_INVALIDATE`: the front end takes translations away.
 const INVALIDATE: u8 = 3;
 
 /// What may be done with memory (`VHOST_ACCESS_RO`, `VHOST_ACCESS_WO`, `VHOST_ACCESS_RW`).
@@ -40,7 +40,7 @@ impl Access {
     pub const READ: Access = Access(1);
     /// It may be written.
     pub const WRITE: Access = Access(2);
-    /// Both.
+    /// It may be read and written.
     pub const BOTH: Access = Access(3);
 
     fn allows(self, wanted: Access) -> bool {
@@ -194,7 +194,7 @@ impl Table {
 
 /// A question that was asked.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct OpenMiss {
     page: u64,
     access: Access,
     when: Instant,
@@ -206,7 +206,7 @@ struct Asked {
 #[derive(Debug, Default)]
 pub struct Questions {
     channel: Channel,
-    open: Mutex<Vec<Asked>>,
+    open: Mutex<Vec<OpenMiss>>,
 }
 
 impl Questions {
@@ -215,7 +215,7 @@ impl Questions {
         Questions { channel, open: Mutex::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn open(&self) -> MutexGuard<'_, Vec<OpenMiss>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,22 +224,22 @@ impl Questions {
         let page = at & !(PAGE - 1);
         let mut open = self.open();
         let now = Instant::now();
-        let is_it = |asked: &Asked| asked.page == page && asked.access == access;
+        let is_it = |asked: &OpenMiss| asked.page == page && asked.access == access;
         if let Some(place) = open.iter().position(is_it) {
-            let over = open.get(place).is_none_or(|asked| asked.refused || now - asked.when > PATIENCE);
+            let over = open.get(place).is_none_or(|asked| asked.refused || now - asked.when > TIMEOUT);
             if over {
                 open.swap_remove(place);
             }
             return !over;
         }
         if open.len() >= MOST_ASKED {
-            open.retain(|asked| now - asked.when <= PATIENCE);
+            open.retain(|asked| now - asked.when <= TIMEOUT);
         }
         // Those that do not find room, here or in the socket, are asked when they are needed the next time.
         if open.len() < MOST_ASKED
             && self.channel.send(Channel::IOTLB, &question(page, access)) != Sent::Later
         {
-            open.push(Asked { page, access, when: now, refused: false });
+            open.push(OpenMiss { page, access, when: now, refused: false });
         }
         true
     }

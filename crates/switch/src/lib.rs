@@ -13,7 +13,7 @@
 )]
 #![allow(unsafe_code, reason = "guests share their memory, and the rings in it")]
 #![cfg_attr(
-    not(any(test, fuzzing)),
+    not(any(test, feature = "fuzzing")),
     warn(
         clippy::indexing_slicing,
         clippy::string_slice,
@@ -27,6 +27,7 @@
 
 pub mod allow;
 mod busy_poll;
+mod causes;
 pub mod channel;
 pub mod config;
 pub mod control;
@@ -34,13 +35,13 @@ pub mod copy;
 pub mod counters;
 pub mod device;
 pub mod dirty;
-#[cfg(any(test, fuzzing))]
-#[cfg_attr(fuzzing, allow(dead_code, reason = "tests use the rest"))]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(feature = "fuzzing", allow(dead_code, reason = "tests use the rest"))]
 mod driver;
 pub mod engine;
 pub mod eventfd;
 pub mod features;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod hostile;
 pub mod inflight;
 pub mod iotlb;

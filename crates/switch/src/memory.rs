@@ -63,12 +63,12 @@ fn size(bytes: u64) -> String {
 pub struct Span {
     /// The first of them.
     pub start: NonNull<u8>,
-    /// How many.
+    /// How many bytes it has; 0 for none.
     pub len: u32,
 }
 
 impl Span {
-    /// None.
+    /// No bytes.
     pub const NONE: Span = Span { start: NonNull::dangling(), len: 0 };
 }
 
@@ -120,11 +120,11 @@ pub enum MemoryError {
     /// A region with nothing in it, or which goes around the end of the address space.
     #[error("region at {guest:#x} of {size:#x} bytes from {offset:#x} of its file does not fit into 64 bits")]
     Wraps {
-        /// Its address.
+        /// Where the guest sees the region.
         guest: u64,
-        /// Its size.
+        /// Size of the region in bytes.
         size: u64,
-        /// Its offset.
+        /// Where the region begins in its file, in bytes.
         offset: u64,
     },
     /// Two regions that claim the same addresses.
@@ -132,7 +132,7 @@ pub enum MemoryError {
     Overlap {
         /// The lower one.
         first: u64,
-        /// The other.
+        /// Where the guest sees the higher region.
         second: u64,
     },
     /// More regions than the port may have.
@@ -140,9 +140,9 @@ pub enum MemoryError {
         "its front end would share {regions} regions of memory; {most} are the most that this port may have"
     )]
     TooMany {
-        /// How many.
+        /// How many regions the front end would share.
         regions: usize,
-        /// The most.
+        /// The most regions that the port may have ([`Limit::regions`]).
         most: usize,
     },
     /// More bytes than the port may have.
@@ -152,15 +152,15 @@ pub enum MemoryError {
         size(*.most)
     )]
     TooMuch {
-        /// How many.
+        /// Bytes that would be mapped: a region with all before it, or all regions.
         asked: u64,
-        /// The most.
+        /// The most bytes that may be mapped ([`Limit::bytes`]).
         most: u64,
     },
     /// The file is shorter than the region.
     #[error("region at {guest:#x} ends at {end:#x} of its file, which has {len:#x} bytes")]
     BeyondFile {
-        /// Its address.
+        /// Where the guest sees the region.
         guest: u64,
         /// Where it ends in the file.
         end: u64,
@@ -173,15 +173,15 @@ pub enum MemoryError {
          (QEMU: -object memory-backend-memfd)"
     )]
     NotMemory {
-        /// Its address.
+        /// Where the guest sees the region.
         guest: u64,
     },
     /// The kernel would not map it.
     #[error("region at {guest:#x} could not be mapped")]
     NotMapped {
-        /// Its address.
+        /// Where the guest sees the region.
         guest: u64,
-        /// Why.
+        /// The kernel's error, from asking for the file's size or from mapping it.
         #[source]
         source: std::io::Error,
     },
@@ -305,6 +305,11 @@ impl Main {
 
 impl Memory {
     /// Maps what a front end has described, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] when there are more regions or bytes than `limit`, regions wrap or overlap, one is longer than its file,
+    /// or the kernel does not map it. Nothing stays mapped then.
     pub fn map(parts: &[(Description, File)], limit: Limit) -> Result<Memory, MemoryError> {
         if parts.len() > limit.regions {
             return Err(MemoryError::TooMany { regions: parts.len(), most: limit.regions });
@@ -325,6 +330,10 @@ impl Memory {
     }
 
     /// With a region more.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Memory::map), for all regions together.
     pub fn with(&self, description: &Description, file: &File, limit: Limit) -> Result<Memory, MemoryError> {
         let regions = self.regions.len() + 1;
         if regions > limit.regions {
@@ -510,12 +519,12 @@ impl Places {
         })
     }
 
-    /// As [`Memory::mapped`].
+    /// Bytes that are mapped for it, as [`Memory::mapped`] counts them.
     pub fn mapped(&self) -> u64 {
         mapped(&self.0)
     }
 
-    /// As [`Memory::is_lost`].
+    /// Whether a part of it was taken away, as [`Memory::is_lost`] says.
     pub fn is_lost(&self) -> bool {
         is_lost(&self.0)
     }
@@ -537,7 +546,7 @@ pub fn read(memory: &Memory, mut at: u64, into: &mut [u8]) -> Option<()> {
 
 /// Memory of our own in a guest's place: where there are no files (Miri), and where whoever reads a byte too much is to be
 /// caught (AddressSanitizer).
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod owned {
     use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 

@@ -13,11 +13,11 @@ pub const TAGGED_HEADER: usize = ETHERNET_HEADER + TAG;
 /// The longest frame that is taken: a segment of 64 KiB with its headers.
 pub const LONGEST: u32 = 65_535 + ETHERNET_HEADER as u32 + 2 * TAG as u32;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is still to be completed.
 const NEEDS_CHECKSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_F_DATA_VALID`
+/// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum is known to be right.
 const DATA_VALID: u8 = 2;
-/// `VIRTIO_NET_HDR_GSO_ECN`
+/// `VIRTIO_NET_HDR_GSO_ECN`: a bit beside the kind of segment, for TCP with ECN.
 const ECN: u8 = 0x80;
 
 /// A MAC address; its first octet is the highest of the 48 bits.
@@ -206,9 +206,9 @@ pub const PROVIDER_TAGGED: u16 = 0x88a8;
 /// An Ethernet header, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
-    /// To whom.
+    /// The destination address, octets 0 to 5.
     pub to: Mac,
-    /// From whom.
+    /// The source address, octets 6 to 11.
     pub from: Mac,
     /// Its first tag, and the tag's type.
     pub tag: Option<(Tag, u16)>,
@@ -219,7 +219,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// No header.
+    /// All zeroes, in place of a header that was not read yet.
     pub const NONE: Ethernet =
         Ethernet { to: Mac(0), from: Mac(0), tag: None, kind: 0, octets: [0; TAGGED_HEADER] };
 

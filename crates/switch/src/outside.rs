@@ -14,7 +14,7 @@ use crate::engine::{Negotiated, Wire};
 /// A wire that can be given to a port, and what the other side of it knows.
 #[derive(Debug)]
 pub struct Opened {
-    /// The descriptor.
+    /// The descriptor that frames are read from and written to.
     pub wire: Wire,
     /// What may be sent through it.
     pub negotiated: Negotiated,

@@ -19,6 +19,7 @@ use nix::{
 };
 
 use crate::{
+    causes::chain,
     config::{Config, Place, PortConfig},
     control::{self, Rights},
     server::{Event, Server},
@@ -27,17 +28,6 @@ use crate::{
 
 /// How long the first guest is awaited by a switch that is to end with its guests.
 const FIRST: Duration = Duration::from_secs(60);
-
-/// An error and what lies behind it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text += &format!(": {cause}");
-        next = cause.source();
-    }
-    text
-}
 
 /// Reads a configuration.
 ///
@@ -52,7 +42,7 @@ pub fn read(path: &Path) -> Result<Config, String> {
 /// How a switch is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Its configuration.
+    /// The file with its configuration, which is JSON; read again at SIGHUP.
     pub config: &'a Path,
     /// The socket on which the host controls it.
     pub control: Option<&'a Path>,
@@ -150,9 +140,9 @@ fn die_with_the_worker() {
 /// back, as QEMU does after an error, is still there.
 fn until_all_have_left(events: &Receiver<Event>, guests: &BTreeSet<String>, first: Duration) {
     let mut connected = 0_usize;
-    let mut patience = first;
+    let mut timeout = first;
     loop {
-        match events.recv_timeout(patience) {
+        match events.recv_timeout(timeout) {
             Ok(Event::Connected { port }) if guests.contains(&port) => connected += 1,
             Ok(Event::Disconnected { port, .. }) if guests.contains(&port) => {
                 connected = connected.saturating_sub(1)
@@ -164,7 +154,7 @@ fn until_all_have_left(events: &Receiver<Event>, guests: &BTreeSet<String>, firs
             Err(RecvTimeoutError::Disconnected) => return thread::sleep(Duration::MAX),
         }
         if connected > 0 {
-            patience = Duration::from_secs(2);
+            timeout = Duration::from_secs(2);
         }
     }
 }

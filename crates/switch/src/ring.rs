@@ -67,9 +67,9 @@ impl Direction {
 /// What a front end says of a ring. Addresses are its own (`VHOST_USER_SET_VRING_ADDR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Entries.
+    /// Number of entries, from 1 to [`MOST_ENTRIES`]; for the split format a power of 2.
     pub entries: u16,
-    /// The descriptors.
+    /// Address of the descriptors.
     pub descriptors: u64,
     /// What the driver writes: the available ring, or the driver's event suppression.
     pub driver: u64,
@@ -107,7 +107,7 @@ pub enum RingError {
     /// A part of it is not in the guest's memory as one piece, or not aligned.
     #[error("the {part} at {at:#x} are not whole and aligned in the guest's memory")]
     Outside {
-        /// Which.
+        /// What the part is called, in the plural.
         part: &'static str,
         /// Where they should be.
         at: u64,
@@ -119,7 +119,7 @@ pub enum RingError {
         from: u16,
         /// The driver's index.
         to: u16,
-        /// Entries.
+        /// Number of entries of the ring.
         entries: u16,
     },
     /// Memory of the guest's was taken away.

@@ -17,7 +17,7 @@ pub struct Filter {
     pub mac: Option<String>,
     /// More of them.
     pub more_macs: Vec<String>,
-    /// Every frame.
+    /// Whether it asks for every frame: by promiscuous mode, or with more addresses than a device takes.
     pub promiscuous: bool,
     /// VLANs, in order.
     pub vlans: Vec<u16>,

@@ -28,7 +28,7 @@ use thiserror::Error;
 use self::{
     attached::{Attached, is_enabled},
     events::Listeners,
-    filters::{Asked, Follower},
+    filters::{Follower, RequestedFilters},
     inside::{Inside, Unmet, with},
     link::Links,
 };
@@ -39,7 +39,7 @@ pub use self::{
 use crate::{
     allow::Refusal,
     config::{Config, ConfigError, MirrorDirection, Place, QemuFilter},
-    engine::{Engine, Mirror, News, Port},
+    engine::{Engine, Mirror, Port, PortEvent},
     net::Mac,
     socket::Access,
     table::PortId,
@@ -58,11 +58,11 @@ pub enum ServerError {
     /// What a port leads to could not be had.
     #[error("port {port}: the {place} could not be had")]
     Place {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// What it is.
         place: Place,
-        /// Why.
+        /// What failed when its socket was made, its interface opened, or its access set.
         #[source]
         source: std::io::Error,
     },
@@ -72,7 +72,7 @@ pub enum ServerError {
     /// There is no such port.
     #[error("there is no port {name}; there are {all}")]
     NoPort {
-        /// The name.
+        /// The name that no port has.
         name: String,
         /// Those that there are.
         all: String,
@@ -80,20 +80,20 @@ pub enum ServerError {
     /// What was to be set is nothing that a port has.
     #[error("nothing was changed: {port}: {key} cannot be {value}")]
     Attribute {
-        /// The port.
+        /// Name of the port that was to be changed.
         port: String,
         /// What was to be set.
         key: String,
-        /// To what.
+        /// The value that the attribute cannot have.
         value: serde_json::Value,
-        /// Why.
+        /// What is wrong with the value or the key.
         #[source]
         source: serde_json::Error,
     },
     /// Nothing of a port may be set from inside.
     #[error("nothing was changed: the host lets nothing of {port} be set from inside: it has no `allow`")]
     NoAllow {
-        /// The port.
+        /// Name of the port without an `allow`.
         port: String,
     },
     /// It goes further than what is set from inside may.
@@ -109,9 +109,9 @@ pub enum ServerError {
     /// Another port has the address.
     #[error("nothing was changed: {port}: another port has the address {mac} in one of its VLANs")]
     Taken {
-        /// The port.
+        /// Name of the port that was to have the address.
         port: String,
-        /// The address.
+        /// The address that another port has.
         mac: Mac,
     },
     /// The worker has ended.
@@ -205,7 +205,7 @@ pub struct Server {
     /// Rings when a guest has reset its device, or asks something of it.
     bell: Mutex<Option<mpsc::Receiver<()>>>,
     /// What guests have asked of their devices since.
-    asked: Arc<Asked>,
+    asked: Arc<RequestedFilters>,
 }
 
 /// Attributes of a port with their values, in the spelling of the configuration.
@@ -226,12 +226,12 @@ impl Server {
         let watched = links.clone();
         // It ends with the engine, which has the other end.
         let (ring, bell) = mpsc::channel();
-        let asked = Arc::new(Asked::new(ring.clone()));
+        let asked = Arc::new(RequestedFilters::new(ring.clone()));
         let watch = move || {
             for news in told {
                 match news {
-                    News::Broken(id, why) => watched.broken(id, &why),
-                    News::Reset => drop(ring.send(())),
+                    PortEvent::Broken(id, why) => watched.broken(id, &why),
+                    PortEvent::Reset => drop(ring.send(())),
                 }
             }
         };
@@ -490,6 +490,10 @@ impl Server {
     }
 
     /// All ports as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Ended`] when the switch has ended.
     pub fn ports(&self) -> Result<BTreeMap<String, PortState>, ServerError> {
         let state = self.state();
         let mut all = BTreeMap::new();
@@ -529,6 +533,10 @@ impl Server {
     }
 
     /// How all is, as an event.
+    ///
+    /// # Errors
+    ///
+    /// As [`ports`](Server::ports).
     pub fn snapshot(&self) -> Result<Event, ServerError> {
         Ok(Event::Snapshot { loopback: self.loopback(), ports: self.ports()? })
     }

@@ -15,7 +15,7 @@ use crate::{
 pub struct Vlans(Box<[u64; 64]>);
 
 impl Vlans {
-    /// None.
+    /// The empty set: no VLAN, and no frames without a tag.
     pub fn none() -> Vlans {
         Vlans(Box::new([0; 64]))
     }
@@ -91,7 +91,7 @@ pub enum LinkState {
     /// The uplink's; up when there is none.
     #[default]
     Auto,
-    /// Up.
+    /// Up, whatever the uplink's link is.
     Enable,
     /// Down: nothing goes in or out.
     Disable,
@@ -110,7 +110,7 @@ impl fmt::Display for LinkState {
 /// What kind of tag a port VLAN has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TagKind {
-    /// A customer's.
+    /// A customer's tag, of type 0x8100.
     #[default]
     #[serde(rename = "802.1Q")]
     Customer,

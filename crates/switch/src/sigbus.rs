@@ -22,7 +22,7 @@ const TAKEN: usize = 1;
 /// A place for one mapping. Places are never given back, but used again.
 #[derive(Debug)]
 struct Place {
-    /// 0: nobody's.
+    /// Address of the mapping's first byte; 0 when the place is free, [`TAKEN`] while it is filled.
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,

@@ -80,12 +80,16 @@ impl Handle {
 
     /// Has the worker woken by this, a guest's kicks or a wire. The worker asks its readiness of whoever serves it, who must be the
     /// kernel itself: an eventfd, or a descriptor that this process has opened.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the descriptor cannot be polled, or is listened to already.
     pub fn listen(&self, kick: BorrowedFd<'_>) -> Result<(), Errno> {
         // At its edge, so that nobody has to read it: what it says is found in the ring.
         self.0.kicks.add(kick, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
 
-    /// No longer.
+    /// Stops listening to this descriptor; one that is not listened to is passed over.
     pub fn forget(&self, kick: BorrowedFd<'_>) {
         // One that was closed meanwhile is none any more.
         let _ = self.0.kicks.delete(kick);
@@ -207,6 +211,10 @@ pub struct Kick {
 
 impl Kick {
     /// Listens to `fd`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handle::listen`].
     pub fn new(handle: &Handle, fd: OwnedFd) -> Result<Kick, Errno> {
         handle.listen(fd.as_fd())?;
         Ok(Kick { handle: handle.clone(), fd })

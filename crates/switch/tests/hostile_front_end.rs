@@ -35,7 +35,7 @@ use nix::{
 };
 use penstock_testkit::{needs, trials::Trials};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Features: `VIRTIO_F_VERSION_1`, `VHOST_USER_F_PROTOCOL_FEATURES`.
 const FEATURES: u64 = 1 << 32 | 1 << 30;
 /// What the front end's own addresses begin with.
@@ -88,7 +88,7 @@ impl Switch {
             .spawn()
             .unwrap();
         let switch = Switch { child, directory };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         // A socket has its name before anybody listens on it.
         while UnixStream::connect(switch.path("ctl")).is_err() {
             assert!(Instant::now() < until, "it does not start");
@@ -105,7 +105,7 @@ impl Switch {
     /// would wait at the end of those that nobody answers for.
     fn get(&self) -> String {
         let mut asked = UnixStream::connect(self.path("ctl")).unwrap();
-        asked.set_read_timeout(Some(PATIENCE)).unwrap();
+        asked.set_read_timeout(Some(TIMEOUT)).unwrap();
         asked.write_all(b"{\"version\": 1, \"do\": \"get\"}\n").unwrap();
         let mut told = String::new();
         BufReader::new(asked).read_line(&mut told).expect("`get` is not answered");
@@ -117,7 +117,7 @@ impl Switch {
     /// Tells it to end: its sockets are gone in time.
     fn tell_to_end(&self) {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while ["a", "b", "ctl"].iter().any(|name| self.path(name).exists()) {
             assert!(Instant::now() < until, "SIGTERM does not end it");
             thread::sleep(Duration::from_millis(5));
@@ -126,7 +126,7 @@ impl Switch {
 
     /// Sees that it has ended.
     fn ends(mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < until, "SIGTERM does not end it");
             thread::sleep(Duration::from_millis(5));
@@ -151,7 +151,7 @@ impl Front {
 
     fn try_connect(path: &Path) -> io::Result<Front> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Front(stream))
     }
 
@@ -201,7 +201,7 @@ fn modes() {
             .args([at("switch.json"), at("ctl")])
             .spawn()
             .unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         // Whoever asks has it answered, so all of them are there and as they are to be.
         while UnixStream::connect(at("ctl")).is_err() {
             assert!(Instant::now() < until, "it does not start");
@@ -263,7 +263,7 @@ fn full_call() {
     for count in 1..=3_u16 {
         memory.write_at(&count.to_ne_bytes(), 0x1002).unwrap();
         kick.write(1).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut used = [0; 2];
         while u16::from_ne_bytes(used) != count {
             assert!(Instant::now() < until, "frame {count} is not taken");
@@ -375,7 +375,7 @@ fn silent_files() {
             assert!(front.lives());
             front.send(request, body, &[file.as_raw_fd()]);
             assert!(!front.lives(), "message {request} was taken");
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             let told = |text: &str| {
                 text.contains(&format!("({request}) brought /")) && text.contains("/file where ")
             };
@@ -391,7 +391,7 @@ fn silent_files() {
             front.send(12, &[0], &[file.as_raw_fd(); 30]);
             front.lives();
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !switch.get().contains("until the switch is started anew") {
             assert!(Instant::now() < until, "{}", switch.get());
         }

@@ -25,7 +25,7 @@ use penstock_switch::{
 };
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const TAP_MAC: &str = "02:00:00:00:0a:01";
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn port(server: &Server, name: &str) -> PortState {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "{what}");
         thread::sleep(Duration::from_millis(5));
@@ -161,15 +161,15 @@ fn exchange(far: &Namespace, address: &'static str, bytes: usize) {
         let listener = TcpListener::bind(address).unwrap();
         ready.send(()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut got = vec![0; bytes];
         stream.read_exact(&mut got).unwrap();
         assert!(got == pattern(bytes));
         stream.write_all(&got).unwrap();
     });
     is_ready.recv().unwrap();
-    let mut stream = TcpStream::connect_timeout(&address.parse().unwrap(), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = TcpStream::connect_timeout(&address.parse().unwrap(), TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(&pattern(bytes)).unwrap();
     let mut back = vec![0; bytes];
     stream.read_exact(&mut back).unwrap();

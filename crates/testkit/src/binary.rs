@@ -35,9 +35,9 @@ pub fn command(directory: &Path) -> Command {
 pub struct Run {
     /// The exit status; -1 for one that died of a signal.
     pub status: i32,
-    /// Standard output.
+    /// What it wrote on standard output; bytes that are no UTF-8 are replaced.
     pub stdout: String,
-    /// Standard error.
+    /// What it wrote on standard error; bytes that are no UTF-8 are replaced.
     pub stderr: String,
 }
 

@@ -9,16 +9,19 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use libtest_mimic::Failed;
+use penstock_host::chain;
 use tempfile::TempDir;
 
 use crate::{
     binary::{self, Run, run},
-    trials::Outcome,
+    trials::{Failed, Outcome},
 };
 
 /// The status with which `ssh` ends when it failed itself.
 const SSH_FAILED: i32 = 255;
+
+/// What the builtin guest says at each boot.
+const BEGIN: &str = "penstock-guest: begin";
 
 /// On how many boards a test is tried whose board is reset.
 const BOARDS: usize = 3;
@@ -38,20 +41,19 @@ pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outc
         let board = KeptBoard::up(&name, &model.replace("MACHINE", &name))?;
         let booted = board.boot();
         let Err(why) = caught(|| what(&board)) else { return Ok(()) };
-        let console = board.shell(&format!("cat /run/penstock/guests/penstock-{vm}/console.log")).stdout;
-        let boots = console.matches("penstock-guest: begin").count();
+        let console = board.console_of(vm);
+        let boots = console.matches(BEGIN).count();
         let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
         let reset = if board.boot() != booted {
             name.clone()
         } else if boots > at_most {
             vm.to_owned()
         } else {
-            let why = why.message().unwrap_or_default();
-            return Err(format!("{why}\nconsole of {vm}:\n{console}").into());
+            return Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into());
         };
         eprintln!(
-            "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {:?}",
-            why.message()
+            "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {}",
+            chain(&*why)
         );
     }
     Err(format!("{BOARDS} boards, or the VM on each of them, were reset by nobody").into())
@@ -153,7 +155,17 @@ impl KeptBoard {
         self.inside(["cat", "/proc/sys/kernel/random/boot_id"]).stdout
     }
 
-    /// Says that its VM is about to be reset because the test wants it.
+    /// What a VM with the builtin guest has printed since it was made.
+    fn console_of(&self, vm: &str) -> String {
+        self.shell(&format!("cat /run/penstock/guests/penstock-{vm}/console.log")).stdout
+    }
+
+    /// How often a VM with the builtin guest has booted since it was made.
+    pub fn boots_of(&self, vm: &str) -> usize {
+        self.console_of(vm).matches(BEGIN).count()
+    }
+
+    /// Says that its VM has been reset, or is about to be, and that the test knows.
     pub fn vm_will_boot(&self) {
         self.vm_boots.fetch_add(1, Ordering::Relaxed);
     }
@@ -163,7 +175,7 @@ impl KeptBoard {
         run(self.directory(), [&["board", "reset", &self.name][..], options].concat())
     }
 
-    /// Its name.
+    /// The name by which `penstock board` knows it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -172,9 +184,14 @@ impl KeptBoard {
     pub fn write(&self, path: &str, text: &str) -> Run {
         let file = self.directory().join("to-copy");
         fs::write(&file, text).expect("the test's directory can be written");
+        self.shell_with(&format!("cat > {path}"), &file)
+    }
+
+    /// Runs a line of shell inside, with this file of the host as its standard input.
+    pub fn shell_with(&self, line: &str, input: &Path) -> Run {
         let mut command = binary::command(self.directory());
-        command.args(["board", "ssh", &self.name, "sh", "-c", &format!("cat > {path}")]);
-        command.stdin(fs::File::open(file).expect("it was just written"));
+        command.args(["board", "ssh", &self.name, "sh", "-c", line]);
+        command.stdin(fs::File::open(input).expect("the file can be read"));
         command.output().expect("the binary runs").into()
     }
 }

@@ -67,12 +67,12 @@ struct Reply {
 /// Which steps of a run are tried.
 #[derive(Clone, Debug, Default)]
 pub enum Steps {
-    /// All.
+    /// Every step of the run.
     #[default]
     All,
     /// Of each kind of action the first: what a campaign without the time for all shows soonest.
     Kinds,
-    /// These numbers.
+    /// The steps with these numbers in the run's plan.
     Numbers(Vec<u32>),
 }
 
@@ -92,7 +92,7 @@ impl Steps {
 /// What is tried of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Which steps.
+    /// Which steps of a run meet the faults.
     pub steps: Steps,
     /// These faults alone; all when there is none.
     pub faults: Vec<Fault>,

@@ -138,14 +138,9 @@ pub fn settled(mut scanned: Inventory, guests: u16) -> Inventory {
             let present = vf.present.as_mut().expect("the tree has all VFs");
             present.attributes = Some(VfState {
                 mac: Mac::derived(mac, vf.index),
-                vlan: Default::default(),
-                qos: Default::default(),
-                vlan_proto: Default::default(),
                 spoofchk: Some(true),
                 trust: Some(false),
-                min_tx_rate: Default::default(),
-                max_tx_rate: Default::default(),
-                link_state: None,
+                ..VfState::default()
             });
         }
     }

@@ -116,6 +116,10 @@ pub fn refused(command: Command) -> Option<Lack> {
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// A browser of Chromium's kind, which draws pages without a screen.
+///
+/// # Errors
+///
+/// [`Lack::Installable`] with the names that were looked for.
 pub fn browser() -> Result<PathBuf, Lack> {
     let found = BROWSERS.into_iter().find_map(process::find);
     found
@@ -126,6 +130,10 @@ pub fn browser() -> Result<PathBuf, Lack> {
 const YAML_LANGUAGE_SERVER: &str = "PENSTOCK_YAML_LANGUAGE_SERVER";
 
 /// The YAML language server that editors run.
+///
+/// # Errors
+///
+/// [`Lack::Installable`] with how it is fetched.
 pub fn yaml_language_server() -> Result<PathBuf, Lack> {
     let path = env::var_os(YAML_LANGUAGE_SERVER).map(PathBuf::from).filter(|path| path.is_file());
     path.ok_or_else(|| {

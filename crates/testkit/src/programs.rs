@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// Names the file in which whoever runs several programs tells each of them where the others are.
 pub const LIST: &str = "PENSTOCK_TEST_PROGRAMS";
 
-/// One program.
+/// A test program that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The package that it tests.

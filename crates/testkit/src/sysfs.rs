@@ -31,7 +31,7 @@ const MAX_FILE: usize = 1 << 20;
 pub struct PlantError {
     /// The line, from 1; 0 when it is none of them.
     pub line: usize,
-    /// Why.
+    /// What is wrong with that line, or what could not be written.
     pub why: String,
 }
 
@@ -86,6 +86,10 @@ pub fn fixtures() -> PathBuf {
 }
 
 /// Writes the tree that `text` records into the empty directory `directory`, and never outside it.
+///
+/// # Errors
+///
+/// [`PlantError`] with the line that makes no sense, or line 0 when something cannot be written.
 pub fn plant(text: &str, directory: &Path) -> Result<(), PlantError> {
     write(&parse(text)?, directory)
 }
@@ -107,6 +111,10 @@ pub struct Changing {
 
 impl Changing {
     /// Plants the tree that `text` records.
+    ///
+    /// # Errors
+    ///
+    /// [`PlantError`] with the line that makes no sense, or line 0 when something cannot be written.
     pub fn new(text: &str) -> Result<Changing, PlantError> {
         let directory =
             tempfile::tempdir().map_err(|error| PlantError { line: 0, why: error.to_string() })?;
@@ -115,13 +123,17 @@ impl Changing {
         Ok(Changing { entries, directory })
     }
 
-    /// The tree.
+    /// The directory in which the tree is planted.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
     /// What `use_it` makes of the tree while what `changes` record is in place of, and beside, what it has. A line
     /// `- /sys/kernel/iommu_groups` takes away all that is below.
+    ///
+    /// # Errors
+    ///
+    /// [`PlantError`] with the line of `changes` that makes no sense, or line 0 when something cannot be written.
     pub fn with<T>(&self, changes: &[&str], use_it: impl FnOnce(&Path) -> T) -> Result<T, PlantError> {
         let mut changed = BTreeMap::new();
         for changes in changes {

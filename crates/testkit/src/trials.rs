@@ -1,14 +1,25 @@
 //! Tests that say what they need: those that cannot run on a machine are ignored, and why is on standard error, a line for each. Where
 //! the install step has run, a program that is lacking is no reason: such a test fails.
 
-use std::process::ExitCode;
+use std::{
+    error::Error,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
+use penstock_host::chain;
 
 use crate::needs::{self, Lack};
 
 /// What stands before the name of a test that is ignored and the reason, on a line of standard error.
 pub const SKIPPED: &str = "skipped ";
+
+/// A test that takes longer says how long.
+const WORTH_TELLING: Duration = Duration::from_secs(5);
+
+/// Why a test failed; it is told with its causes.
+pub type Failed = Box<dyn Error + Send + Sync>;
 
 /// How a test ends that can fail without a panic.
 pub type Outcome = Result<(), Failed>;
@@ -19,6 +30,10 @@ pub type Test = fn() -> Outcome;
 /// What a test gives back.
 pub trait Ending {
     /// Whether it passed.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, for a test that ended with an error.
     fn outcome(self) -> Outcome;
 }
 
@@ -94,7 +109,15 @@ impl Trials {
                 eprintln!("{SKIPPED}{name}: {lack}");
                 Trial::test(name, || Ok(())).with_ignored_flag(true)
             }
-            None => Trial::test(name, move || test().outcome()),
+            None => Trial::test(name, move || {
+                let began = Instant::now();
+                let outcome = test().outcome().map_err(|why| chain(&*why).into());
+                let took = began.elapsed();
+                if took > WORTH_TELLING {
+                    eprintln!("{name} took {:.1} s", took.as_secs_f64());
+                }
+                outcome
+            }),
         });
         self.trials.extend(trials);
     }

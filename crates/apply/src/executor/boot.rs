@@ -13,7 +13,7 @@ use penstock_plan::{
 use super::failed;
 
 /// `update-grub` looks for other systems on every disk, and `kernel-install` makes an initramfs for each kernel.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
@@ -60,7 +60,7 @@ pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration)
         commands = kernels(root);
     }
     for command in commands {
-        run(root, &command, deadline.max(PATIENCE))?;
+        run(root, &command, deadline.max(TIMEOUT))?;
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
             starting(&text, &["linux", "linux16", "linuxefi"])
         }
         BootLoader::Grubby => {
-            let info = run(root, &["grubby", "--info=ALL"].map(str::to_owned), PATIENCE)?;
+            let info = run(root, &["grubby", "--info=ALL"].map(str::to_owned), TIMEOUT)?;
             let args = info.lines().filter_map(|line| line.strip_prefix("args="));
             args.map(|args| args.trim_matches('"').to_owned()).collect()
         }

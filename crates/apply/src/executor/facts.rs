@@ -75,6 +75,7 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
         Fact::Reset { .. } => Ok(Ok(())),
         Fact::GuestDefined { .. }
         | Fact::SwitchRunning { .. }
+        | Fact::TapsThere { .. }
         | Fact::PortAttribute { .. }
         | Fact::GuestRunning { .. }
         | Fact::GuestSuspended { .. }
@@ -215,23 +216,14 @@ pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -
     let Some((_, state)) = vfs.iter().find(|(index, _)| *index == vf) else {
         return Ok(Err(format!("the driver reports no VF {vf}")));
     };
-    let seen = match attribute {
-        VfAttribute::Mac(_) => Some(VfAttribute::Mac(state.mac)),
-        VfAttribute::Vlan { id, .. } => Some(VfAttribute::Vlan {
-            id: state.vlan,
-            qos: state.qos,
-            // Without a port VLAN there is no tag to have a protocol.
-            protocol: match attribute {
-                VfAttribute::Vlan { protocol, .. } if id.get() == 0 => *protocol,
-                _ => state.vlan_proto,
-            },
-        }),
-        VfAttribute::Spoofchk(_) => state.spoofchk.map(VfAttribute::Spoofchk),
-        VfAttribute::Trust(_) => state.trust.map(VfAttribute::Trust),
-        VfAttribute::Rate { .. } => {
-            Some(VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate })
+    let seen = match (attribute, state.attribute(attribute.kind())) {
+        // Without a port VLAN there is no tag to have a protocol.
+        (VfAttribute::Vlan { id: wanted, protocol, .. }, Some(VfAttribute::Vlan { id, qos, .. }))
+            if wanted.get() == 0 =>
+        {
+            Some(VfAttribute::Vlan { id, qos, protocol: *protocol })
         }
-        VfAttribute::LinkState(_) => state.link_state.map(VfAttribute::LinkState),
+        (_, seen) => seen,
     };
     match seen {
         None => Err(ExecuteError::Unsupported(format!(

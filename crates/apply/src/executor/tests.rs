@@ -228,12 +228,10 @@ fn attributes_are_compared_with_what_the_driver_reports() {
         mac,
         vlan: VlanId::new(100).unwrap(),
         qos: VlanQos::new(3).unwrap(),
-        vlan_proto: VlanProtocol::Dot1q,
-        spoofchk: None,
         trust: Some(true),
-        min_tx_rate: TxRate(0),
         max_tx_rate: TxRate(100),
         link_state: Some(LinkState::Auto),
+        ..VfState::default()
     };
     let vfs = [(vf, state)];
     let rate = |max| VfAttribute::Rate { min: TxRate(0), max: TxRate(max) };

@@ -11,7 +11,7 @@ use super::{record::Who, store::StoreError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It stays.
+    /// Somebody confirmed it: what it did stays.
     Confirmed,
     /// Nobody confirmed it in time.
     Expired,
@@ -28,7 +28,7 @@ pub enum Verdict {
 pub struct Decision {
     /// What was decided.
     pub verdict: Verdict,
-    /// By whom.
+    /// The user and the process that gave it.
     pub who: Who,
     /// When, in milliseconds since 1970.
     pub at: u64,
@@ -38,11 +38,19 @@ pub struct Decision {
 const NAME: &str = "decision.json";
 
 /// The decision on the run in `directory`, if there is one.
+///
+/// # Errors
+///
+/// [`StoreError`] when the file is there and cannot be read, or makes no sense.
 pub fn read(directory: &Path) -> Result<Option<Decision>, StoreError> {
     super::store::read_json(&directory.join(NAME))
 }
 
 /// Decides, unless that was done; gives the decision that counts, which is not ours when somebody was first.
+///
+/// # Errors
+///
+/// [`StoreError`] when it cannot be written, or one that is there cannot be read. One that makes no sense is replaced.
 pub fn decide(directory: &Path, ours: Decision) -> Result<Decision, StoreError> {
     let path = directory.join(NAME);
     // A disk that is full now may have it already.

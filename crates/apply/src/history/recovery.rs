@@ -14,7 +14,7 @@ use super::{
 /// A run to take back.
 #[derive(Clone, Copy, Debug)]
 pub struct RunToUndo<'a> {
-    /// Which.
+    /// The number of the run.
     pub id: RunId,
     /// What it was to do.
     pub plan: &'a Plan,
@@ -29,7 +29,7 @@ pub struct UndoPlan {
     pub plan: Plan,
     /// For each step of the plan the step that it takes back.
     pub origins: Vec<(RunId, StepId)>,
-    /// What stays.
+    /// The steps that are not taken back, in the order in which they were carried out.
     pub kept: Vec<Kept>,
 }
 

@@ -46,18 +46,18 @@ pub enum StoreError {
     /// A file's text makes no sense.
     #[error("{} cannot be understood", path.display())]
     Damaged {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why its text was not understood.
         #[source]
         source: serde_json::Error,
     },
     /// A newer Penstock wrote it.
     #[error("{} has version {version}; this Penstock reads up to {RUN_VERSION}", path.display())]
     Newer {
-        /// Which.
+        /// The path of the run's `run.json`.
         path: PathBuf,
-        /// Its version.
+        /// The [`RUN_VERSION`] of the Penstock that wrote it.
         version: u32,
     },
     /// There is no such run.
@@ -81,7 +81,7 @@ pub struct KnownRun {
     pub outcome: Option<Outcome>,
     /// What was decided, of one that was to be confirmed.
     pub decision: Option<Decision>,
-    /// Its directory.
+    /// The directory with its files; its name is the run's number.
     pub directory: PathBuf,
     /// What is wrong with its small files, each the error and its causes. What they would tell counts as not known.
     pub damage: Vec<String>,
@@ -90,9 +90,9 @@ pub struct KnownRun {
 /// A run of which not even that can be read who did it and what for.
 #[derive(Debug)]
 pub struct UnreadableRun {
-    /// Its number.
+    /// The run's number, from the name of its directory.
     pub id: RunId,
-    /// Why.
+    /// Why its `run.json` could not be read.
     pub error: StoreError,
 }
 
@@ -106,7 +106,7 @@ pub struct Deeds {
 }
 
 impl KnownRun {
-    /// Its number.
+    /// The run's number on this machine.
     pub fn id(&self) -> RunId {
         self.record.id
     }
@@ -158,6 +158,10 @@ impl Runs {
     }
 
     /// Makes the directory of a new run and gives it its number. The caller holds the machine's lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when the directory or a file in it cannot be written: a full disk.
     pub fn create(
         &self,
         mut record: RunRecord,
@@ -186,6 +190,10 @@ impl Runs {
     }
 
     /// Every run, oldest first, and those that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when the directory of all runs cannot be read. A run that is damaged is part of the answer.
     pub fn list(&self) -> Result<(Vec<KnownRun>, Vec<UnreadableRun>), StoreError> {
         let (mut runs, mut damaged) = (Vec::new(), Vec::new());
         for (id, directory) in self.names()? {
@@ -198,6 +206,11 @@ impl Runs {
     }
 
     /// The run `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchRun`]; [`StoreError::Damaged`], [`StoreError::Newer`] or [`StoreError::File`] when it cannot be
+    /// read.
     pub fn find(&self, id: RunId) -> Result<KnownRun, StoreError> {
         let found = self.names()?.into_iter().find(|(name, _)| *name == id);
         let (_, directory) = found.ok_or(StoreError::NoSuchRun(id))?;
@@ -208,7 +221,8 @@ impl Runs {
         let path = directory.join("run.json");
         // The version first: of a newer form nothing else can be relied on.
         let head: serde_json::Value = need_json(&path)?;
-        let version = head.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        let version = head.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let version = u32::try_from(version).unwrap_or(u32::MAX);
         if version > RUN_VERSION {
             return Err(StoreError::Newer { path, version });
         }
@@ -250,6 +264,10 @@ impl Runs {
     }
 
     /// What a run was to do.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when there is no plan or it cannot be read, [`StoreError::Damaged`] when it makes no sense.
     pub fn plan(&self, run: &KnownRun) -> Result<Plan, StoreError> {
         need_json(&run.directory.join("plan.json"))
     }
@@ -320,6 +338,10 @@ impl Runs {
     }
 
     /// Forgets old runs. Gives those of `all` that could have been taken back still, or that nobody can tell it of.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when a run's directory cannot be renamed or removed; those before it are forgotten.
     pub fn prune(&self, all: &[KnownRun]) -> Result<Vec<RunId>, StoreError> {
         let mut said = Vec::new();
         let mut over = all.len().saturating_sub(KEPT);
@@ -349,6 +371,10 @@ impl Runs {
 
 impl KnownRun {
     /// Opens its journal, to go on with it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Journal`] when it cannot be opened, or its cut-off end not be taken away.
     pub fn journal(&self) -> Result<FileJournal, StoreError> {
         Ok(FileJournal::open(self.directory.join("journal"))?)
     }
@@ -356,6 +382,10 @@ impl KnownRun {
     /// Takes the room on the disk that is needed to record its way back, until it is [released](KnownRun::release): whoever fills the
     /// disk meanwhile leaves that. Room for the files that an undo makes, and for twice as much as the plan is long in each of the
     /// journals. Taken already is success.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when the disk has not that much room. What was taken stays until it is released.
     pub fn reserve(&self) -> Result<(), StoreError> {
         let directory = self.directory.join(RESERVE);
         files::create_dir_all(&directory)?;
@@ -368,17 +398,29 @@ impl KnownRun {
     }
 
     /// Gives the room back that was taken for its way back; none is success.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when a file cannot be removed.
     pub fn release(&self) -> Result<(), StoreError> {
         Ok(files::remove_tree(self.directory.join(RESERVE))?)
     }
 
     /// The lock that whoever decides of the run holds, beside the file: it also keeps when nothing can be written. `None` when
     /// somebody else holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when the lock's file cannot be made.
     pub fn deciding(&self) -> Result<Option<Lock>, StoreError> {
         Ok(Lock::try_exclusive(self.directory.join("decision.lock"))?)
     }
 
     /// Keeps how it ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when it cannot be written or not be synced.
     pub fn end(&self, outcome: &Outcome) -> Result<(), StoreError> {
         Ok(files::write_durable(self.directory.join("outcome.json"), json(outcome))?)
     }
@@ -390,6 +432,10 @@ pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Reads a file of JSON; `None` when there is no file.
+///
+/// # Errors
+///
+/// [`StoreError::File`] when it is there and cannot be read, [`StoreError::Damaged`] when it makes no sense.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
     match need_json(path) {
         Err(StoreError::File(error)) if error.is_missing() => Ok(None),

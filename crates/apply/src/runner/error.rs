@@ -19,7 +19,7 @@ pub enum StepError {
     /// It was carried out, but its postcondition did not come true.
     #[error("it was carried out, but after {} s it is not so that {fact}: {seen}", after.as_secs_f32())]
     NotSo {
-        /// The postcondition.
+        /// The step's postcondition, in words.
         fact: String,
         /// What is so instead.
         seen: String,
@@ -32,7 +32,7 @@ pub enum StepError {
          this machine?"
     )]
     Lost {
-        /// The postcondition.
+        /// The step's postcondition, in words.
         fact: String,
         /// What is so instead.
         seen: String,
@@ -48,7 +48,7 @@ pub enum StepError {
 /// A step that failed in a tear-down.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which.
+    /// The step's number in its plan.
     pub step: StepId,
     /// What it does, in words.
     pub action: String,
@@ -60,7 +60,7 @@ pub struct Failure {
 #[derive(Debug, Error)]
 #[error("guest {guest} failed at step {step} ({action}); what was done for it was taken back")]
 pub struct GuestFailure {
-    /// Which guest.
+    /// The guest that failed.
     pub guest: GuestName,
     /// The step of it that failed.
     pub step: StepId,
@@ -77,7 +77,7 @@ pub enum ApplyError {
     /// No executor knows a step's action. Nothing was written.
     #[error("step {step} cannot be carried out here: {action}")]
     NotCarried {
-        /// Which step.
+        /// The step's number in its plan.
         step: StepId,
         /// Its action, in words.
         action: String,
@@ -85,7 +85,7 @@ pub enum ApplyError {
     /// No executor can look a step's postcondition up. Nothing was written.
     #[error("step {step} could not be proven here: {fact}")]
     NotObserved {
-        /// Which step.
+        /// The step's number in its plan.
         step: StepId,
         /// Its postcondition, in words.
         fact: String,
@@ -96,7 +96,7 @@ pub enum ApplyError {
     /// A step failed; the steps before it were taken back.
     #[error("step {step} failed ({action}); {}", told(undone.len(), not_undone))]
     RolledBack {
-        /// Which step.
+        /// The step's number in its plan.
         step: StepId,
         /// What it does, in words.
         action: String,
@@ -133,7 +133,7 @@ pub enum ApplyError {
     /// A tear-down or an undo did all it could, and something is left.
     #[error("{} of {} steps of the way back failed{}", failures.len(), applied.steps.len(), listed(failures))]
     Incomplete {
-        /// What failed.
+        /// Each step that failed.
         failures: Vec<Failure>,
         /// Everything that was attempted.
         applied: Applied,

@@ -69,7 +69,7 @@ const VECTORS: [(&str, bool); 5] = [
 pub(super) struct Open {
     /// Words that switch something off: `retbleed=off`, `mitigations=off`.
     pub(super) words: Vec<String>,
-    /// Attack vectors.
+    /// Attack vectors that `mitigations=` leaves open: `no_guest_host`, `no_user_kernel`.
     pub(super) vectors: Vec<&'static str>,
 }
 

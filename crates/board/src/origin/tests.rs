@@ -21,6 +21,7 @@ struct Parts {
     accelerator: Accelerator,
     lasting: Lasting,
     switch: Option<Command>,
+    program: bool,
 }
 
 impl Parts {
@@ -32,6 +33,7 @@ impl Parts {
             accelerator: Accelerator::Tcg,
             lasting: Lasting::default(),
             switch: Some(Command::new("/bin/penstock").arg("embedded-switch")),
+            program: true,
         }
     }
 
@@ -45,6 +47,7 @@ impl Parts {
             stays,
             lasting: self.lasting,
             switch: self.switch.as_ref(),
+            program: self.program,
         }
     }
 

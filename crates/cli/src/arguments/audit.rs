@@ -9,24 +9,24 @@ use super::{Machines, NicAt, Strict, Subject, duration};
 /// `audit`
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// The model: only what it needs is judged, on the CPUs of its real-time guests
+    /// The model; only what its real-time guests need is audited, on their CPUs
     pub model: Option<PathBuf>,
-    /// Take the PF with this permanent MAC address for a NIC, whatever the model's `match` says
+    /// Use the PF with this permanent MAC address for a NIC, instead of the model's `match`; repeat it for others
     #[arg(long = "nic", value_name = "NAME=MAC", requires = "model")]
     pub nics: Vec<NicAt>,
     /// What becomes of the model's warnings
     #[command(flatten)]
     pub strict: Strict,
-    /// Judge a recorded tree instead of this machine: a directory that `--record` wrote, or that holds sys and proc
+    /// Audit a recorded machine: a directory that `--record` wrote, or one with sys and proc
     #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "over"])]
     pub root: Option<PathBuf>,
-    /// Also write what was read, and nothing else, into this directory, which is empty or not there yet
+    /// Also record everything that was read in this new or empty directory
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// First watch for so long what goes on: interrupts, idle states, system management interrupts (60s, 10m)
+    /// First observe interrupts, idle states and system management interrupts for this time: 60s, 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub over: Option<Duration>,
-    /// Show every row in full, also those that pass
+    /// Show all rules in full, also those that pass
     #[arg(long, short)]
     pub verbose: bool,
     /// Other machines

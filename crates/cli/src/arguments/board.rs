@@ -12,60 +12,60 @@ use super::Strict;
 /// `board`
 #[derive(Debug, Subcommand)]
 pub enum Board {
-    /// Make the board image, if it is not there yet
+    /// Build the board image unless it is there
     Image,
-    /// Start a model's board and keep it
+    /// Start a board for a model, and keep it running
     Up {
         /// The model
         model: PathBuf,
         /// What becomes of the model's warnings
         #[command(flatten)]
         strict: Strict,
-        /// Make it from this inventory: its PFs' MAC addresses and VF counts
+        /// Take the PFs' MAC addresses and VF counts from this inventory
         #[arg(long, value_name = "FILE")]
         inventory: Option<PathBuf>,
-        /// Boot afresh instead of resuming a saved board
+        /// Boot instead of resuming a saved board
         #[arg(long)]
         cold: bool,
-        /// Give it a disk that keeps what it writes when it is reset; it is gone with the board
+        /// Give it a disk whose content survives resets, until the board is removed
         #[arg(long)]
         keep_disk: bool,
-        /// Start systemd in it, as on a server; it takes longer to boot
+        /// Run systemd on it, as on a server; it takes longer to boot
         #[arg(long)]
         systemd: bool,
-        /// Tell its kernel this, and not what turns the IOMMU on
+        /// Its kernel's command line, instead of the one that turns the IOMMU on
         #[arg(long, value_name = "WORDS")]
         kernel_arguments: Option<String>,
     },
-    /// Reset a board that keeps its disk, as its reset button would, and wait until it is up again
+    /// Reset a board that keeps its disk, and wait until it has booted
     Reset {
-        /// The board: the model's machine name
+        /// The board's name, which is the model's `machine`
         name: String,
-        /// Have it reboot by itself instead, which ends in order what runs in it
+        /// Reboot it in order instead, which stops what runs on it
         #[arg(long)]
         orderly: bool,
     },
-    /// Enter a kept board, or run a command there
+    /// Open a shell on a board, or run a command there
     Ssh {
-        /// The board: the model's machine name
+        /// The board's name, which is the model's `machine`
         name: String,
-        /// The command; a shell when there is none
+        /// The command; a shell without one
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Attach to a guest's console on a kept board, over the SSH account that can do nothing else
+    /// Attach to the console of a guest on a board
     Console {
-        /// The board: the model's machine name
+        /// The board's name, which is the model's `machine`
         name: String,
         /// The guest
         guest: penstock_model::GuestName,
     },
-    /// Drop a kept board
+    /// Remove a board
     Down {
-        /// The board: the model's machine name
+        /// The board's name, which is the model's `machine`
         name: String,
     },
-    /// List kept boards
+    /// List the boards that run
     List,
 }
 

@@ -21,7 +21,7 @@ pub struct Measure {
     /// The model
     #[command(flatten)]
     pub subject: Subject,
-    /// Only what shows every path: one message size of each protocol, within 2 minutes
+    /// Measure one message size per path and protocol, within 2 minutes
     #[arg(long)]
     pub quick: bool,
     /// How it is measured
@@ -33,10 +33,10 @@ pub struct Measure {
     /// The run directory [default: runs/MACHINE-TIME]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Go on with the interrupted run that is in this directory, measuring what it measured
+    /// Continue the interrupted run in this directory, with its settings
     #[arg(long, value_name = "RUN-DIR", conflicts_with_all = ["output", "quick", "Tuning", "Waking"])]
     pub resume: Option<PathBuf>,
-    /// This machine is an emulated board, of which only ratios mean anything; found out where this is not given
+    /// Mark the results as an emulated machine's, where only ratios mean anything; found out by default
     #[arg(long)]
     pub emulated: bool,
     /// Tell everything as JSON lines on standard output, for the Penstock outside the board, and keep nothing
@@ -48,26 +48,26 @@ pub struct Measure {
 #[derive(Clone, Debug, Default, Args)]
 #[group(multiple = true)]
 pub struct Tuning {
-    /// Length of a sample [default: 1s; of wake-ups 10s, quick 5s]
+    /// Duration of a sample [default: 1s; of latency 10s, quick 5s]
     #[arg(long, value_name = "TIME", value_parser = dwell)]
     pub dwell: Option<Duration>,
-    /// How long the whole run may take, or `none` [default: 12m, quick 2m]
+    /// Time limit of the whole run, or `none` [default: 12m, quick 2m]
     #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = time_limit)]
     pub time_limit: Option<TimeLimit>,
-    /// Stop measuring where half the interval of a median is this narrow [default: 5%]
+    /// Stop sampling a path when half of its median's confidence interval is below this share [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub half_width: Option<f64>,
-    /// Draw the order of the samples and the intervals from this number [default: another one each time]
+    /// Seed of the order of samples and of the intervals [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Only the network, or only storage
+    /// Measure only this
     #[arg(long, value_name = "WHAT")]
     pub only: Option<Only>,
-    /// Only these paths: pf-pf, vf-vf-across, vf-vf-inside, guest-host, bridge, bridge-across
-    #[arg(long = "path", value_name = "PATH", value_delimiter = ',', value_parser = path)]
+    /// Measure only these paths
+    #[arg(long = "path", help = only("these paths", PathKind::ALL), value_name = "PATH", value_delimiter = ',', value_parser = path)]
     pub paths: Vec<PathKind>,
-    /// Only these protocols: udp-stream, tcp-stream, udp-rr, tcp-rr
-    #[arg(long = "protocol", value_name = "PROTOCOL", value_delimiter = ',', value_parser = protocol)]
+    /// Measure only these protocols
+    #[arg(long = "protocol", help = only("these protocols", Protocol::ALL), value_name = "PROTOCOL", value_delimiter = ',', value_parser = protocol)]
     pub protocols: Vec<Protocol>,
 }
 
@@ -84,25 +84,23 @@ impl Tuning {
 #[derive(Clone, Debug, Default, Args)]
 #[group(multiple = true)]
 pub struct Waking {
-    /// Measure how late threads wake on the CPUs that the model keeps for real time, on the host and in its guests, with
-    /// and without a load on the other CPUs; instead of traffic and storage
+    /// Measure wake-up latency on the model's real-time CPUs, on the host and in guests, with and without load on the other
+    /// CPUs, instead of network and storage
     #[arg(long, conflicts_with_all = ["only", "paths", "protocols", "half_width"])]
     pub latency: bool,
-    /// Measure the same machine without its real-time steps too: they are taken off and put on again between blocks, while
-    /// its guests run on
+    /// Also measure without the model's real-time steps: they are undone and applied again between blocks while guests run
     #[arg(long, value_name = "untuned", requires = "latency")]
     pub against: Option<Against>,
-    /// What is to be proven: 100us, or what may stand after `latency` in a line of `expect`. It ends when it is proven or broken
+    /// Stop when this bound is proven or broken: 100us, or what follows `latency` in a line of `expect`
     #[arg(long, value_name = "BOUND", requires = "latency", value_parser = claim)]
     pub prove: Vec<Claim>,
-    /// Measure these CPUs, instead of those that the model keeps for real time
+    /// Measure these CPUs instead of the model's real-time CPUs
     #[arg(long, value_name = "CPUS", requires = "latency")]
     pub cpus: Option<CpuSet>,
-    /// Only with these tools: cyclictest, oslat, timerlat, hwlat [default: all that are there; quick: cyclictest]
-    #[arg(long = "tool", value_name = "TOOL", value_delimiter = ',', requires = "latency", value_parser = tool)]
+    /// Use only these tools
+    #[arg(long = "tool", help = only("with these tools", Tool::ALL) + " [default: all that are installed; quick: cyclictest]", value_name = "TOOL", value_delimiter = ',', requires = "latency", value_parser = tool)]
     pub tools: Vec<Tool>,
-    /// Where hackbench runs: bound to the `others`, the CPUs of housekeeping, or `anywhere` that the machine lets it
-    /// [default: others]
+    /// Where the load (hackbench) runs: on the `others`, the housekeeping CPUs, or `anywhere` [default: others]
     #[arg(long, value_name = "WHERE", requires = "latency", value_parser = spread)]
     pub load: Option<Spread>,
 }
@@ -141,7 +139,7 @@ fn spread(text: &str) -> Result<Spread, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Only {
-    /// Between functions.
+    /// Paths between functions.
     Network,
     /// The model's `measure: storage`.
     Storage,
@@ -150,7 +148,7 @@ pub enum Only {
 /// How long a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLimit {
-    /// So long.
+    /// At most this long.
     Within(Duration),
     /// As long as it takes.
     Unlimited,
@@ -159,9 +157,9 @@ pub enum TimeLimit {
 /// How much is measured in a rehearsal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extent {
-    /// What shows every path.
+    /// One message size per path and protocol.
     Quick,
-    /// All of it.
+    /// Everything.
     Full,
 }
 
@@ -190,11 +188,22 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// One of these by its name, with spaces or hyphens between its words.
 fn named<T: Copy + fmt::Display>(text: &str, all: impl IntoIterator<Item = T>) -> Result<T, String> {
-    let name = |one: &T| one.to_string().replace(' ', "-");
     let all: Vec<T> = all.into_iter().collect();
     let found = all.iter().find(|one| name(one) == text.replace(' ', "-"));
-    let names = || all.iter().map(name).collect::<Vec<_>>().join(", ");
-    found.copied().ok_or_else(|| format!("it is one of {}", names()))
+    found.copied().ok_or_else(|| format!("it is one of {}", names(&all)))
+}
+
+/// The help of an option that takes some of `all`.
+fn only<T: fmt::Display>(what: &str, all: impl IntoIterator<Item = T>) -> String {
+    format!("Measure only {what}: {}", names(all))
+}
+
+fn names<T: fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
+    all.into_iter().map(|one| name(&one)).collect::<Vec<_>>().join(", ")
+}
+
+fn name(one: &impl fmt::Display) -> String {
+    one.to_string().replace(' ', "-")
 }
 
 fn path(text: &str) -> Result<PathKind, String> {
@@ -213,7 +222,7 @@ pub struct Rehearse {
     /// What becomes of the model's warnings
     #[command(flatten)]
     pub strict: Strict,
-    /// Measure on the board too: what shows every path, or all of it
+    /// Also measure on the board
     #[arg(
         long,
         value_name = "EXTENT",
@@ -225,16 +234,16 @@ pub struct Rehearse {
     /// How it is measured
     #[command(flatten)]
     pub tuning: Tuning,
-    /// Rehearse the machine that this inventory describes: its PFs' MAC addresses and VF counts
+    /// Take the PFs' MAC addresses and VF counts from this inventory
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
     /// The run directory [default: runs/MACHINE-TIME]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Boot the board afresh instead of resuming a saved one
+    /// Boot the board instead of resuming a saved one
     #[arg(long)]
     pub cold: bool,
-    /// Show every verdict, also those that pass
+    /// Also show verdicts that pass
     #[arg(long, short)]
     pub verbose: bool,
 }
@@ -242,16 +251,16 @@ pub struct Rehearse {
 /// `report`
 #[derive(Debug, Args)]
 pub struct Report {
-    /// A run directory, or its evidence.json; with a second one, it is compared with the first
+    /// A run directory or its evidence.json; two are compared
     #[arg(required = true, num_args = 1..=2, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Write there [default: RUN itself; RUN-redacted with --redact; nowhere for a comparison]
+    /// The directory to write to [default: RUN; with --redact RUN-redacted; none for a comparison]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Write a copy of the run in which pseudonyms stand for addresses, hostnames and users
+    /// Write a copy of the run with pseudonyms for addresses, hostnames and users
     #[arg(long)]
     pub redact: bool,
-    /// Also for the names of the machine and its guests
+    /// Also replace the names of the machine and its guests
     #[arg(long, requires = "redact")]
     pub redact_names: bool,
 }

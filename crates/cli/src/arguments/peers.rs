@@ -110,10 +110,7 @@ const OPTIONS: [(&[&str], &str); 5] = [
         "the model stands by itself behind the verb: `penstock plan model.yaml`",
     ),
     (&["-o", "--output", "--format"], "`--json` prints data as JSON; standard output can be sent to a file"),
-    (
-        &["--timeout", "--wait"],
-        "`penstock verify MODEL --patience 10s` says how long to wait for links and frames",
-    ),
+    (&["--timeout", "--wait"], "`penstock verify MODEL --timeout 10s` waits so long for links and frames"),
 ];
 
 /// What to say beside clap's own words on something that it does not know; `None` where no other tool has it.

@@ -84,18 +84,18 @@ mod tests {
     }
 
     #[test]
-    fn patience_takes_units_and_is_ten_seconds_otherwise() {
-        let patience = |more: &[&str]| {
+    fn timeout_takes_units_and_is_ten_seconds_otherwise() {
+        let timeout = |more: &[&str]| {
             let words = ["penstock", "verify", "m.yaml"].iter().chain(more);
             Arguments::try_parse_from(words).map(|parsed| match parsed.verb {
-                Verb::Verify(verify) => verify.patience,
+                Verb::Verify(verify) => verify.timeout,
                 other => panic!("{other:?}"),
             })
         };
-        assert_eq!(patience(&[]).unwrap(), Duration::from_secs(10));
-        assert_eq!(patience(&["--patience", "500ms"]).unwrap(), Duration::from_millis(500));
-        assert_eq!(patience(&["--patience=2min"]).unwrap(), Duration::from_secs(120));
-        let error = patience(&["--patience", "500"]).unwrap_err().to_string();
+        assert_eq!(timeout(&[]).unwrap(), Duration::from_secs(10));
+        assert_eq!(timeout(&["--timeout", "500ms"]).unwrap(), Duration::from_millis(500));
+        assert_eq!(timeout(&["--patience=2min"]).unwrap(), Duration::from_secs(120));
+        let error = timeout(&["--timeout", "500"]).unwrap_err().to_string();
         assert!(error.contains("did you mean 500ms or 500s?"), "{error}");
     }
 

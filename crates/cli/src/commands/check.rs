@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use penstock_model::{Located, text::counted};
-use penstock_plan::generate::{self, GenerateError};
+use penstock_model::{Emulation, Located, text::counted};
+use penstock_render::GenerateError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -129,13 +129,16 @@ fn look(
         (None, false) => None,
     };
     // A wrong template is seen without a machine too, unless a MAC address that is not known stands before it.
-    match generate::render(&file.model, None) {
+    match penstock_render::render(&file.model, None) {
         Ok(_) | Err(GenerateError::Unknown(_)) => {}
         Err(error) => return Err(model_file::explain_generate(&error, &file.source, printer)),
     }
-    if arguments.here && file.model.guests.values().any(|guest| !guest.nics.is_empty()) {
+    let mut owned: Vec<Emulation> =
+        file.model.guests.values().flat_map(|guest| guest.nics.values()).map(|nic| nic.emulation).collect();
+    owned.dedup();
+    if arguments.here && !owned.is_empty() {
         printer.doing("Trying whether QEMU composes SR-IOV NICs");
-        Machine::here(settings).guests().vms().composes()?;
+        Machine::here(settings).guests().vms().composes(&owned)?;
     }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
     Ok(Summary {

@@ -13,7 +13,7 @@ use crate::{
     failure::{Failure, Status},
 };
 
-/// One call.
+/// Carries out one call of a container runtime, prints the result or error, and ends the process.
 pub fn run() -> Result<Status, Failure> {
     let variable = |name: &str| env::var(name).ok();
     // Who types it sees why nothing happens, and is not waited for.
@@ -33,7 +33,7 @@ pub fn run() -> Result<Status, Failure> {
     exit_with(status)
 }
 
-/// The configuration.
+/// Reads the network configuration from standard input: at most `LARGEST` bytes.
 fn input() -> Result<Vec<u8>, CniError> {
     let mut input = Vec::new();
     let limit = LARGEST as u64 + 1;

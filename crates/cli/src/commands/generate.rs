@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_host::{Root, files};
 use penstock_model::text::{clip, one_line};
-use penstock_plan::generate::{self, Found, GeneratedFile, Seen};
+use penstock_render::{Found, GeneratedFile, Seen};
 use serde::Serialize;
 
 use crate::{
@@ -70,7 +70,7 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
     let nics = inventory.as_ref().map(|inventory| penstock_plan::resolve(&file.model, inventory)).transpose();
     let nics = nics.map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
     let found = inventory.as_ref().zip(nics.as_ref()).map(|(inventory, nics)| Found { inventory, nics });
-    let made = generate::render(&file.model, found).map_err(|error| {
+    let made = penstock_render::render(&file.model, found).map_err(|error| {
         let failure = model_file::explain_generate(&error, &file.source, printer);
         // Without a machine it cannot be the machine's fault: one is to be named.
         if inventory.is_none() { Failure { status: Status::BadInput, ..failure } } else { failure }
@@ -119,7 +119,11 @@ fn compare(path: PathBuf, generated: &GeneratedFile, check: bool) -> Result<Entr
         Seen::Text(text) => (State::Stale, Some(difference(&text, &generated.text))),
         Seen::Missing => (State::Missing, None),
         Seen::Other(why) if check => (State::Stale, Some(format!("  {why}\n"))),
-        Seen::Other(why) => {
+        Seen::Unreadable(why) if check => {
+            let text = format!("{} cannot be compared with what the model makes: {why}", path.display());
+            return Err(Failure::new(Status::Failed, text));
+        }
+        Seen::Other(why) | Seen::Unreadable(why) => {
             let text = format!("{} is not written: {why}", path.display());
             return Err(
                 Failure::new(Status::Refused, text).hint("move it away, or write another `to` in the model")

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use penstock_apply::{KernelObserver, Observer};
-use penstock_host::{Here, InterfaceReport, Place, frames::station};
+use penstock_host::{Here, InterfaceReport, Place, frames::agent};
 use penstock_measure::probe::{
     client::{self, Task},
     server,
 };
 use penstock_model::measurement::Load;
+use penstock_verify::{KernelObserver, Observer};
 
 use crate::{
     arguments::Inside,
@@ -28,8 +28,8 @@ pub fn run(arguments: &Inside) -> Result<Status, Failure> {
         Inside::Frames => {
             let mut bytes = Vec::new();
             io::stdin().take(LONGEST_TASK).read_to_end(&mut bytes).or_bad_input()?;
-            let task: station::Task = serde_json::from_slice(&bytes).or_bad_input()?;
-            print(&station::carry_out(&task)?)
+            let task: agent::Task = serde_json::from_slice(&bytes).or_bad_input()?;
+            print(&agent::carry_out(&task)?)
         }
         Inside::Probe { bind, to, rate, size, dwell_ms, seed } => {
             let load = rate.map_or(Load::Closed, |rate| Load::Open { rate });

@@ -9,13 +9,14 @@ use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
 
 use crate::{
     arguments::{Measure, Only},
+    bench::{
+        Choice, ON_A_BOARD, RequestedRun, outcome, perform::perform, samples, testbed, watch::Watch,
+        wire::Line,
+    },
     commands::verify::{self, Seen},
     evidence,
     failure::{Failure, Status},
     machine::Machine,
-    measuring::{
-        Asked, Choice, ON_A_BOARD, outcome, perform::perform, samples, scene, watch::Watch, wire::Line,
-    },
     model_file::{self, For, ModelFile},
     printer::Printer,
     run_directory::RunDirectory,
@@ -25,7 +26,7 @@ use crate::{
 mod latency;
 
 /// How long a link may take to come up, and a frame to arrive, while the machine is looked at beforehand.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks at the machine, measures it, and leaves a run directory.
 pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
@@ -38,7 +39,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let earlier = arguments
         .resume
         .as_deref()
-        .map(|directory| Asked::of(directory, &sha256(&file.source.text)))
+        .map(|directory| RequestedRun::of(directory, &sha256(&file.source.text)))
         .transpose()?;
     let choice = match &earlier {
         Some(asked) => asked.choice.clone(),
@@ -50,18 +51,18 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     }
 
     let machine = Machine::here(settings);
-    let seen = verify::look(&file, &machine, PATIENCE, printer)?;
+    let seen = verify::look(&file, &machine, TIMEOUT, printer)?;
     let looked = began.elapsed();
     let Seen { inventory, nics, places, verdicts } = seen;
     let emulated = match arguments.emulated {
         true => Some(ON_A_BOARD.to_owned()),
-        false => scene::emulated(&inventory, &nics, machine.root()),
+        false => testbed::emulated(&inventory, &nics, machine.root()),
     };
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
         asked.of_such_a_machine(emulated.as_deref(), directory)?;
     }
-    let scene = scene::scene(&file.model, &nics, places, machine.root());
-    if let Some(why) = scene::nobody_there(&scene) {
+    let testbed = testbed::testbed(&file.model, &nics, places, machine.root());
+    if let Some(why) = testbed::nobody_there(&testbed) {
         let text = format!("there is nobody to measure between: {why}");
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("start the guests first: `penstock apply {}`", file.source.name)));
@@ -70,12 +71,12 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     if let Some(why) = &emulated {
         printer.say(format!("Only ratios will mean anything: {why}"));
     }
-    let asked = earlier.unwrap_or_else(|| Asked::new(&file, choice, emulated, now));
+    let asked = earlier.unwrap_or_else(|| RequestedRun::new(&file, choice, emulated, now));
     if arguments.events {
         Line::Verdicts(verdicts.clone()).tell();
         let mut observe = |event: &Event| Line::Event(event.clone()).tell();
         let (measurements, interrupted) =
-            perform(&file.model, &asked, &matrix, &scene, &[], &mut Outward, &mut observe);
+            perform(&file.model, &asked, &matrix, &testbed, &[], &mut Outward, &mut observe);
         let status = ended(interrupted, outcome::status(&measurements), &verdicts);
         Line::Measured(Box::new(measurements)).tell();
         printer.done();
@@ -92,7 +93,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     printer.doing("Making ready");
     printer.done();
     let (measurements, interrupted) =
-        perform(&file.model, &asked, &matrix, &scene, &records, &mut samples, &mut |event| {
+        perform(&file.model, &asked, &matrix, &testbed, &records, &mut samples, &mut |event| {
             watch.event(event, printer);
         });
     printer.done();

@@ -7,10 +7,9 @@ use penstock_model::{
 use penstock_plan::{
     Danger, Effects, Plan, PlanError,
     boot::{BootNeeds, after_reboot},
-    boot_needs, effects,
-    generate::GenerateError,
-    overview,
+    boot_needs, effects, overview,
 };
+use penstock_render::GenerateError;
 use serde::Serialize;
 
 use crate::{
@@ -95,7 +94,7 @@ pub fn run(
 
 /// A plan that can be carried out now, or after the next boot.
 pub struct Ready {
-    /// The plan.
+    /// The plan for the machine that `inventory` describes.
     pub plan: Plan,
     /// What it is for: the machine as it is, or as far as it is known as it will be then.
     pub inventory: Inventory,

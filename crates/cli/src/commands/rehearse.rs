@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use crate::{
     arguments::{Extent, Rehearse},
+    bench::{Choice, outcome, remote::Measuring},
     boards::Boards,
     commands::verify::table,
     failure::{Failure, Status},
-    measuring::{Choice, outcome, remote::Measuring},
     model_file::{self, For},
     printer::Printer,
     rehearsal::Rehearsal,
@@ -63,7 +63,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     printer.answer(status == Status::Holds, &evidence, || {
         let measured = evidence.measurements.as_ref().zip(matrix.as_ref());
         let measured = measured.map(|(measurements, matrix)| outcome::text(measurements, matrix, width));
-        let woken = evidence.latency.as_ref().map(crate::waking::outcome::text).unwrap_or_default();
+        let woken = evidence.latency.as_ref().map(crate::latency::outcome::text).unwrap_or_default();
         let verdicts = if arguments.verbose { table(&evidence.verdicts, true) + "\n" } else { String::new() };
         let summary = penstock_report::summary(&evidence);
         format!("{verdicts}{summary}{}{woken}", measured.unwrap_or_default())

@@ -5,7 +5,7 @@ pub mod redacted;
 use std::path::Path;
 
 use penstock_host::files;
-use penstock_measure::across;
+use penstock_measure::run_comparison;
 use penstock_report::compare;
 
 use crate::{
@@ -54,11 +54,11 @@ fn compared(
 ) -> Result<Status, Failure> {
     let (a, b) = (a.evidence(), b.evidence());
     let same_model = compare::same_model(a, b);
-    let cells = across::cells(a.measurements.as_ref(), b.measurements.as_ref());
-    let latencies = across::latency(a.latency.as_ref(), b.latency.as_ref());
-    let cells = across::together(cells.into_iter().chain(latencies));
-    let mut rulings = across::rulings(a.rulings(), b.rulings(), same_model);
-    rulings.extend(across::claims(a.claims(), b.claims(), same_model));
+    let cells = run_comparison::cells(a.measurements.as_ref(), b.measurements.as_ref());
+    let latencies = run_comparison::latency(a.latency.as_ref(), b.latency.as_ref());
+    let cells = run_comparison::together(cells.into_iter().chain(latencies));
+    let mut rulings = run_comparison::rulings(a.rulings(), b.rulings(), same_model);
+    rulings.extend(run_comparison::claims(a.claims(), b.claims(), same_model));
     let comparison = compare::compare(a, b, cells, rulings);
     if let Some(directory) = output {
         let json = serde_json::to_string_pretty(&comparison)? + "\n";

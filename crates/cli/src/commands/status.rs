@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_apply::history::{Phase, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_host::{chain, embedded::InsideReport};
-use penstock_model::{Bdf, GuestKind, GuestName, NicName, text::printable};
+use penstock_model::{Bdf, DataPath, GuestKind, GuestName, NicName, text::printable};
 use penstock_plan::action::GuestNic;
 use serde::Serialize;
 use serde_json::Value;
@@ -54,13 +54,16 @@ struct Guest {
     nics: BTreeMap<NicName, OwnNic>,
     /// What a VM has asked for by itself at functions of its NICs (`node-1/net0#2`); only where it has asked for something.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    asked: BTreeMap<String, Asked>,
+    asked: BTreeMap<String, GuestRequests>,
 }
 
 /// An SR-IOV NIC that a VM owns.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 struct OwnNic {
-    /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere.
+    /// What carries the frames of its functions; nothing is an embedded switch.
+    #[serde(skip_serializing_if = "DataPath::is_switch")]
+    path: DataPath,
+    /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere. The bridge of its taps.
     uplink: Option<String>,
     /// The PCI address of the function that the uplink is; nothing for an interface.
     at: Option<Bdf>,
@@ -70,7 +73,7 @@ struct OwnNic {
 
 /// What a VM has asked for by itself at a function.
 #[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
-struct Asked {
+struct GuestRequests {
     /// Attributes that hold as it has set them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     set: BTreeMap<String, Value>,
@@ -168,7 +171,7 @@ fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind, printer: &mut
 impl OwnNic {
     fn of(own: &GuestNic) -> OwnNic {
         let uplink = own.nic.uplink.as_ref().map(ToString::to_string);
-        OwnNic { uplink, at: own.uplink_at, vfs: own.nic.vfs.len() }
+        OwnNic { path: own.nic.path, uplink, at: own.uplink_at, vfs: own.nic.most_vfs() }
     }
 
     /// "uplink NET0#5 (0000:01:10.2), 4 VFs".
@@ -177,7 +180,8 @@ impl OwnNic {
         let uplink =
             self.uplink.as_ref().map_or("no uplink".to_owned(), |uplink| format!("uplink {uplink}{at}"));
         let vfs = if self.vfs == 1 { "1 VF".to_owned() } else { format!("{} VFs", self.vfs) };
-        format!("{uplink}, {vfs}")
+        let path = if self.path.is_switch() { "" } else { ", taps" };
+        format!("{uplink}, {vfs}{path}")
     }
 }
 
@@ -187,7 +191,7 @@ fn asked(
     guest: &GuestName,
     nics: &[GuestNic],
     printer: &mut Printer,
-) -> BTreeMap<String, Asked> {
+) -> BTreeMap<String, GuestRequests> {
     let guests = machine.guests();
     let vms = guests.vms();
     let mut all = BTreeMap::new();
@@ -201,9 +205,9 @@ fn asked(
         };
         let inside = ports.into_iter().map(|(name, port)| {
             let InsideReport { set, host: _, ungranted, refused } = port.inside;
-            (name, Asked { set, ungranted, refused })
+            (name, GuestRequests { set, ungranted, refused })
         });
-        all.extend(inside.filter(|(_, asked)| *asked != Asked::default()));
+        all.extend(inside.filter(|(_, asked)| *asked != GuestRequests::default()));
     }
     all
 }
@@ -301,7 +305,7 @@ fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
     text
 }
 
-impl Asked {
+impl GuestRequests {
     fn in_words(&self) -> Vec<String> {
         let list = |all: Vec<String>| (!all.is_empty()).then(|| all.join(", "));
         // What comes of a guest is made fit for a terminal.
@@ -406,7 +410,7 @@ mod tests {
     #[test]
     fn what_a_vm_asks_for_by_itself_is_told() {
         let mut told = told(status(Condition::Running, Some(3)), Vec::new());
-        let asked = Asked {
+        let asked = GuestRequests {
             set: [("vlan".to_owned(), 150.into())].into(),
             ungranted: vec!["promiscuous mode: the host does not allow it".to_owned()],
             refused: [("vlan".to_owned(), 2), ("trust".to_owned(), 1)].into(),
@@ -417,9 +421,14 @@ mod tests {
         guest.nics = [
             (
                 "net0".parse().unwrap(),
-                OwnNic { uplink: Some("NET0#5".to_owned()), at: at("0000:01:10.2"), vfs: 4 },
+                OwnNic {
+                    path: DataPath::Switch,
+                    uplink: Some("NET0#5".to_owned()),
+                    at: at("0000:01:10.2"),
+                    vfs: 4,
+                },
             ),
-            ("net1".parse().unwrap(), OwnNic { uplink: None, at: None, vfs: 1 }),
+            ("net1".parse().unwrap(), OwnNic { path: DataPath::Switch, uplink: None, at: None, vfs: 1 }),
         ]
         .into();
         let text = in_words(&told, NOW);

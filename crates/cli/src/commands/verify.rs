@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
-use penstock_apply::{Effort, GuestPlace, KernelObserver, verify, verify::tenant_nics};
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
-use penstock_plan::generate::{self, Found};
+use penstock_render::Found;
+use penstock_verify::{Effort, GuestPlace, KernelObserver, tenant_nics, verify};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     persisted,
     printer::Printer,
     settings::Settings,
-    watching,
+    watch,
 };
 
 /// What `--json` prints.
@@ -31,11 +31,11 @@ pub struct Verified {
 /// Looks at everything that the model asks for, and says what was seen.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.watch {
-        return watching::run(arguments, settings, printer);
+        return watch::run(arguments, settings, printer);
     }
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
-    let effort = Effort { patience: arguments.patience, load: arguments.load };
+    let effort = Effort { timeout: arguments.timeout, load: arguments.load };
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
@@ -53,11 +53,11 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
 
 /// What was seen, and what it was seen with.
 pub struct Seen {
-    /// The machine.
+    /// The machine's inventory.
     pub inventory: Inventory,
     /// The PF of each NIC.
     pub nics: IndexMap<NicName, Bdf>,
-    /// The guests.
+    /// Where each guest of the model can be looked into.
     pub places: BTreeMap<GuestName, GuestPlace>,
     /// What is to be said of all of it.
     pub verdicts: Verdicts,
@@ -67,14 +67,14 @@ pub struct Seen {
 pub fn look(
     file: &ModelFile,
     machine: &Machine,
-    patience: Duration,
+    timeout: Duration,
     printer: &mut Printer,
 ) -> Result<Seen, Failure> {
     printer.doing("Looking at this machine");
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let nics = penstock_plan::resolve(&file.model, &inventory)
         .map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
-    compare(file, machine, inventory, nics, Effort { patience, load: false }, printer)
+    compare(file, machine, inventory, nics, Effort { timeout, load: false }, printer)
 }
 
 /// Looks at everything that the model asks for, its NICs being `nics`.
@@ -105,10 +105,14 @@ pub fn beside(
 ) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = machine.limits(&file.model);
     verdicts.extend(machine.placement(&file.model, inventory));
-    verdicts.extend(tenant_nics(&file.model, &machine.tenant_switches(&file.model)));
+    verdicts.extend(tenant_nics(
+        &file.model,
+        &machine.tenant_switches(&file.model),
+        &machine.tenant_taps(&file.model),
+    ));
     verdicts.extend(machine.realtime(&file.model, inventory));
     let generated =
-        generate::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));
+        penstock_render::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
     verdicts.extend(persisted::verdicts(machine, file)?);
     Ok(verdicts)

@@ -13,10 +13,12 @@ use penstock_guests::{
 };
 use penstock_host::{
     NetlinkError, PciError, PlaceError, ProcessError, cgroup::CgroupError, files::FileError,
-    frames::FramesError, namespace::NamespaceError, scheduling::SchedulingError, threads::ThreadsError,
+    frames::FramesError, namespace::NamespaceError, scheduling::SchedulingError, tap::TapError,
+    threads::ThreadsError,
 };
 use penstock_measure::probe::client::ProbeError;
-use penstock_plan::{ExecuteError, PlanError, generate::GenerateError};
+use penstock_plan::{ExecuteError, PlanError};
+use penstock_render::GenerateError;
 use penstock_report::{evidence::ReadError, redact::RedactError};
 
 use super::Status;
@@ -234,6 +236,7 @@ impl Fault for GuestError {
             | GuestError::NotVfio { .. }
             | GuestError::NotViable { .. }
             | GuestError::NoMemory { .. }
+            | GuestError::NoTun { .. }
             | GuestError::NoHugePages { .. } => Status::DoesNotFit,
             GuestError::Ended { .. }
             | GuestError::NotInside { .. }
@@ -244,6 +247,7 @@ impl Fault for GuestError {
             | GuestError::NotBack { .. }
             | GuestError::NotMade { .. }
             | GuestError::Switch { .. }
+            | GuestError::NoTaps { .. }
             | GuestError::NotThere { .. }
             | GuestError::Died { .. }
             | GuestError::NotReady { .. } => Status::Failed,
@@ -255,6 +259,11 @@ impl Fault for GuestError {
             GuestError::Lxc { source, .. } => source.status(),
             GuestError::Libvirt { source, .. } => source.status(),
             GuestError::Realtime { source, .. } => source.status(),
+            GuestError::Taps { source, .. } => match &**source {
+                TapError::Run { source, .. } => source.status(),
+                TapError::Answer(_) => Status::Internal,
+                TapError::NoBridge { .. } | TapError::Taken { .. } => Status::DoesNotFit,
+            },
         }
     }
 
@@ -269,7 +278,7 @@ impl Fault for ConsoleError {
             ConsoleError::Lock { source, .. } => source.status(),
             ConsoleError::OnlyRoot { .. } => Status::Missing,
             ConsoleError::NotThere { .. } => Status::Failed,
-            ConsoleError::Socket { source, .. } => kernels(source),
+            ConsoleError::Socket { source, .. } | ConsoleError::Line { source, .. } => kernels(source),
             ConsoleError::Lxc { source, .. } => source.status(),
         }
     }
@@ -285,6 +294,7 @@ impl Fault for BoardError {
             BoardError::Missing { .. }
             | BoardError::Lacking { .. }
             | BoardError::NoSpace { .. }
+            | BoardError::ProgramTooLarge { .. }
             | BoardError::Keyring { .. }
             | BoardError::Emulator { .. } => Status::Missing,
             BoardError::NoSuchBoard { .. }

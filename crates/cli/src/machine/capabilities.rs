@@ -48,7 +48,7 @@ impl Machine {
     /// No netlink socket, or what was found cannot be kept.
     pub fn probe_all(&self, inventory: &mut Inventory, printer: &mut Printer) -> Result<(), Failure> {
         let (subjects, without) = subjects(inventory);
-        let all: BTreeSet<Capability> = Capability::ALL.into_iter().collect();
+        let all: BTreeSet<Capability> = Capability::ALL.iter().copied().collect();
         for subject in subjects {
             self.probe(&subject, &all, inventory, printer)?;
         }

@@ -18,7 +18,7 @@ const SCRIPT: &str = include_str!("bootstrap.sh");
 pub struct Program {
     /// All of it.
     pub bytes: Arc<[u8]>,
-    /// Its SHA-256.
+    /// The SHA-256 of `bytes`, in hexadecimal digits.
     pub hash: String,
 }
 

@@ -56,7 +56,7 @@ pub fn perform(hosts: &[Host], job: &Job, order: Order, printer: &mut Printer) -
 }
 
 /// Shows what happened with the first of one or two machines, and how it ended.
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub fn show(
     events: Vec<Event>,
     end: Option<Over>,

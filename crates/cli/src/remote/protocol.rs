@@ -25,7 +25,7 @@ pub enum Reply {
     Doing(String),
     /// A line for people.
     Say(String),
-    /// A warning.
+    /// A warning for people, without the label `warning:`.
     Warn(String),
     /// What is wrong in a file, with its place.
     Explained(Styled),
@@ -38,7 +38,7 @@ pub enum Reply {
     },
     /// What it prints on standard output.
     Data(Styled),
-    /// A heartbeat.
+    /// A heartbeat: sent when nothing else was sent for [`HEARTBEAT`].
     Alive,
     /// The last message: its exit status.
     Ended(u8),
@@ -55,9 +55,9 @@ pub enum Request {
         /// How wide the user's text may be.
         widths: Widths,
     },
-    /// Ctrl-C.
+    /// The user has pressed Ctrl-C; only the first one counts.
     Interrupt,
-    /// A heartbeat.
+    /// A heartbeat: sent every [`HEARTBEAT`].
     Alive,
 }
 
@@ -66,7 +66,7 @@ pub enum Request {
 pub struct Payload {
     /// What the user calls the model.
     pub name: String,
-    /// Its text.
+    /// The text of the model.
     pub text: String,
     /// The directory on the user's machine that its relative paths start from.
     pub directory: PathBuf,
@@ -79,7 +79,7 @@ pub struct Payload {
 pub struct TemplateFile {
     /// Its path as the model has it: relative to the model's directory, or absolute.
     pub path: String,
-    /// Its text.
+    /// The text of the template.
     pub text: String,
 }
 

@@ -34,7 +34,7 @@ impl ReplySender {
     }
 
     /// Sends through `sender`, without a heartbeat.
-    #[cfg(fuzzing)]
+    #[cfg(feature = "fuzzing")]
     pub fn through(sender: Sender<Reply>) -> ReplySender {
         ReplySender(sender)
     }

@@ -53,7 +53,7 @@ pub struct Job {
     pub changes: bool,
     /// What the Penstock there is told first.
     pub begin: Request,
-    /// The program.
+    /// This program, which is sent to a machine that does not have it.
     pub program: Program,
     /// Become root there.
     pub sudo: bool,
@@ -119,7 +119,7 @@ enum Stage {
     Connecting,
     /// The script runs.
     Preparing,
-    /// Penstock runs.
+    /// Penstock runs on the other machine.
     Running,
 }
 
@@ -161,7 +161,7 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
 }
 
 /// Takes `output` as what a machine prints that `apply` is run on, with nobody to answer it; gives how it ended, if that was said.
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> Option<Over> {
     let host: Host = "node-1".parse().expect("a name of a machine");
     let program = Program { bytes: Arc::from([]), hash: String::new() };
@@ -205,7 +205,7 @@ struct Session<'a> {
     /// When it was last told that we live.
     beat: Instant,
     interrupted: bool,
-    /// Bytes heard.
+    /// Bytes heard so far on standard output and standard error; more than `MOST` end the session.
     size: usize,
     /// Lines heard before the script's first.
     greeting: usize,

@@ -20,7 +20,7 @@ const READING: Duration = Duration::from_secs(20);
 /// The way to one machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SshTarget<'a> {
-    /// The machine.
+    /// The machine, as `ssh` knows it.
     pub host: &'a Host,
     /// The configuration that is read instead of the user's.
     pub config: Option<&'a Path>,

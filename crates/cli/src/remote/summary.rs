@@ -12,7 +12,7 @@ use crate::failure::Status;
 /// What came of one machine.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The machine.
     pub host: Host,
     /// How it ended; `None` when it was not begun.
     pub over: Option<Over>,

@@ -48,7 +48,7 @@ const DEVICES: [&str; 9] = [
 /// All that a container's configuration depends on.
 #[derive(Clone, Debug)]
 pub struct Config<'a> {
-    /// The guest.
+    /// What the container was defined with.
     pub definition: &'a GuestDefinition,
     /// The present name on the host of each function's interface, in the definition's order.
     pub interfaces: &'a [InterfaceName],
@@ -73,17 +73,17 @@ pub enum ConfigError {
     /// The root directory's path.
     #[error("{path:?} cannot be a container's root: {why}")]
     Root {
-        /// The path.
+        /// The path of the root directory that was asked for.
         path: String,
-        /// Why not.
+        /// What is wrong with the path.
         why: &'static str,
     },
     /// A device's path.
     #[error("{path:?} cannot be a device of a container: {why}")]
     Device {
-        /// The path.
+        /// The path on the host or inside that does not fit.
         path: String,
-        /// Why not.
+        /// What is wrong with the path.
         why: &'static str,
     },
     /// The state directory's path.
@@ -92,12 +92,16 @@ pub enum ConfigError {
         path.display()
     )]
     State {
-        /// The path.
+        /// The path that cannot stand in a script.
         path: PathBuf,
     },
 }
 
 /// The text of the container's configuration.
+///
+/// # Errors
+///
+/// [`ConfigError`] for a root, a device or a state directory whose path cannot stand in LXC's configuration.
 pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     let directory = plain(config.directory)?;
     let definition = config.definition;
@@ -194,6 +198,10 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
 
 /// The script that sets the rates of the container's functions, each with the MTU of its interface; `None` when it has
 /// none. [`render`] has LXC run it.
+///
+/// # Errors
+///
+/// [`ConfigError::State`] when the path of the state directory cannot stand in a script.
 pub fn rates(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, ConfigError> {
     let functions = config.definition.functions.iter().zip(config.interfaces).zip(mtus);
     let functions = functions.map(|((function, outside), mtu)| (function, outside, *mtu));
@@ -201,6 +209,10 @@ pub fn rates(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, Config
 }
 
 /// The script that makes the container's root; `None` when it has a directory of its own. [`render`] has LXC run it.
+///
+/// # Errors
+///
+/// [`ConfigError::State`] when the path of the state directory cannot stand in a script.
 pub fn root_script(config: &Config<'_>) -> Result<Option<String>, ConfigError> {
     let directory = plain(config.directory)?;
     let guest = config.definition.guest.as_str();
@@ -276,6 +288,10 @@ fn plain(path: &Path) -> Result<&str, ConfigError> {
 }
 
 /// Checks that `root` can stand in LXC's configuration, where a line break would start a key of its own.
+///
+/// # Errors
+///
+/// [`ConfigError::Root`] when it is not absolute, is `/`, has a control character in it, or ends in a space.
 pub fn fit_root(root: &str) -> Result<&str, ConfigError> {
     let why = if !root.starts_with('/') {
         "the path is not absolute"

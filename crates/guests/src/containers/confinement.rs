@@ -6,7 +6,7 @@
 //! which hardware is reached are **mounted over**. Each holds without the others, and the last three are all that a
 //! privileged container has.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use crate::containers::ids::{COUNT, Ids};
 
@@ -214,6 +214,16 @@ const DIRECTORIES: [&str; 10] = [
     "terminfo",
 ];
 
+/// Paths by the directory that they are in, in order; that of a bare name is empty.
+fn by_directory<'a>(paths: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for path in paths {
+        let (within, name) = path.rsplit_once('/').unwrap_or(("", path));
+        all.entry(within).or_default().push(name);
+    }
+    all
+}
+
 /// The script that makes the default root at `{directory}/root`, of which `size` may be written. LXC runs it in the
 /// container's own mount namespace and as its own root, so that all of it is gone when the container is, however it ends.
 ///
@@ -256,25 +266,20 @@ pub fn root_script(directory: &str, guest: &str, size: &str) -> String {
          \x20   esac\n\
          done </proc/self/mountinfo"
     );
-    // What its root cannot read is left out: it is not for everybody.
-    let _ = writeln!(
-        text,
-        "for name in {}; do\n\
-         \x20   [ -f \"/etc/$name\" ] || continue\n\
-         \x20   mkdir -p \"etc/${{name%/*}}\" 2>/dev/null || :\n\
-         \x20   cp -L \"/etc/$name\" \"etc/$name\" 2>/dev/null || :\n\
-         done",
-        FILES.map(|name| if name.contains('/') { name.to_owned() } else { format!("./{name}") }).join(" ")
-    );
-    let _ = writeln!(
-        text,
-        "for name in {}; do\n\
-         \x20   [ -d \"/etc/$name\" ] || continue\n\
-         \x20   mkdir -p \"etc/$name\"\n\
-         \x20   cp -RP \"/etc/$name/.\" \"etc/$name\" 2>/dev/null || :\n\
-         done",
-        DIRECTORIES.join(" ")
-    );
+    // What its root cannot read is left out: it is not for everybody. One `cp` a directory: a process for each file was most of the
+    // time that a container took to start.
+    for (paths, is, copy) in [(FILES.as_slice(), "-f", "cp -L"), (DIRECTORIES.as_slice(), "-d", "cp -RH")] {
+        for (within, names) in by_directory(paths) {
+            let etc = if within.is_empty() { "etc".to_owned() } else { format!("etc/{within}") };
+            let _ = writeln!(
+                text,
+                "set --\n\
+                 for name in {}; do [ ! {is} \"/{etc}/$name\" ] || set -- \"$@\" \"/{etc}/$name\"; done\n\
+                 [ $# = 0 ] || {{ mkdir -p {etc}; {copy} \"$@\" {etc}/ 2>/dev/null || :; }}",
+                names.join(" ")
+            );
+        }
+    }
     let _ = writeln!(
         text,
         "echo {guest} >etc/hostname\n\

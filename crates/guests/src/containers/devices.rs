@@ -25,7 +25,7 @@ use crate::error::GuestError;
 /// A device that a container is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The device.
+    /// The kind and the numbers of the device.
     pub device: Device,
     /// Its node on the host, with every symbolic link resolved.
     pub node: PathBuf,
@@ -98,6 +98,10 @@ pub fn nodes(guest: &GuestName, granted: &[Granted], ids: Option<Ids>) -> Result
 }
 
 /// Removes the nodes that were made for a guest; none is success.
+///
+/// # Errors
+///
+/// [`GuestError::State`] when one of them cannot be removed.
 pub fn remove_nodes(guest: &GuestName) -> Result<(), GuestError> {
     Ok(files::remove_tree(nodes_of(guest))?)
 }

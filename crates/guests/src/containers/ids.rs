@@ -33,7 +33,7 @@ const FIRST: u32 = 16 * COUNT;
 const LAST: u32 = 1 << 31;
 
 /// How long another Penstock may take to enter a range.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const PATHS: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 
@@ -149,7 +149,7 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
         files::create_dir_all(directory)?;
     }
     let busy = || none("another penstock has been giving some away for 10 s".to_owned());
-    let _lock = Lock::exclusive_within(file.with_extension("lock"), PATIENCE)?.ok_or_else(busy)?;
+    let _lock = Lock::exclusive_within(file.with_extension("lock"), TIMEOUT)?.ok_or_else(busy)?;
     let mut assigned = Assigned::read(file)?;
     let mut texts = read(root)?;
     if let Some(ids) = assigned.of(guest) {

@@ -102,9 +102,9 @@ impl Interfaces {
     /// `__dev_change_net_namespace`); whatever was added to it since is removed.
     ///
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back.
-    pub fn take_back(&self, lent: &Lent, patience: Duration) -> Result<(), GuestError> {
+    pub fn take_back(&self, lent: &Lent, timeout: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut interval = Duration::from_millis(1);
         let found = loop {
             if let Some(found) = self.by.find(lent.function, &netlink.interfaces()?) {
@@ -117,7 +117,7 @@ impl Interfaces {
                 return Err(GuestError::NotBack {
                     function: lent.function,
                     name: lent.name.clone(),
-                    after: patience,
+                    after: timeout,
                 });
             }
             // Polled: the kernel gives namespaces back one after the other, in its own time, and LXC renames what it

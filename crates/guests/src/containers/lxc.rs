@@ -47,7 +47,7 @@ pub fn start(
     state: &State,
     guest: &GuestName,
     init: &[String],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), ProcessError> {
     command("lxc-start", state, guest)
         .arg("-d")
@@ -55,21 +55,21 @@ pub fn start(
         .arg(state.file(guest, "lxc.log"))
         .args(["-l", "WARN", "--"])
         .args(init)
-        .deadline(patience)
+        .deadline(timeout)
         .succeed()
         .map(drop)
 }
 
-/// Asks the guest to stop, and kills it when it has not after `patience`; at once for zero.
-pub fn stop(state: &State, guest: &GuestName, patience: Duration) -> Result<(), ProcessError> {
+/// Asks the guest to stop, and kills it when it has not after `timeout`; at once for zero.
+pub fn stop(state: &State, guest: &GuestName, timeout: Duration) -> Result<(), ProcessError> {
     let command = command("lxc-stop", state, guest);
-    let command = if patience.is_zero() {
+    let command = if timeout.is_zero() {
         command.arg("-k")
     } else {
         // LXC counts in whole seconds.
-        command.args(["-t", &patience.as_secs().max(1).to_string()])
+        command.args(["-t", &timeout.as_secs().max(1).to_string()])
     };
-    let output = command.deadline(patience + Duration::from_secs(10)).run()?;
+    let output = command.deadline(timeout + Duration::from_secs(10)).run()?;
     // It says 2 for a container that does not run: then it has stopped.
     if output.status.code() == Some(2) {
         return Ok(());

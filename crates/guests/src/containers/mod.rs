@@ -94,6 +94,10 @@ impl Containers {
     }
 
     /// The guests that are defined here, whether they run, and the functions that they own while they do.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Containers::status).
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let status = self.status()?.into_iter().map(|(guest, status)| {
             let found = FoundGuest {
@@ -109,6 +113,10 @@ impl Containers {
     }
 
     /// How each defined guest is.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = BTreeMap::new();
         for guest in self.state.guests()? {
@@ -126,6 +134,10 @@ impl Containers {
     }
 
     /// What a guest was defined as.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
         self.state.definition(guest)
     }
@@ -201,12 +213,18 @@ impl Containers {
     }
 
     /// Defines a guest, or defines it anew.
-    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), GuestError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] when it runs as something else, [`GuestError::Config`] for a root that LXC cannot have,
+    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::State`] when it
+    /// cannot be written down.
+    pub fn define(&self, definition: &GuestDefinition, timeout: Duration) -> Result<(), GuestError> {
         let guest = &definition.guest;
         if let Some(root) = &definition.root {
             config::fit_root(root)?;
         }
-        let _lock = self.state.lock(guest, patience)?;
+        let _lock = self.state.lock(guest, timeout)?;
         if self.running(guest)?.is_some() && self.state.definition(guest)?.as_ref() != Some(definition) {
             return Err(GuestError::Running { guest: guest.clone() });
         }
@@ -214,20 +232,30 @@ impl Containers {
     }
 
     /// Removes a guest's definition; already gone is success.
-    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] while it runs, [`GuestError::Busy`] when another Penstock is at work on it for longer than
+    /// `timeout`, [`GuestError::NotBack`] when a function of an earlier start does not come back.
+    pub fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        self.give_back(guest, patience.min(BACK))?;
+        self.give_back(guest, timeout.min(BACK))?;
         self.state.forget(guest)
     }
 
     /// Starts a defined guest and waits until it runs with its functions' interfaces inside; already running is
     /// success. After a failure the functions are back on the host.
-    pub fn start(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + patience;
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Undefined`], [`GuestError::Busy`], and [`GuestError`] for all that it lacks here: LXC, its root, a device,
+    /// limits, rates, an interface of a function; [`GuestError::Ended`] when its first process ends at once.
+    pub fn start(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + timeout;
+        let _lock = self.state.lock(guest, timeout)?;
         let definition =
             self.state.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
         if self.running(guest)?.is_some() {
@@ -235,7 +263,7 @@ impl Containers {
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
-        self.give_back(guest, patience.min(BACK))?;
+        self.give_back(guest, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
         self.prepare(&definition, &lent, &devices)?;
         let mut started = Started {
@@ -259,11 +287,16 @@ impl Containers {
 
     /// Stops a guest and waits until its functions are back on the host, down and without addresses; already stopped is
     /// success.
-    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + patience;
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::Unstoppable`] when
+    /// its first process does not end, [`GuestError::NotBack`] when a function does not come back.
+    pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + timeout;
+        let _lock = self.state.lock(guest, timeout)?;
         let definition = self.state.definition(guest)?;
-        let end = || self.end(guest, definition.as_ref(), patience);
+        let end = || self.end(guest, definition.as_ref(), timeout);
         match &definition {
             Some(definition) => self.beside_workqueues(definition, end)?,
             None => end()?,
@@ -277,7 +310,7 @@ impl Containers {
         &self,
         guest: &GuestName,
         definition: Option<&GuestDefinition>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), GuestError> {
         let init = self.running(guest)?;
         let monitor = lxc::monitor(&self.root, &self.state, guest);
@@ -285,7 +318,7 @@ impl Containers {
         groups.extend(monitor.iter().flat_map(|monitor| lxc::groups(&self.root, monitor.id)));
         if let Some(init) = init {
             let idle = definition.is_some_and(|definition| definition.init.is_empty());
-            let grace = (patience / 2).min(if idle { IDLE_GRACE } else { GRACE });
+            let grace = (timeout / 2).min(if idle { IDLE_GRACE } else { GRACE });
             let asked = lxc::stop(&self.state, guest, grace);
             if init.is_alive_below(&self.root) {
                 // LXC's own process for this container has died, or is stuck: the container must not outlive it.
@@ -482,8 +515,8 @@ impl Containers {
         let guest = &definition.guest;
         let init = config::init(definition);
         let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
-        let patience = deadline.saturating_duration_since(Instant::now());
-        lxc::start(&self.state, guest, &init, patience).map_err(|source| {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        lxc::start(&self.state, guest, &init, timeout).map_err(|source| {
             let log = files::read_at_most(self.state.file(guest, rates::LOG), 64 << 10);
             let rate = log.ok().and_then(|(log, _)| rates::failure(guest, &String::from_utf8_lossy(&log)));
             rate.unwrap_or_else(|| self.failed(guest, source))
@@ -533,11 +566,11 @@ impl Containers {
 
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
     /// missing.
-    fn give_back(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+    fn give_back(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
         for lent in &started.functions {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -11,7 +11,7 @@ use super::lxc;
 use crate::state::State;
 
 /// How long a command without a deadline of its own may run inside: a hostile container can stop whatever runs there.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The inside of a container, for as long as it runs.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl ContainerPlace {
         ContainerPlace { root, state, guest, init }
     }
 
-    /// The guest.
+    /// The name of the container.
     pub fn guest(&self) -> &GuestName {
         &self.guest
     }
@@ -68,7 +68,7 @@ impl ContainerPlace {
             .arg(command.program())
             .args(command.arguments())
             .input(command.standard_input())
-            .deadline(command.time_allowed().unwrap_or(PATIENCE))
+            .deadline(command.time_allowed().unwrap_or(TIMEOUT))
     }
 }
 

@@ -40,9 +40,13 @@ const MARK: &str = "# ";
 const DONE: &str = "# done";
 
 /// How long `tc` may take to tell what is set.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refuses rates that cannot be set here, before anything is started.
+///
+/// # Errors
+///
+/// [`GuestError::NoRate`] with the function and what is missing: a rate of 0, a program, or a part of the kernel.
 pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
     for function in &definition.functions {
         let wanted = [("egress_rate", function.egress_rate), ("ingress_rate", function.ingress_rate)];
@@ -223,7 +227,7 @@ fn tc(pid: u32, arguments: &[&str]) -> Result<String, String> {
         .arg(find("tc")?)
         .args(["-j"])
         .args(arguments)
-        .deadline(PATIENCE);
+        .deadline(TIMEOUT);
     command.succeed().map(|output| output.text()).map_err(|error| error.to_string())
 }
 
@@ -251,7 +255,7 @@ struct Qdisc {
 struct Bucket {
     /// Bytes a second.
     rate: Option<u64>,
-    /// Bytes.
+    /// How many bytes the bucket holds.
     burst: Option<u64>,
 }
 

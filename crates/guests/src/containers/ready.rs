@@ -14,7 +14,12 @@ const SLICE: Duration = Duration::from_millis(500);
 
 impl Containers {
     /// Waits until a container is ready: it runs, and the interface of each PF that it owns has its link.
-    pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NotReady`] with the PFs that have no link after `timeout`, [`GuestError::Undefined`] or
+    /// [`GuestError::NotThere`] when it was not started, [`GuestError::Died`] when it has ended.
+    pub fn await_ready(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let started = Instant::now();
         loop {
             let Some(init) = self.running(guest)? else {
@@ -26,7 +31,7 @@ impl Containers {
                     None => GuestError::NotThere { guest: guest.clone() },
                 });
             };
-            let left = patience.saturating_sub(started.elapsed());
+            let left = timeout.saturating_sub(started.elapsed());
             let slice = Instant::now() + left.min(SLICE);
             // A namespace can be gone by now: then so is the container, which the next look tells.
             let missing = match Netlink::in_namespace_of(init.id) {
@@ -44,7 +49,7 @@ impl Containers {
                     netlink.interfaces().ok().and_then(|reports| self.without_link(guest, &reports).flatten())
                 }
             };
-            if started.elapsed() >= patience || interrupt::pending() {
+            if started.elapsed() >= timeout || interrupt::pending() {
                 return Err(GuestError::NotReady {
                     guest: guest.clone(),
                     after: started.elapsed(),

@@ -61,7 +61,7 @@ pub fn get_interfaces() -> Value {
 pub struct Program {
     /// Its path or name.
     pub path: String,
-    /// Its arguments.
+    /// Its arguments in order, without the program.
     pub arguments: Vec<String>,
     /// Its environment, `NAME=VALUE`; empty: the agent's own.
     pub environment: Vec<String>,
@@ -102,16 +102,29 @@ pub fn close(handle: i64) -> Value {
 }
 
 /// The answer to [`ping`] and [`close`]: nothing.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too.
 pub fn nothing(answer: &[u8]) -> Result<(), AnswerError> {
     returned::<Value>(answer).map(drop)
 }
 
 /// The answer to [`open`]: the file's handle.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too.
 pub fn handle(answer: &[u8]) -> Result<i64, AnswerError> {
     returned(answer)
 }
 
 /// The answer to [`read`]: bytes, and whether they are the last.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too;
+/// [`AnswerError::NotBase64`] when the bytes are not encoded so.
 pub fn chunk(answer: &[u8]) -> Result<(Vec<u8>, bool), AnswerError> {
     #[derive(Deserialize)]
     struct Chunk {
@@ -124,6 +137,10 @@ pub fn chunk(answer: &[u8]) -> Result<(Vec<u8>, bool), AnswerError> {
 }
 
 /// The answer to [`exec`]: the process's number inside.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too.
 pub fn pid(answer: &[u8]) -> Result<i64, AnswerError> {
     #[derive(Deserialize)]
     struct Pid {
@@ -148,6 +165,11 @@ pub struct Ended {
 }
 
 /// The answer to [`exec_status`]; `None` while the program runs.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too;
+/// [`AnswerError::NotBase64`] when its output is not encoded so.
 pub fn ended(answer: &[u8]) -> Result<Option<Ended>, AnswerError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -181,7 +203,7 @@ pub fn ended(answer: &[u8]) -> Result<Option<Ended>, AnswerError> {
 /// A network interface as the agent tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentInterface {
-    /// Its name.
+    /// Its name inside the guest.
     pub name: InterfaceName,
     /// Its MAC address.
     pub mac: Mac,
@@ -191,6 +213,10 @@ pub struct AgentInterface {
 
 /// The answer to [`get_interfaces`]. Interfaces without a MAC address, the loopback interface, and what makes no sense
 /// are left out.
+///
+/// # Errors
+///
+/// [`AnswerError::TooLong`], or [`AnswerError::Garbled`] for what is no such answer, which the agent's own errors are too.
 pub fn interfaces(answer: &[u8]) -> Result<Vec<AgentInterface>, AnswerError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]

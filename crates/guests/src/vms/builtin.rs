@@ -16,7 +16,8 @@ pub const PROGRAM: &str = "/penstock/bin/penstock";
 /// Where the builtin guest's kernel and initramfs may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Builtin {
-    /// Directories with `vmlinuz`, `initramfs` and maybe `vmlinuz-realtime`, the first that has the first two is used.
+    /// Directories with `vmlinuz`, `initramfs` and maybe the same of a kernel with PREEMPT_RT, `vmlinuz-realtime` and
+    /// `initramfs-realtime`; the first that has the first two is used.
     pub directories: Vec<PathBuf>,
 }
 
@@ -30,8 +31,10 @@ impl Builtin {
             .iter()
             .map(both)
             .find(|(kernel, initramfs)| files::exists(kernel) && files::exists(initramfs))?;
-        let other = kernel.with_file_name("vmlinuz-realtime");
-        Some((if realtime && files::exists(&other) { other } else { kernel }, initramfs))
+        let other =
+            (kernel.with_file_name("vmlinuz-realtime"), initramfs.with_file_name("initramfs-realtime"));
+        let has_other = files::exists(&other.0) && files::exists(&other.1);
+        Some(if realtime && has_other { other } else { (kernel, initramfs) })
     }
 }
 
@@ -145,10 +148,18 @@ mod tests {
         for file in ["vmlinuz", "initramfs"] {
             files::write_atomic(directory.path().join(file), file).unwrap();
         }
-        let kernel = |realtime| builtin.find(realtime).unwrap().0.file_name().unwrap().to_owned();
-        assert_eq!((kernel(false), kernel(true)), ("vmlinuz".into(), "vmlinuz".into()));
+        let both = |realtime| {
+            let (kernel, initramfs) = builtin.find(realtime).unwrap();
+            [kernel, initramfs].map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        };
+        let standard = ["vmlinuz", "initramfs"];
+        assert_eq!((both(false), both(true)), (standard.map(String::from), standard.map(String::from)));
+        // A kernel finds no drivers in the first file system of the other.
         files::write_atomic(directory.path().join("vmlinuz-realtime"), "").unwrap();
-        assert_eq!((kernel(false), kernel(true)), ("vmlinuz".into(), "vmlinuz-realtime".into()));
+        assert_eq!(both(true), standard);
+        files::write_atomic(directory.path().join("initramfs-realtime"), "").unwrap();
+        assert_eq!((both(false), both(true)[0].as_str()), (standard.map(String::from), "vmlinuz-realtime"));
+        assert_eq!(both(true)[1], "initramfs-realtime");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use penstock_host::{Command, chain};
+use penstock_model::Emulation;
 
 use super::Vms;
 use crate::error::GuestError;
 
 /// How long libvirt may take; it asks its QEMU once for all that it can.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long QEMU may take to tell of a device.
 const MOMENT: Duration = Duration::from_secs(60);
 
@@ -25,18 +26,18 @@ const SAMPLE: &str = "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/
 const OVERRIDDEN: &str = "12345";
 
 impl Vms {
-    /// Has libvirt make the command line of a VM with an override, and QEMU tell of the properties of its device; nothing is
+    /// Has libvirt make the command line of a VM with an override, and QEMU tell of the device that each of `wanted` is; nothing is
     /// started.
     ///
     /// # Errors
     ///
     /// When one of them cannot, or cannot be asked.
-    pub fn composes(&self) -> Result<(), GuestError> {
-        let native = self.virsh.native(SAMPLE, PATIENCE);
+    pub fn composes(&self, wanted: &[Emulation]) -> Result<(), GuestError> {
+        let native = self.virsh.native(SAMPLE, TIMEOUT);
         let native =
             native.map_err(|source| self.libvirt("make the command line of a VM".to_owned(), source))?;
         let no = |why: String| Err(GuestError::NoComposition { why });
-        if !native.contains(OVERRIDDEN) {
+        if wanted.contains(&Emulation::Virtio) && !native.contains(OVERRIDDEN) {
             return no("libvirt leaves out what <qemu:override> says".to_owned());
         }
         // Variables of the environment stand before the program.
@@ -44,11 +45,19 @@ impl Vms {
         let Some(emulator) = program else {
             return no("libvirt does not say which QEMU it runs".to_owned());
         };
-        let asked = Command::new(emulator).args(["-device", "virtio-net-pci,help"]).deadline(MOMENT).run();
-        match asked {
-            Ok(told) if told.text().contains("sriov-pf=") => Ok(()),
-            Ok(_) => no(format!("{emulator} has no `sriov-pf` for virtio-net-pci")),
-            Err(error) => no(format!("{emulator} does not tell of its devices: {}", chain(&error))),
+        for emulation in wanted {
+            let (device, sign, lacks) = match emulation {
+                Emulation::Virtio => ("virtio-net-pci,help", "sriov-pf=", "no `sriov-pf` for virtio-net-pci"),
+                Emulation::Igb => ("igb,help", "netdev=", "no device igb"),
+            };
+            match Command::new(emulator).args(["-device", device]).deadline(MOMENT).run() {
+                Ok(told) if told.text().contains(sign) => {}
+                Ok(_) => return no(format!("{emulator} has {lacks}")),
+                Err(error) => {
+                    return no(format!("{emulator} does not tell of its devices: {}", chain(&error)));
+                }
+            }
         }
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ const LONGEST: usize = 64 << 10;
 /// A network interface as a guest tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsoleNic {
-    /// Its name.
+    /// Its name inside the guest.
     pub name: InterfaceName,
     /// Its MAC address.
     pub mac: Mac,

@@ -13,7 +13,8 @@ use std::{
 
 use penstock_host::embedded::LINE_NAME;
 use penstock_model::{
-    Bdf, CpuSet, DiskFormat, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy, VfIndex,
+    Bdf, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy,
+    TenantNic, VfIndex,
     composition::{Device, tenant as composition},
 };
 use penstock_plan::action::{GuestDefinition, GuestNic};
@@ -36,20 +37,20 @@ pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
 /// What a VM boots, as files that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Booted {
-    /// A kernel.
+    /// A kernel that QEMU loads itself.
     Kernel {
-        /// The kernel.
+        /// The path of the kernel on the host.
         kernel: PathBuf,
-        /// The initramfs.
+        /// The path of the initramfs on the host; `None`: it boots without one.
         initramfs: Option<PathBuf>,
         /// The whole kernel command line.
         command_line: String,
     },
     /// A disk image.
     Disk {
-        /// The image.
+        /// The path of the image on the host.
         path: PathBuf,
-        /// Its format.
+        /// The format in which QEMU reads the image.
         format: DiskFormat,
     },
 }
@@ -121,9 +122,10 @@ pub fn render(domain: &Domain<'_>) -> String {
     let mut line = |indent: usize, text: String| {
         let _ = writeln!(xml, "{:indent$}{text}", "", indent = indent * 2);
     };
-    let schema = match definition.nics.is_empty() {
-        true => "",
-        false => " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
+    let composed = definition.nics.iter().any(|own| own.nic.emulation == Emulation::Virtio);
+    let schema = match composed {
+        false => "",
+        true => " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
     };
     line(0, format!("<domain type='kvm'{schema}>"));
     line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
@@ -151,7 +153,7 @@ pub fn render(domain: &Domain<'_>) -> String {
     if let Some(size) = vm.huge_pages {
         line(2, format!("<hugepages><page size='{}' unit='KiB'/></hugepages>", size.0 / 1024));
     }
-    if !definition.nics.is_empty() {
+    if definition.nics.iter().any(|own| own.nic.path.is_switch()) {
         // The switches read and write frames where the guest has them.
         line(2, "<source type='memfd'/>".to_owned());
         line(2, "<access mode='shared'/>".to_owned());
@@ -264,7 +266,7 @@ pub fn render(domain: &Domain<'_>) -> String {
     line(2, "</rng>".to_owned());
     line(2, "<memballoon model='none'/>".to_owned());
     line(1, "</devices>".to_owned());
-    if !definition.nics.is_empty() {
+    if composed {
         compose(definition, &mut line);
     }
     line(0, "</domain>".to_owned());
@@ -294,17 +296,33 @@ fn address(device: &Device, bus: usize) -> String {
 /// A NIC of the VM's own. libvirt makes devices in the order of its file.
 fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl FnMut(usize, String)) {
     for (vf, device) in functions(at, own) {
-        // The PF's is the first.
-        let Some(socket) = sockets.get(vf.map_or(0, |vf| usize::from(vf.get()) + 1)) else { continue };
-        line(2, "<interface type='vhostuser'>".to_owned());
-        if let Some(mac) = device.mac {
-            line(3, format!("<mac address='{mac}'/>"));
+        let Some(mac) = device.mac else { continue };
+        match own.nic.path {
+            DataPath::Switch => {
+                // The PF's is the first.
+                let Some(socket) = sockets.get(vf.map_or(0, |vf| usize::from(vf.get()) + 1)) else {
+                    continue;
+                };
+                let socket = escape(&socket.to_string_lossy());
+                line(2, "<interface type='vhostuser'>".to_owned());
+                line(3, format!("<mac address='{mac}'/>"));
+                line(3, format!("<source type='unix' path='{socket}' mode='client'>"));
+                // A switch that has died is there again a moment later.
+                line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
+                line(3, "</source>".to_owned());
+            }
+            // libvirt opens a tap that is there, leaves it when the VM ends, and uses vhost-net where the host has it.
+            DataPath::Tap => {
+                line(2, "<interface type='ethernet'>".to_owned());
+                line(3, format!("<mac address='{mac}'/>"));
+                line(3, format!("<target dev='{}' managed='no'/>", TenantNic::tap(mac)));
+            }
         }
-        line(3, format!("<source type='unix' path='{}' mode='client'>", escape(&socket.to_string_lossy())));
-        // A switch that has died is there again a moment later.
-        line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
-        line(3, "</source>".to_owned());
-        line(3, "<model type='virtio'/>".to_owned());
+        let model = match own.nic.emulation {
+            Emulation::Igb => "igb",
+            Emulation::Virtio => "virtio",
+        };
+        line(3, format!("<model type='{model}'/>"));
         if own.nic.queues > 1 {
             line(3, format!("<driver queues='{}'/>", own.nic.queues));
         }

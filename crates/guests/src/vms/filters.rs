@@ -32,7 +32,7 @@ const ANYWAY: Duration = Duration::from_secs(30);
 /// The shortest pause between two questions, and the longest that it grows to while a guest changes its filters without end.
 const PACE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// How long libvirt and QEMU may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What `query-rx-filter` answers.
 #[derive(Deserialize)]
@@ -144,7 +144,7 @@ impl Vms {
         socket: &std::path::Path,
     ) -> Result<(), String> {
         let question = json!({"execute": "query-rx-filter"});
-        let answer = self.virsh.ask_monitor(guest, &question, PATIENCE).map_err(|error| chain(&error))?;
+        let answer = self.virsh.ask_monitor(guest, &question, TIMEOUT).map_err(|error| chain(&error))?;
         for (port, filter) in read(&answer, devices)? {
             control::set_filter(socket, &port, filter).map_err(|error| chain(&error))?;
         }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
-use penstock_model::{Boot, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
+use penstock_model::{Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use self::{place::report_of, virsh::Virsh};
@@ -40,6 +40,7 @@ mod needs;
 mod place;
 mod prepare;
 pub mod switch;
+pub mod taps;
 mod virsh;
 
 pub use builtin::Builtin;
@@ -97,6 +98,10 @@ impl Vms {
     }
 
     /// The guests that are defined here, whether they are there or suspended, and their functions.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Vms::status).
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let mut definitions: BTreeMap<GuestName, Vec<GuestNic>> = BTreeMap::new();
         for guest in self.state.guests()? {
@@ -107,8 +112,10 @@ impl Vms {
             let own = definitions.remove(&guest).unwrap_or_default();
             let running = status.pid.is_some();
             let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
+            let taps: BTreeSet<NicName> =
+                own.iter().filter(|own| own.nic.path == DataPath::Tap).map(|own| own.name.clone()).collect();
             let nics: BTreeSet<NicName> = own.into_iter().map(|own| own.name).collect();
-            let ports = nics.iter().filter(|_| running);
+            let ports = nics.difference(&taps).filter(|_| running);
             let found = FoundGuest {
                 ports: ports.filter_map(|nic| Some((nic.clone(), self.vf_ports(&guest, nic)?))).collect(),
                 running,
@@ -116,6 +123,7 @@ impl Vms {
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
                 nics,
+                taps,
                 uplinks,
                 ..FoundGuest::default()
             };
@@ -125,6 +133,10 @@ impl Vms {
     }
 
     /// How each defined VM is, but for whether it is suspended, which only libvirt knows.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn seen(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = BTreeMap::new();
         for guest in self.state.guests()? {
@@ -141,6 +153,11 @@ impl Vms {
     }
 
     /// How each defined VM is. Fails when one is there and libvirt cannot be asked whether it is suspended.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense;
+    /// [`GuestError::Libvirt`] when a VM is there and libvirt does not answer.
     pub fn status(&self) -> Result<BTreeMap<GuestName, Status>, GuestError> {
         let mut all = self.seen()?;
         if all.values().any(|status| status.pid.is_some()) {
@@ -155,11 +172,19 @@ impl Vms {
     }
 
     /// What a guest was defined as, if it is a VM.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn definition(&self, guest: &GuestName) -> Result<Option<GuestDefinition>, GuestError> {
         Ok(self.state.definition(guest)?.filter(|definition| definition.vm.is_some()))
     }
 
     /// The inside of a guest; why it cannot be looked into, else.
+    ///
+    /// # Errors
+    ///
+    /// In words: it does not run, is suspended, has nothing to be looked into by, or its agent does not answer.
     pub fn place(&self, guest: &GuestName) -> Result<Box<dyn Place>, String> {
         let known = || -> Result<_, GuestError> { Ok((self.definition(guest)?, self.process(guest)?)) };
         let (definition, process) = known().map_err(|error| chain(&error))?;
@@ -202,18 +227,33 @@ impl Vms {
     }
 
     /// Defines a VM, or defines it anew.
-    pub fn define(&self, definition: &GuestDefinition, patience: Duration) -> Result<(), GuestError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] when it is there as something else, [`GuestError::Busy`] when another Penstock is at work on it
+    /// for longer than `timeout`, [`GuestError::State`] when it cannot be written down.
+    pub fn define(&self, definition: &GuestDefinition, timeout: Duration) -> Result<(), GuestError> {
         let guest = &definition.guest;
-        let _lock = self.state.lock(guest, patience)?;
-        if self.process(guest)?.is_some() && self.state.definition(guest)?.as_ref() != Some(definition) {
-            return Err(GuestError::Running { guest: guest.clone() });
+        let _lock = self.state.lock(guest, timeout)?;
+        let before = self.state.definition(guest)?;
+        if before.as_ref() != Some(definition) {
+            if self.process(guest)?.is_some() {
+                return Err(GuestError::Running { guest: guest.clone() });
+            }
+            // A VM that has ended by itself has left them, and another definition may not know of them.
+            before.as_ref().map_or(Ok(()), |before| self.end_taps_of(before))?;
         }
         self.state.define(definition)
     }
 
     /// Removes a VM's definition; already gone is success.
-    pub fn undefine(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] while it is there, [`GuestError::Busy`] when another Penstock is at work on it for longer than
+    /// `timeout`.
+    pub fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
@@ -221,16 +261,22 @@ impl Vms {
     }
 
     /// Makes a defined VM, suspended; one that is there already is left as it is. After a failure nothing is there.
-    pub fn create(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + patience;
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Undefined`], [`GuestError::Busy`], and [`GuestError`] for all that it lacks here: KVM, libvirt, memory,
+    /// huge pages, a file to boot, a function that is bound to `vfio-pci` in a viable IOMMU group; [`GuestError::NotMade`] with
+    /// what QEMU said.
+    pub fn create(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + timeout;
+        let _lock = self.state.lock(guest, timeout)?;
         let definition = self.defined(guest)?;
         if self.process(guest)?.is_some() {
             return Ok(());
         }
         if self.state.started(guest)?.is_some_and(|started| started.init.is_none()) {
             // Whoever had it made did not live to see it, and libvirt may be at it still.
-            self.end_what_is_made(guest, patience.min(MOMENT))?;
+            self.end_what_is_made(guest, timeout.min(MOMENT))?;
         }
         self.check(&definition)?;
         self.prepare(&definition)?;
@@ -263,55 +309,74 @@ impl Vms {
     }
 
     /// Lets a VM run that is there; already running is success.
-    pub fn resume(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Undefined`], [`GuestError::NotThere`] or [`GuestError::Died`] when there is no such VM,
+    /// [`GuestError::Busy`], [`GuestError::Libvirt`] when libvirt does not let it run.
+    pub fn resume(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         self.defined(guest)?;
         self.alive(guest)?;
-        let outcome = self.virsh.resume(guest, patience.min(MOMENT));
+        let outcome = self.virsh.resume(guest, timeout.min(MOMENT));
         outcome.map_err(|source| {
             self.alive(guest).err().unwrap_or_else(|| self.libvirt(format!("let VM {guest} run"), source))
         })
     }
 
     /// Suspends a VM; already suspended is success.
-    pub fn suspend(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// As [`resume`](Vms::resume).
+    pub fn suspend(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         self.defined(guest)?;
         self.alive(guest)?;
-        let outcome = self.virsh.suspend(guest, patience.min(MOMENT));
+        let outcome = self.virsh.suspend(guest, timeout.min(MOMENT));
         outcome.map_err(|source| {
             self.alive(guest).err().unwrap_or_else(|| self.libvirt(format!("suspend VM {guest}"), source))
         })
     }
 
     /// Asks a VM to end, waits, then ends it; already gone is success. Does not need libvirt.
-    pub fn stop(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::Unstoppable`] when
+    /// QEMU does not end.
+    pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
         let process = self.process(guest)?;
         if let Some(process) = process {
             let asked = match self.definition(guest)? {
-                Some(definition) => self.ask_to_end(&definition, process, patience),
+                Some(definition) => self.ask_to_end(&definition, process, timeout),
                 None => Ok(()),
             };
             if process.is_alive_below(&self.root) && !matches!(asked, Err(VirshError::Silent { .. })) {
                 // What libvirt says to it is of no matter: the process is what counts.
-                let _ = self.virsh.destroy(guest, patience.min(MOMENT));
+                let _ = self.virsh.destroy(guest, timeout.min(MOMENT));
             }
             if process.is_alive_below(&self.root) && !process.kill(GONE) {
                 return Err(GuestError::Unstoppable { pid: process.id });
             }
         } else if started.init.is_none() && started.boot == self.boot()? {
             // Whoever had it made did not live to see it; libvirt may be at it still.
-            self.end_what_is_made(guest, patience.min(MOMENT))?;
+            self.end_what_is_made(guest, timeout.min(MOMENT))?;
         }
         self.state.forget_started(guest)
     }
 
     /// Waits until a running VM is ready: its agent answers, or it said so on its console, or there is nothing to wait for.
-    pub fn await_ready(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NotReady`] after `timeout`, with what it lacks and its last lines; [`GuestError::Died`] when it ends
+    /// meanwhile.
+    pub fn await_ready(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let started = Instant::now();
         let definition = self.defined(guest)?;
         let mut process = self.alive(guest)?;
@@ -348,12 +413,12 @@ impl Vms {
             // The builtin guest has nothing to lose before its first word. Nested in an emulated processor, about one start
             // in fifty hangs in the kernel's first seconds: a timer interrupt comes while interrupts are off. A reset does
             // not bring such a one back.
-            if builtin && !again && started.elapsed() >= patience * 2 / 5 && self.is_silent(guest) {
+            if builtin && !again && started.elapsed() >= timeout * 2 / 5 && self.is_silent(guest) {
                 again = true;
-                process = self.make_again(guest, patience)?;
+                process = self.make_again(guest, timeout)?;
                 place = self.agent(definition.clone(), process);
             }
-            if started.elapsed() >= patience || interrupt::pending() {
+            if started.elapsed() >= timeout || interrupt::pending() {
                 return Err(GuestError::NotReady {
                     guest: guest.clone(),
                     after: started.elapsed(),
@@ -366,10 +431,10 @@ impl Vms {
     }
 
     /// Ends a VM at once, makes it anew and lets it run.
-    fn make_again(&self, guest: &GuestName, patience: Duration) -> Result<Running, GuestError> {
+    fn make_again(&self, guest: &GuestName, timeout: Duration) -> Result<Running, GuestError> {
         self.end_what_is_made(guest, MOMENT)?;
-        self.create(guest, patience)?;
-        self.resume(guest, patience)?;
+        self.create(guest, timeout)?;
+        self.resume(guest, timeout)?;
         self.alive(guest)
     }
 
@@ -479,9 +544,9 @@ impl Vms {
     }
 
     /// Ends a VM of which it is not known how far libvirt has come with it. libvirt that does not answer is given
-    /// `patience` to come back; what is there of QEMU by then is killed.
-    fn end_what_is_made(&self, guest: &GuestName, patience: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + patience;
+    /// `timeout` to come back; what is there of QEMU by then is killed.
+    fn end_what_is_made(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let outcome = self.virsh.destroy(guest, left);
@@ -506,7 +571,7 @@ impl Vms {
         &self,
         definition: &GuestDefinition,
         process: Running,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), VirshError> {
         let guest = &definition.guest;
         if self.virsh.suspended(MOMENT)?.contains(guest) {
@@ -514,7 +579,7 @@ impl Vms {
             return Ok(());
         }
         let builtin = vm(definition).boot == Boot::Builtin;
-        let grace = (patience / 2).min(if builtin { BUILTIN_GRACE } else { GRACE });
+        let grace = (timeout / 2).min(if builtin { BUILTIN_GRACE } else { GRACE });
         let deadline = Instant::now() + grace;
         // The agent first; where it does not answer, the power button.
         let mut asked = Ok(());

@@ -28,7 +28,7 @@ use crate::state::State;
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// How long a command without a deadline of its own may run inside.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How libvirt says that the agent went away while it was asked (`src/qemu/qemu_agent.c`).
 const AGENT_LEFT: [&str; 2] = ["Guest agent disappeared", "QEMU guest agent is not connected"];
@@ -49,14 +49,14 @@ pub struct VmPlace {
 }
 
 impl VmPlace {
-    /// The guest.
+    /// The name of the VM.
     pub fn guest(&self) -> &GuestName {
         &self.definition.guest
     }
 
     /// Whether the agent answers, and why not else.
-    pub(super) fn ping(&self, patience: Duration) -> Result<(), VirshError> {
-        let answer = self.virsh.ask_agent(self.guest(), &agent::ping(), patience)?;
+    pub(super) fn ping(&self, timeout: Duration) -> Result<(), VirshError> {
+        let answer = self.virsh.ask_agent(self.guest(), &agent::ping(), timeout)?;
         agent::nothing(&answer).map_err(|error| VirshError::Refused { said: vec![chain(&error)] })
     }
 
@@ -85,7 +85,7 @@ impl VmPlace {
 
     /// Asks until the program has ended, less and less often: most end at once.
     fn await_end(&self, pid: i64, command: &Command, started: Instant) -> Result<agent::Ended, PlaceError> {
-        let allowed = command.time_allowed().unwrap_or(PATIENCE);
+        let allowed = command.time_allowed().unwrap_or(TIMEOUT);
         let mut interval = Duration::from_millis(20);
         loop {
             if let Some(ended) = self.ask(&agent::exec_status(pid), agent::ended)? {

@@ -18,8 +18,8 @@ use penstock_host::{
     process,
 };
 use penstock_model::{
-    Allow, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink,
-    VfAttribute, VfIndex, VfSettings, inventory::VfState,
+    Allow, DataPath, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink,
+    VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
 };
 use penstock_plan::action::GuestNic;
 use serde_json::{Value, json};
@@ -132,16 +132,12 @@ pub fn configuration(
     told
 }
 
-/// What the model sets for a VF, in the switch's words.
+/// What the model sets for a VF, in the switch's words, which are the model's.
 fn set(told: &mut Value, settings: &VfSettings) {
-    if let Some(vlan) = settings.vlan {
-        told["vlan"] = json!(vlan);
-        told["qos"] = json!(settings.qos.unwrap_or_default());
-        told["vlan_proto"] = json!(settings.vlan_proto.unwrap_or_default());
+    let tagged = settings.vlan.is_some();
+    for key in TenantNic::switch_keys().filter(|key| tagged || key.kind() != VfAttributeKind::Vlan) {
+        told[key.name()] = json!(settings.get(key).unwrap_or(key.unset()));
     }
-    told["spoofchk"] = settings.spoofchk.unwrap_or_default().into();
-    told["trust"] = settings.trust.unwrap_or_default().into();
-    told["max_tx_rate"] = settings.max_tx_rate.map_or(0, |rate| rate.0).into();
 }
 
 /// How systemd is asked to keep something running beside a VM, which writes to a log in `directory`. What is run is still to be
@@ -192,13 +188,18 @@ fn follow_command(guest: &GuestName, nic: &NicName, program: &Path, state: &Stat
 
 impl Vms {
     /// Starts the switch of a NIC of a VM that is defined and not there; one that is left over is started anew.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] when the VM is there, [`GuestError::Switch`] with the last lines of the switch or of systemd
+    /// when it does not start, [`GuestError::Busy`] when another Penstock is at work on the VM for longer than `timeout`.
     pub fn start_switch(
         &self,
         guest: &GuestName,
         nic: &NicName,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+        let _lock = self.state.lock(guest, timeout)?;
         let own = self.own_nic(guest, nic)?;
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
@@ -216,7 +217,7 @@ impl Vms {
             own_program().ok_or_else(|| failed("has no program: this one was moved", Vec::new()))?;
         let qemu_user = self
             .virsh
-            .qemu_user(patience)
+            .qemu_user(timeout)
             .map_err(|source| self.libvirt("ask as whom it runs QEMU".to_owned(), source))?;
         let uplink = self.uplink(&own).map_err(|what| failed(&what, Vec::new()))?;
         self.end_switch(guest, nic)?;
@@ -238,7 +239,7 @@ impl Vms {
         // The control socket and that of the line are the last that it makes.
         let last = line.unwrap_or_else(|| directory.join("control"));
         while !control::is_served(&last) {
-            if began.elapsed() > STARTING.min(patience) || interrupt::pending() {
+            if began.elapsed() > STARTING.min(timeout) || interrupt::pending() {
                 let said = last_lines(&directory.join("log"), LINES);
                 let _ = self.end_switch(guest, nic);
                 return Err(failed("does not come to serve its ports", said));
@@ -256,13 +257,13 @@ impl Vms {
     }
 
     /// Stops the switch of a NIC of a VM that is not there; already gone is success.
-    pub fn stop_switch(
-        &self,
-        guest: &GuestName,
-        nic: &NicName,
-        patience: Duration,
-    ) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] while the VM is there, [`GuestError::Switch`] when it does not end, [`GuestError::Busy`] when
+    /// another Penstock is at work on the VM for longer than `timeout`.
+    pub fn stop_switch(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
@@ -321,6 +322,10 @@ impl Vms {
     }
 
     /// The ports of the switch of a NIC, as it tells of them; why it does not, else.
+    ///
+    /// # Errors
+    ///
+    /// In words, why the switch does not tell: it does not run, or its socket does not answer.
     pub fn switch_ports(
         &self,
         guest: &GuestName,
@@ -345,9 +350,9 @@ impl Vms {
         nic: &NicName,
         vf: VfIndex,
         attribute: &VfAttribute,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), GuestError> {
-        let _lock = self.state.lock(guest, patience)?;
+        let _lock = self.state.lock(guest, timeout)?;
         let mut definition = self.defined(guest)?;
         control::set(&control_socket(&self.state, guest, nic), &port(guest, nic, Some(vf)), attribute)
             .map_err(|error| GuestError::Switch {
@@ -402,9 +407,15 @@ impl Vms {
         Ok(missing.map_or(Ok(()), |name| Err(format!("it has no port {name}"))))
     }
 
-    /// Whether QEMU is connected to each port of each NIC of the VM's own; why not, else.
+    /// Whether QEMU is connected to each port, or has opened each tap, of each NIC of the VM's own; why not, else.
     pub(crate) fn ports_connected(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
         for own in self.defined(guest)?.nics {
+            if own.nic.path == DataPath::Tap {
+                match Vms::taps_attached(guest, &own) {
+                    Ok(()) => continue,
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
             let ports = match self.switch_ports(guest, &own.name) {
                 Ok(ports) => ports,
                 Err(why) => return Ok(Err(why)),
@@ -427,7 +438,7 @@ impl Vms {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::{Mac, TenantNic, TxRate, VlanId};
+    use penstock_model::{Emulation, Mac, TenantNic, TxRate, VlanId};
 
     use super::*;
 
@@ -438,8 +449,10 @@ mod tests {
         GuestNic {
             name: "net0".parse().unwrap(),
             nic: TenantNic {
+                emulation: Emulation::Virtio,
                 mac: mac("02:00:00:00:00:00"),
                 vfs: vec![vf("02:00:00:00:00:01"), second],
+                path: DataPath::Switch,
                 uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
                 uplink_settings: None,
                 queues: 1,

@@ -93,29 +93,29 @@ impl Virsh {
     }
 
     /// Makes a domain of this XML and leaves it suspended. It is transient: gone when it ends.
-    pub fn create(&self, xml: &Path, patience: Duration) -> Result<(), VirshError> {
-        self.call(["create".into(), "--paused".into(), xml.into()], patience).map(drop)
+    pub fn create(&self, xml: &Path, timeout: Duration) -> Result<(), VirshError> {
+        self.call(["create".into(), "--paused".into(), xml.into()], timeout).map(drop)
     }
 
     /// Lets a suspended domain run; already running is success.
-    pub fn resume(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
-        let outcome = self.about("resume", guest, &[], patience);
+    pub fn resume(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
+        let outcome = self.about("resume", guest, &[], timeout);
         outcome.or_else(|error| if error.says(&["already running"]) { Ok(()) } else { Err(error) })
     }
 
     /// Suspends a domain; already suspended is success.
-    pub fn suspend(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
-        self.about("suspend", guest, &[], patience)
+    pub fn suspend(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
+        self.about("suspend", guest, &[], timeout)
     }
 
     /// Asks the guest to end, by its agent or by the power button.
-    pub fn shutdown(&self, guest: &GuestName, by_agent: bool, patience: Duration) -> Result<(), VirshError> {
-        self.about("shutdown", guest, &["--mode", if by_agent { "agent" } else { "acpi" }], patience)
+    pub fn shutdown(&self, guest: &GuestName, by_agent: bool, timeout: Duration) -> Result<(), VirshError> {
+        self.about("shutdown", guest, &["--mode", if by_agent { "agent" } else { "acpi" }], timeout)
     }
 
     /// Ends a domain at once; no such domain is success.
-    pub fn destroy(&self, guest: &GuestName, patience: Duration) -> Result<(), VirshError> {
-        let outcome = self.about("destroy", guest, &[], patience);
+    pub fn destroy(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
+        let outcome = self.about("destroy", guest, &[], timeout);
         outcome.or_else(|error| match error {
             VirshError::NoDomain => Ok(()),
             error if error.says(&["domain is not running"]) => Ok(()),
@@ -124,21 +124,21 @@ impl Virsh {
     }
 
     /// The user as whom libvirt runs QEMU, as a number; `None` for its own, which is root.
-    pub fn qemu_user(&self, patience: Duration) -> Result<Option<u32>, VirshError> {
-        let text = self.call(["capabilities".into()], patience)?;
+    pub fn qemu_user(&self, timeout: Duration) -> Result<Option<u32>, VirshError> {
+        let text = self.call(["capabilities".into()], timeout)?;
         Ok(read_user(&String::from_utf8_lossy(&text)))
     }
 
     /// The command line with which a domain of this XML would be started. Nothing is started.
-    pub fn native(&self, xml: &str, patience: Duration) -> Result<String, VirshError> {
+    pub fn native(&self, xml: &str, timeout: Duration) -> Result<String, VirshError> {
         let words = ["domxml-to-native", "qemu-argv", "--xml", "/dev/stdin"];
-        let text = self.call_with(words.map(OsString::from), xml.as_bytes(), patience)?;
+        let text = self.call_with(words.map(OsString::from), xml.as_bytes(), timeout)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// The guests that are there, and suspended.
-    pub fn suspended(&self, patience: Duration) -> Result<Vec<GuestName>, VirshError> {
-        let text = self.call(["list".into(), "--name".into(), "--state-paused".into()], patience)?;
+    pub fn suspended(&self, timeout: Duration) -> Result<Vec<GuestName>, VirshError> {
+        let text = self.call(["list".into(), "--name".into(), "--state-paused".into()], timeout)?;
         let text = String::from_utf8_lossy(&text).into_owned();
         Ok(text.lines().filter_map(|line| line.trim().strip_prefix(PREFIX)?.parse().ok()).collect())
     }
@@ -148,13 +148,13 @@ impl Virsh {
         &self,
         guest: &GuestName,
         request: &serde_json::Value,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, VirshError> {
         // libvirt counts in whole seconds.
-        let seconds = patience.as_secs().max(1).to_string();
+        let seconds = timeout.as_secs().max(1).to_string();
         let domain = format!("{PREFIX}{guest}");
         let words = ["qemu-agent-command", &domain, "--timeout", &seconds, "--", &request.to_string()];
-        self.call(words.map(OsString::from), patience + Duration::from_secs(5))
+        self.call(words.map(OsString::from), timeout + Duration::from_secs(5))
     }
 
     /// Asks QEMU's own monitor, and gives what that answers. libvirt marks the domain as tainted (`custom-monitor`).
@@ -162,11 +162,11 @@ impl Virsh {
         &self,
         guest: &GuestName,
         request: &serde_json::Value,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, VirshError> {
         let domain = format!("{PREFIX}{guest}");
         let words = ["qemu-monitor-command", &domain, &request.to_string()];
-        self.call(words.map(OsString::from), patience)
+        self.call(words.map(OsString::from), timeout)
     }
 
     /// What tells a line each time that QEMU's monitor tells this event, for as long as libvirt is there.
@@ -196,26 +196,26 @@ impl Virsh {
         verb: &str,
         guest: &GuestName,
         words: &[&str],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), VirshError> {
         let domain = format!("{PREFIX}{guest}");
         let words = [verb, &domain].into_iter().chain(words.iter().copied());
-        self.call(words.map(OsString::from), patience).map(drop)
+        self.call(words.map(OsString::from), timeout).map(drop)
     }
 
     fn call(
         &self,
         words: impl IntoIterator<Item = OsString>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, VirshError> {
-        self.call_with(words, &[], patience)
+        self.call_with(words, &[], timeout)
     }
 
     fn call_with(
         &self,
         words: impl IntoIterator<Item = OsString>,
         input: &[u8],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, VirshError> {
         let command = Command::new(self.found()?)
             .args(["-q", "-c", CONNECTION])
@@ -226,7 +226,7 @@ impl Virsh {
             .current_dir("/");
         let started = Instant::now();
         loop {
-            let left = patience.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
+            let left = timeout.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
             let error = match command.clone().deadline(left).run() {
                 Ok(output) if output.status.success() => return Ok(output.stdout),
                 Ok(output) => read_refusal(&output.errors()),
@@ -234,7 +234,7 @@ impl Virsh {
                 Err(error) => return Err(VirshError::Silent { said: vec![penstock_host::chain(&error)] }),
             };
             // Asked again only when it was not asked at all.
-            if !error.says(&UNREACHED) || started.elapsed() >= RETURN.min(patience) || interrupt::pending() {
+            if !error.says(&UNREACHED) || started.elapsed() >= RETURN.min(timeout) || interrupt::pending() {
                 return Err(error);
             }
             thread::sleep(Duration::from_millis(200));

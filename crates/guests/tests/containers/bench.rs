@@ -19,7 +19,7 @@ use penstock_model::{Bdf, GuestName, Mac, Mtu};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 /// How long a container may take to start or to stop.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tells interfaces by their MAC address, as a VF is told by its PCI device.
 pub struct ByMac {
@@ -140,8 +140,8 @@ impl Bench {
 
     #[track_caller]
     pub fn start(&self, definition: &GuestDefinition) -> impl Place + use<> {
-        self.containers.define(definition, PATIENCE).unwrap();
-        if let Err(error) = self.containers.start(&definition.guest, PATIENCE) {
+        self.containers.define(definition, TIMEOUT).unwrap();
+        if let Err(error) = self.containers.start(&definition.guest, TIMEOUT) {
             panic!("{error}: {:?}", error.source());
         }
         self.containers.place(&definition.guest).expect("it runs")
@@ -149,14 +149,14 @@ impl Bench {
 
     #[track_caller]
     pub fn refused(&self, definition: &GuestDefinition) -> String {
-        self.containers.define(definition, PATIENCE).unwrap();
-        let error = self.containers.start(&definition.guest, PATIENCE).unwrap_err();
+        self.containers.define(definition, TIMEOUT).unwrap();
+        let error = self.containers.start(&definition.guest, TIMEOUT).unwrap_err();
         assert!(!self.runs(definition));
         format!("{error} | {:?}", error.source().map(ToString::to_string))
     }
 
     pub fn stop(&self, definition: &GuestDefinition) {
-        self.containers.stop(&definition.guest, PATIENCE).unwrap();
+        self.containers.stop(&definition.guest, TIMEOUT).unwrap();
     }
 
     pub fn runs(&self, definition: &GuestDefinition) -> bool {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::{Bench, PATIENCE, bdf, ip, shell, small_root};
+use bench::{Bench, TIMEOUT, bdf, ip, shell, small_root};
 use nix::{
     sched::{CloneFlags, unshare},
     sys::signal::{Signal, kill},
@@ -132,7 +132,7 @@ fn brought_round() {
 fn no_link() {
     let bench = Bench::of_pf();
     let definition = bench.guest("dark", 0);
-    bench.containers.define(&definition, PATIENCE).unwrap();
+    bench.containers.define(&definition, TIMEOUT).unwrap();
     let error = bench.containers.start(&definition.guest, Duration::from_secs(6)).unwrap_err().to_string();
     assert!(
         error.contains("the interface eth0 of VF 0000:01:10.0 has no link inside it, although that of its PF 0000:01:10.7 is up"),
@@ -226,7 +226,7 @@ fn two_at_once() {
         definitions.each_ref().map(|definition| Action::StartGuest { guest: definition.guest.clone() });
     for batch in [actions, starts.to_vec()] {
         let batch: Vec<&Action> = batch.iter().collect();
-        let answers = guests.execute_all(&batch, PATIENCE);
+        let answers = guests.execute_all(&batch, TIMEOUT);
         assert_eq!(answers.len(), 2);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
@@ -240,7 +240,7 @@ fn two_at_once() {
     let stops =
         definitions.each_ref().map(|definition| Action::StopGuest { guest: definition.guest.clone() });
     let stops: Vec<&Action> = stops.iter().collect();
-    assert!(guests.execute_all(&stops, PATIENCE).iter().all(Result::is_ok));
+    assert!(guests.execute_all(&stops, TIMEOUT).iter().all(Result::is_ok));
     bench.is_back(0);
     bench.is_back(1);
 }
@@ -258,11 +258,11 @@ fn twice_is_as_good_as_once() {
     assert_ne!(first, third);
     bench.stop(&definition);
     for _ in 0..2 {
-        bench.containers.undefine(&definition.guest, PATIENCE).unwrap();
+        bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
     }
-    let error = bench.containers.start(&definition.guest, PATIENCE).unwrap_err();
+    let error = bench.containers.start(&definition.guest, TIMEOUT).unwrap_err();
     assert!(error.to_string().contains("is not defined"), "{error}");
-    bench.containers.stop(&definition.guest, PATIENCE).unwrap();
+    bench.containers.stop(&definition.guest, TIMEOUT).unwrap();
 }
 
 fn not_redefined() {
@@ -273,11 +273,11 @@ fn not_redefined() {
     let other = GuestDefinition { functions: vec![], ..definition.clone() };
     let undefine = Action::UndefineGuest { guest: definition.guest.clone() };
     for action in [Action::DefineGuest(other), undefine] {
-        let error = guests.execute(&action, PATIENCE).unwrap_err();
+        let error = guests.execute(&action, TIMEOUT).unwrap_err();
         let why = error.source().unwrap().to_string();
         assert!(why.contains("stop it first"), "{why}");
     }
-    guests.execute(&Action::DefineGuest(definition), PATIENCE).unwrap();
+    guests.execute(&Action::DefineGuest(definition), TIMEOUT).unwrap();
 }
 
 fn ends_at_once() {
@@ -333,8 +333,8 @@ fn no_root_directory() {
     let mut guests = bench.guests();
     let definition = GuestDefinition { root: Some("/no/such/root".to_owned()), ..bench.guest("linux-", 0) };
     let start = Action::StartGuest { guest: definition.guest.clone() };
-    guests.execute(&Action::DefineGuest(definition), PATIENCE).unwrap();
-    let Err(ExecuteError::Missing { what, hint }) = guests.execute(&start, PATIENCE) else {
+    guests.execute(&Action::DefineGuest(definition), TIMEOUT).unwrap();
+    let Err(ExecuteError::Missing { what, hint }) = guests.execute(&start, TIMEOUT) else {
         panic!("there is no such directory");
     };
     assert!(what.contains("/no/such/root") && hint.contains("make the directory"), "{what} {hint}");
@@ -565,7 +565,7 @@ fn nothing_is_left() {
     bench.start(&definition);
     assert_eq!(mounts(), 0, "what a container mounts is in its own namespace");
     bench.stop(&definition);
-    bench.containers.undefine(&definition.guest, PATIENCE).unwrap();
+    bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
     let left: Vec<_> = fs::read_dir(bench.state.path().join("guests"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

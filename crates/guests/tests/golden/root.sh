@@ -24,16 +24,27 @@ while read -r _ _ _ _ at _; do
     "$here"/*) mount -o remount,bind,ro,nosuid,nodev "$(printf '%b' "$at")" ;;
     esac
 done </proc/self/mountinfo
-for name in ./bash.bashrc ./bindresvport.blacklist ./debian_version ./ethertypes ./gai.conf ./host.conf ./inputrc ./ld.so.cache ./ld.so.conf ./libaudit.conf ./locale.alias ./locale.conf ./localtime ./login.defs ./mime.types ./netconfig ./networks ./nsswitch.conf ./os-release pki/tls/openssl.cnf ./profile ./protocols ./resolv.conf ./rpc ./services ./shells ssl/openssl.cnf ./timezone; do
-    [ -f "/etc/$name" ] || continue
-    mkdir -p "etc/${name%/*}" 2>/dev/null || :
-    cp -L "/etc/$name" "etc/$name" 2>/dev/null || :
-done
-for name in alternatives crypto-policies iproute2 ld.so.conf.d libibverbs.d pki/ca-trust pki/tls/certs skel ssl/certs terminfo; do
-    [ -d "/etc/$name" ] || continue
-    mkdir -p "etc/$name"
-    cp -RP "/etc/$name/." "etc/$name" 2>/dev/null || :
-done
+set --
+for name in bash.bashrc bindresvport.blacklist debian_version ethertypes gai.conf host.conf inputrc ld.so.cache ld.so.conf libaudit.conf locale.alias locale.conf localtime login.defs mime.types netconfig networks nsswitch.conf os-release profile protocols resolv.conf rpc services shells timezone; do [ ! -f "/etc/$name" ] || set -- "$@" "/etc/$name"; done
+[ $# = 0 ] || { mkdir -p etc; cp -L "$@" etc/ 2>/dev/null || :; }
+set --
+for name in openssl.cnf; do [ ! -f "/etc/pki/tls/$name" ] || set -- "$@" "/etc/pki/tls/$name"; done
+[ $# = 0 ] || { mkdir -p etc/pki/tls; cp -L "$@" etc/pki/tls/ 2>/dev/null || :; }
+set --
+for name in openssl.cnf; do [ ! -f "/etc/ssl/$name" ] || set -- "$@" "/etc/ssl/$name"; done
+[ $# = 0 ] || { mkdir -p etc/ssl; cp -L "$@" etc/ssl/ 2>/dev/null || :; }
+set --
+for name in alternatives crypto-policies iproute2 ld.so.conf.d libibverbs.d skel terminfo; do [ ! -d "/etc/$name" ] || set -- "$@" "/etc/$name"; done
+[ $# = 0 ] || { mkdir -p etc; cp -RH "$@" etc/ 2>/dev/null || :; }
+set --
+for name in ca-trust; do [ ! -d "/etc/pki/$name" ] || set -- "$@" "/etc/pki/$name"; done
+[ $# = 0 ] || { mkdir -p etc/pki; cp -RH "$@" etc/pki/ 2>/dev/null || :; }
+set --
+for name in certs; do [ ! -d "/etc/pki/tls/$name" ] || set -- "$@" "/etc/pki/tls/$name"; done
+[ $# = 0 ] || { mkdir -p etc/pki/tls; cp -RH "$@" etc/pki/tls/ 2>/dev/null || :; }
+set --
+for name in certs; do [ ! -d "/etc/ssl/$name" ] || set -- "$@" "/etc/ssl/$name"; done
+[ $# = 0 ] || { mkdir -p etc/ssl; cp -RH "$@" etc/ssl/ 2>/dev/null || :; }
 echo linux-2 >etc/hostname
 printf '127.0.0.1 localhost linux-2\n::1 localhost\n' >etc/hosts
 printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n' >etc/passwd

@@ -19,7 +19,7 @@ use super::{
 use crate::NetlinkError;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer longer than this is none.
 const LONGEST: u64 = 4 << 20;
 
@@ -116,13 +116,13 @@ fn state(socket: &Path, attempt: &str) -> Result<State, NetlinkError> {
 fn ask(socket: &Path, attempt: &str, request: &Request) -> Result<Value, NetlinkError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            NetlinkError::TimedOut { attempt: attempt.to_owned(), after: PATIENCE }
+            NetlinkError::TimedOut { attempt: attempt.to_owned(), after: TIMEOUT }
         }
         _ => NetlinkError::Socket { attempt: attempt.to_owned(), source },
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
     // Nobody else has this connection, and an empty line first would be no request.
     stream.write_all(request.line(1).trim_start().as_bytes()).map_err(failed)?;
     let mut line = Vec::new();

@@ -25,7 +25,7 @@ use crate::NetlinkError;
 
 /// How long the line may be another's, and how long an answer may take. Hundreds of ports take a second to tell of on an emulated
 /// machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// An answer longer than this is none.
 const LONGEST: usize = 4 << 20;
 
@@ -53,8 +53,8 @@ impl Line {
                     return Ok(Line { port, id, read: Vec::new() });
                 }
                 Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
-                    if began.elapsed() > PATIENCE {
-                        return Err(NetlinkError::TimedOut { attempt, after: PATIENCE });
+                    if began.elapsed() > TIMEOUT {
+                        return Err(NetlinkError::TimedOut { attempt, after: TIMEOUT });
                     }
                     thread::sleep(Duration::from_millis(10));
                 }
@@ -76,10 +76,10 @@ impl Line {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, attempt: &str, request: Request) -> Result<Value, NetlinkError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         self.id += 1;
         let failed = |source: io::Error| match source.kind() {
-            ErrorKind::TimedOut => NetlinkError::TimedOut { attempt: attempt.to_owned(), after: PATIENCE },
+            ErrorKind::TimedOut => NetlinkError::TimedOut { attempt: attempt.to_owned(), after: TIMEOUT },
             _ => NetlinkError::Socket { attempt: attempt.to_owned(), source },
         };
         self.write(request.line(self.id).as_bytes(), deadline).map_err(failed)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_model::{
-    LinkState, Mac, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos,
+    VfAttribute, VfIndex, VfKey, VfSettings,
     inventory::{SwitchMode, VfState},
 };
 use serde::{Deserialize, Serialize};
@@ -22,14 +22,14 @@ pub enum Request {
     Get,
     /// To change attributes of a port.
     Set {
-        /// The port.
+        /// The name of the port at the switch, as in `a/net0#1`.
         port: String,
-        /// The attributes.
+        /// New values by the attribute's name; what is absent stays as it is.
         attributes: Map<String, Value>,
     },
     /// To take what the guest of a port asks of its device.
     Filter {
-        /// The port.
+        /// The name of the port at the switch, as in `a/net0#1`.
         port: String,
         /// As QEMU tells it.
         filter: Value,
@@ -54,7 +54,7 @@ impl Request {
 /// What is answered.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
-    /// The request's.
+    /// The `id` of the request that it answers; `None` where it has none.
     pub id: Option<u64>,
     /// That it was done, with what was asked for.
     pub ok: Option<Value>,
@@ -96,23 +96,33 @@ struct PortState {
     inside: InsideReport,
 }
 
+/// What is set for a port.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Map<String, Value>")]
 struct Settings {
-    #[serde(default)]
-    mac: Option<Mac>,
-    vlan: VlanId,
-    qos: VlanQos,
-    vlan_proto: VlanProtocol,
-    spoofchk: bool,
-    trust: bool,
-    link_state: LinkState,
-    max_tx_rate: u32,
-    /// `None` for a switch that guarantees none.
-    #[serde(default)]
-    min_tx_rate: Option<u32>,
+    /// Of the attributes of a VF.
+    of_vf: VfSettings,
     /// How far this line may set it, where each port has a ceiling of its own.
-    #[serde(default)]
     allow: Option<Value>,
+}
+
+impl TryFrom<Map<String, Value>> for Settings {
+    type Error = String;
+
+    fn try_from(mut told: Map<String, Value>) -> Result<Settings, String> {
+        let allow = told.remove("allow").filter(|allow| !allow.is_null());
+        told.retain(|key, _| VfKey::named(key).is_some());
+        let of_vf: VfSettings =
+            serde_json::from_value(Value::Object(told)).map_err(|error| error.to_string())?;
+        // Only a port may have no address, a switch guarantee no rate, and an older one have no word for an attribute that a state
+        // may leave out.
+        let unreported = VfState::default();
+        let optional = |key| matches!(key, VfKey::Mac | VfKey::MinTxRate) || unreported.get(key).is_none();
+        match VfKey::ALL.iter().find(|key| of_vf.get(**key).is_none() && !optional(**key)) {
+            Some(key) => Err(format!("missing field `{key}`")),
+            None => Ok(Settings { of_vf, allow }),
+        }
+    }
 }
 
 impl State {
@@ -158,19 +168,12 @@ impl State {
         // Where a port has a ceiling of its own, that may have trust and keep all frames apart.
         let ceiling = self.ports.get(port).and_then(|port| port.settings.allow.as_ref());
         let all_frames = ceiling.is_none_or(|allow| allow["promiscuous"] == true);
-        let guarantees = self.ports.values().any(|port| port.settings.min_tx_rate.is_some());
+        let guarantees = self.ports.values().any(|port| port.settings.of_vf.min_tx_rate.is_some());
         let mut all = Map::new();
         let mut put = |word: &str, value: Value| drop(all.insert(word.to_owned(), value));
         for attribute in wanted {
             match attribute {
                 VfAttribute::Mac(mac) if mac.is_zero() => put("mac", Value::Null),
-                VfAttribute::Mac(mac) => put("mac", json!(mac)),
-                VfAttribute::Vlan { id, qos, protocol } => {
-                    put("vlan", json!(id));
-                    put("qos", json!(qos));
-                    put("vlan_proto", json!(protocol));
-                }
-                VfAttribute::Spoofchk(on) => put("spoofchk", json!(on)),
                 VfAttribute::Trust(on) => {
                     put("trust", json!(on));
                     // Who may have all frames gets them, whether its guest asks its device for that or not.
@@ -184,7 +187,11 @@ impl State {
                     }
                     put("max_tx_rate", json!(max.0));
                 }
-                VfAttribute::LinkState(state) => put("link_state", json!(state)),
+                other => {
+                    for (key, value) in other.values() {
+                        put(key.name(), json!(value));
+                    }
+                }
             }
         }
         all
@@ -196,15 +203,9 @@ fn vf_of(name: &str) -> Option<VfIndex> {
 }
 
 fn state(settings: &Settings) -> VfState {
-    VfState {
-        mac: settings.mac.unwrap_or(Mac::new([0; 6])),
-        vlan: settings.vlan,
-        qos: settings.qos,
-        vlan_proto: settings.vlan_proto,
-        spoofchk: Some(settings.spoofchk),
-        trust: Some(settings.trust),
-        min_tx_rate: TxRate(settings.min_tx_rate.unwrap_or(0)),
-        max_tx_rate: TxRate(settings.max_tx_rate),
-        link_state: Some(settings.link_state),
+    let mut state = VfState::default();
+    for attribute in settings.of_vf.attributes() {
+        state.set(&attribute);
     }
+    state
 }

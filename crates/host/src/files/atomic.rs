@@ -24,17 +24,30 @@ use super::{Held, Result, exists, list, on, remove_file, sync_directory};
 
 /// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it. A link at `path` is replaced,
 /// not followed. Readable for all; see [`write_atomic_mode`].
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when its directory is not there or may not be written, or the disk is full; `path` is then
+/// as it was.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
     write_atomic_mode(path, bytes, 0o644)
 }
 
 /// As [`write_atomic`], with these permissions from the first byte on, whatever the umask says.
+///
+/// # Errors
+///
+/// As [`write_atomic`].
 pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     let path = path.as_ref();
     on("write", path, Part::write(path, bytes.as_ref(), mode).and_then(Part::replace))
 }
 
 /// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
+///
+/// # Errors
+///
+/// As [`write_atomic`]; and when the directory cannot be synced, with the file written but perhaps not yet on disk.
 pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
     let path = path.as_ref();
     write_atomic(path, bytes)?;
@@ -43,6 +56,10 @@ pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<
 
 /// Makes a file with these contents, whole and on disk, unless there is one: of several that try, one succeeds. `Ok(false)`
 /// when it was there.
+///
+/// # Errors
+///
+/// As [`write_durable`], but for a file that is there already.
 pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
     let path = path.as_ref();
     match Part::write(path, bytes.as_ref(), 0o644).and_then(Part::create) {
@@ -56,6 +73,10 @@ pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result
 }
 
 /// As [`remove_file`], and gone on disk when this returns.
+///
+/// # Errors
+///
+/// As [`remove_file`]; and when the directory cannot be synced, with the file removed but perhaps not yet on disk.
 pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     remove_file(path)?;
@@ -67,6 +88,10 @@ pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Removes what processes that are gone have left of writing this file ([`write_atomic`]).
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when the directory cannot be read, or one of them cannot be removed.
 pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))

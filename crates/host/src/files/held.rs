@@ -135,7 +135,7 @@ fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
 /// Where a walk has come to.
 struct Walk {
     held: OwnedFd,
-    /// For messages.
+    /// The path that has been walked so far, for messages; empty at the working directory.
     shown: PathBuf,
 }
 

@@ -30,6 +30,10 @@ pub const READ_LIMIT: usize = 1 << 30;
 const LOOK: u16 = 50;
 
 /// The whole of a plain file, which is text and at most [`READ_LIMIT`] long.
+///
+/// # Errors
+///
+/// As [`read`], and for bytes that are no UTF-8.
 pub fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
@@ -37,11 +41,20 @@ pub fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
 }
 
 /// The whole of a plain file, which is at most [`READ_LIMIT`] long.
+///
+/// # Errors
+///
+/// As [`read_whole`].
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     read_whole(path, READ_LIMIT)
 }
 
 /// The whole of a plain file; one that is longer than `limit` is an error, and so is what is no file.
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when it is not there, is no plain file (a directory, a FIFO), is longer than `limit`, or
+/// cannot be read.
 pub fn read_whole(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
     let path = path.as_ref();
     let file = on("read", path, open_plain(path))?;
@@ -54,6 +67,10 @@ pub fn read_whole(path: impl AsRef<Path>, limit: usize) -> Result<Vec<u8>> {
 }
 
 /// At most `limit` bytes of a plain file from its start, and whether there is more.
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when it is not there, is no plain file, or cannot be read.
 pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bool)> {
     let path = path.as_ref();
     on("read", path, open_plain(path).and_then(|file| up_to(file, limit)))
@@ -61,6 +78,10 @@ pub fn read_at_most(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bo
 
 /// The same of a file that the user names: also a pipe (`<(...)`), a FIFO or a terminal, which are waited for. An interrupt ends
 /// that ([`io::ErrorKind::Interrupted`]).
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when it is not there or cannot be read, or an interrupt came while it was waited for.
 pub fn read_named_by_user(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u8>, bool)> {
     let path = path.as_ref();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -69,6 +90,11 @@ pub fn read_named_by_user(path: impl AsRef<Path>, limit: usize) -> Result<(Vec<u
 }
 
 /// The same of standard input.
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when standard input is closed or cannot be read, or an interrupt came while it was waited
+/// for.
 pub fn read_standard_input(limit: usize) -> Result<(Vec<u8>, bool)> {
     let path = Path::new("<stdin>");
     let own = io::stdin().as_fd().try_clone_to_owned().map(File::from);

@@ -4,7 +4,7 @@
 //! its pair and the number drawn at random for this run.
 //!
 //! An interface that nobody of ours listens at, as in a guest that nobody can look into, can still be asked for its
-//! addresses: see [`Question`]. [`announce`] tells neighbours of addresses.
+//! addresses: see [`NeighbourProbe`]. [`announce`] tells neighbours of addresses.
 
 use std::{
     fs::File,
@@ -23,17 +23,17 @@ use thiserror::Error;
 
 use crate::namespace::{NamespaceError, within};
 
-mod asking;
+pub mod agent;
 mod load;
 mod neighbour;
+mod neighbour_probe;
 mod socket;
-pub mod station;
 mod wire;
 
-use asking::Asking;
-pub use asking::{Asked, Question};
 pub use load::{Carried, load};
 use neighbour::Answer;
+use neighbour_probe::Asking;
+pub use neighbour_probe::{NeighbourProbe, ProbeResult};
 
 /// An interface that frames are sent from and received at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +65,9 @@ pub enum FramesError {
     /// The namespace of an endpoint could not be entered.
     #[error("could not reach the interface of {label}")]
     Namespace {
-        /// The endpoint.
+        /// The endpoint's label.
         label: String,
-        /// Why.
+        /// Why its network namespace could not be entered.
         #[source]
         source: NamespaceError,
     },
@@ -76,9 +76,9 @@ pub enum FramesError {
     Socket {
         /// What was attempted.
         attempt: &'static str,
-        /// The endpoint.
+        /// The endpoint's label, or its MAC address.
         label: String,
-        /// Its index.
+        /// The index of its interface in its network namespace.
         interface: u32,
         /// Why: `EPERM` without `CAP_NET_RAW`, `ENODEV` when it is gone.
         #[source]
@@ -89,7 +89,7 @@ pub enum FramesError {
     NoSuchEndpoint {
         /// The position of the pair or question.
         pair: usize,
-        /// The endpoint's.
+        /// The position of the endpoint, from 0.
         endpoint: usize,
         /// How many there are.
         count: usize,
@@ -99,7 +99,7 @@ pub enum FramesError {
     System {
         /// What was attempted.
         attempt: &'static str,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -115,15 +115,20 @@ const BATCH: usize = 32;
 /// How often is looked whether a question is given up.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Sends frames between each pair (from, to) of `endpoints` and says which arrived, after at most about `patience`.
+/// Sends frames between each pair (from, to) of `endpoints` and says which arrived, after at most about `timeout`.
 ///
 /// A frame that the NIC untagged into metadata counts: what is asked is whether it came in, not how it was dressed.
+///
+/// # Errors
+///
+/// [`FramesError`] when a namespace is gone or may not be entered, a socket cannot be opened at an interface (it takes
+/// `CAP_NET_RAW`), or a pair names an endpoint that was not given.
 pub fn reach(
     endpoints: &[Endpoint],
     pairs: &[(usize, usize)],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<Reach>, FramesError> {
-    reach_and_ask(endpoints, pairs, &[], Patience { arrival: patience, silence: patience })
+    reach_and_ask(endpoints, pairs, &[], ProbeTimeouts { arrival: timeout, silence: timeout })
         .map(|(reached, _)| reached)
 }
 
@@ -149,7 +154,7 @@ pub fn announce(endpoint: &Endpoint, addresses: &[IpAddr]) -> Result<(), FramesE
 
 /// How long is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct ProbeTimeouts {
     /// A frame, and the answer of an interface that answers others; also what is not to come.
     pub arrival: Duration,
     /// The first answer of an interface, which may be one that answers nobody.
@@ -164,12 +169,12 @@ pub struct Patience {
 pub fn reach_and_ask(
     endpoints: &[Endpoint],
     pairs: &[(usize, usize)],
-    questions: &[Question],
-    patience: Patience,
-) -> Result<(Vec<Reach>, Vec<Asked>), FramesError> {
+    questions: &[NeighbourProbe],
+    timeout: ProbeTimeouts,
+) -> Result<(Vec<Reach>, Vec<ProbeResult>), FramesError> {
     let named = pairs.iter().map(|(from, to)| [*from, *to]);
-    let asking = questions.iter().map(|question| [question.from; 2]);
-    for (pair, ends) in named.enumerate().chain(asking.enumerate()) {
+    let neighbour_probe = questions.iter().map(|question| [question.from; 2]);
+    for (pair, ends) in named.enumerate().chain(neighbour_probe.enumerate()) {
         if let Some(endpoint) = ends.into_iter().find(|end| *end >= endpoints.len()) {
             return Err(FramesError::NoSuchEndpoint { pair, endpoint, count: endpoints.len() });
         }
@@ -181,7 +186,7 @@ pub fn reach_and_ask(
         [] => Vec::new(),
         _ => endpoints.iter().map(own).collect::<Result<Vec<_>, _>>()?,
     };
-    let asking = Asking::open(
+    let neighbour_probe = Asking::open(
         questions.iter().cloned(),
         |end| endpoints[end].mac,
         |end, ethertype| open(&endpoints[end], ethertype),
@@ -190,13 +195,13 @@ pub fn reach_and_ask(
         endpoints,
         pairs,
         sockets,
-        asking,
+        neighbour_probe,
         nonce,
         states: vec![State::default(); pairs.len()],
         open: pairs.len(),
     };
-    run.run(patience)?;
-    Ok((run.states.into_iter().map(State::outcome).collect(), run.asking.outcomes()))
+    run.run(timeout)?;
+    Ok((run.states.into_iter().map(State::outcome).collect(), run.neighbour_probe.outcomes()))
 }
 
 #[derive(Clone, Copy, Default)]
@@ -220,7 +225,7 @@ struct Run<'a> {
     endpoints: &'a [Endpoint],
     pairs: &'a [(usize, usize)],
     sockets: Vec<OwnedFd>,
-    asking: Asking,
+    neighbour_probe: Asking,
     nonce: [u8; NONCE],
     states: Vec<State>,
     /// Pairs of which nothing has arrived yet.
@@ -228,50 +233,50 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn run(&mut self, patience: Patience) -> Result<(), FramesError> {
-        let slot = patience.arrival / ROUNDS;
-        let mut deadline = Instant::now() + patience.arrival;
+    fn run(&mut self, timeout: ProbeTimeouts) -> Result<(), FramesError> {
+        let slot = timeout.arrival / ROUNDS;
+        let mut deadline = Instant::now() + timeout.arrival;
         for round in 0..ROUNDS {
             // The first round is always sent whole and given its time, however long a slow machine takes to send it.
             let end = (round > 0).then_some(deadline);
             self.send_round(end)?;
             deadline = deadline.max(Instant::now() + if round == 0 { slot * 2 } else { Duration::ZERO });
             let next = if round + 1 == ROUNDS { deadline } else { (Instant::now() + slot).min(deadline) };
-            while self.waits(patience) && Instant::now() < next {
-                self.listen(patience, next)?;
+            while self.waits(timeout) && Instant::now() < next {
+                self.listen(timeout, next)?;
             }
-            if !self.waits(patience) || Instant::now() >= deadline {
+            if !self.waits(timeout) || Instant::now() >= deadline {
                 break;
             }
         }
         // One that has answered nobody yet may be given longer than what is not to come.
-        while self.asking.waits(patience.arrival, patience.silence) {
-            self.listen(patience, Instant::now() + patience.silence)?;
+        while self.neighbour_probe.waits(timeout.arrival, timeout.silence) {
+            self.listen(timeout, Instant::now() + timeout.silence)?;
         }
         Ok(())
     }
 
-    fn waits(&self, patience: Patience) -> bool {
-        self.open > 0 || self.asking.waits(patience.arrival, patience.silence)
+    fn waits(&self, timeout: ProbeTimeouts) -> bool {
+        self.open > 0 || self.neighbour_probe.waits(timeout.arrival, timeout.silence)
     }
 
     /// Listens until something came in, or until `next` at the longest, and asks again what is due.
-    fn listen(&mut self, patience: Patience, next: Instant) -> Result<(), FramesError> {
-        if !self.asking.waits(patience.arrival, patience.silence) {
+    fn listen(&mut self, timeout: ProbeTimeouts, next: Instant) -> Result<(), FramesError> {
+        if !self.neighbour_probe.waits(timeout.arrival, timeout.silence) {
             return self.take_in(next);
         }
-        if Instant::now() >= self.asking.due() {
+        if Instant::now() >= self.neighbour_probe.due() {
             self.ask_all()?;
         }
         // Not for longer than until somebody may have to be given up.
-        self.take_in(next.min(self.asking.due()).min(Instant::now() + LOOK))
+        self.take_in(next.min(self.neighbour_probe.due()).min(Instant::now() + LOOK))
     }
 
     fn ask_all(&mut self) -> Result<(), FramesError> {
-        self.asking.begin_round();
+        self.neighbour_probe.begin_round();
         let mut sent = 0;
-        for number in 0..self.asking.len() {
-            sent += usize::from(self.asking.ask(number));
+        for number in 0..self.neighbour_probe.len() {
+            sent += usize::from(self.neighbour_probe.ask(number));
             if sent == BATCH {
                 sent = 0;
                 self.take_in(Instant::now())?;
@@ -310,7 +315,7 @@ impl Run<'_> {
     fn take_in(&mut self, until: Instant) -> Result<(), FramesError> {
         let (mut came, mut answers) = (Vec::new(), Vec::new());
         let own = self.sockets.len();
-        let sockets: Vec<&OwnedFd> = self.sockets.iter().chain(&self.asking.sockets).collect();
+        let sockets: Vec<&OwnedFd> = self.sockets.iter().chain(&self.neighbour_probe.sockets).collect();
         socket::take_in(&sockets, until, |at, bytes| match at.checked_sub(own) {
             None => came.extend(wire::read(bytes, wire::REACH).map(|payload| (at, payload))),
             Some(at) => answers.extend(neighbour::answer(bytes).map(|answer: Answer| (at, answer))),
@@ -320,7 +325,7 @@ impl Run<'_> {
             self.arrived(at, &payload);
         }
         for (at, answer) in answers {
-            self.asking.hear(at, &answer);
+            self.neighbour_probe.hear(at, &answer);
         }
         Ok(())
     }

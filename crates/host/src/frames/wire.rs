@@ -10,7 +10,7 @@ pub type Kind = [u8; 8];
 
 /// Of a run that one process does alone.
 pub const REACH: Kind = *b"penstock";
-/// Of a run that several stations do together.
+/// Of a run that several agents do together.
 pub const STATION: Kind = *b"penstati";
 
 /// Of a load, which shows whether a rate is held.
@@ -25,7 +25,7 @@ const END: usize = PAYLOAD_AT + size_of::<Payload>();
 /// More than the least that Ethernet carries (60 without the checksum), so that no switch or driver pads it.
 const LENGTH: usize = 64;
 
-/// A frame.
+/// An Ethernet frame of 64 bytes: the header, the kind and the payload, then zeros.
 pub fn frame(from: Mac, to: Mac, kind: Kind, payload: &Payload) -> [u8; LENGTH] {
     let mut frame = [0; LENGTH];
     frame[..6].copy_from_slice(&to.octets());

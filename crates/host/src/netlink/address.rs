@@ -20,6 +20,11 @@ const ADDRESS_HEADER: usize = 8;
 impl Netlink {
     /// Adds an IP address to an interface; already there is success. An IPv6 address skips duplicate address
     /// detection, so that it can be used at once.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, this process may not change it (`CAP_NET_ADMIN`), or the kernel refuses the
+    /// address.
     pub fn add_address(&mut self, index: u32, address: InterfaceAddress) -> Result<(), NetlinkError> {
         let mut body = message(index, address);
         if address.ip().is_ipv6() {
@@ -34,6 +39,10 @@ impl Netlink {
     }
 
     /// Removes an IP address from an interface; already gone is success.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, or this process may not change it (`CAP_NET_ADMIN`).
     pub fn remove_address(&mut self, index: u32, address: InterfaceAddress) -> Result<(), NetlinkError> {
         let body = message(index, address);
         let attempt = format!("remove address {address} from interface {index}");

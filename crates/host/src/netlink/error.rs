@@ -66,7 +66,7 @@ pub enum NetlinkError {
     Socket {
         /// What was attempted.
         attempt: String,
-        /// Why.
+        /// The error of the socket call.
         #[source]
         source: io::Error,
     },

@@ -42,11 +42,19 @@ pub struct Touched {
 
 impl LinkEvents {
     /// From now on, in the namespace that process `pid` lives in; in the calling thread's own for `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the namespace cannot be entered, or the sockets cannot be opened or subscribed.
     pub fn open(pid: Option<u32>) -> Result<LinkEvents, NetlinkError> {
         LinkEvents::holding(pid, BUFFER)
     }
 
     /// The same with so many bytes for what was not read yet, as far as the system lets.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](LinkEvents::open). A buffer that is smaller than was asked for is no error.
     pub fn holding(pid: Option<u32>, buffer: usize) -> Result<LinkEvents, NetlinkError> {
         let attempt = "listen to the network interfaces";
         let open = || {

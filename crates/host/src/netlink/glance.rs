@@ -27,6 +27,11 @@ pub struct VfGlance {
 
 impl VfGlance {
     /// The PF whose interface has this index in the namespace of process `pid`; in the calling thread's own for `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the namespace cannot be entered, or no socket can be opened in it. The interface is looked up only
+    /// when it is asked.
     pub fn open(pid: Option<u32>, index: u32) -> Result<VfGlance, NetlinkError> {
         let attempt = format!("look at the VFs of interface {index}");
         let open = || Conversation::open(NETLINK_ROUTE).map_err(|source| socket_error(&attempt, source));
@@ -38,6 +43,10 @@ impl VfGlance {
     }
 
     /// Whether anything is other than it was when this was last asked. The first time, nothing is.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, or the kernel's answer cannot be read.
     pub fn differs(&mut self) -> Result<bool, NetlinkError> {
         let (mut differs, mut told) = (false, false);
         let last = &mut self.last;

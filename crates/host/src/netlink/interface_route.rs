@@ -55,6 +55,11 @@ impl InterfaceRoute {
 
 impl Netlink {
     /// Adds a route over interface `index`; already there is success.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone or down, the gateway is not reachable over it, or this process may not add
+    /// routes (`CAP_NET_ADMIN`).
     pub fn add_route(&mut self, index: u32, route: &InterfaceRoute) -> Result<(), NetlinkError> {
         let attempt = match route.gateway {
             Some(gateway) => format!("add the route to {} over {gateway}", route.destination),
@@ -68,6 +73,10 @@ impl Netlink {
     }
 
     /// The unicast routes over interface `index` alone, of every table but `local`.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel's answer cannot be read. A kernel without IPv6 has no routes of it, which is no error.
     pub fn routes_over(&mut self, index: u32) -> Result<Vec<InterfaceRoute>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{InterfaceReport, namespace::NetworkNamespace};
 
-/// `RTM_NEWLINK`.
+/// Describes a link, in an answer or an event (`RTM_NEWLINK`).
 pub(super) const NEW_LINK: u16 = libc::RTM_NEWLINK;
-/// `RTM_GETLINK`.
+/// Asks for one link, or for all in a dump (`RTM_GETLINK`).
 pub(super) const GET_LINK: u16 = libc::RTM_GETLINK;
-/// `RTM_SETLINK`.
+/// Changes attributes of a link (`RTM_SETLINK`).
 pub(super) const SET_LINK: u16 = libc::RTM_SETLINK;
 
 /// The length of `struct ifinfomsg`.
@@ -26,7 +26,7 @@ pub(super) const LINK_HEADER: usize = 16;
 const ARPHRD_ETHER: u16 = 1;
 const IFLA_PHYS_PORT_NAME: u16 = 38;
 const IFLA_PERM_ADDRESS: u16 = 54;
-/// `IFLA_PARENT_DEV_NAME`.
+/// The name of the link's parent device, the address of a PCI function (`include/uapi/linux/if_link.h`).
 pub(super) const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_INFO_KIND: u16 = 1;
 
@@ -36,6 +36,10 @@ impl Netlink {
     ///
     /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels) and those
     /// whose name [`InterfaceName`] refuses.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the links or the addresses cannot be listed. Speeds that cannot be had are left out.
     pub fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
         let mut reports = self.links()?;
         for (index, address) in self.addresses()? {
@@ -52,6 +56,10 @@ impl Netlink {
     }
 
     /// The same without addresses and speeds, in one dump: speeds are asked of the hardware, which takes milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the links cannot be listed.
     pub fn links(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
         let mut body = LinkMessage::default();
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
@@ -59,12 +67,21 @@ impl Netlink {
     }
 
     /// The addresses of one interface.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the addresses cannot be listed. An interface that is not there has none.
     pub fn addresses_of(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
         let all = self.addresses()?;
         Ok(all.into_iter().filter(|(of, _)| *of == index).map(|(_, address)| address).collect())
     }
 
     /// Brings an interface administratively up or down.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, may not be changed (`CAP_NET_ADMIN`), or its driver fails to open the
+    /// device.
     pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), NetlinkError> {
         let attempt = format!("bring interface {index} {}", if up { "up" } else { "down" });
         let mut body = change(index);
@@ -76,6 +93,10 @@ impl Netlink {
     }
 
     /// Sets the MTU of an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, may not be changed (`CAP_NET_ADMIN`), or its driver does not take the MTU.
     pub fn set_mtu(&mut self, index: u32, mtu: Mtu) -> Result<(), NetlinkError> {
         let mut body = change(index);
         body.attributes.push(LinkAttribute::Mtu(mtu.get()));
@@ -83,6 +104,10 @@ impl Netlink {
     }
 
     /// Sets the MAC address of an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, may not be changed (`CAP_NET_ADMIN`), or its driver refuses the address.
     pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
         let mut body = change(index);
         body.attributes.push(LinkAttribute::Address(mac.octets().to_vec()));
@@ -90,6 +115,11 @@ impl Netlink {
     }
 
     /// Renames an interface, which has to be down on kernels before 6.2.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, may not be changed (`CAP_NET_ADMIN`), is up on such a kernel, or the name
+    /// is taken.
     pub fn rename(&mut self, index: u32, to: &InterfaceName) -> Result<(), NetlinkError> {
         let mut body = change(index);
         body.attributes.push(LinkAttribute::IfName(to.to_string()));

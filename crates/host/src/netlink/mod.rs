@@ -46,11 +46,11 @@ pub struct Reading {
     pub interfaces: Vec<InterfaceReport>,
     /// Addresses with the index of their interface.
     pub addresses: Vec<(u32, InterfaceAddress)>,
-    /// VFs.
+    /// VFs by their index at their PF, as `IFLA_VFINFO_LIST` describes them.
     pub vfs: Vec<(VfIndex, VfState)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
-    /// Routes.
+    /// Routes that lead over interfaces, without those of the local table.
     pub routes: Vec<Route>,
     /// Speeds in Mbit/s with the index of their interface.
     pub speeds: Vec<(u32, u32)>,
@@ -59,6 +59,10 @@ pub struct Reading {
 }
 
 /// Reads a datagram of the kernel's; an error says where its framing breaks. Any bytes may be given.
+///
+/// # Errors
+///
+/// In words: a message is longer than what is left of the datagram, or shorter than its own header.
 pub fn read(datagram: &[u8]) -> Result<Reading, String> {
     let mut reading = Reading::default();
     for message in wire::messages(datagram) {
@@ -92,6 +96,10 @@ pub struct Netlink {
 
 impl Netlink {
     /// A socket in the namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel gives no rtnetlink socket. Without ethtool's family, speeds are missing.
     pub fn open() -> Result<Netlink, NetlinkError> {
         let open = || {
             Conversation::open(NETLINK_ROUTE).map_err(|source| socket_error("open a netlink socket", source))
@@ -100,6 +108,10 @@ impl Netlink {
     }
 
     /// A socket in the namespace that process `pid` lives in.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the process is gone, its namespace may not be entered, or no socket can be opened in it.
     pub fn in_namespace_of(pid: u32) -> Result<Netlink, NetlinkError> {
         within(Some(pid), Netlink::open)?
     }

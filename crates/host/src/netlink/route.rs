@@ -38,7 +38,7 @@ pub struct Route {
     pub family: Family,
     /// The length of the destination's prefix in bits.
     pub prefix: u8,
-    /// The table.
+    /// The number of its routing table: 254 is the main one (`RT_TABLE_MAIN`).
     pub table: u32,
     /// The indices of the interfaces, one for each next hop.
     pub interfaces: Vec<u32>,
@@ -49,6 +49,11 @@ pub struct Route {
 impl Netlink {
     /// The routes of every table but `local` that lead everywhere else: those of prefix length 0, and of length 1, since
     /// VPNs cover the default route by two halves.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when routes or next hops cannot be listed. A kernel without IPv6 has no routes of it, which is no
+    /// error.
     pub fn default_routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -73,6 +78,10 @@ impl Netlink {
 
     /// The index of the interface over which packets go to `peer`, when they come from `from` where that is given; `None`
     /// when there is no route.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel cannot be asked. That it knows no way is `None`.
     pub fn route_to(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, NetlinkError> {
         let (family, length) = match peer {
             IpAddr::V4(_) => (AddressFamily::Inet, 32),

@@ -26,7 +26,7 @@ use super::{
 
 /// How long the kernel may take to answer. Long, because drivers hold the lock of all interfaces while they set up
 /// hardware, and every answer waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A netlink socket that one request at a time goes over.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Conversation {
             if whole {
                 return Ok(all);
             }
-            if started.elapsed() >= PATIENCE {
-                let words = format!("what was asked for kept changing for {} s", PATIENCE.as_secs());
+            if started.elapsed() >= TIMEOUT {
+                let words = format!("what was asked for kept changing for {} s", TIMEOUT.as_secs());
                 return Err(NetlinkError::answered(attempt, Errno::EAGAIN, Some(words)));
             }
             // Interfaces are being made by the hundred: reading them at once would only be interrupted again.
@@ -107,8 +107,8 @@ impl Conversation {
         let started = Instant::now();
         let mut whole = true;
         loop {
-            let Some(datagram) = self.receive(attempt, started + PATIENCE)? else {
-                return Err(NetlinkError::TimedOut { attempt: attempt.to_owned(), after: PATIENCE });
+            let Some(datagram) = self.receive(attempt, started + TIMEOUT)? else {
+                return Err(NetlinkError::TimedOut { attempt: attempt.to_owned(), after: TIMEOUT });
             };
             for message in wire::messages(&datagram) {
                 let message =

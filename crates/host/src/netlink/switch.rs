@@ -21,6 +21,10 @@ impl Netlink {
     /// The mode of the embedded switch behind interface `index`; [`SwitchMode::Unreported`] when the driver has none.
     ///
     /// devlink's switchdev mode is not seen here.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel cannot be asked.
     pub fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, NetlinkError> {
         let mut body = LinkMessage::default();
         body.header.interface_family = AddressFamily::Bridge;
@@ -31,6 +35,11 @@ impl Netlink {
     }
 
     /// Sets the mode of the embedded switch behind interface `index`. Only VEB and VEPA can be set here.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::Unsupported`] for another mode than VEB and VEPA, and for a driver that has no such call;
+    /// [`NetlinkError`] else when the interface is gone or may not be changed.
     pub fn set_switch_mode(&mut self, index: u32, mode: SwitchMode) -> Result<(), NetlinkError> {
         let attempt = format!("set the embedded switch of interface {index} to {mode} mode");
         match switch_request(index, mode) {

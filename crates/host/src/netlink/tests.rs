@@ -141,10 +141,10 @@ fn vfs_are_read_as_the_driver_reports_them() {
         qos: VlanQos::new(5).unwrap(),
         vlan_proto,
         spoofchk: Some(true),
-        trust: None,
         min_tx_rate: TxRate(10),
         max_tx_rate: TxRate(1000),
         link_state: Some(LinkState::Disable),
+        ..VfState::default()
     };
     let vf = |index| VfIndex::new(index).unwrap();
     assert_eq!(

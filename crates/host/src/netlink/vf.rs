@@ -29,6 +29,10 @@ const IFLA_VF_VLAN_INFO: u16 = 1;
 impl Netlink {
     /// What the driver of the PF whose interface is `index` reports of its VFs, in index order; empty when it reports
     /// none (virtio never does).
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone, or the kernel's answer cannot be read.
     pub fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
         let mut body = change(index);
         // Statistics of each VF would only make the answer larger; one attribute holds 64 KiB at most.
@@ -41,6 +45,11 @@ impl Netlink {
     }
 
     /// Sets one attribute of a VF through its PF's interface `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone or may not be changed (`CAP_NET_ADMIN`), there is no such VF, the driver has
+    /// no call for the attribute ([`NetlinkError::Unsupported`]), or it refuses the value.
     pub fn set_vf(&mut self, index: u32, vf: VfIndex, attribute: &VfAttribute) -> Result<(), NetlinkError> {
         let attempt = format!("set {attribute} of VF {vf} through interface {index}");
         self.set_link(&attempt, &vf_request(index, &[(vf, *attribute)]))
@@ -48,6 +57,10 @@ impl Netlink {
 
     /// Sets several attributes of VFs of one PF with one request, in this order. After an error it is not known which of them
     /// it was: those before it are set, those after it are not (`do_setlink` stops there).
+    ///
+    /// # Errors
+    ///
+    /// As [`set_vf`](Netlink::set_vf), for the first of them that fails.
     pub fn set_vfs(&mut self, index: u32, wanted: &[(VfIndex, VfAttribute)]) -> Result<(), NetlinkError> {
         let attempt = format!("set {} attributes of VFs through interface {index}", wanted.len());
         self.set_link(&attempt, &vf_request(index, wanted))

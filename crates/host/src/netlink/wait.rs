@@ -8,12 +8,16 @@ use penstock_model::Bdf;
 use super::{Netlink, NetlinkError, link::link_report, socket::socket_error, wire};
 use crate::{InterfaceReport, Root, files, pci::interface_of};
 
-/// `RTNLGRP_LINK`.
+/// The multicast group of events about links (`RTNLGRP_LINK`, `include/uapi/linux/rtnetlink.h`).
 const LINK_GROUP: u32 = 1;
 
 /// Waits until `function` has an interface in `netlink`'s namespace, at most until `deadline`.
 ///
 /// The interface may still be renamed by udev; see [`wait_for_udev`]. Its index stays.
+///
+/// # Errors
+///
+/// As [`Netlink::wait_for`].
 pub fn wait_for_interface(
     netlink: &mut Netlink,
     root: &Root,
@@ -29,6 +33,10 @@ impl Netlink {
     ///
     /// It is asked with all interfaces first, then with each one as it appears or changes; what it finds then it is
     /// asked again for, with all.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::TimedOut`] at the deadline; [`NetlinkError`] when interfaces cannot be listed or listened to.
     pub fn wait_for<T>(
         &mut self,
         attempt: &str,

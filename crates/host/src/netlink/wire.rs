@@ -5,20 +5,20 @@
 use netlink_packet_core::{NlaBuffer, NlasIterator};
 use nix::errno::Errno;
 
-/// Message kinds below this belong to netlink itself.
+/// An error, or with the number 0 an acknowledgement.
 pub const NLMSG_ERROR: u16 = 2;
 /// The end of a dump.
 pub const NLMSG_DONE: u16 = 3;
 /// A message was lost.
 pub const NLMSG_OVERRUN: u16 = 4;
 
-/// Please.
+/// The message is a request.
 pub const NLM_F_REQUEST: u16 = 1;
 /// Answer even when all is well.
 pub const NLM_F_ACK: u16 = 4;
 /// What was dumped changed meanwhile.
 pub const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Everything.
+/// Answer with all objects, not with one (`NLM_F_ROOT` and `NLM_F_MATCH`).
 pub const NLM_F_DUMP: u16 = 0x300;
 /// Fail if it exists.
 pub const NLM_F_EXCL: u16 = 0x200;
@@ -40,7 +40,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 pub struct Message<'a> {
     /// Its kind (`nlmsg_type`).
     pub kind: u16,
-    /// Its flags.
+    /// Its flags (`nlmsg_flags`), whose meaning depends on the kind.
     pub flags: u16,
     /// The number of the request that it answers; 0 for an event.
     pub sequence: u32,

@@ -22,13 +22,10 @@ fn fake() -> Fake {
     let state = VfState {
         mac: Mac::new([0; 6]),
         vlan: penstock_model::VlanId::new(7).unwrap(),
-        qos: Default::default(),
-        vlan_proto: Default::default(),
         spoofchk: Some(true),
-        trust: None,
-        min_tx_rate: TxRate(0),
         max_tx_rate: TxRate(100),
         link_state: Some(LinkState::Auto),
+        ..VfState::default()
     };
     Fake {
         state,
@@ -83,7 +80,7 @@ fn target() -> Target {
 }
 
 fn tried(fake: &mut Fake, linked: bool) -> Probed {
-    let all = Capability::ALL.into_iter().collect();
+    let all = Capability::ALL.iter().copied().collect();
     probe(fake, Target { linked, ..target() }, &all).unwrap()
 }
 

@@ -19,11 +19,11 @@ const SERIAL_ID: u16 = 0x0003;
 pub struct SriovCapability {
     /// TotalVFs: what the hardware has; a driver may allow fewer.
     pub total_vfs: u16,
-    /// NumVFs.
+    /// NumVFs: how many VFs it is set to have.
     pub num_vfs: u16,
     /// First VF Offset.
     pub first_vf_offset: u16,
-    /// VF Stride.
+    /// VF Stride: how far the routing IDs of one VF and the next are apart.
     pub vf_stride: u16,
     /// VF Device ID.
     pub vf_device: u16,
@@ -47,6 +47,10 @@ pub enum CapabilityError {
 }
 
 /// The SR-IOV capability in a function's configuration space; `Ok(None)` when it has none.
+///
+/// # Errors
+///
+/// [`CapabilityError`] when the list of capabilities leads out of `config`, in a circle, or is cut off.
 pub fn sriov(config: &[u8]) -> Result<Option<SriovCapability>, CapabilityError> {
     let Some(at) = find(config, SRIOV_ID)? else { return Ok(None) };
     Ok(Some(SriovCapability {
@@ -60,6 +64,10 @@ pub fn sriov(config: &[u8]) -> Result<Option<SriovCapability>, CapabilityError> 
 
 /// The device's serial number in a function's configuration space; `Ok(None)` when it has none, or nothing but zeros or
 /// ones, which a card has whose memory was never written.
+///
+/// # Errors
+///
+/// [`CapabilityError`] when the list of capabilities leads out of `config`, in a circle, or is cut off.
 pub fn serial(config: &[u8]) -> Result<Option<SerialNumber>, CapabilityError> {
     let Some(at) = find(config, SERIAL_ID)? else { return Ok(None) };
     // The lower double word comes first (7.9.3.2).

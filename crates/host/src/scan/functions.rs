@@ -28,7 +28,7 @@ const NVME: u32 = 0x01_0802;
 /// A PCI function that is no VF.
 pub(super) struct Function {
     pub bdf: Bdf,
-    /// Its directory.
+    /// Its directory in sysfs, below the scanned root.
     pub directory: String,
     class: u32,
 }

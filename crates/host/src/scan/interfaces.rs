@@ -12,7 +12,7 @@ use super::{Links, reader::Reader};
 use crate::{InterfaceReport, chain, pci::is_representor};
 
 const CLASS: &str = "/sys/class/net";
-/// `IFF_UP` (`include/uapi/linux/if.h`).
+/// The interface is administratively up (`IFF_UP`, `include/uapi/linux/if.h`).
 const IFF_UP: u32 = 1;
 /// `SPEED_UNKNOWN` as an unsigned number; sysfs prints it as -1.
 const SPEED_UNKNOWN: i64 = u32::MAX as i64;
@@ -91,6 +91,13 @@ impl<'a> Interfaces<'a> {
     pub fn names(&self) -> Option<BTreeSet<InterfaceName>> {
         let (_, reports) = self.netlink.as_ref()?;
         Some(reports.iter().map(|report| report.interface.name.clone()).collect())
+    }
+
+    /// The names of those that are Linux bridges; `None` when netlink did not tell.
+    pub fn bridges(&self) -> Option<BTreeSet<InterfaceName>> {
+        let (_, reports) = self.netlink.as_ref()?;
+        let bridges = reports.iter().filter(|report| report.kind.as_deref() == Some("bridge"));
+        Some(bridges.map(|report| report.interface.name.clone()).collect())
     }
 
     /// The mode of the embedded switch behind a PF's interface. Only an embedded switch in switchdev mode has

@@ -32,9 +32,17 @@ const MOUNTS: usize = 256;
 /// What only netlink can tell of routes.
 pub trait Routes {
     /// The routes of all tables that lead everywhere else.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when routes cannot be listed.
     fn defaults(&mut self) -> Result<Vec<Route>, LinkError>;
 
     /// The index of the interface over which packets go to `peer`, sent from `from` where that is given.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when the kernel cannot be asked. That it knows no way is `None`.
     fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError>;
 }
 

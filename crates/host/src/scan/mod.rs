@@ -37,13 +37,25 @@ pub type LinkError = Box<dyn std::error::Error + Send + Sync>;
 /// What only netlink can tell of network interfaces.
 pub trait Links {
     /// Every interface of the network namespace that is looked at.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when interfaces cannot be listed.
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError>;
 
     /// What the driver behind the PF's interface `index` reports of each VF (`IFLA_VFINFO_LIST`); empty for a driver
     /// that reports none.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when the interface is gone or the kernel cannot be asked.
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError>;
 
     /// The mode of the embedded switch behind the PF's interface `index` (`IFLA_BRIDGE_MODE`).
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when the kernel cannot be asked.
     fn switch_mode(&mut self, index: u32) -> Result<SwitchMode, LinkError>;
 }
 
@@ -67,6 +79,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         nvme: functions::nvme(&functions, &slots, &mut room, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
         interfaces: interfaces.names(),
+        bridges: interfaces.bridges(),
         chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()
     };

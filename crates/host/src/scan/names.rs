@@ -8,9 +8,9 @@ pub type Ids = (u16, u16);
 /// What the database calls one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The vendor.
+    /// The vendor's name, at most 200 characters; `None` where the database has none.
     pub vendor: Option<String>,
-    /// The device.
+    /// The device's name, at most 200 characters; `None` where the database has none.
     pub device: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use crate::record::RawOutput;
 pub const CYCLICTEST_BINS: u32 = 100_000;
 /// oslat's: it takes no more.
 pub const OSLAT_BINS: u32 = 1024;
-/// timerlat's.
+/// timerlat's bins, of one microsecond each: latencies up to 10 ms.
 pub const TIMERLAT_BINS: u32 = 10_000;
 /// Microseconds between two wake-ups of cyclictest. The recipe that published figures are made with.
 pub const INTERVAL: u32 = 200;
@@ -26,7 +26,7 @@ pub const OSLAT_PRIORITY: u32 = 1;
 
 /// How much longer than it measures a tool may take: it starts, locks its memory, warms up, and ends, on a slow machine under
 /// load.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Puts the shell into a group of CPUs when one is given, then becomes the tool. The tool's JSON comes out of the shell's standard
 /// output; the histogram that it prints besides is dropped.
@@ -100,7 +100,7 @@ pub fn block(setting: &Setting, seat: &Seat, length: Duration) -> Command {
         }
         Tool::Hwlat => say(&format!("hwlatdetect --duration={seconds}s --threshold=10us --cpu-list={cpu}")),
     }
-    let deadline = Duration::from_secs(seconds) * 3 + PATIENCE;
+    let deadline = Duration::from_secs(seconds) * 3 + TIMEOUT;
     match setting.tool {
         Tool::Cyclictest | Tool::Oslat => {
             let group = seat.group.clone().unwrap_or_default();
@@ -118,6 +118,11 @@ pub fn seconds(length: Duration) -> u64 {
 }
 
 /// What a block's raw output tells, in words for a person when it tells nothing.
+///
+/// # Errors
+///
+/// In words: what is wrong with the output, with the tool's status and the last line that it wrote to standard error; also for
+/// hwlatdetect, which prints no histogram.
 pub fn read(tool: Tool, raw: &RawOutput) -> Result<LatencyOutput, String> {
     let output = raw.stdout.as_bytes();
     let told = match tool {

@@ -4,8 +4,8 @@ use penstock_model::{
     measurement::{
         Conclusion,
         latency::{
-            Arm, Claim, Comparison, Finding, Latency, Limit, Ruling, Series, Setting, Statistic, Stopped,
-            ToolVersion,
+            Arm, Claim, ClaimResult, Comparison, Finding, Latency, Limit, Series, Setting, Statistic,
+            Stopped, ToolVersion,
         },
     },
     verdict::Vantage,
@@ -77,12 +77,12 @@ pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], end
 }
 
 /// What the claims come out as.
-pub fn rulings(claims: &[Claim], series: &[Series], options: &RunOptions) -> Vec<Ruling> {
+pub fn rulings(claims: &[Claim], series: &[Series], options: &RunOptions) -> Vec<ClaimResult> {
     claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
 }
 
 /// On an emulated board no latency by itself means anything: what is said of one cannot be told, however it looks.
-fn unproven(ruling: Ruling) -> Ruling {
+fn unproven(ruling: ClaimResult) -> ClaimResult {
     if !matches!(ruling.claim.limit(), Limit::Below { .. }) {
         return ruling;
     }
@@ -91,7 +91,7 @@ fn unproven(ruling: Ruling) -> Ruling {
         why: Some("the board is emulated, and only ratios mean anything".to_owned()),
         ..finding
     };
-    Ruling::new(ruling.claim, ruling.findings.into_iter().map(cannot).collect())
+    ClaimResult::new(ruling.claim, ruling.findings.into_iter().map(cannot).collect())
 }
 
 /// The tuned machine with the untuned one, and the host with its guests and with an ordinary CPU.

@@ -17,9 +17,9 @@ const CHILD: &str = "penstock-measure";
 /// A partition of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its directory.
+    /// Its directory below `/sys/fs/cgroup`, as an absolute path.
     pub directory: String,
-    /// Its CPUs.
+    /// Its CPUs (`cpuset.cpus.effective`).
     pub cpus: CpuSet,
 }
 

@@ -71,7 +71,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Which.
+    /// The load that runs.
     pub fn load(&self) -> &Load {
         &self.load
     }

@@ -27,11 +27,11 @@ use super::{
 use crate::{
     network::lease::{MARK, sweep},
     record::RawOutput,
-    scene::Scene,
+    testbed::Testbed,
 };
 
 /// How long looking for tools, and ending what was left, may take in a place.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// After the machine was tuned or untuned, before a block begins: what was moved settles.
 const SETTLE: Duration = Duration::from_millis(500);
 /// More output of a tool is cut off, and then is no output.
@@ -70,7 +70,7 @@ impl Toggle for AsItIs {
 
 /// Takes blocks on a machine.
 pub struct LatencyTaker<'a> {
-    scene: &'a Scene,
+    testbed: &'a Testbed,
     root: Root,
     layout: Layout,
     toggle: &'a mut dyn Toggle,
@@ -87,14 +87,14 @@ pub struct LatencyTaker<'a> {
 impl<'a> LatencyTaker<'a> {
     /// For this machine. `firmware`: how long hwlatdetect is run before all blocks.
     pub fn new(
-        scene: &'a Scene,
+        testbed: &'a Testbed,
         root: Root,
         layout: Layout,
         toggle: &'a mut dyn Toggle,
         firmware: Option<Duration>,
     ) -> LatencyTaker<'a> {
         LatencyTaker {
-            scene,
+            testbed,
             root,
             layout,
             toggle,
@@ -115,7 +115,7 @@ impl<'a> LatencyTaker<'a> {
     ) -> Result<BTreeMap<String, String>, String> {
         let list: Vec<&str> = programs.iter().copied().collect();
         let script = "for p in \"$@\"; do command -v \"$p\" >/dev/null && echo \"$p\"; done; true";
-        let look = Command::new("sh").args(["-c", script, "sh"]).args(list).deadline(PATIENCE);
+        let look = Command::new("sh").args(["-c", script, "sh"]).args(list).deadline(TIMEOUT);
         let output = place.run(&look).map_err(|error| chain(&error))?;
         let found = output.text();
         Ok(found
@@ -204,7 +204,7 @@ impl<'a> LatencyTaker<'a> {
                 "--threshold=10us".to_owned(),
                 format!("--cpu-list={cpu}"),
             ])
-            .deadline(length * 3 + PATIENCE);
+            .deadline(length * 3 + TIMEOUT);
         let output = match place.run(&command) {
             Ok(output) => output,
             Err(error) => return format!("hwlatdetect could not be run: {}", chain(&error)),
@@ -247,8 +247,8 @@ impl Sampler for LatencyTaker<'_> {
             if *vantage == Vantage::Host {
                 programs.extend(["hackbench", "taskset"]);
             }
-            let survey = self.scene.place(vantage).and_then(|place| self.survey(place.as_ref(), &programs));
-            if let (Ok(survey), Ok(place)) = (&survey, self.scene.place(vantage)) {
+            let survey = self.testbed.place(vantage).and_then(|place| self.survey(place.as_ref(), &programs));
+            if let (Ok(survey), Ok(place)) = (&survey, self.testbed.place(vantage)) {
                 let told = survey.keys().filter(|program| *program != "taskset");
                 preparation.tools.extend(told.map(|program| ToolVersion {
                     tool: program.clone(),
@@ -261,7 +261,7 @@ impl Sampler for LatencyTaker<'_> {
         let host = surveys.get(&Vantage::Host).and_then(|survey| survey.as_ref().ok()).cloned();
         // Without a setting of the host's nobody has looked there.
         let host = host.or_else(|| {
-            let place = self.scene.place(&Vantage::Host).ok()?;
+            let place = self.testbed.place(&Vantage::Host).ok()?;
             self.survey(place.as_ref(), &BTreeSet::from(["hackbench", "taskset"])).ok()
         });
         for setting in settings {
@@ -295,7 +295,7 @@ impl Sampler for LatencyTaker<'_> {
             }
         }
         let firmware = self.firmware.filter(|_| !interrupt::pending());
-        if let (Some(length), Ok(place)) = (firmware, self.scene.place(&Vantage::Host)) {
+        if let (Some(length), Ok(place)) = (firmware, self.testbed.place(&Vantage::Host)) {
             preparation.notes.push(self.firmware(place.as_ref(), length));
         }
         preparation
@@ -305,7 +305,7 @@ impl Sampler for LatencyTaker<'_> {
         self.have(setting.arm)?;
         self.bear(&setting.load)?;
         let seat = self.seat(setting)?;
-        let place = self.scene.place(&setting.place).map_err(Failure::Block)?;
+        let place = self.testbed.place(&setting.place).map_err(Failure::Block)?;
         let command = command::block(setting, &seat, length).env(MARK, &self.mark);
         let began = Instant::now();
         let output = place.run(&command).map_err(|error| {
@@ -350,8 +350,8 @@ impl Sampler for LatencyTaker<'_> {
         let mut complaints = Vec::new();
         interrupt::set_aside(|| {
             for vantage in std::mem::take(&mut self.unfinished) {
-                let Ok(place) = self.scene.place(&vantage) else { continue };
-                let end = Command::new("sh").args(["-c", &sweep(&self.mark)]).deadline(PATIENCE);
+                let Ok(place) = self.testbed.place(&vantage) else { continue };
+                let end = Command::new("sh").args(["-c", &sweep(&self.mark)]).deadline(TIMEOUT);
                 if let Err(error) = place.run(&end) {
                     complaints.push(format!(
                         "a tool may still run {vantage}, until its time is over: {}",

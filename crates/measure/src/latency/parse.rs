@@ -42,21 +42,21 @@ pub enum OutputError {
     /// There is none.
     #[error("{tool} printed nothing")]
     Empty {
-        /// Which tool.
+        /// Name of the tool that printed nothing.
         tool: &'static str,
     },
     /// There is too much.
     #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
     TooLong {
-        /// Which tool.
+        /// Name of the tool whose output it is.
         tool: &'static str,
-        /// How much.
+        /// How many bytes it printed.
         bytes: usize,
     },
     /// It ends too early, or is no such output at all.
     #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
     Malformed {
-        /// Which tool.
+        /// Name of the tool whose output it is.
         tool: &'static str,
         /// What is wrong with it.
         why: String,
@@ -64,15 +64,15 @@ pub enum OutputError {
     /// The tool itself says that it failed.
     #[error("{tool} failed: {message}")]
     Failed {
-        /// Which tool.
+        /// Name of the tool that failed.
         tool: &'static str,
-        /// Its words.
+        /// How it failed, by its own output.
         message: String,
     },
     /// Something in it cannot be.
     #[error("{tool}'s output cannot be: {why}")]
     Odd {
-        /// Which tool.
+        /// Name of the tool whose output it is.
         tool: &'static str,
         /// What is wrong with it.
         why: String,
@@ -80,7 +80,7 @@ pub enum OutputError {
     /// It ran, and nothing was counted: there is nothing to tell, and a 0 would be taken for a fast machine.
     #[error("{tool} ran, but counted no latency")]
     NothingCounted {
-        /// Which tool.
+        /// Name of the tool that ran.
         tool: &'static str,
     },
 }

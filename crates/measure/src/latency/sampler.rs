@@ -6,7 +6,7 @@ use penstock_model::measurement::latency::{Setting, ToolVersion};
 
 use crate::record::RawOutput;
 
-/// Takes blocks.
+/// Takes the blocks of a latency run, on a machine.
 pub trait Sampler {
     /// Looks for the tools that all these need. What fails makes settings missing and nothing else. Called once, before the first
     /// block.

@@ -25,7 +25,7 @@ pub struct Layout {
 /// A guest that runs in real time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestSeat {
-    /// Which.
+    /// The guest's name in the model.
     pub name: GuestName,
     /// Container or VM.
     pub kind: EndKind,
@@ -75,7 +75,7 @@ impl Layout {
         self.housekeeping.0.iter().rev().find(|cpu| !self.isolated.0.contains(cpu)).copied()
     }
 
-    /// The load.
+    /// hackbench on the host: a group for each housekeeping CPU, at least 1 and at most `MOST_GROUPS`.
     pub fn load(&self, spread: Spread) -> Load {
         let cpus = match spread {
             Spread::Others => self.housekeeping.clone(),

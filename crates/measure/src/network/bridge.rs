@@ -9,7 +9,7 @@ use penstock_model::{Mac, Mtu};
 use super::lease::{Made, is_made, quoted, shell};
 
 /// What the alias of a link that was made for a run begins with.
-const ALIAS: &str = "penstock measure";
+pub(super) const ALIAS: &str = "penstock measure";
 
 /// Whether a link with this alias was made for a run.
 pub fn is_of_a_run(alias: &str) -> bool {
@@ -94,7 +94,7 @@ impl Bridge {
             quoted(&self.alias)
         );
         if let Some((uplink, _)) = &self.uplink {
-            script.push_str(&uplink.refuse_taken());
+            script.push_str(&refuse_taken(&uplink.interface));
             script.push_str(&uplink.refuse_needed());
         }
         let _ = writeln!(
@@ -123,20 +123,6 @@ fn name(number: usize) -> String {
 }
 
 impl Uplink {
-    /// Ends the script when somebody has the interface: a bond, a VLAN on it, an address but a link-local one, or one of the
-    /// run's, which is for another path.
-    fn refuse_taken(&self) -> String {
-        let Uplink { interface, .. } = self;
-        format!(
-            "no() {{ echo \"$1\" >&2; exit 1; }}\n\
-             for u in /sys/class/net/{interface}/upper_* /sys/class/net/{interface}/master; do\n\
-             [ -e \"$u\" ] && no \"{interface} is in use (${{u##*/}})\"; done\n\
-             \"$ip\" -o address show dev {interface} 2>/dev/null | while read -r n i f a rest; do\n\
-             case \"$f $a\" in 'inet6 fe80:'*|'inet 198.1'[89].*|' ') ;; *) exit 1 ;; esac; done || \
-             no '{interface} has addresses'\n"
-        )
-    }
-
     /// The same when something else would be lost: routes, or that received packets are merged, which a bridge turns off for
     /// good (`dev_disable_lro`).
     fn refuse_needed(&self) -> String {
@@ -155,7 +141,7 @@ impl Uplink {
         shell(&format!(
             "[ -e /sys/class/net/{bridge}/brif/{interface} ] && exit 0\n{}\
              exec \"$ip\" link set dev {interface} master {bridge}\n",
-            self.refuse_taken()
+            refuse_taken(interface)
         ))
         .deadline(Duration::from_secs(20))
     }
@@ -169,4 +155,17 @@ impl Uplink {
         ))
         .deadline(Duration::from_secs(20))
     }
+}
+
+/// Ends the script when somebody has the interface: a bond, a VLAN on it, an address but a link-local one, or one of the
+/// run's, which is for another path.
+pub(super) fn refuse_taken(interface: &str) -> String {
+    format!(
+        "no() {{ echo \"$1\" >&2; exit 1; }}\n\
+         for u in /sys/class/net/{interface}/upper_* /sys/class/net/{interface}/master; do\n\
+         [ -e \"$u\" ] && no \"{interface} is in use (${{u##*/}})\"; done\n\
+         \"$ip\" -o address show dev {interface} 2>/dev/null | while read -r n i f a rest; do\n\
+         case \"$f $a\" in 'inet6 fe80:'*|'inet 198.1'[89].*|' ') ;; *) exit 1 ;; esac; done || \
+         no '{interface} has addresses'\n"
+    )
 }

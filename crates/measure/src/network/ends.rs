@@ -9,7 +9,7 @@ use penstock_model::{
 };
 
 use super::survey::Survey;
-use crate::{matrix::Planned, scene::Scene};
+use crate::{matrix::Planned, testbed::Testbed};
 
 /// Two ends and what the traffic between them crosses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ pub fn pairs(cells: &[Planned]) -> Vec<(Pair, BTreeSet<Tool>)> {
 
 /// An end with its interface and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
+pub struct AddressedEnd {
     /// Where it is.
     pub place: Vantage,
     /// What people call it: "NET0#3 inside pf0".
@@ -87,30 +87,35 @@ pub struct Post {
 ///
 /// # Errors
 /// In words, when it is not there or down.
-pub fn interface(scene: &Scene, end: &End, survey: &Survey) -> Result<(String, Mac), String> {
+pub fn interface(testbed: &Testbed, end: &End, survey: &Survey) -> Result<(String, Mac), String> {
     let function = end.function.as_ref().ok_or_else(|| format!("{end} has no function"))?;
-    let station = scene.station(function)?;
-    let (interface, name) = (station.interface.to_string(), name_of(scene, end));
+    let function_interface = testbed.function_interface(function)?;
+    let (interface, name) = (function_interface.interface.to_string(), name_of(testbed, end));
     let Some(state) = survey.links.get(&interface) else {
         return Err(format!("{name} is not there any more: there is no interface {interface}"));
     };
     if !state.up {
         return Err(format!("path is down: {name} is not up (ip link set {interface} up)"));
     }
-    if state.carrier.or(station.carrier) == Some(false) {
+    if state.carrier.or(function_interface.carrier) == Some(false) {
         return Err(format!("path is down: {name} has no carrier"));
     }
-    Ok((interface, station.mac))
+    Ok((interface, function_interface.mac))
 }
 
 /// What people call an end of a pair.
-pub fn called(scene: &Scene, pair: &Pair, end: &End) -> String {
+pub fn called(testbed: &Testbed, pair: &Pair, end: &End) -> String {
+    if pair.path.is_from_container_in_vm() && *end == pair.client {
+        let place =
+            testbed.place(&end.place).map_or_else(|_| end.place.to_string(), |place| place.describe());
+        return format!("the container of {} {place}", pair.path);
+    }
     let veth = End { function: None, ..end.clone() };
-    name_of(scene, if pair.is_veth(end) { &veth } else { end })
+    name_of(testbed, if pair.is_veth(end) { &veth } else { end })
 }
 
-fn name_of(scene: &Scene, end: &End) -> String {
-    let place = match (&end.place, scene.place(&end.place)) {
+fn name_of(testbed: &Testbed, end: &End) -> String {
+    let place = match (&end.place, testbed.place(&end.place)) {
         (Vantage::Host, _) => "on the host".to_owned(),
         (_, Ok(place)) => place.describe(),
         (Vantage::Guest(guest), Err(_)) => format!("inside {guest}"),

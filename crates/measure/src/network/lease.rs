@@ -12,7 +12,7 @@ use std::{
 use penstock_host::{Command, Output};
 use penstock_model::Mac;
 
-use super::addresses::LENGTH;
+use super::{addresses::LENGTH, container::SampleContainer};
 
 /// The variable in the environment of every process that a run starts in a place: by it they are found and ended, also
 /// those that outlived the command that started them, and never a stranger that has a process id anew.
@@ -31,20 +31,22 @@ pub struct Lease {
     pub mark: String,
     /// Addresses, each with the one at the other end.
     pub addresses: Vec<Address>,
-    /// Servers.
+    /// Servers of measuring tools, which listen in the place while the lease lasts.
     pub servers: Vec<Server>,
     /// Links that were made there for the run, with what their alias says (`ip link set alias`).
     pub links: Vec<Made>,
+    /// Containers that are made there for samples; each is there during one.
+    pub containers: Vec<SampleContainer>,
 }
 
 /// An address, and the one that it is to reach.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// The interface.
+    /// Name of the interface that gets the address.
     pub interface: String,
     /// Whether the interface was made for the run, and has to be set up first.
     pub fresh: bool,
-    /// The address.
+    /// The address that the interface gets.
     pub own: Ipv4Addr,
     /// The other end's.
     pub peer: Ipv4Addr,
@@ -53,7 +55,7 @@ pub struct Address {
     pub peer_mac: Mac,
 }
 
-/// A server.
+/// A measuring tool's server that runs in a place while the lease lasts.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// How it is started.
@@ -69,9 +71,9 @@ pub struct Server {
 /// A link that was made for a run.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its alias.
+    /// Its alias: a link of this name with another alias is somebody else's, and is left alone.
     pub alias: String,
 }
 
@@ -91,7 +93,10 @@ pub struct Granted {
 impl Lease {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.servers.is_empty() && self.links.is_empty()
+        self.addresses.is_empty()
+            && self.servers.is_empty()
+            && self.links.is_empty()
+            && self.containers.is_empty()
     }
 
     /// The variable by which clients in this place are marked.
@@ -103,8 +108,8 @@ impl Lease {
         format!("{}-server;", self.mark)
     }
 
-    /// The command that lends it, or lends it `again`, and gives the servers `patience` to listen.
-    pub fn grant(&self, lasting: Duration, patience: Duration, again: bool) -> Command {
+    /// The command that lends it, or lends it `again`, and gives the servers `timeout` to listen.
+    pub fn grant(&self, lasting: Duration, timeout: Duration, again: bool) -> Command {
         // A shell's own words wherever it has them, and one `ip` for all: on a slow machine a new process is dear.
         let mut script = SAY_BOOT.to_owned();
         if again {
@@ -121,8 +126,8 @@ impl Lease {
             quoted(&self.server_mark()),
             quoted(&self.keeper(lasting))
         );
-        script.push_str(&self.wait(patience));
-        shell(&script).deadline(patience * 2 + Duration::from_secs(20))
+        script.push_str(&self.wait(timeout));
+        shell(&script).deadline(timeout * 2 + Duration::from_secs(20))
     }
 
     /// Three lines for `ip` for each address.
@@ -154,6 +159,7 @@ impl Lease {
             let _ = writeln!(script, "f=$({forget})");
         }
         self.remove_links(&mut script);
+        script.push_str(&SampleContainer::take_all_back(&self.containers));
         script.push_str("exit 0\n");
         script
     }
@@ -177,13 +183,13 @@ impl Lease {
     }
 
     /// Waits until every server listens, and says which do.
-    fn wait(&self, patience: Duration) -> String {
+    fn wait(&self, timeout: Duration) -> String {
         let mut tables = String::from("/proc/net/tcp /proc/net/udp");
         for process in self.servers.iter().filter_map(|server| server.namespace).collect::<BTreeSet<_>>() {
             let _ = write!(tables, " /proc/{process}/net/tcp /proc/{process}/net/udp");
         }
         let patterns: Vec<String> = self.servers.iter().map(Server::pattern).collect();
-        let last = patience.as_secs().max(1);
+        let last = timeout.as_secs().max(1);
         let mut script = format!(
             "now() {{ read -r up rest </proc/uptime; up=${{up%.*}}; }}\nnow; end=$((up+{last}))\n\
              while :; do t=$(cat {tables}); n=0\n"
@@ -294,6 +300,7 @@ impl Lease {
         for Made { name, alias } in &self.links {
             let _ = writeln!(script, "{} && echo 'left the link {name}'", is_made(name, &quoted(alias)));
         }
+        script.push_str(&SampleContainer::take_all_back(&self.containers));
         script.push_str("exit 0\n");
         shell(&script).deadline(Duration::from_secs(60))
     }

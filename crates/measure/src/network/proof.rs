@@ -7,7 +7,7 @@ use penstock_host::Command;
 
 use super::{
     command::Exchange,
-    ends::Post,
+    ends::AddressedEnd,
     lease::{MARK, quoted, shell},
 };
 
@@ -17,9 +17,9 @@ const TENTHS: u32 = 30;
 /// Packets that an interface counted (`/sys/class/net/*/statistics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Received.
+    /// Packets received (`rx_packets`).
     pub received: u64,
-    /// Sent.
+    /// Packets sent (`tx_packets`).
     pub sent: u64,
 }
 
@@ -48,23 +48,23 @@ fn settle(before: &str, received: u64, sent: u64) -> String {
 }
 
 /// Prints what the server's interface has counted so far.
-pub fn before(server: &Post) -> Command {
+pub fn before(server: &AddressedEnd) -> Command {
     shell(&(files(&server.interface) + "counted before\n")).deadline(Duration::from_secs(20))
 }
 
 /// The same after the exchange.
-pub fn after(server: &Post, exchange: &Exchange, before: Counted) -> Command {
+pub fn after(server: &AddressedEnd, exchange: &Exchange, before: Counted) -> Command {
     let wait = settle(&format!("br={}; bs={}", before.received, before.sent), exchange.there, exchange.back);
     shell(&(files(&server.interface) + &wait)).deadline(Duration::from_secs(30))
 }
 
 /// The exchange, by the client, with its interface's counters and the route that the kernel takes.
 pub fn exchange(
-    client: &Post,
-    server: &Post,
+    client: &AddressedEnd,
+    server: &AddressedEnd,
     exchange: &Exchange,
     mark: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Command {
     let mut script = files(&client.interface);
     script.push_str(&format!(
@@ -73,7 +73,7 @@ pub fn exchange(
         server.address, client.address, exchange.command
     ));
     script.push_str(&settle(":", exchange.back, exchange.there));
-    shell(&script).env(MARK, mark).deadline(patience)
+    shell(&script).env(MARK, mark).deadline(timeout)
 }
 
 /// What one end printed.
@@ -83,9 +83,9 @@ pub struct EndReport {
     pub device: Option<String>,
     /// What the tool said when it failed.
     pub failed: Option<String>,
-    /// Before.
+    /// What its interface had counted before the exchange; `None` when that could not be read.
     pub before: Option<Counted>,
-    /// After.
+    /// What its interface had counted after the exchange; `None` when that could not be read.
     pub after: Option<Counted>,
 }
 
@@ -119,7 +119,7 @@ fn counted<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Counted> {
 /// What both ends told of an exchange.
 #[derive(Clone, Debug)]
 pub struct Exchanged<'a> {
-    /// The exchange.
+    /// The exchange, with the least number of packets each way.
     pub exchange: &'a Exchange,
     /// The client, as people call it, and its interface.
     pub client: (&'a str, &'a str),

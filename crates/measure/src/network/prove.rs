@@ -7,10 +7,11 @@ use penstock_model::measurement::Tool;
 
 use super::{
     NetworkTaker, Route, command,
-    ends::Post,
+    ends::AddressedEnd,
     lease::MARK,
     proof::{self, Exchanged},
     site,
+    test_path::said,
 };
 
 /// How long an exchange through a bridge's uplink may take.
@@ -31,14 +32,20 @@ impl NetworkTaker {
         let at = self.listening(route, tool)?;
         let Some(greeting) = command::greeting(tool, route.client.address, at) else { return Ok(()) };
         let client = &self.sites[&route.client.place];
-        let patience = self.options.patience / 4;
+        let timeout = self.options.timeout / 4;
         let (from, to) = (&route.client.name, &route.server.name);
-        match client.place.run(&greeting.env(MARK, client.lease.client_mark()).deadline(patience)) {
+        let greeting = greeting.env(MARK, client.lease.client_mark()).deadline(timeout);
+        match self.run_as_client(route, &greeting)? {
             Ok(output) if output.status.success() => Ok(()),
-            Ok(_) => Err(format!("{from} gets no answer from {to}: the path may be down")),
+            Ok(output) => {
+                let said = said(&output);
+                Err(format!(
+                    "{from} gets no answer from {to}: the path may be down (the client said: {said})"
+                ))
+            }
             Err(error) if site::timed_out(&error) => {
                 let _ = client.run(&client.lease.end_clients());
-                let seconds = patience.as_secs_f64();
+                let seconds = timeout.as_secs_f64();
                 Err(format!("{from} gets no answer from {to} within {seconds} s: the path may be down"))
             }
             Err(error) => Err(chain(&error)),
@@ -51,7 +58,7 @@ impl NetworkTaker {
         let answering = [Tool::Netperf, Tool::Iperf3, Tool::Probe].into_iter().find_map(|tool| {
             let at = self.listening(route, tool).ok()?;
             let own = self.runner(&route.client.place).ok().filter(|runner| runner.namespace.is_none());
-            let own = own.map(|_| self.sites[&route.client.place].own_program(&self.scene.program));
+            let own = own.map(|_| self.sites[&route.client.place].own_program(&self.testbed.program));
             command::exchange(tool, route.client.address, at, own)
         });
         let Some(exchange) = answering else {
@@ -72,16 +79,15 @@ impl NetworkTaker {
         let uncounted = || format!("the counters of {} could not be read", route.server.name);
         let before = before.ok_or_else(uncounted)?;
         // What is silent through an uplink is silent for good: its NIC hands nothing on.
-        let patience =
-            self.options.patience.min(route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF));
+        let timeout = self.options.timeout.min(route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF));
         let asked =
-            proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), patience);
-        let told = match client.place.run(&asked) {
+            proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), timeout);
+        let told = match self.run_as_client(route, &asked)? {
             Ok(output) => text(output),
             Err(error) if site::timed_out(&error) => {
                 let _ = client.run(&client.lease.end_clients());
                 let (from, to) = (&route.client.name, &route.server.name);
-                let seconds = patience.as_secs();
+                let seconds = timeout.as_secs();
                 return Err(format!(
                     "{from} gets no answer from {to} within {seconds} s: the path may be down{}",
                     hint(route)
@@ -98,7 +104,8 @@ impl NetworkTaker {
         } else {
             before
         };
-        let name = |post: &Post| (post.name.clone(), post.interface.clone());
+        let name =
+            |addressed_end: &AddressedEnd| (addressed_end.name.clone(), addressed_end.interface.clone());
         let (from, to) = (name(&route.client), name(&route.server));
         let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
         Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }

@@ -12,7 +12,7 @@ use penstock_model::{
     verdict::Vantage,
 };
 
-use super::{NetworkTaker, command, crossing::on_host, ends::Pair, site::Site, survey::Survey};
+use super::{NetworkTaker, command, ends::Pair, site::Site, survey::Survey, test_path::on_host};
 use crate::sampler::Preparation;
 
 impl NetworkTaker {
@@ -21,9 +21,11 @@ impl NetworkTaker {
         let mut interfaces: BTreeMap<Vantage, (EndKind, BTreeSet<String>)> = BTreeMap::new();
         for (pair, _) in wanted {
             for end in pair.ends() {
-                let station = end.function.as_ref().and_then(|function| self.scene.station(function).ok());
+                let function_interface =
+                    end.function.as_ref().and_then(|function| self.testbed.function_interface(function).ok());
                 let (_, names) = interfaces.entry(end.place.clone()).or_insert((end.kind, BTreeSet::new()));
-                let name = station.map(|station| station.interface.to_string());
+                let name =
+                    function_interface.map(|function_interface| function_interface.interface.to_string());
                 if pair.is_veth(end) {
                     let host = interfaces.entry(Vantage::Host).or_insert((EndKind::Host, BTreeSet::new()));
                     host.1.extend(name);
@@ -37,12 +39,12 @@ impl NetworkTaker {
             interfaces.entry(Vantage::Host).or_insert((EndKind::Host, BTreeSet::new()));
         }
         for (number, (vantage, (kind, _))) in interfaces.iter().enumerate() {
-            if let Ok(place) = self.scene.place(vantage) {
+            if let Ok(place) = self.testbed.place(vantage) {
                 let site = Site::new(Arc::clone(place), *kind, format!("{}.{number}", self.mark));
                 self.sites.insert(vantage.clone(), site);
             }
         }
-        let (program, interfaces) = (&self.scene.program, &interfaces);
+        let (program, interfaces) = (&self.testbed.program, &interfaces);
         thread::scope(|scope| {
             for (vantage, site) in &mut self.sites {
                 scope.spawn(move || site.look(&interfaces[vantage].1, program));
@@ -53,7 +55,9 @@ impl NetworkTaker {
     pub(super) fn survey(&self, vantage: &Vantage) -> Result<&Survey, String> {
         match self.sites.get(vantage) {
             Some(site) => site.survey.as_ref().map_err(Clone::clone),
-            None => Err(self.scene.place(vantage).err().unwrap_or_else(|| format!("{vantage} is not there"))),
+            None => {
+                Err(self.testbed.place(vantage).err().unwrap_or_else(|| format!("{vantage} is not there")))
+            }
         }
     }
 
@@ -106,10 +110,11 @@ impl NetworkTaker {
 
     pub(super) fn link(&self, pair: &Pair, end: &End) -> Option<Link> {
         let end = if pair.is_veth(end) { &on_host(end.function.as_ref()?) } else { end };
-        let station = self.scene.station(end.function.as_ref()?).ok()?;
-        let seen = self.survey(&end.place).ok().and_then(|s| s.links.get(station.interface.as_str()));
-        let speed = seen.and_then(|state| state.speed).or(station.speed);
-        let carrier = seen.and_then(|state| state.carrier).or(station.carrier);
+        let function_interface = self.testbed.function_interface(end.function.as_ref()?).ok()?;
+        let seen =
+            self.survey(&end.place).ok().and_then(|s| s.links.get(function_interface.interface.as_str()));
+        let speed = seen.and_then(|state| state.speed).or(function_interface.speed);
+        let carrier = seen.and_then(|state| state.carrier).or(function_interface.carrier);
         Some(Link { end: end.clone(), speed, carrier })
     }
 }

@@ -16,7 +16,7 @@ use super::{
 
 /// A place that takes part in a run.
 pub struct Site {
-    /// The place.
+    /// Where its commands run.
     pub place: Arc<dyn Place>,
     /// What it has; or why it could not be looked at.
     pub survey: Result<Survey, String>,
@@ -71,14 +71,14 @@ impl Site {
     ///
     /// # Errors
     /// In words, when the place cannot be reached.
-    pub fn grant(&mut self, lasting: Duration, patience: Duration) -> Result<(), String> {
+    pub fn grant(&mut self, lasting: Duration, timeout: Duration) -> Result<(), String> {
         if self.lease.is_empty() {
             return Ok(());
         }
         let from = Instant::now();
         self.until = None;
         let again = std::mem::replace(&mut self.touched, true);
-        let output = self.run(&self.lease.grant(lasting, patience, again))?;
+        let output = self.run(&self.lease.grant(lasting, timeout, again))?;
         self.granted = Lease::read(&output);
         if let (Ok(Survey { boot: Some(seen), .. }), Some(boot)) = (&self.survey, &self.granted.boot) {
             self.booted |= seen != boot;
@@ -91,11 +91,11 @@ impl Site {
     ///
     /// # Errors
     /// As [`Site::grant`].
-    pub fn renew(&mut self, needed: Duration, lasting: Duration, patience: Duration) -> Result<(), String> {
+    pub fn renew(&mut self, needed: Duration, lasting: Duration, timeout: Duration) -> Result<(), String> {
         if self.until.is_some_and(|until| until >= Instant::now() + needed) {
             return Ok(());
         }
-        self.grant(lasting.max(needed * 4), patience)
+        self.grant(lasting.max(needed * 4), timeout)
     }
 
     /// Has links be removed at the end that are about to be made there.

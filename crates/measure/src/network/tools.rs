@@ -24,7 +24,7 @@ impl NetworkTaker {
         }
         let place = &self.sites[vantage].place;
         let missing =
-            format!("this program is not {}: put it there as {}", place.describe(), self.scene.program);
+            format!("this program is not {}: put it there as {}", place.describe(), self.testbed.program);
         match place.namespace() {
             Ok(Some(process)) if self.survey(&Vantage::Host)?.programs.contains("penstock") => {
                 Ok(Runner { site: Vantage::Host, namespace: Some(process) })
@@ -40,11 +40,11 @@ impl NetworkTaker {
         build: impl FnOnce(&str) -> Command,
     ) -> Result<(Runner, Command), String> {
         let runner = self.runner(vantage)?;
-        let (site, program) = (&self.sites[vantage], &self.scene.program);
+        let (site, program) = (&self.sites[vantage], &self.testbed.program);
         if runner.namespace.is_none() {
             return Ok((runner, build(site.own_program(program))));
         }
-        let host = self.scene.place(&Vantage::Host)?;
+        let host = self.testbed.place(&Vantage::Host)?;
         let (_, command) = probe::in_place(&*site.place, &**host, program, build)?;
         Ok((runner, command))
     }

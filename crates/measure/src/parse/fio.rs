@@ -10,6 +10,11 @@ use super::{Json, ParseError, Reading, message, object, text};
 const TOOL: Tool = Tool::Fio;
 
 /// Reads the output of one job, or of several with `--group_reporting`.
+///
+/// # Errors
+///
+/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// number that was asked for; the tool's own error is in it where it printed one.
 pub fn json(output: &[u8], mix: Mix) -> Result<Reading, ParseError> {
     let text = text(TOOL, output)?;
     // fio prints its warnings and errors before the object, into the same stream.

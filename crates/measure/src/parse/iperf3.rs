@@ -7,6 +7,11 @@ use super::{Json, ParseError, Reading, message, object, text};
 const TOOL: Tool = Tool::Iperf3;
 
 /// Reads the client's output of one run in one direction.
+///
+/// # Errors
+///
+/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// number that was asked for; the tool's own error is in it where it printed one.
 pub fn json(output: &[u8], protocol: Protocol, direction: Direction) -> Result<Reading, ParseError> {
     let value = object(TOOL, text(TOOL, output)?)?;
     let root = Json { tool: TOOL, value: &value, path: String::new() };

@@ -32,6 +32,11 @@ pub const SELECTORS: [&str; 18] = [
 ];
 
 /// Reads `KEY=value` lines.
+///
+/// # Errors
+///
+/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// number that was asked for; the tool's own error is in it where it printed one.
 pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, ParseError> {
     let text = text(TOOL, output)?;
     let mut values = BTreeMap::new();
@@ -53,6 +58,11 @@ pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, ParseErr
 }
 
 /// Reads one line of comma-separated values, which was asked for with these selectors.
+///
+/// # Errors
+///
+/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// number that was asked for; the tool's own error is in it where it printed one.
 pub fn comma_separated(output: &[u8], selectors: &[&str], protocol: Protocol) -> Result<Reading, ParseError> {
     let text = text(TOOL, output)?;
     let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();

@@ -12,6 +12,11 @@ const TOOL: Tool = Tool::Probe;
 const ROUNDING: f64 = 1e-6;
 
 /// Reads what the client printed of a run with this load and size.
+///
+/// # Errors
+///
+/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// number that was asked for; the tool's own error is in it where it printed one.
 pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, ParseError> {
     let value = object(TOOL, text(TOOL, output)?)?;
     let root = Json { tool: TOOL, value: &value, path: String::new() };

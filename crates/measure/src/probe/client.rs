@@ -12,7 +12,7 @@ use penstock_model::measurement::Load;
 use thiserror::Error;
 
 use super::{
-    GREETING, PATIENCE,
+    GREETING, TIMEOUT,
     outcome::{LATE, Late, Outcome, VERSION},
     packet::{self, LEAST, MOST, Packet},
     plan,
@@ -41,11 +41,11 @@ const SETTLED: u64 = u64::MAX;
 /// What to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// From where.
+    /// The local address to send from; the kernel chooses the port.
     pub bind: IpAddr,
-    /// To whom.
+    /// The server's address and UDP port.
     pub to: SocketAddr,
-    /// When.
+    /// What decides when a request leaves.
     pub load: Load,
     /// Bytes of a message.
     pub size: u32,
@@ -58,13 +58,13 @@ pub struct Task {
 /// A task that cannot be carried out. What the network does is an outcome and no error.
 #[derive(Debug, Error)]
 pub enum ProbeError {
-    /// The size.
+    /// No message has this size.
     #[error("a message of {size} bytes cannot be sent: it has from {LEAST} to {MOST}")]
     Size {
         /// As asked for.
         size: u32,
     },
-    /// The rate.
+    /// In this time no request, or too many, would be sent at this rate.
     #[error("{rate} requests a second for {} s cannot be sent: from 1 to {} in all can", dwell.as_secs_f64(), plan::MOST)]
     Rate {
         /// As asked for.
@@ -72,12 +72,12 @@ pub enum ProbeError {
         /// For how long.
         dwell: Duration,
     },
-    /// The socket.
+    /// The socket could not be opened, bound or connected.
     #[error("could not send from {bind} to {to}: {why}")]
     Socket {
-        /// From where.
+        /// The local address to send from.
         bind: IpAddr,
-        /// To whom.
+        /// The server's address and UDP port.
         to: SocketAddr,
         /// Why; in the message's one line, which is all that is kept of a tool that failed.
         why: io::Error,
@@ -85,6 +85,11 @@ pub enum ProbeError {
 }
 
 /// Sends requests and takes the answers in.
+///
+/// # Errors
+///
+/// [`ProbeError::Size`] for a size that no request has, [`ProbeError::Rate`] for a rate that cannot be scheduled in the time,
+/// [`ProbeError::Socket`] when there is no socket to send from.
 pub fn run(task: &Task) -> Result<Outcome, ProbeError> {
     if !packet::SIZES.contains(&task.size) {
         return Err(ProbeError::Size { size: task.size });
@@ -128,7 +133,7 @@ enum Came {
     Answer(u64),
     /// Something else; there may be more.
     Other,
-    /// Nothing.
+    /// No datagram is waiting.
     Nothing,
 }
 
@@ -215,7 +220,7 @@ impl Sender {
                 return left.duration_since(begin);
             }
             if self.hand_over(number).is_ok() {
-                let give_up = left + PATIENCE;
+                let give_up = left + TIMEOUT;
                 loop {
                     match self.take() {
                         Came::Answer(answered) if answered == number => {
@@ -256,8 +261,8 @@ impl Sender {
     /// Each at its time. `times` are in nanoseconds from the start. Gives how long it sent.
     fn open(&mut self, mut times: Vec<u64>, dwell: Duration, margin: Duration) -> Duration {
         let begin = Instant::now() + SLEEP;
-        let give_up = begin + dwell + PATIENCE;
-        let patience = PATIENCE.as_nanos() as u64;
+        let give_up = begin + dwell + TIMEOUT;
+        let timeout = TIMEOUT.as_nanos() as u64;
         let (mut next, mut open) = (0, 0usize);
         let mut sent_until = begin + dwell;
         loop {
@@ -296,7 +301,7 @@ impl Sender {
                         let latency = nanoseconds(begin, Instant::now()).saturating_sub(times[at]);
                         times[at] = SETTLED;
                         open -= 1;
-                        if latency > patience {
+                        if latency > timeout {
                             self.overdue += 1;
                         } else {
                             self.latencies.count(latency);

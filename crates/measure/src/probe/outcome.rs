@@ -17,7 +17,7 @@ pub const LATE: u64 = 100_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// [`VERSION`].
+    /// The version of this form: [`VERSION`].
     pub penstock_probe: u32,
     /// This program's version.
     pub program: String,
@@ -72,11 +72,11 @@ pub struct Late {
     pub margin_ns: u64,
     /// How many left more than [`LATE`] after their time.
     pub sends: u64,
-    /// Median.
+    /// The median of how late requests left, in nanoseconds.
     pub p50_ns: u64,
-    /// 99th percentile.
+    /// The 99th percentile of how late requests left, in nanoseconds.
     pub p99_ns: u64,
-    /// The latest.
+    /// How late the latest request left, in nanoseconds.
     pub max_ns: u64,
 }
 
@@ -85,10 +85,10 @@ pub struct Late {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// The shortest.
+    /// The shortest latency, in nanoseconds.
     pub min_ns: u64,
-    /// Mean.
+    /// The mean latency, in whole nanoseconds, rounded down.
     pub mean_ns: u64,
-    /// The longest.
+    /// The longest latency, in nanoseconds.
     pub max_ns: u64,
 }

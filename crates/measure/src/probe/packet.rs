@@ -35,7 +35,7 @@ pub struct Packet {
     pub answer: bool,
     /// Which run of the client it belongs to.
     pub session: u64,
-    /// Which request.
+    /// The request's number, from 0; [`GREETING`] for a greeting.
     pub number: u64,
 }
 

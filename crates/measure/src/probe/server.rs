@@ -22,6 +22,10 @@ pub fn reflect(bind: IpAddr, port: u16, duration: Duration) -> io::Result<()> {
 }
 
 /// The same at a socket that is there.
+///
+/// # Errors
+///
+/// The kernel's, when the socket cannot be waited for. What became of single answers ends nothing.
 pub fn serve(socket: &Datagrams, until: Instant) -> io::Result<()> {
     // One more than the longest, so that a longer one is seen to be.
     let mut buffer = vec![0; MOST as usize + 1];

@@ -6,7 +6,7 @@ use penstock_model::measurement::Histogram;
 
 use super::outcome::Latency;
 
-/// Latencies counted.
+/// Latencies in nanoseconds, counted in a [`Histogram`]'s buckets, with their sum and extremes.
 pub struct Tally {
     counts: Vec<u64>,
     total: u64,

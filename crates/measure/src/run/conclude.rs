@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{
-    Cell, Comparison, CutShort, Expectation, Histogram, MEASUREMENT_VERSION, Measurements, Metric, Protocol,
-    Rules, Ruling, Sample, Status, StopReason, Subject, Taken, ToolVersion, Withheld,
+    Cell, Comparison, CutShort, Expectation, ExpectationResult, Histogram, MEASUREMENT_VERSION, Measurements,
+    Metric, Protocol, Rules, Sample, SampleResult, Status, StopReason, Subject, ToolVersion, Withheld,
 };
 
 use super::RunOptions;
@@ -87,7 +87,7 @@ pub fn conclude(
         notes: notes(matrix, outcome, &by_cell),
     };
     let rule = |line: &Expectation| match matrix.leaves_out(line) {
-        true => Ruling::not_asked(line.clone()),
+        true => ExpectationResult::not_asked(line.clone()),
         false => summarise::rule(line, &measurements, confidence),
     };
     let rulings = expect.iter().map(rule).collect();
@@ -144,8 +144,8 @@ fn status(
         round: record.round,
         warm_up: record.warm_up,
         taken: match reading {
-            Ok(reading) => Taken::Values(reading.values),
-            Err(why) => Taken::Missing(why),
+            Ok(reading) => SampleResult::Values(reading.values),
+            Err(why) => SampleResult::Missing(why),
         },
     });
     let status = summarise::status(samples.collect(), Some(histogram), withheld, stop, confidence, seed);

@@ -7,7 +7,7 @@ use std::{
 
 use penstock_model::{
     Source,
-    measurement::{Counts, CutShort, Load, Metric, PathKind, Protocol, Status, Taken, Tool},
+    measurement::{Counts, CutShort, Load, Metric, PathKind, Protocol, SampleResult, Status, Tool},
 };
 use proptest::prelude::*;
 
@@ -202,7 +202,9 @@ fn essence(mut told: Measurements) -> Measurements {
     told.notes.clear();
     for cell in &mut told.cells {
         if let Status::Measured(measured) = &mut cell.status {
-            measured.samples.retain(|sample| !sample.warm_up && matches!(sample.taken, Taken::Values(_)));
+            measured
+                .samples
+                .retain(|sample| !sample.warm_up && matches!(sample.taken, SampleResult::Values(_)));
             measured.samples.sort_by_key(|sample| sample.round);
             for sample in &mut measured.samples {
                 (sample.at, sample.seconds, sample.position) = (0.0, 0.0, 0);
@@ -375,7 +377,7 @@ fn a_guest_that_stops_in_the_middle_leaves_what_it_told() {
     for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
         let measured = cell.measured().unwrap_or_else(|| panic!("{} was measured for a while", cell.id));
         let failed =
-            measured.samples.iter().filter(|sample| matches!(sample.taken, Taken::Missing(_))).count();
+            measured.samples.iter().filter(|sample| matches!(sample.taken, SampleResult::Missing(_))).count();
         let good = measured.values(planned.measurement.main_metric()).count();
         if uses_b(planned) {
             assert!(measured.stop == StopReason::GivenUp && failed <= 2 && good < 8, "{}", cell.id);

@@ -9,7 +9,7 @@ use penstock_model::measurement::{Mix, Pattern, Storage};
 pub const SHORTEST: Duration = Duration::from_secs(1);
 
 /// How long fio may take beside what it is asked to measure, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Laying a file out slower than this, in bytes a second, is given up.
 const SLOWEST: u64 = 1 << 20;
@@ -37,21 +37,21 @@ impl fmt::Display for Engine {
 
 /// How a target is read and written: the same at both ends, or they cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// Through what.
+pub struct IoMethod {
+    /// How operations reach the kernel: fio's `ioengine`.
     pub engine: Engine,
     /// Whether past the page cache (`O_DIRECT`).
     pub direct: bool,
 }
 
-impl Way {
+impl IoMethod {
     /// All, the best first.
-    pub const ALL: [Way; 5] = [
-        Way { engine: Engine::IoUring, direct: true },
-        Way { engine: Engine::Libaio, direct: true },
-        Way { engine: Engine::Psync, direct: true },
-        Way { engine: Engine::IoUring, direct: false },
-        Way { engine: Engine::Psync, direct: false },
+    pub const ALL: [IoMethod; 5] = [
+        IoMethod { engine: Engine::IoUring, direct: true },
+        IoMethod { engine: Engine::Libaio, direct: true },
+        IoMethod { engine: Engine::Psync, direct: true },
+        IoMethod { engine: Engine::IoUring, direct: false },
+        IoMethod { engine: Engine::Psync, direct: false },
     ];
 
     /// Whether several operations of one job can be in flight at once.
@@ -61,7 +61,7 @@ impl Way {
 }
 
 /// One sample. `size` bytes of the file or device are read or written, again and again, for `dwell` or [`SHORTEST`].
-pub fn sample(way: Way, file: &str, storage: &Storage, size: u64, dwell: Duration) -> Command {
+pub fn sample(way: IoMethod, file: &str, storage: &Storage, size: u64, dwell: Duration) -> Command {
     let rw = match (storage.pattern, storage.mix) {
         (Pattern::Sequential, Mix::Read) => "read",
         (Pattern::Sequential, Mix::Write) => "write",
@@ -89,7 +89,7 @@ pub fn sample(way: Way, file: &str, storage: &Storage, size: u64, dwell: Duratio
         .arg(format!("--runtime={}ms", dwell.as_millis()))
         .args(["--output-format=json+", "--lat_percentiles=1", "--clat_percentiles=0"])
         .arg("--percentile_list=50:90:99:99.9")
-        .deadline(dwell + PATIENCE);
+        .deadline(dwell + TIMEOUT);
     match storage.mix {
         Mix::Read => command.arg("--readonly"),
         // What a sample wrote is on the medium before the next one begins.
@@ -99,21 +99,21 @@ pub fn sample(way: Way, file: &str, storage: &Storage, size: u64, dwell: Duratio
 
 /// Fills a file, so that what is read was written once.
 pub fn lay_out(file: &str, size: u64) -> Command {
-    base(Way { engine: Engine::Psync, direct: false }, file)
+    base(IoMethod { engine: Engine::Psync, direct: false }, file)
         .args(["--rw=write", "--bs=131072", "--end_fsync=1", "--output-format=json"])
         .arg(format!("--size={size}"))
-        .deadline(PATIENCE + Duration::from_secs(size / SLOWEST))
+        .deadline(TIMEOUT + Duration::from_secs(size / SLOWEST))
 }
 
 /// Reads one block, to see whether it can be read this way.
-pub fn trial(way: Way, file: &str, block: u32) -> Command {
+pub fn trial(way: IoMethod, file: &str, block: u32) -> Command {
     base(way, file)
         .args(["--rw=read", "--number_ios=1", "--readonly", "--output-format=json"])
         .args([format!("--bs={block}"), format!("--size={block}")])
-        .deadline(PATIENCE)
+        .deadline(TIMEOUT)
 }
 
-fn base(way: Way, file: &str) -> Command {
+fn base(way: IoMethod, file: &str) -> Command {
     Command::new("fio")
         .arg("--name=penstock")
         // A colon would begin the next file's name.

@@ -3,21 +3,28 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use penstock_host::{Command, InterfaceReport, Netlink, Output, Place, PlaceError, process};
+use penstock_host::{
+    Command, InterfaceReport, Netlink, Output, Place, PlaceError,
+    process::{self, Background},
+};
 use penstock_measure::{
     matrix::Planned,
     network::{NetworkTaker, Options},
     parse,
     sampler::Sampler,
-    scene::{Scene, Station},
+    testbed::{FunctionInterface, Testbed},
 };
 use penstock_model::{
     Mac, Mtu,
@@ -90,12 +97,97 @@ impl Place for Inside {
     }
 }
 
+/// How a shell takes a container back.
+const TAKES_BACK: &str = "$(back penstock-measure-";
+
+/// A place with a mount namespace of its own, as a VM has, so that network namespaces can be made there.
+pub struct Vm {
+    keeper: Background,
+    /// Commands that take containers back do not reach it.
+    pub takes_nothing_back: AtomicBool,
+}
+
+impl Vm {
+    /// In the network namespace of an id.
+    pub fn new(id: u32) -> Vm {
+        let script = "mount -t sysfs none /sys && mount -t tmpfs none /run && echo ready && exec sleep 600";
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let keeper = Command::new("nsenter")
+            .arg(format!("--net=/proc/{id}/ns/net"))
+            .args(["unshare", "--mount", "--propagation", "private", "sh", "-c", script])
+            .start_logged(log.reopen().unwrap())
+            .unwrap();
+        let ready = (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(50));
+            fs::read_to_string(log.path()).is_ok_and(|text| text.contains("ready"))
+        });
+        assert!(ready, "{:?}", fs::read_to_string(log.path()));
+        Vm { keeper, takes_nothing_back: AtomicBool::new(false) }
+    }
+
+    /// A shell's line inside; what it printed.
+    pub fn shell(&self, line: &str) -> String {
+        self.run(&Command::new("sh").args(["-c", line]).deadline(SECOND * 20))
+            .unwrap()
+            .succeeded()
+            .unwrap()
+            .text()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-9", &self.keeper.id().to_string()]).run();
+    }
+}
+
+impl Place for Vm {
+    fn describe(&self) -> String {
+        "inside node-1".to_owned()
+    }
+
+    fn run(&self, command: &Command) -> Result<Output, PlaceError> {
+        let idle = self.takes_nothing_back.load(Ordering::Relaxed);
+        let takes_back = |word: &&OsString| word.to_string_lossy().contains(TAKES_BACK);
+        let made_too = |word: &OsString| word.to_string_lossy().contains("netns add");
+        if idle && command.arguments().iter().find(takes_back).is_some_and(|word| !made_too(word)) {
+            return Err(PlaceError::Gone { place: self.describe(), why: "it hangs".to_owned() });
+        }
+        let argument = |word: &OsString| match word.to_str() {
+            Some(text) if idle => text.replace(TAKES_BACK, "$(: penstock-measure-").into(),
+            _ => word.clone(),
+        };
+        let mut entering = Command::new("nsenter")
+            .args(["--net", "--mount", "--target", &self.keeper.id().to_string()])
+            .arg(command.program())
+            .args(command.arguments().iter().map(argument))
+            .input(command.standard_input())
+            .deadline(command.time_allowed().expect("nothing runs for ever"));
+        for (name, value) in command.environment() {
+            entering = entering.env(name, value);
+        }
+        entering.run().map_err(|source| PlaceError::Process { place: self.describe(), source })
+    }
+
+    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
+        unreachable!("nobody reads here")
+    }
+
+    fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
+        unreachable!("nobody looks here")
+    }
+
+    fn namespace(&self) -> Result<Option<u32>, PlaceError> {
+        Err(PlaceError::Gone { place: self.describe(), why: "it is under another kernel".to_owned() })
+    }
+}
+
 /// Two guests and a host. Each guest has two functions on one switch, and each has its own address: NET0#0 (eth0) and
 /// NET0#1 (eth1) are a's, NET0#2 and NET0#3 b's.
 pub struct World {
     pub switch: Arc<Namespace>,
     pub places: BTreeMap<Vantage, Arc<Inside>>,
-    pub scene: Scene,
+    pub testbed: Testbed,
 }
 
 pub const HOST: Vantage = Vantage::Host;
@@ -112,13 +204,13 @@ impl World {
     pub fn new() -> World {
         let switch = Arc::new(Namespace::new());
         switch.batch("ip", "link add sw0 type bridge forward_delay 0\nlink set sw0 up\n");
-        let mut world = World { switch, places: BTreeMap::new(), scene: Scene::default() };
+        let mut world = World { switch, places: BTreeMap::new(), testbed: Testbed::default() };
         for (name, vantage) in [("host", HOST), ("a", guest("a")), ("b", guest("b"))] {
             let namespace = Arc::new(Namespace::new());
             namespace.run("ip link set lo up");
             let (namespace, programs) = (Mutex::new(Some(namespace)), Mutex::default());
             let place = Arc::new(Inside { name, namespace, programs, boot: Mutex::default() });
-            world.scene.places.insert(vantage.clone(), Ok(Arc::clone(&place) as Arc<dyn Place>));
+            world.testbed.places.insert(vantage.clone(), Ok(Arc::clone(&place) as Arc<dyn Place>));
             world.places.insert(vantage, place);
         }
         for number in 0..4 {
@@ -138,7 +230,7 @@ impl World {
             // Without IPv6, which takes its time to settle and would be a difference afterwards.
             let up = format!("link set {interface} addrgenmode none\nlink set {interface} up\n");
             inside.batch("ip", &format!("{up}address add {address} dev {interface}\n"));
-            let station = Station {
+            let function_interface = FunctionInterface {
                 interface: interface.parse().unwrap(),
                 mac: mac(number),
                 mtu: Mtu::new(1500).unwrap(),
@@ -146,7 +238,10 @@ impl World {
                 speed: None,
                 in_use: false,
             };
-            world.scene.stations.insert(format!("NET0#{number}").parse().unwrap(), Ok(station));
+            world
+                .testbed
+                .function_interfaces
+                .insert(format!("NET0#{number}").parse().unwrap(), Ok(function_interface));
         }
         world
     }
@@ -161,7 +256,7 @@ impl World {
         );
         self.switch.batch("ip", &link);
         host.run("ip link set up0 up");
-        let station = Station {
+        let function_interface = FunctionInterface {
             interface: "up0".parse().unwrap(),
             mac: mac(9),
             mtu: Mtu::new(1400).unwrap(),
@@ -169,7 +264,7 @@ impl World {
             speed: None,
             in_use: false,
         };
-        self.scene.stations.insert("NET1".parse().unwrap(), Ok(station));
+        self.testbed.function_interfaces.insert("NET1".parse().unwrap(), Ok(function_interface));
         // Until IPv6 has settled, so that it is no difference afterwards.
         thread::sleep(Duration::from_millis(2500));
     }
@@ -215,8 +310,8 @@ impl World {
 
     pub fn sampler(&self) -> NetworkTaker {
         let options =
-            Options { patience: Duration::from_secs(6), start: Duration::from_secs(4), ..Options::default() };
-        NetworkTaker::new(&self.scene, options)
+            Options { timeout: Duration::from_secs(6), start: Duration::from_secs(4), ..Options::default() };
+        NetworkTaker::new(&self.testbed, options)
     }
 
     /// Only these programs are there from now on, and those in `own`, which are scripts.

@@ -2,7 +2,7 @@
 
 use super::Subject;
 use crate::{
-    NicName, VfSettings,
+    NicName, VfKey,
     diagnostic::{Diagnostic, Path},
 };
 
@@ -25,7 +25,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         for (key, place) in asked {
             subject.messages.extend(place.map(|place| refused(name, key, place)));
         }
-        for key in written(&nic.vf_defaults) {
+        for key in nic.vf_defaults.values().map(|(key, _)| key.name()) {
             subject.messages.push(refused(name, key, path.join("defaults").join(key)));
         }
     }
@@ -45,8 +45,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             );
             continue;
         }
-        for key in written(&owned.written.settings()).filter(|key| *key != "mac") {
-            subject.messages.push(refused(name, key, owned.path.join(key)));
+        let settings = owned.written.settings();
+        for key in settings.values().map(|(key, _)| key).filter(|key| *key != VfKey::Mac) {
+            subject.messages.push(refused(name, key.name(), owned.path.join(key.name())));
         }
     }
 }
@@ -60,20 +61,4 @@ fn refused(name: &NicName, key: &str, place: Path) -> Diagnostic {
         .at_key()
         .with_related(at(name), "said here")
         .with_hint("leave it to whoever makes the VFs; or remove `externally_managed`")
-}
-
-/// The attributes that are asked for, in the model's spelling.
-fn written(settings: &VfSettings) -> impl Iterator<Item = &'static str> {
-    let asked = [
-        ("mac", settings.mac.is_some()),
-        ("vlan", settings.vlan.is_some()),
-        ("qos", settings.qos.is_some()),
-        ("vlan_proto", settings.vlan_proto.is_some()),
-        ("spoofchk", settings.spoofchk.is_some()),
-        ("trust", settings.trust.is_some()),
-        ("min_tx_rate", settings.min_tx_rate.is_some()),
-        ("max_tx_rate", settings.max_tx_rate.is_some()),
-        ("link_state", settings.link_state.is_some()),
-    ];
-    asked.into_iter().filter(|(_, asked)| *asked).map(|(key, _)| key)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Owned, Subject, nic, unusable};
 use crate::{
-    Function, FunctionName, GuestKind, NicName,
+    Function, FunctionName, GuestKind, NicName, VfKey,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
 };
@@ -122,20 +122,10 @@ fn check_settings(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     }
     check_tc_rates(owned, messages);
     if owned.function.name.vf.is_none() {
-        let vf_only = [
-            ("vlan", written.vlan.is_some()),
-            ("qos", written.qos.is_some()),
-            ("vlan_proto", written.vlan_proto.is_some()),
-            ("spoofchk", written.spoofchk.is_some()),
-            ("trust", written.trust.is_some()),
-            ("min_tx_rate", written.min_tx_rate.is_some()),
-            ("max_tx_rate", written.max_tx_rate.is_some()),
-            ("link_state", written.link_state.is_some()),
-        ];
-        for (key, _) in vf_only.into_iter().filter(|(_, given)| *given) {
+        for key in written.values().map(|(key, _)| key).filter(|key| *key != VfKey::Mac) {
             messages.push(
                 Diagnostic::error(
-                    owned.path.join(key),
+                    owned.path.join(key.name()),
                     format!("`{key}` is an attribute of VFs, and {} is a PF", owned.function.name),
                 )
                 .at_key()

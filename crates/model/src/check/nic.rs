@@ -4,32 +4,20 @@ use std::{collections::HashMap, hash::Hash};
 
 use super::Subject;
 use crate::{
-    NicMatch, NicName, VfIndex,
+    NicMatch, NicName, VfIndex, VfKey,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     vf::VfSettings,
 };
 
-/// What `best_effort` and `required` may name: the keys that a driver or device may not know how to carry out, and what `verify`
-/// looks at besides.
-const BEST_EFFORT: [&str; 16] = [
-    "mac",
-    "vlan",
-    "qos",
-    "vlan_proto",
-    "spoofchk",
-    "trust",
-    "min_tx_rate",
-    "max_tx_rate",
-    "link_state",
-    "mtu",
-    "loopback",
-    "interface",
-    "addresses",
-    "driver",
-    "link",
-    "speed",
-];
+/// What `best_effort` and `required` may name besides the keys of VF attributes, which a driver or device may not know how to carry
+/// out: what `verify` looks at too.
+const MORE_BEST_EFFORT: [&str; 7] = ["mtu", "loopback", "interface", "addresses", "driver", "link", "speed"];
+
+/// All that `best_effort` and `required` may name.
+fn best_effort_words() -> impl Iterator<Item = &'static str> {
+    VfKey::ALL.iter().map(|key| key.name()).chain(MORE_BEST_EFFORT)
+}
 
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
@@ -143,10 +131,12 @@ pub(super) fn check_words<'a>(
         if super::full(messages) {
             break;
         }
-        if !BEST_EFFORT.contains(&word.as_str()) {
-            let hint = match nearest(word, BEST_EFFORT) {
+        if !best_effort_words().any(|known| known == word) {
+            let hint = match nearest(word, best_effort_words()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("what may stand here: {}", BEST_EFFORT.join(", ")),
+                None => {
+                    format!("what may stand here: {}", best_effort_words().collect::<Vec<_>>().join(", "))
+                }
             };
             let text = format!("`{key}` names the attribute {}, which is none", crate::tree::shown(word));
             messages.push(Diagnostic::error(path.join(key), text).with_hint(hint));

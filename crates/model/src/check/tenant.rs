@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
-use super::{Subject, nic, unusable, uplink};
+use super::{Subject, igb, nic, taps, unusable, uplink};
 use crate::{
-    Allow, AllowedMacs, Emulation, FunctionName, GuestName, LinkState, Mac, Nic, NicName, TenantFunctionName,
-    TenantNic, VfIndex, VfSettings,
+    Allow, AllowedMacs, DataPath, Emulation, FunctionName, GuestName, LinkState, Mac, Nic, NicName,
+    TenantFunctionName, TenantNic, VfIndex, VfSettings,
     composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
     document::TenantNicDocument,
@@ -98,20 +98,26 @@ fn build_nic(
     machine: &str,
     guest: &GuestName,
     name: &NicName,
-    document: TenantNicDocument,
+    mut document: TenantNicDocument,
     nics: &IndexMap<NicName, Nic>,
     path: &Path,
     written: &mut Vec<Written>,
     messages: &mut Vec<Diagnostic>,
 ) -> TenantNic {
+    let data_path = taps::data_path(&document, path, messages);
     let length = guest.as_str().len() + name.as_str().len();
-    if length > LONGEST_NAMES {
+    if length > LONGEST_NAMES && data_path.is_switch() {
         let text = format!(
             "the names {guest} and {name} have {length} characters together, and the path of a socket has room for {LONGEST_NAMES}"
         );
         messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("give one a shorter name"));
     }
+    let emulation = document.emulation.unwrap_or(Emulation::Virtio);
+    if emulation == Emulation::Igb {
+        igb::check(guest, &mut document, data_path, path, messages);
+    }
     let vfs = match document.vfs.map(|vfs| vfs.get()) {
+        _ if emulation == Emulation::Igb => 0,
         None => {
             let text = format!("nothing says how many VFs {guest} can make of {name}");
             messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("write `vfs`, 1 to 7"));
@@ -157,6 +163,9 @@ fn build_nic(
         };
         note(Some(vf), settings.mac, path.join("mac"));
         check_settings(&settings, &path, messages);
+        if data_path == DataPath::Tap {
+            taps::check_vf(&document, &path, messages);
+        }
         *slot = settings.or(slot);
         if let Some(allow) = document.allow.take() {
             let path = path.join("allow");
@@ -169,13 +178,32 @@ fn build_nic(
             vf_allow.insert(vf, allow);
         }
     }
-    if let Some(allow) = &document.allow {
+    if let (DataPath::Tap, Some(_)) = (data_path, &document.allow) {
+        taps::refuse_allow(path, messages);
+    } else if let Some(allow) = &document.allow {
         let trusted = all.iter().any(|settings| settings.trust.unwrap_or_default());
         check_allow(allow, trusted, &path.join("allow"), messages);
     }
-    let uplink = document.uplink.map(|uplink| uplink::lead_out(uplink, nics, &path.join("uplink"), messages));
-    let (uplink, uplink_settings) = uplink.unwrap_or_default();
-    let built = TenantNic { mac, vfs: all, uplink, uplink_settings, queues, allow: document.allow, vf_allow };
+    let (uplink, uplink_settings) = match data_path {
+        DataPath::Switch => {
+            let entry = document.uplink;
+            entry
+                .map(|entry| uplink::lead_out(entry, nics, &path.join("uplink"), messages))
+                .unwrap_or_default()
+        }
+        DataPath::Tap => (taps::bridge(document.uplink, nics, path, messages), None),
+    };
+    let built = TenantNic {
+        emulation,
+        mac,
+        vfs: all,
+        path: data_path,
+        uplink,
+        uplink_settings,
+        queues,
+        allow: document.allow,
+        vf_allow,
+    };
     uplink::check_vlans(&built, path, messages);
     built
 }

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::{Subject, function, nic, unusable};
 use crate::{
-    FunctionName, InterfaceName, LinkState, Nic, NicName, TenantNic, Uplink, UplinkVf, VfSettings,
+    DataPath, FunctionName, InterfaceName, LinkState, Nic, NicName, TenantNic, Uplink, UplinkVf, VfSettings,
     diagnostic::{Diagnostic, Path},
     document::UplinkEntry,
 };
@@ -26,7 +26,7 @@ pub(super) fn lead_out(
 ) -> (Option<Uplink>, Option<VfSettings>) {
     let Some(name) = entry.function().cloned() else { return (None, None) };
     let written = match entry {
-        UplinkEntry::Name(_) => None,
+        UplinkEntry::Name(_) | UplinkEntry::Spoiled => None,
         UplinkEntry::Settings(document) => Some(document.settings()),
     };
     let at = if written.is_some() { path.join("vf") } else { path.clone() };
@@ -170,17 +170,31 @@ pub(super) fn check_vlans(own: &TenantNic, path: &Path, messages: &mut Vec<Diagn
 /// Uplinks that lead two switches, or a switch and a guest, to one interface; and VFs whose PF is not on the host.
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
-    let mut first: HashMap<&Uplink, Path> = HashMap::new();
+    let mut first: HashMap<&Uplink, (DataPath, Path)> = HashMap::new();
     for (guest, name, own, uplink) in model.guests.iter().flat_map(|(guest, found)| {
         found.nics.iter().filter_map(move |(name, nic)| Some((guest, name, nic, nic.uplink.as_ref()?)))
     }) {
         let path = Path::of(["guests", guest.as_str(), "nics", name.as_str(), "uplink"]);
-        if let Some(other) = first.get(uplink) {
-            let text = format!("two NICs have {uplink} as their uplink, and would not reach each other");
+        let refused = match first.get(uplink) {
+            // Any number of taps are ports of one bridge.
+            None | Some((DataPath::Tap, _)) if own.path == DataPath::Tap => None,
+            None => None,
+            Some((DataPath::Switch, other)) if own.path.is_switch() => Some((
+                other,
+                format!("two NICs have {uplink} as their uplink, and would not reach each other"),
+                "give each an interface of its own, like one of a veth pair in a bridge",
+            )),
+            Some((_, other)) => Some((
+                other,
+                format!("{uplink} is the uplink of an embedded switch, and the bridge of taps"),
+                "write `path: tap` for both; or lead the switch to one end of a veth pair whose other end is in the bridge",
+            )),
+        };
+        if let Some((other, text, hint)) = refused {
             subject.messages.push(
                 Diagnostic::error(path.clone(), text)
                     .with_related(other.clone(), "first given here")
-                    .with_hint("give each an interface of its own, like one of a veth pair in a bridge"),
+                    .with_hint(hint),
             );
         }
         let owned =
@@ -201,6 +215,6 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 subject.messages.push(error.with_related(owned.name_path(), "given away here"));
             }
         }
-        first.entry(uplink).or_insert(path);
+        first.entry(uplink).or_insert((own.path, path));
     }
 }

@@ -9,7 +9,7 @@ use crate::Mac;
 pub enum DeviceKind {
     /// `intel-iommu`: the IOMMU; not a PCI device.
     Iommu,
-    /// `pcie-root-port`.
+    /// `pcie-root-port`: a PCI Express root port; its id names the bus behind it.
     RootPort,
     /// `virtio-blk-pci`: the root file system.
     Disk,
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// One device.
+/// One device of QEMU; displayed as the argument of `-device`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its id; QEMU 11.1 crashes on some devices without one after a composed PF.
@@ -84,7 +84,7 @@ pub struct Device {
     pub pf: Option<String>,
     /// Its back end, by id.
     pub netdev: Option<String>,
-    /// Its address.
+    /// Its MAC address (`mac=`); `None`: the argument is left out.
     pub mac: Option<Mac>,
     /// Whether it has an option ROM.
     pub rom: bool,
@@ -162,7 +162,7 @@ impl fmt::Display for Device {
 pub struct VfLayout {
     /// First VF Offset.
     pub first: u16,
-    /// VF Stride.
+    /// VF Stride: the distance from one VF to the next (PCI Express Base Specification, SR-IOV Extended Capability).
     pub stride: u16,
 }
 

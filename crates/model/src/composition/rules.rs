@@ -33,7 +33,7 @@ pub enum CompositionError {
     /// Two devices with one id, or one without.
     #[error("{count} devices have the id {id:?}: every device needs one of its own")]
     Id {
-        /// The id.
+        /// The id in question; empty for a device without one.
         id: String,
         /// How many have it.
         count: usize,
@@ -41,21 +41,21 @@ pub enum CompositionError {
     /// Two network devices with one MAC address.
     #[error("{first} and {second} both have the MAC address {mac}")]
     DuplicateMac {
-        /// One.
+        /// The id of the earlier device.
         first: String,
-        /// The other.
+        /// The id of the later device.
         second: String,
-        /// The address.
+        /// The MAC address of both.
         mac: Mac,
     },
     /// Two devices at one address.
     #[error("{first} and {second} are both at function {function} of the bus {bus}")]
     SameFunction {
-        /// One.
+        /// The id of the earlier device.
         first: String,
-        /// The other.
+        /// The id of the later device.
         second: String,
-        /// The bus.
+        /// The bus of both: [`ROOT_BUS`], or the id of a root port.
         bus: String,
         /// The function number.
         function: u16,
@@ -63,13 +63,13 @@ pub enum CompositionError {
     /// Two root ports of one chassis and slot.
     #[error("the root ports {first} and {second} are both slot {slot} of chassis {chassis}")]
     SameSlot {
-        /// One.
+        /// The id of the earlier root port.
         first: String,
-        /// The other.
+        /// The id of the later root port.
         second: String,
-        /// The chassis.
+        /// The `chassis` property of both; `0` when it is not set.
         chassis: String,
-        /// The slot.
+        /// The `slot` property of both; `0` when it is not set.
         slot: String,
     },
     /// A device where the machine type has one.
@@ -77,7 +77,7 @@ pub enum CompositionError {
         "{device} is at function {function} of the root bus, where the machine type has a device of its own"
     )]
     Chipset {
-        /// The device.
+        /// The id of the device.
         device: String,
         /// The function number.
         function: u16,
@@ -85,7 +85,7 @@ pub enum CompositionError {
     /// A device behind a root port where libvirt has no address for it.
     #[error("{device} is function {function} behind its root port, and libvirt has functions 0 to {} there", SLOT_FUNCTIONS - 1)]
     OutsideSlot {
-        /// The device.
+        /// The id of the device.
         device: String,
         /// The function number.
         function: u16,
@@ -93,21 +93,21 @@ pub enum CompositionError {
     /// A device on a bus that no root port before it makes.
     #[error("{device} is on the bus {bus}, which no root port before it makes")]
     NoSuchBus {
-        /// The device.
+        /// The id of the device.
         device: String,
-        /// The bus.
+        /// The bus that it names.
         bus: String,
     },
     /// An SR-IOV function that is not behind a root port.
     #[error("{device} has SR-IOV and is not behind a PCI Express root port")]
     NotBehindRootPort {
-        /// The device.
+        /// The id of the PF or VF.
         device: String,
     },
     /// A VF of a PF that is not there.
     #[error("{vf} is a VF of {pf}, and there is no such device")]
     MissingPf {
-        /// The VF.
+        /// The VF's id.
         vf: String,
         /// What it names.
         pf: String,
@@ -115,7 +115,7 @@ pub enum CompositionError {
     /// A PF that is itself a VF.
     #[error("{pf} is the PF of {vf} and a VF of {of} itself: a device is one or the other")]
     PfIsVf {
-        /// The device.
+        /// The id of the device that is both.
         pf: String,
         /// A VF of it.
         vf: String,
@@ -125,31 +125,31 @@ pub enum CompositionError {
     /// A VF after its PF.
     #[error("{vf} comes after its PF {pf}: VFs are to be made first")]
     VfAfterPf {
-        /// The VF.
+        /// The VF's id.
         vf: String,
-        /// The PF.
+        /// The PF's id.
         pf: String,
     },
     /// A VF on another bus than its PF.
     #[error("{vf} is on the bus {vf_bus} and its PF {pf} on {pf_bus}: they must be on one")]
     OtherBus {
-        /// The VF.
+        /// The VF's id.
         vf: String,
-        /// Its bus.
+        /// The VF's bus.
         vf_bus: String,
-        /// The PF.
+        /// The PF's id.
         pf: String,
-        /// Its bus.
+        /// The PF's bus.
         pf_bus: String,
     },
     /// A VF of another kind than virtio-net, or than its PF.
     #[error("{vf} is a {vf_kind} and its PF {pf} a {pf_kind}: only virtio-net-pci functions can be composed")]
     OtherKind {
-        /// The VF.
+        /// The VF's id.
         vf: String,
         /// What it is.
         vf_kind: &'static str,
-        /// The PF.
+        /// The PF's id.
         pf: String,
         /// What that is.
         pf_kind: &'static str,
@@ -157,9 +157,9 @@ pub enum CompositionError {
     /// Functions of one PF whose BARs or capabilities differ.
     #[error("{vf} differs from the other VFs of {pf} in {property}: the VFs of a PF must have equal BARs")]
     UnequalBars {
-        /// The VF.
+        /// The id of the VF that differs from the first VF.
         vf: String,
-        /// The PF.
+        /// The PF's id.
         pf: String,
         /// The property that differs.
         property: String,
@@ -167,11 +167,11 @@ pub enum CompositionError {
     /// A VF below its PF.
     #[error("{vf} is function {vf_function} and its PF {pf} function {pf_function}: a VF comes after its PF")]
     BelowPf {
-        /// The VF.
+        /// The VF's id.
         vf: String,
         /// Its function number.
         vf_function: u16,
-        /// The PF.
+        /// The PF's id.
         pf: String,
         /// Its function number.
         pf_function: u16,
@@ -179,19 +179,19 @@ pub enum CompositionError {
     /// VFs that are not evenly spaced.
     #[error("{vf} is function {function} where {expected} is due: the VFs of {pf} need one constant stride")]
     Stride {
-        /// The VF.
+        /// The id of the first VF out of line.
         vf: String,
         /// Its function number.
         function: u16,
         /// What the first two VFs lead one to expect.
         expected: u32,
-        /// The PF.
+        /// The PF's id.
         pf: String,
     },
     /// VFs past the end of the bus.
     #[error("the last VF of {pf} would be function {last}: first VF + (n - 1) x stride must stay below 256")]
     PastTheBus {
-        /// The PF.
+        /// The id of the PF.
         pf: String,
         /// Where the last VF would be.
         last: u32,
@@ -199,7 +199,7 @@ pub enum CompositionError {
     /// An option ROM.
     #[error("{device} has an option ROM: a VF can have none, and nothing on a board boots from a network")]
     Rom {
-        /// The device.
+        /// The id of the device.
         device: String,
     },
     /// A network device without a back end, or two on one.

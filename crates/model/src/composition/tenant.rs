@@ -2,7 +2,7 @@
 //! NIC's functions on slot 0, the PF as function 0.
 
 use super::device::{Device, DeviceKind, ROOT_BUS};
-use crate::{TenantNic, VfIndex};
+use crate::{Emulation, TenantNic, VfIndex};
 
 /// The slot of the root bus that the root ports are on; 31 is the south bridge's.
 pub const ROOT_PORTS: u16 = 30;
@@ -37,10 +37,16 @@ pub fn functions(
     functions.rotate_left(1);
     let device = |(vf, mac, _): (Option<VfIndex>, _, _)| {
         let place = vf.map_or(0, |vf| vf.get() + 1);
-        let mut device = Device::new(id(vf), DeviceKind::VirtioNet).at(&bus, place);
-        device = match vf {
-            Some(_) => Device { pf: Some(pf.clone()), ..device },
-            None => device.with("multifunction", "on"),
+        let kind = match nic.emulation {
+            Emulation::Igb => DeviceKind::Igb,
+            Emulation::Virtio => DeviceKind::VirtioNet,
+        };
+        let mut device = Device::new(id(vf), kind).at(&bus, place);
+        device = match (vf, nic.emulation) {
+            (Some(_), _) => Device { pf: Some(pf.clone()), ..device },
+            (None, Emulation::Virtio) => device.with("multifunction", "on"),
+            // Its VFs are part of the device.
+            (None, Emulation::Igb) => device,
         };
         if nic.queues > 1 {
             // As libvirt has it (`qemuBuildNicDevProps`): a vector for each queue, one for the control queue, one for the configuration.

@@ -5,7 +5,7 @@ use std::mem;
 use serde_json::{Map, Value, json};
 
 use super::ModelDocument;
-use crate::{check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
+use crate::{VfKey, check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
 
 /// The first line of a model, by which editors with the YAML language server find the schema of this file: `schema/` in the
 /// repository is what [`schema`] gives.
@@ -14,19 +14,7 @@ pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubus
 /// The types in the schema that have the attributes of a VF.
 const OF_VFS: [&str; 4] = ["Function", "VfSettings", "TenantVf", "UplinkVf"];
 
-/// Attributes of a VF that are read too, as other tools spell them: the key, and its other spellings.
-const VF_ALIASES: [(&str, &[&str]); 8] = [
-    ("mac", &["mac-address"]),
-    ("vlan", &["vlan-id"]),
-    ("qos", &["vlanQoS"]),
-    ("vlan_proto", &["vlanProto", "vlan-proto"]),
-    ("spoofchk", &["spoof-check"]),
-    ("min_tx_rate", &["min-tx-rate"]),
-    ("max_tx_rate", &["max-tx-rate"]),
-    ("link_state", &["link-state"]),
-];
-
-/// Other keys of the kind: the type in the schema, the key, and its other spellings.
+/// Keys beside those of VF attributes that are read in other spellings too: the type in the schema, the key, and its other spellings.
 const ALIASES: [(&str, &str, &[&str]); 7] = [
     ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
@@ -45,8 +33,9 @@ const WHOLE_NUMBER: &str = "^([+-]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+)$";
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(ModelDocument).to_value();
     widen(&mut schema);
-    let of_vfs =
-        OF_VFS.into_iter().flat_map(|name| VF_ALIASES.map(|(key, spellings)| (name, key, spellings)));
+    let of_vfs = OF_VFS
+        .into_iter()
+        .flat_map(|name| VfKey::ALL.iter().map(move |key| (name, key.name(), key.aliases())));
     for (name, key, spellings) in of_vfs.chain(ALIASES) {
         let definition = &mut schema["$defs"][name];
         match key {

@@ -10,7 +10,8 @@ use serde::{
 };
 
 use crate::{
-    Allow, FunctionName, LinkState, Mac, TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
+    Allow, Emulation, FunctionName, LinkState, Mac, TxRate, VfCount, VlanId, VlanProtocol, VlanQos,
+    vf::table::{document_with_vf_keys, vf_attributes},
 };
 
 /// An SR-IOV NIC that a VM owns: the VM makes its VFs and hands them out.
@@ -22,9 +23,15 @@ use crate::{
 #[serde(deny_unknown_fields, default, expecting = "a NIC of a VM: a mapping like {vfs: 4}")]
 #[schemars(rename = "TenantNic")]
 pub(crate) struct TenantNicDocument {
-    /// How many VFs the VM can make of it, 1 to 7. Must be given.
+    /// How many VFs the VM can make of it, 1 to 7. Must be given with `virtio`; an `igb` has 7.
     #[schemars(range(min = 1, max = 7))]
     pub vfs: Option<VfCount>,
+    /// What QEMU makes of it: `virtio`, whose VFs are the model's; or `igb`, an Intel 82576 with 7 VFs that the VM manages itself, as
+    /// on hardware. Default: `virtio`.
+    pub emulation: Option<Emulation>,
+    /// What carries the frames of its functions: `switch`, an embedded switch of the host that keeps their attributes; or `tap`, tap
+    /// interfaces of the host that are ports of the Linux bridge `uplink`, which keeps none. Default: `switch`.
+    pub path: Option<DataPathEntry>,
     /// Where its embedded switch leads to: a PF of the model that stays on the host, like `NET0`; a VF of it, like
     /// `{vf: NET0#5, trust: on, spoofchk: off}`; or else an interface of the host. Default: nowhere; its functions reach each
     /// other alone.
@@ -42,6 +49,20 @@ pub(crate) struct TenantNicDocument {
     pub queues: Option<u16>,
 }
 
+/// What carries the frames of a VM's NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "DataPath")]
+pub(crate) enum DataPathEntry {
+    /// An embedded switch of the host.
+    Switch,
+    /// Taps of the host that are ports of a Linux bridge.
+    Tap,
+    /// QEMU's user network, which is refused with the reason.
+    #[schemars(skip)]
+    User,
+}
+
 /// Where the embedded switch of a VM's NIC leads to: only a name, or a VF with its attributes.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged, rename = "UplinkEntry")]
@@ -50,6 +71,9 @@ pub(crate) enum UplinkEntry {
     Name(FunctionName),
     /// `{vf: NET0#5, trust: on, spoofchk: off}`.
     Settings(Box<UplinkDocument>),
+    /// An entry that was wrong and has been reported.
+    #[schemars(skip)]
+    Spoiled,
 }
 
 impl UplinkEntry {
@@ -58,6 +82,7 @@ impl UplinkEntry {
         match self {
             UplinkEntry::Name(name) => Some(name),
             UplinkEntry::Settings(document) => document.vf.as_ref(),
+            UplinkEntry::Spoiled => None,
         }
     }
 }
@@ -86,116 +111,42 @@ impl<'de> Deserialize<'de> for UplinkEntry {
                 }
                 Ok(UplinkEntry::Settings(Box::new(document)))
             }
+
+            fn visit_none<E: de::Error>(self) -> Result<UplinkEntry, E> {
+                Ok(UplinkEntry::Spoiled)
+            }
         }
 
         from.deserialize_any(Entry)
     }
 }
 
-/// A VF that the embedded switch of a VM's NIC leads to, with its attributes. What is left out comes from the NIC's `defaults`.
-///
-/// ```yaml
-/// {vf: NET0#5, trust: on, spoofchk: off, vlan: 100}
-/// ```
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "an uplink like {vf: NET0#5, trust: on, spoofchk: off}")]
-#[schemars(rename = "UplinkVf")]
-pub(crate) struct UplinkDocument {
-    /// The VF, like `NET0#5`. It stays on the host. Must be given.
-    pub vf: Option<FunctionName>,
-    /// The VF's own MAC address. Default: derived from the PF's permanent address and the index. Also read as `mac-address`.
-    #[serde(alias = "mac-address")]
-    pub mac: Option<Mac>,
-    /// Port VLAN: all frames of the VM's NIC are in it beyond the VF. 0 is none. Also read as `vlan-id`.
-    #[serde(alias = "vlan-id")]
-    pub vlan: Option<VlanId>,
-    /// Priority of the port VLAN's tag. Also read as `vlanQoS`.
-    #[serde(alias = "vlanQoS")]
-    pub qos: Option<VlanQos>,
-    /// Protocol of the port VLAN's tag. Default: 802.1Q. Also read as `vlanProto` and `vlan-proto`.
-    #[serde(alias = "vlanProto", alias = "vlan-proto")]
-    pub vlan_proto: Option<VlanProtocol>,
-    /// Whether frames with a foreign source MAC are dropped; only `off`. Also read as `spoof-check`.
-    #[serde(alias = "spoof-check")]
-    pub spoofchk: Option<bool>,
-    /// Whether the VF may turn promiscuous; only `on`.
-    pub trust: Option<bool>,
-    /// Guaranteed transmit rate in Mbit/s; 0 is none. Also read as `min-tx-rate`.
-    #[serde(alias = "min-tx-rate")]
-    pub min_tx_rate: Option<TxRate>,
-    /// Transmit rate limit in Mbit/s; 0 is none. Also read as `max-tx-rate`.
-    #[serde(alias = "max-tx-rate")]
-    pub max_tx_rate: Option<TxRate>,
-    /// The link that the VF is shown: `auto` or `enable`. Also read as `link-state`.
-    #[serde(alias = "link-state")]
-    pub link_state: Option<LinkState>,
-}
-
-impl UplinkDocument {
-    /// What the PF's driver is to keep for it.
-    pub fn settings(&self) -> VfSettings {
-        VfSettings {
-            mac: self.mac,
-            vlan: self.vlan,
-            qos: self.qos,
-            vlan_proto: self.vlan_proto,
-            spoofchk: self.spoofchk,
-            trust: self.trust,
-            min_tx_rate: self.min_tx_rate,
-            max_tx_rate: self.max_tx_rate,
-            link_state: self.link_state,
-        }
+vf_attributes! { document_with_vf_keys {
+    uplink
+    /// A VF that the embedded switch of a VM's NIC leads to, with its attributes. What is left out comes from the NIC's `defaults`.
+    ///
+    /// ```yaml
+    /// {vf: NET0#5, trust: on, spoofchk: off, vlan: 100}
+    /// ```
+    #[derive(Debug, Default, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default, expecting = "an uplink like {vf: NET0#5, trust: on, spoofchk: off}")]
+    #[schemars(rename = "UplinkVf")]
+    pub(crate) struct UplinkDocument {
+        /// The VF, like `NET0#5`. It stays on the host. Must be given.
+        pub vf: Option<FunctionName>,
+    } {
     }
-}
+} }
 
-/// What the embedded switch keeps for a VF of a VM's NIC.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "VF attributes: a mapping like {vlan: 100}")]
-#[schemars(rename = "TenantVf")]
-pub(crate) struct TenantVfDocument {
-    /// The VF's MAC address. Default: derived from the PF's. Also read as `mac-address`.
-    #[serde(alias = "mac-address")]
-    pub mac: Option<Mac>,
-    /// Port VLAN: the switch tags what the VF sends and untags what it receives. 0 is none. Also read as `vlan-id`.
-    #[serde(alias = "vlan-id")]
-    pub vlan: Option<VlanId>,
-    /// Priority of the port VLAN's tag. Also read as `vlanQoS`.
-    #[serde(alias = "vlanQoS")]
-    pub qos: Option<VlanQos>,
-    /// Protocol of the port VLAN's tag. Default: 802.1Q. Also read as `vlanProto` and `vlan-proto`.
-    #[serde(alias = "vlanProto", alias = "vlan-proto")]
-    pub vlan_proto: Option<VlanProtocol>,
-    /// Whether frames with a foreign source MAC are dropped. Also read as `spoof-check`.
-    #[serde(alias = "spoof-check")]
-    pub spoofchk: Option<bool>,
-    /// Whether the VF may change its MAC and turn promiscuous, as far as `allow` goes.
-    pub trust: Option<bool>,
-    /// Guaranteed transmit rate in Mbit/s; only 0, none. Also read as `min-tx-rate`.
-    #[serde(alias = "min-tx-rate")]
-    pub min_tx_rate: Option<TxRate>,
-    /// Transmit rate limit in Mbit/s; 0 is none. Also read as `max-tx-rate`.
-    #[serde(alias = "max-tx-rate")]
-    pub max_tx_rate: Option<TxRate>,
-    /// The link that the VF is shown; only `auto`. Also read as `link-state`.
-    #[serde(alias = "link-state")]
-    pub link_state: Option<LinkState>,
-    /// How far the VM may go by itself at this VF, in the place of the NIC's `allow`.
-    pub allow: Option<Allow>,
-}
-
-impl TenantVfDocument {
-    /// What the switch is to keep for it.
-    pub fn settings(&self) -> VfSettings {
-        VfSettings {
-            mac: self.mac,
-            vlan: self.vlan,
-            qos: self.qos,
-            vlan_proto: self.vlan_proto,
-            spoofchk: self.spoofchk,
-            trust: self.trust,
-            min_tx_rate: self.min_tx_rate,
-            max_tx_rate: self.max_tx_rate,
-            link_state: self.link_state,
-        }
+vf_attributes! { document_with_vf_keys {
+    tenant
+    /// What the embedded switch keeps for a VF of a VM's NIC.
+    #[derive(Debug, Default, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default, expecting = "VF attributes: a mapping like {vlan: 100}")]
+    #[schemars(rename = "TenantVf")]
+    pub(crate) struct TenantVfDocument {
+    } {
+        /// How far the VM may go by itself at this VF, in the place of the NIC's `allow`.
+        pub allow: Option<Allow>,
     }
-}
+} }

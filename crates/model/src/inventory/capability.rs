@@ -4,77 +4,95 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LinkState, TxRate, VfAttribute, VlanProtocol};
+use crate::{VfAttribute, VfAttributeKind, VfKey, VfValue, VlanProtocol, vf::table::vf_attributes};
 
-/// Something that the driver of a PF may be able to do, in the model's word where it has one.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Capability {
-    /// `ndo_set_vf_mac`.
-    Mac,
-    /// `ndo_set_vf_vlan`: the port VLAN and its priority, tagged as 802.1Q.
-    Vlan,
-    /// A port VLAN tagged as 802.1ad.
-    VlanProto,
-    /// `ndo_set_vf_spoofchk`.
-    Spoofchk,
-    /// `ndo_set_vf_trust`.
-    Trust,
-    /// `ndo_set_vf_rate`. Whether a rate is held to cannot be seen from its settings.
-    Rate,
-    /// `ndo_set_vf_link_state`.
-    LinkState,
-    /// `ndo_bridge_setlink`: VEB and VEPA.
-    Loopback,
-    /// The `reset` file of a VF.
-    Reset,
+macro_rules! capability {
+    ({} $($(#[$_i:meta])* $kind:ident $_h:tt $_n:literal can {
+        $name:literal $doc:literal $($more:ident $more_name:literal $more_doc:literal)*
+    } keys $_k:tt)*) => {
+        /// Something that the driver of a PF may be able to do, in the model's word where it has one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Capability {
+            $(
+                #[doc = $doc]
+                $kind,
+                $(
+                    #[doc = $more_doc]
+                    $more,
+                )*
+            )*
+            /// `ndo_bridge_setlink`: VEB and VEPA.
+            Loopback,
+            /// The `reset` file of a VF.
+            Reset,
+        }
+
+        impl Capability {
+            /// All of them, in the order in which they are told.
+            pub const ALL: &[Capability] =
+                &[$(Capability::$kind, $(Capability::$more,)*)* Capability::Loopback, Capability::Reset];
+
+            /// What Linux calls for it (`struct net_device_ops`, include/linux/netdevice.h), and what it is.
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(
+                        Capability::$kind => $doc,
+                        $(Capability::$more => $more_doc,)*
+                    )*
+                    Capability::Loopback => "`ndo_bridge_setlink`: VEB or VEPA, for the whole PF.",
+                    Capability::Reset => "The `reset` file of the VF in sysfs: a function-level reset.",
+                }
+            }
+
+            /// The attribute whose value a VF has already shows it by being set again.
+            pub const fn attribute(self) -> Option<VfAttributeKind> {
+                match self {
+                    $(
+                        Capability::$kind => Some(VfAttributeKind::$kind),
+                        // Nothing that is there already says anything of another form of it.
+                        $(Capability::$more => None,)*
+                    )*
+                    Capability::Loopback | Capability::Reset => None,
+                }
+            }
+        }
+
+        impl fmt::Display for Capability {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(
+                        Capability::$kind => $name,
+                        $(Capability::$more => $more_name,)*
+                    )*
+                    Capability::Loopback => "loopback",
+                    Capability::Reset => "reset",
+                })
+            }
+        }
+    };
 }
 
-impl Capability {
-    /// All of them, in the order in which they are told.
-    pub const ALL: [Capability; 9] = [
-        Capability::Mac,
-        Capability::Vlan,
-        Capability::VlanProto,
-        Capability::Spoofchk,
-        Capability::Trust,
-        Capability::Rate,
-        Capability::LinkState,
-        Capability::Loopback,
-        Capability::Reset,
-    ];
+vf_attributes!(capability {});
 
+impl Capability {
     /// What setting `attribute` takes.
     pub const fn of(attribute: &VfAttribute) -> Capability {
         match attribute {
-            VfAttribute::Mac(_) => Capability::Mac,
             VfAttribute::Vlan { id, protocol: VlanProtocol::Dot1ad, .. } if id.get() != 0 => {
                 Capability::VlanProto
             }
-            VfAttribute::Vlan { .. } => Capability::Vlan,
-            VfAttribute::Spoofchk(_) => Capability::Spoofchk,
-            VfAttribute::Trust(_) => Capability::Trust,
-            VfAttribute::Rate { .. } => Capability::Rate,
-            VfAttribute::LinkState(_) => Capability::LinkState,
+            other => other.kind().capability(),
         }
     }
-}
 
-impl fmt::Display for Capability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Capability::Mac => "mac",
-            Capability::Vlan => "vlan",
-            Capability::VlanProto => "vlan_proto 802.1ad",
-            Capability::Spoofchk => "spoofchk",
-            Capability::Trust => "trust",
-            Capability::Rate => "min_tx_rate, max_tx_rate",
-            Capability::LinkState => "link_state",
-            Capability::Loopback => "loopback",
-            Capability::Reset => "reset",
-        })
+    /// What a driver needs for this key of a model to hold. The MAC address has none: a VF's own driver sets it too.
+    pub const fn needed_for(key: VfKey) -> &'static [Capability] {
+        match key {
+            VfKey::Mac => &[],
+            VfKey::VlanProto => &[Capability::Vlan, Capability::VlanProto],
+            other => other.kind().capabilities(),
+        }
     }
 }
 
@@ -214,11 +232,13 @@ impl Capabilities {
 /// choose themselves nothing is known.
 pub fn is_preset(attribute: &VfAttribute) -> bool {
     match attribute {
-        VfAttribute::Mac(mac) => mac.is_zero(),
+        // What else its tag would have says nothing without one.
         VfAttribute::Vlan { id, .. } => id.get() == 0,
-        VfAttribute::Spoofchk(_) | VfAttribute::Trust(_) => true,
-        VfAttribute::Rate { min, max } => (*min, *max) == (TxRate(0), TxRate(0)),
-        VfAttribute::LinkState(state) => *state == LinkState::Auto,
+        other => other.values().into_iter().all(|(key, value)| match value {
+            // Drivers choose: some have it on for a new VF.
+            VfValue::Switch(_) => true,
+            other => other == key.unset(),
+        }),
     }
 }
 

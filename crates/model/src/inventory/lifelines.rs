@@ -125,7 +125,7 @@ impl Lifelines {
 }
 
 impl LifelineKind {
-    /// Its sort.
+    /// The sort of lifeline, without details like the peer or the mount point.
     pub fn sort(&self) -> LifelineSort {
         match self {
             LifelineKind::DefaultRoute { .. } => LifelineSort::DefaultRoute,

@@ -202,15 +202,23 @@ pub enum PathKind {
     /// veth and a bridge with the host's PF as uplink, over the cable to a VF of another NIC: what SR-IOV replaces where a
     /// guest talks to another machine.
     BridgeAcross,
-    /// From a VF that a VM has made of a NIC of its own, to something outside that VM.
+    /// From a container in a VM, with a VF that the VM has made of a NIC of its own, to something outside that VM.
     VmVf,
-    /// From the PF of a NIC that a VM owns, as the VM itself has it, to the same.
+    /// The same with veth and a Linux bridge in the VM over the NIC's PF: what such a VF replaces.
+    VmBridge,
+    /// The same with veth and a bridge that the VM routes, with NAT and connection tracking, over the PF: what container networks do.
+    VmBridgeNat,
+    /// The same with macvlan over the PF.
+    VmMacvlan,
+    /// The same with ipvlan over the PF.
+    VmIpvlan,
+    /// From the VM itself by the NIC's PF, to the same: the control.
     VmPf,
 }
 
 impl PathKind {
     /// All, in the order of the report.
-    pub const ALL: [PathKind; 8] = [
+    pub const ALL: [PathKind; 12] = [
         PathKind::PfPf,
         PathKind::VfVfAcross,
         PathKind::VfVfInside,
@@ -218,6 +226,10 @@ impl PathKind {
         PathKind::Bridge,
         PathKind::BridgeAcross,
         PathKind::VmVf,
+        PathKind::VmBridge,
+        PathKind::VmBridgeNat,
+        PathKind::VmMacvlan,
+        PathKind::VmIpvlan,
         PathKind::VmPf,
     ];
 
@@ -228,20 +240,33 @@ impl PathKind {
 
     /// Whether its client is inside a VM that owns an SR-IOV NIC, and uses that.
     pub const fn is_of_vm_nic(self) -> bool {
-        matches!(self, PathKind::VmVf | PathKind::VmPf)
+        self.is_from_container_in_vm() || matches!(self, PathKind::VmPf)
+    }
+
+    /// Whether its client is in a container that is made in the VM for the time of a sample.
+    pub const fn is_from_container_in_vm(self) -> bool {
+        matches!(
+            self,
+            PathKind::VmVf
+                | PathKind::VmBridge
+                | PathKind::VmBridgeNat
+                | PathKind::VmMacvlan
+                | PathKind::VmIpvlan
+        )
     }
 
     /// Whether it is what SR-IOV replaces: a baseline for the other paths between the same two guests.
     pub const fn is_bridge(self) -> bool {
-        matches!(self, PathKind::Bridge | PathKind::BridgeAcross)
+        matches!(self, PathKind::Bridge | PathKind::BridgeAcross | PathKind::VmBridge | PathKind::VmBridgeNat)
     }
 
     /// Whether this bridge is the baseline of such a path between the same two guests. One over the cable is it for what
     /// goes over the cable.
     pub fn is_baseline_of(self, path: PathKind) -> bool {
         match self {
-            PathKind::Bridge => !path.is_bridge(),
+            PathKind::Bridge => !path.is_bridge() && !path.is_of_vm_nic(),
             PathKind::BridgeAcross => path == PathKind::VfVfAcross,
+            PathKind::VmBridge | PathKind::VmBridgeNat => path == PathKind::VmVf,
             _ => false,
         }
     }
@@ -257,6 +282,10 @@ impl fmt::Display for PathKind {
             PathKind::Bridge => "bridge",
             PathKind::BridgeAcross => "bridge across",
             PathKind::VmVf => "vm vf",
+            PathKind::VmBridge => "vm bridge",
+            PathKind::VmBridgeNat => "vm bridge nat",
+            PathKind::VmMacvlan => "vm macvlan",
+            PathKind::VmIpvlan => "vm ipvlan",
             PathKind::VmPf => "vm pf",
         })
     }
@@ -481,15 +510,15 @@ pub struct Sample {
     pub warm_up: bool,
     /// What it told.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub taken: SampleResult,
 }
 
 impl Sample {
     /// The value of one metric.
     pub fn value(&self, metric: Metric) -> Option<f64> {
         match &self.taken {
-            Taken::Values(values) => values.get(&metric).copied(),
-            Taken::Missing(_) => None,
+            SampleResult::Values(values) => values.get(&metric).copied(),
+            SampleResult::Missing(_) => None,
         }
     }
 }
@@ -497,7 +526,7 @@ impl Sample {
 /// What one sample told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Taken {
+pub enum SampleResult {
     /// Values, in the metrics' units. A metric that the tool did not tell is absent.
     Values(BTreeMap<Metric, f64>),
     /// Nothing, because of this.

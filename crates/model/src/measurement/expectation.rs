@@ -3,7 +3,8 @@
 //! ```text
 //! line     = selector ( ">=" | "<=" ) bound
 //! bound    = factor "x" selector | number unit
-//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across | vm vf | vm pf
+//! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across
+//!            vm vf | vm bridge | vm bridge nat | vm macvlan | vm ipvlan | vm pf
 //!            udp | tcp | stream | rr | open | closed | sequential | random | read | write | mixed | host | guest
 //!            in GUEST | a size (1KiB) | a metric (throughput, p99, iops...)
 //! ```
@@ -37,9 +38,9 @@ pub struct Expectation {
 /// Which way a claim goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// `>=`
+    /// At least the bound: `>=`.
     AtLeast,
-    /// `<=`
+    /// At most the bound: `<=`.
     AtMost,
 }
 
@@ -107,7 +108,7 @@ pub struct Claim {
 
 /// What an `expect:` line came out as.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Ruling {
+pub struct ExpectationResult {
     /// The line.
     pub expectation: Expectation,
     /// The worst of its claims; without claims it cannot be told.
@@ -116,16 +117,16 @@ pub struct Ruling {
     pub claims: Vec<Claim>,
 }
 
-impl Ruling {
+impl ExpectationResult {
     /// A line of which nothing was asked for.
-    pub fn not_asked(expectation: Expectation) -> Ruling {
-        Ruling { expectation, told: Conclusion::NotAsked, claims: Vec::new() }
+    pub fn not_asked(expectation: Expectation) -> ExpectationResult {
+        ExpectationResult { expectation, told: Conclusion::NotAsked, claims: Vec::new() }
     }
 
     /// A line and its claims.
-    pub fn new(expectation: Expectation, claims: Vec<Claim>) -> Ruling {
+    pub fn new(expectation: Expectation, claims: Vec<Claim>) -> ExpectationResult {
         let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Conclusion::CannotBeTold);
-        Ruling { expectation, told, claims }
+        ExpectationResult { expectation, told, claims }
     }
 }
 
@@ -423,8 +424,15 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
             "vm" => match words.next().map(|next| next.text) {
                 Some("vf") => set!(path, PathKind::VmVf),
                 Some("pf") => set!(path, PathKind::VmPf),
+                Some("macvlan") => set!(path, PathKind::VmMacvlan),
+                Some("ipvlan") => set!(path, PathKind::VmIpvlan),
+                Some("bridge") => match words.next_if(|next| next.text == "nat") {
+                    Some(_) => set!(path, PathKind::VmBridgeNat),
+                    None => set!(path, PathKind::VmBridge),
+                },
                 _ => {
-                    let why = "vm needs to know which function of the VM's own NIC: vm vf or vm pf";
+                    let why = "vm needs to know what a VM with a NIC of its own sends by: vm vf, vm bridge, vm bridge nat, vm macvlan, \
+                               vm ipvlan or vm pf";
                     return Err((word.range(), why.into()));
                 }
             },

@@ -50,7 +50,7 @@ impl From<Histogram> for BTreeMap<u32, u64> {
 }
 
 impl Histogram {
-    /// None counted.
+    /// An empty histogram.
     pub fn new() -> Histogram {
         Histogram::default()
     }
@@ -78,6 +78,10 @@ impl Histogram {
     }
 
     /// Counts `times` more of this latency. The total cannot pass 2^64: what is over is an error and is not counted.
+    ///
+    /// # Errors
+    ///
+    /// [`HistogramError::Overflow`].
     pub fn record(&mut self, nanoseconds: u64, times: u64) -> Result<(), HistogramError> {
         if times == 0 {
             return Ok(());
@@ -88,6 +92,10 @@ impl Histogram {
     }
 
     /// Adds what another has counted.
+    ///
+    /// # Errors
+    ///
+    /// [`HistogramError::Overflow`] when the totals together pass 2^64; nothing is added then.
     pub fn merge(&mut self, other: &Histogram) -> Result<(), HistogramError> {
         self.total().checked_add(other.total()).ok_or(HistogramError::Overflow)?;
         for (bucket, count) in &other.counts {

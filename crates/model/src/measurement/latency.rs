@@ -22,7 +22,7 @@ use super::{Counts, CutShort};
 
 pub use bins::{Bins, BinsError};
 pub use block::Block;
-pub use claim::{Claim, Finding, Limit, Ruling, Side};
+pub use claim::{Claim, ClaimResult, Finding, Limit, Side};
 pub use series::{Arm, Load, Power, Series, Setting, Tool};
 pub use summary::{Comparison, Quantile, Statistic, Summary, TailBound};
 
@@ -55,7 +55,7 @@ pub struct Latency {
     /// Series compared with each other.
     pub comparisons: Vec<Comparison>,
     /// What the claims (`expect:` lines, `--prove`) came out as.
-    pub rulings: Vec<Ruling>,
+    pub rulings: Vec<ClaimResult>,
     /// Why it ended; `None` while it has not.
     pub stopped: Option<Stopped>,
     /// What the reader should know beside: what the emulation hides, what was interrupted.

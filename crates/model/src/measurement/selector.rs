@@ -11,7 +11,8 @@ use crate::{ByteSize, GuestName, verdict::Vantage};
 /// Which cells one side of an `expect:` line means. What is `None` is left open: every cell that has the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// `pf-pf`, `vf-vf across`, `vf-vf inside`, `guest-host`, `bridge`, `bridge across`, `vm vf`, `vm pf`.
+    /// `pf-pf`, `vf-vf across`, `vf-vf inside`, `guest-host`, `bridge`, `bridge across`, and those that begin
+    /// with `vm`.
     pub path: Option<PathKind>,
     /// `udp` (true) or `tcp` (false).
     pub udp: Option<bool>,

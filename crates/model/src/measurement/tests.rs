@@ -27,7 +27,7 @@ fn expectation(text: &str) -> Expectation {
 
 #[test]
 fn everything_goes_through_json_and_back() {
-    let sample = |values: Taken| Sample {
+    let sample = |values: SampleResult| Sample {
         at: 1.5,
         seconds: 1.0,
         position: 7,
@@ -39,8 +39,8 @@ fn everything_goes_through_json_and_back() {
     histogram.record(12_345, 6).unwrap();
     let measured = Measured {
         samples: vec![
-            sample(Taken::Values(BTreeMap::from([(Metric::Throughput, 2e9), (Metric::P999, 50.25)]))),
-            sample(Taken::Missing("the peer is gone".into())),
+            sample(SampleResult::Values(BTreeMap::from([(Metric::Throughput, 2e9), (Metric::P999, 50.25)]))),
+            sample(SampleResult::Missing("the peer is gone".into())),
         ],
         summaries: vec![Summary {
             metric: Metric::Throughput,
@@ -84,7 +84,7 @@ fn everything_goes_through_json_and_back() {
             pairs: 9,
             why: None,
         }],
-        rulings: lines.map(|line| Ruling::new(expectation(line), Vec::new())).to_vec(),
+        rulings: lines.map(|line| ExpectationResult::new(expectation(line), Vec::new())).to_vec(),
         ..Measurements::default()
     };
     let json = serde_json::to_string(&measurements).unwrap();
@@ -95,7 +95,7 @@ fn everything_goes_through_json_and_back() {
     assert!(!measurements.holds(), "its lines cannot be told");
     let all_that_was_measured = measurements.cells[..1].to_vec();
     let with = |cells: &[Cell], told: &[Conclusion]| {
-        let ruling = |told: &Conclusion| Ruling { told: *told, ..measurements.rulings[0].clone() };
+        let ruling = |told: &Conclusion| ExpectationResult { told: *told, ..measurements.rulings[0].clone() };
         let rulings = told.iter().map(ruling).collect();
         Measurements { cells: cells.to_vec(), rulings, ..Measurements::default() }.holds()
     };
@@ -183,11 +183,19 @@ fn the_bridge_is_compared_between_the_same_guests() {
     assert_eq!(PathKind::BridgeAcross.to_string(), "bridge across");
     let own = expectation("vm vf >= 0.9 x vm pf");
     let of = |path| network(path, Protocol::UdpStream, 128);
+    let nat = expectation("udp vm vf >= 1.2 x vm bridge nat");
+    assert!(
+        nat.pairs(&of(PathKind::VmVf), &of(PathKind::VmBridgeNat))
+            && !nat.pairs(&of(PathKind::VmVf), &of(PathKind::VmBridge))
+    );
+    for path in PathKind::ALL {
+        assert_eq!(expectation(&format!("{path} >= 1Gbit/s")).left().path, Some(path));
+    }
     assert!(
         own.pairs(&of(PathKind::VmVf), &of(PathKind::VmPf))
             && !own.pairs(&of(PathKind::VmPf), &of(PathKind::VmVf))
     );
-    assert!("vm >= 1Gbit/s".parse::<Expectation>().unwrap_err().to_string().contains("vm vf or vm pf"));
+    assert!("vm >= 1Gbit/s".parse::<Expectation>().unwrap_err().to_string().contains("vm ipvlan or vm pf"));
     let Subject::Network(ends) = &mut bridge.subject else { unreachable!() };
     ends.server.place = Vantage::Guest("c".parse().unwrap());
     assert!(!line.pairs(&inside, &bridge));
@@ -210,7 +218,8 @@ fn a_ruling_is_as_bad_as_its_worst_claim_and_nothing_is_not_enough() {
     let claim =
         |told| Claim { cell: "one".into(), against: None, metric: Metric::P99, seen: None, told, why: None };
     let ruling = |told: &[Conclusion]| {
-        Ruling::new(expectation("p99 <= 50us"), told.iter().map(|told| claim(*told)).collect()).told
+        ExpectationResult::new(expectation("p99 <= 50us"), told.iter().map(|told| claim(*told)).collect())
+            .told
     };
     assert_eq!(ruling(&[]), Conclusion::CannotBeTold);
     assert_eq!(ruling(&[Conclusion::Holds, Conclusion::Holds]), Conclusion::Holds);

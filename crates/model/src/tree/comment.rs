@@ -19,7 +19,7 @@ struct Split<'a> {
     place: Range<usize>,
     /// What stands there.
     written: &'a str,
-    /// The function.
+    /// The function before the `#`, as YAML reads it.
     name: FunctionName,
     /// The digits after the `#`.
     digits: &'a str,
@@ -64,15 +64,23 @@ pub(super) fn cut_functions(root: &mut Node, text: &str) -> Vec<Diagnostic> {
         true
     };
     for guest in values(root.child_mut("guests")) {
-        for function in items(guest.child_mut("functions")) {
-            let named = match &function.value {
+        let mut named: Vec<&mut Node> = Vec::new();
+        for (key, node) in entries(guest) {
+            match key {
+                "functions" => named.extend(items(Some(node))),
+                "nics" => named.extend(values(Some(node)).filter_map(|nic| nic.child_mut("uplink"))),
+                _ => {}
+            }
+        }
+        for function in named {
+            let is_cut = match &function.value {
                 Value::Mapping(entries) => entries
                     .iter()
                     .filter(|entry| matches!(entry.key.as_str(), "vf" | "pf"))
                     .any(|entry| cut(&entry.value)),
                 _ => cut(function),
             };
-            if named {
+            if is_cut {
                 function.value = Value::Spoiled;
             }
         }
@@ -85,12 +93,17 @@ pub(super) fn cut_functions(root: &mut Node, text: &str) -> Vec<Diagnostic> {
     found
 }
 
-fn values(node: Option<&mut Node>) -> impl Iterator<Item = &mut Node> {
-    let entries = match node.map(|node| &mut node.value) {
-        Some(Value::Mapping(entries)) => entries.as_mut_slice(),
+/// The keys of a mapping, each with what stands there; none of what is no mapping.
+fn entries(node: &mut Node) -> impl Iterator<Item = (&str, &mut Node)> {
+    let entries = match &mut node.value {
+        Value::Mapping(entries) => entries.as_mut_slice(),
         _ => &mut [],
     };
-    entries.iter_mut().map(|entry| &mut entry.value)
+    entries.iter_mut().map(|entry| (entry.key.as_str(), &mut entry.value))
+}
+
+fn values(node: Option<&mut Node>) -> impl Iterator<Item = &mut Node> {
+    node.into_iter().flat_map(entries).map(|(_, value)| value)
 }
 
 fn items(node: Option<&mut Node>) -> impl Iterator<Item = &mut Node> {

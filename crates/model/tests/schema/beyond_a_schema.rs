@@ -47,7 +47,7 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
     ),
     ("what words mean", &["best-effort-of-nothing", "multicast-and-zero-mac", "mac-in-defaults"]),
     ("lines of expect, which have a grammar", &["expect-more-lines-that-cannot-be-read"]),
-    ("comments, which are not in what it is shown", &["comment-cuts-a-function"]),
+    ("comments, which are not in what it is shown", &["comment-cuts-a-function", "comment-cuts-an-uplink"]),
     (
         "directives, which are not in what it is shown",
         &["directive-tag", "directive-unknown", "directive-yaml-1-1"],

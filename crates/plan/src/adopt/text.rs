@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use penstock_model::{
-    Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, LinkState, Mac, Mtu, NicMatch, READY_WITHIN,
-    VfSettings, Vm,
+    Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Mac, Mtu, NicMatch, READY_WITHIN, VfKey,
+    VfSettings, VfValue, Vm,
     inventory::{Pf, SwitchMode, VfState},
 };
 
@@ -66,7 +66,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-/// A NIC.
+/// Appends the model's entry of a NIC to `out`.
 pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
     let pf = adopted.pf;
     let mut known = Mapping::default();
@@ -118,33 +118,28 @@ pub fn written(wanted: &VfSettings) -> Vec<String> {
 
 fn settings(wanted: &VfSettings) -> Mapping {
     let mut all = Mapping::default();
-    all.maybe("mac", wanted.mac.map(|mac| quoted(&mac.to_string())));
-    all.maybe("vlan", wanted.vlan);
-    all.maybe("qos", wanted.qos);
-    all.maybe("vlan_proto", wanted.vlan_proto);
-    all.maybe("spoofchk", wanted.spoofchk.map(switch));
-    all.maybe("trust", wanted.trust.map(switch));
-    all.maybe("min_tx_rate", wanted.min_tx_rate.map(|rate| rate.0));
-    all.maybe("max_tx_rate", wanted.max_tx_rate.map(|rate| rate.0));
-    all.maybe("link_state", wanted.link_state);
+    for (key, value) in wanted.values() {
+        match value {
+            VfValue::Mac(mac) => all.put(key.name(), quoted(&mac.to_string())),
+            other => all.put(key.name(), other.plain()),
+        }
+    }
     all
 }
 
 /// What a VF has that its PF's driver did not give it by itself.
 pub fn not_default(pf: &Pf, state: &VfState) -> VfSettings {
     let tagged = state.vlan.get() != 0;
-    let limited = state.min_tx_rate.0 != 0 || state.max_tx_rate.0 != 0;
-    VfSettings {
-        mac: None,
-        vlan: tagged.then_some(state.vlan),
-        qos: (tagged && state.qos.get() != 0).then_some(state.qos),
-        vlan_proto: (tagged && state.vlan_proto != Default::default()).then_some(state.vlan_proto),
-        spoofchk: state.spoofchk.filter(|on| *on != checks_by_default(pf)),
-        trust: state.trust.filter(|on| *on),
-        min_tx_rate: (limited && state.min_tx_rate.0 != 0).then_some(state.min_tx_rate),
-        max_tx_rate: limited.then_some(state.max_tx_rate),
-        link_state: state.link_state.filter(|link| *link != LinkState::Auto),
-    }
+    let mut own = state.settings();
+    own.retain(|key, value| match key {
+        VfKey::Mac => false,
+        VfKey::Qos | VfKey::VlanProto if !tagged => false,
+        VfKey::Spoofchk => value != VfValue::Switch(checks_by_default(pf)),
+        // A limit of none says something beside a guaranteed rate.
+        VfKey::MaxTxRate if state.min_tx_rate.0 != 0 => true,
+        _ => value != key.unset(),
+    });
+    own
 }
 
 /// What all VFs of a PF have that is no default.
@@ -165,20 +160,9 @@ pub fn in_common(pf: &Pf) -> VfSettings {
 
 /// Those of `one` that `other` has too (`alike`), or has not.
 fn without(one: &VfSettings, other: &VfSettings, alike: bool) -> VfSettings {
-    fn pick<T: PartialEq + Copy>(one: Option<T>, other: Option<T>, alike: bool) -> Option<T> {
-        one.filter(|_| (one == other) == alike)
-    }
-    VfSettings {
-        mac: pick(one.mac, other.mac, alike),
-        vlan: pick(one.vlan, other.vlan, alike),
-        qos: pick(one.qos, other.qos, alike),
-        vlan_proto: pick(one.vlan_proto, other.vlan_proto, alike),
-        spoofchk: pick(one.spoofchk, other.spoofchk, alike),
-        trust: pick(one.trust, other.trust, alike),
-        min_tx_rate: pick(one.min_tx_rate, other.min_tx_rate, alike),
-        max_tx_rate: pick(one.max_tx_rate, other.max_tx_rate, alike),
-        link_state: pick(one.link_state, other.link_state, alike),
-    }
+    let mut left = one.clone();
+    left.retain(|key, value| (other.get(key) == Some(value)) == alike);
+    left
 }
 
 /// A guest of ours that runs.

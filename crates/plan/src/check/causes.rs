@@ -18,8 +18,8 @@ enum Aspect {
     Attributes(Bdf),
     InterfaceMac(Bdf),
     Defined(GuestName),
-    /// The embedded switch of a VM's NIC runs, or no longer.
-    Switch(GuestName, NicName),
+    /// The embedded switch of a VM's NIC runs, or its taps are there; or no longer.
+    BackEnd(GuestName, NicName),
     /// The guest is there, or no longer.
     There(GuestName),
     /// The guest runs, or no longer.
@@ -103,9 +103,10 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::SetLink { function, .. } => one(Aspect::Link(*function)),
         Action::DefineGuest(definition) => one(Aspect::Defined(definition.guest.clone())),
         Action::UndefineGuest { guest } => one(Aspect::Defined(guest.clone())),
-        Action::StartSwitch { guest, nic } | Action::StopSwitch { guest, nic } => {
-            one(Aspect::Switch(guest.clone(), nic.clone()))
-        }
+        Action::StartSwitch { guest, nic }
+        | Action::StopSwitch { guest, nic }
+        | Action::MakeTaps { guest, nic }
+        | Action::RemoveTaps { guest, nic } => one(Aspect::BackEnd(guest.clone(), nic.clone())),
         // One that is suspended does not run, and stopping it changes nothing for those who need it running.
         Action::StopGuest { guest } if machine.suspended(guest) => one(Aspect::There(guest.clone())),
         Action::StartGuest { guest } | Action::StopGuest { guest } => {
@@ -179,10 +180,13 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
                 .chain(uplink.into_iter().flat_map(of_uplink))
                 .collect()
         }
-        Action::StopSwitch { guest, .. } => vec![Aspect::There(guest.clone())],
+        Action::MakeTaps { guest, .. } => vec![Aspect::Defined(guest.clone())],
+        Action::StopSwitch { guest, .. } | Action::RemoveTaps { guest, .. } => {
+            vec![Aspect::There(guest.clone())]
+        }
         Action::UndefineGuest { guest } => {
-            let switches = machine.nics(guest).into_iter().map(|nic| Aspect::Switch(guest.clone(), nic));
-            [Aspect::There(guest.clone())].into_iter().chain(switches).collect()
+            let back_ends = machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic));
+            [Aspect::There(guest.clone())].into_iter().chain(back_ends).collect()
         }
         Action::StopGuest { guest } if machine.suspended(guest) => vec![Aspect::Running(guest.clone())],
         Action::StopGuest { guest } | Action::SuspendGuest { guest } => {
@@ -207,7 +211,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             for function in machine.functions(guest) {
                 all.extend([Aspect::Driver(*function), Aspect::Attributes(*function)]);
             }
-            all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::Switch(guest.clone(), nic)));
+            all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic)));
             all
         }
         Action::ResumeGuest { guest } => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
+    Bdf, DataPath, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
     inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -27,6 +27,8 @@ pub struct Machine {
     pub definitions: HashMap<GuestName, GuestDefinition>,
     /// The embedded switches of VMs' NICs that run.
     switches: HashSet<(GuestName, NicName)>,
+    /// The VMs' NICs whose functions have their taps.
+    taps: HashSet<(GuestName, NicName)>,
     /// Functions of guests that are defined, as far as known.
     owned: HashMap<GuestName, Vec<Bdf>>,
     /// Which running guest has which function, or has it as an uplink.
@@ -54,7 +56,12 @@ impl Machine {
             inside: HashMap::new(),
             definitions: HashMap::new(),
             switches: running()
-                .flat_map(|(guest, found)| found.nics.iter().map(|nic| (guest.clone(), nic.clone())))
+                .flat_map(|(guest, found)| {
+                    found.nics.difference(&found.taps).map(|nic| (guest.clone(), nic.clone()))
+                })
+                .collect(),
+            taps: running()
+                .flat_map(|(guest, found)| found.taps.iter().map(|nic| (guest.clone(), nic.clone())))
                 .collect(),
             owned: running().map(|(guest, found)| (guest.clone(), found.functions.clone())).collect(),
             users: running()
@@ -181,6 +188,28 @@ impl Machine {
         }
     }
 
+    /// The same, and those of them that have taps.
+    fn own_nics(&self, guest: &GuestName) -> (BTreeSet<NicName>, BTreeSet<NicName>) {
+        let nics: BTreeSet<NicName> = self.nics(guest).into_iter().collect();
+        let taps = nics.iter().filter(|nic| self.at_taps(guest, nic)).cloned().collect();
+        (nics, taps)
+    }
+
+    /// Whether the functions of a NIC that a VM owns are to have taps: as it was defined in this plan, else as it was found.
+    pub fn at_taps(&self, guest: &GuestName, nic: &NicName) -> bool {
+        match self.definitions.get(guest) {
+            Some(definition) => {
+                definition.nics.iter().any(|own| own.name == *nic && own.nic.path == DataPath::Tap)
+            }
+            None => self.guest(guest).is_some_and(|found| found.taps.contains(nic)),
+        }
+    }
+
+    /// Whether the functions of a VM's NIC have their taps.
+    pub fn tapped(&self, guest: &GuestName, nic: &NicName) -> bool {
+        self.taps.contains(&(guest.clone(), nic.clone()))
+    }
+
     /// Whether the embedded switch of a VM's NIC runs.
     pub fn switched(&self, guest: &GuestName, nic: &NicName) -> bool {
         self.switches.contains(&(guest.clone(), nic.clone()))
@@ -225,7 +254,7 @@ impl Machine {
                 let vf =
                     self.sriov(*pf).and_then(|sriov| sriov.vfs.get(usize::from(vf.get()))).map(|vf| vf.bdf);
                 if let Some(present) = vf.and_then(|vf| self.present_slot(vf)) {
-                    present.attributes.get_or_insert_with(new_state).set(attribute);
+                    present.attributes.get_or_insert_default().set(attribute);
                 }
             }
             Action::SetDriver { function, driver, .. } => self.set_driver(*function, driver.as_deref()),
@@ -251,6 +280,12 @@ impl Machine {
             }
             Action::StopSwitch { guest, nic } => {
                 self.switches.remove(&(guest.clone(), nic.clone()));
+            }
+            Action::MakeTaps { guest, nic } => {
+                self.taps.insert((guest.clone(), nic.clone()));
+            }
+            Action::RemoveTaps { guest, nic } => {
+                self.taps.remove(&(guest.clone(), nic.clone()));
             }
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
                 let ports = self.inventory.guests.get_mut(guest).and_then(|found| found.ports.get_mut(nic));
@@ -311,7 +346,7 @@ impl Machine {
             if index >= usize::from(count) {
                 vf.present = None;
             } else if vf.present.is_none() {
-                let attributes = reports.then(new_state);
+                let attributes = reports.then(VfState::default);
                 vf.present = Some(PresentVf { attributes, ..PresentVf::default() });
                 born.push(vf.bdf);
             }
@@ -359,13 +394,14 @@ impl Machine {
         let uplinks = self.uplinks(guest);
         self.users.extend(uplinks.iter().map(|uplink| (*uplink, guest.clone())));
         let home_drivers = self.home_drivers(guest);
-        let nics = self.nics(guest).into_iter().collect();
+        let (nics, taps) = self.own_nics(guest);
         let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
         let found = FoundGuest {
             running: true,
             functions,
             home_drivers,
             nics,
+            taps,
             uplinks,
             scheduling,
             ..FoundGuest::default()
@@ -403,10 +439,10 @@ impl Machine {
             }
         }
         let home_drivers = self.home_drivers(guest);
-        let nics = self.nics(guest).into_iter().collect();
+        let (nics, taps) = self.own_nics(guest);
         self.inventory
             .guests
-            .insert(guest.clone(), FoundGuest { home_drivers, nics, ..FoundGuest::default() });
+            .insert(guest.clone(), FoundGuest { home_drivers, nics, taps, ..FoundGuest::default() });
     }
 
     /// The VFs that stay on the host as uplinks of a guest's NICs: as it was defined in this plan, else as it was found.
@@ -469,21 +505,6 @@ pub fn has_attribute(state: &VfState, attribute: &VfAttribute) -> bool {
     let mut same = state.clone();
     same.set(attribute);
     same == *state
-}
-
-/// A VF that was just made; what a driver presets is not known.
-fn new_state() -> VfState {
-    VfState {
-        mac: Mac::new([0; 6]),
-        vlan: Default::default(),
-        qos: Default::default(),
-        vlan_proto: Default::default(),
-        spoofchk: None,
-        trust: None,
-        min_tx_rate: Default::default(),
-        max_tx_rate: Default::default(),
-        link_state: None,
-    }
 }
 
 /// An interface that appears, with a made-up name; its MAC is the administrative one where there is one.

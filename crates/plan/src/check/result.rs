@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    Bdf, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic, NicName,
-    SlotName, Uplink, VfAttribute, VfIndex,
+    Bdf, DataPath, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic,
+    NicName, SlotName, Uplink, VfAttribute, VfIndex,
     inventory::{Pf, PresentVf, SwitchMode},
 };
+use penstock_render::{Found, render};
 
 use super::{
     Finding,
@@ -20,7 +21,6 @@ use super::{
 use crate::{
     Action, Plan,
     action::{GuestDefinition, GuestNic},
-    generate::{Found, render},
 };
 
 /// Adds what is not as the model says.
@@ -346,7 +346,7 @@ impl Judge<'_> {
         wrong
     }
 
-    /// What is wrong with a NIC that a VM owns: where its uplink leads to, and whether its switch runs.
+    /// What is wrong with a NIC that a VM owns: where its uplink leads to, and whether its switch runs or its taps are there.
     fn switched(&self, name: &GuestName, own: &GuestNic) -> Option<String> {
         let leads = match &own.nic.uplink {
             Some(Uplink::Function(function)) => self.address(function),
@@ -355,8 +355,12 @@ impl Judge<'_> {
         if own.uplink_at != leads {
             return Some(format!("the uplink of {name}/{} leads elsewhere than the model says", own.name));
         }
-        (!self.machine.switched(name, &own.name))
-            .then(|| format!("the embedded switch of {name}/{} does not run", own.name))
+        match own.nic.path {
+            DataPath::Switch => (!self.machine.switched(name, &own.name))
+                .then(|| format!("the embedded switch of {name}/{} does not run", own.name)),
+            DataPath::Tap => (!self.machine.tapped(name, &own.name))
+                .then(|| format!("the functions of {name}/{} have no taps", own.name)),
+        }
     }
 
     /// Whether those who configure interfaces were told of all functions of guests, and of no others.

@@ -83,6 +83,10 @@ impl<'a> Rules<'a> {
             Action::StopSwitch { guest, nic } if machine.runs(guest) => {
                 vec![format!("{guest} is there, and its {nic} is without a switch")]
             }
+            Action::MakeTaps { guest, nic } => make_taps(machine, guest, nic),
+            Action::RemoveTaps { guest, nic } if machine.runs(guest) => {
+                vec![format!("{guest} is there, and its {nic} is without taps")]
+            }
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
                 set_port(machine, guest, nic, *vf, attribute)
             }
@@ -207,10 +211,16 @@ impl<'a> Rules<'a> {
         if !is_vm(machine, self.model, guest) {
             broken.push(format!("{guest} is a container, and is started, not created"));
         }
-        for nic in machine.nics(guest).iter().filter(|nic| !machine.switched(guest, nic)) {
-            broken.push(format!(
-                "QEMU would wait for the embedded switch of {guest}/{nic}, which does not run"
-            ));
+        for nic in &machine.nics(guest) {
+            match machine.at_taps(guest, nic) {
+                true if !machine.tapped(guest, nic) => {
+                    broken.push(format!("{guest}/{nic} has no taps, which libvirt does not make"));
+                }
+                false if !machine.switched(guest, nic) => broken.push(format!(
+                    "QEMU would wait for the embedded switch of {guest}/{nic}, which does not run"
+                )),
+                _ => {}
+            }
         }
         for function in machine.functions(guest) {
             broken.extend(exists(machine, *function));
@@ -249,8 +259,8 @@ impl<'a> Rules<'a> {
         if machine.runs(guest) {
             broken.push(format!("guest {guest} is there already"));
         }
-        if !machine.nics(guest).contains(nic) {
-            broken.push(format!("guest {guest} is not defined with a NIC {nic}"));
+        if !machine.nics(guest).contains(nic) || machine.at_taps(guest, nic) {
+            broken.push(format!("guest {guest} is not defined with a NIC {nic} at a switch"));
         }
         let definition = machine.definitions.get(guest);
         let found = definition.and_then(|definition| definition.nics.iter().find(|found| found.name == *nic));
@@ -384,6 +394,18 @@ fn attribute(machine: &Machine, pf: Bdf, index: VfIndex, set: &VfAttribute) -> V
         && machine.pf(pf).is_some_and(tells_mac)
     {
         broken.push(format!("{} is bound to {driver}, which does not see what is set now", vf.bdf));
+    }
+    broken
+}
+
+/// The taps of a NIC of a VM that is defined and not there.
+fn make_taps(machine: &Machine, guest: &GuestName, nic: &NicName) -> Vec<String> {
+    let mut broken = Vec::new();
+    if machine.runs(guest) {
+        broken.push(format!("guest {guest} is there already"));
+    }
+    if !machine.nics(guest).contains(nic) || !machine.at_taps(guest, nic) {
+        broken.push(format!("guest {guest} is not defined with a NIC {nic} at taps"));
     }
     broken
 }

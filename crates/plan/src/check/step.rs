@@ -1,9 +1,6 @@
 //! What can be said of one step: its number, what it needs, its postcondition, its way back.
 
-use penstock_model::{
-    GuestKind, GuestName, Model, Mtu, VfAttribute,
-    inventory::{SwitchMode, VfState},
-};
+use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
 
 use super::{
     machine::{Machine, is_link_local},
@@ -73,6 +70,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         | (Action::AwaitGuest { guest, .. }, Fact::GuestReady { guest: of }) => guest == of,
         (Action::StartSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: true })
         | (Action::StopSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: false }) => {
+            (guest, nic) == (of, is)
+        }
+        (Action::MakeTaps { guest, nic }, Fact::TapsThere { guest: of, nic: is, there: true })
+        | (Action::RemoveTaps { guest, nic }, Fact::TapsThere { guest: of, nic: is, there: false }) => {
             (guest, nic) == (of, is)
         }
         (
@@ -189,8 +190,14 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
         Action::StopSwitch { guest, nic } => {
             Must(Action::StartSwitch { guest: guest.clone(), nic: nic.clone() })
         }
+        Action::MakeTaps { guest, nic } => {
+            Must(Action::RemoveTaps { guest: guest.clone(), nic: nic.clone() })
+        }
+        Action::RemoveTaps { guest, nic } => {
+            Must(Action::MakeTaps { guest: guest.clone(), nic: nic.clone() })
+        }
         Action::SetPortAttribute { guest, nic, vf, attribute } => {
-            let before = machine.port(guest, nic, *vf).and_then(|state| alike(state, attribute));
+            let before = machine.port(guest, nic, *vf).and_then(|state| state.attribute(attribute.kind()));
             match before {
                 Some(attribute) => {
                     let (guest, nic) = (guest.clone(), nic.clone());
@@ -294,20 +301,6 @@ impl Machine {
         vf: penstock_model::VfIndex,
         like: &VfAttribute,
     ) -> Option<VfAttribute> {
-        alike(self.vf(pf, vf)?.1.attributes.as_ref()?, like)
+        self.vf(pf, vf)?.1.attributes.as_ref()?.attribute(like.kind())
     }
-}
-
-/// The attribute of `like`'s kind in a state; `None` when it is not reported.
-fn alike(state: &VfState, like: &VfAttribute) -> Option<VfAttribute> {
-    Some(match like {
-        VfAttribute::Mac(_) => VfAttribute::Mac(state.mac),
-        VfAttribute::Vlan { .. } => {
-            VfAttribute::Vlan { id: state.vlan, qos: state.qos, protocol: state.vlan_proto }
-        }
-        VfAttribute::Spoofchk(_) => VfAttribute::Spoofchk(state.spoofchk?),
-        VfAttribute::Trust(_) => VfAttribute::Trust(state.trust?),
-        VfAttribute::Rate { .. } => VfAttribute::Rate { min: state.min_tx_rate, max: state.max_tx_rate },
-        VfAttribute::LinkState(_) => VfAttribute::LinkState(state.link_state?),
-    })
 }

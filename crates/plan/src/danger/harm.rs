@@ -10,9 +10,9 @@ use crate::{Action, Direction, Plan, Step, drivers::VFIO};
 /// What a step does to a function that is there before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Harm {
-    /// Which.
+    /// The PCI address of the function.
     pub function: Bdf,
-    /// What.
+    /// What the step does to it.
     pub how: How,
 }
 
@@ -172,6 +172,8 @@ impl<'a> Played<'a> {
             // A switch hears and sends through a socket of its own: what the uplink's interface is to the host, it stays.
             | Action::StartSwitch { .. }
             | Action::StopSwitch { .. }
+            | Action::MakeTaps { .. }
+            | Action::RemoveTaps { .. }
             | Action::SetPortAttribute { .. }
             | Action::ResumeGuest { .. }
             | Action::SuspendGuest { .. }

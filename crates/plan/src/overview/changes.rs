@@ -22,7 +22,7 @@ pub const RESET: &str = "reset";
 pub enum Group {
     /// A PF with its VFs.
     Nic(Bdf),
-    /// A guest.
+    /// A guest with its definition and its state.
     Guest(GuestName),
     /// The machine as a whole: what is tuned for real time.
     Machine,
@@ -242,6 +242,22 @@ impl Gathering<'_> {
                     Some("stopped".to_owned()),
                 );
             }
+            Action::MakeTaps { guest, nic } => {
+                self.own(
+                    Group::Guest(guest.clone()),
+                    &format!("taps of {nic}"),
+                    None,
+                    Some("there".to_owned()),
+                );
+            }
+            Action::RemoveTaps { guest, nic } => {
+                self.own(
+                    Group::Guest(guest.clone()),
+                    &format!("taps of {nic}"),
+                    Some("there".to_owned()),
+                    None,
+                );
+            }
             Action::SetPortAttribute { guest, nic, vf, attribute } => {
                 let (what, after) = attribute_words(attribute);
                 let before = match inverse {
@@ -418,7 +434,7 @@ impl Gathering<'_> {
         let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
         parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
         parts.extend(definition.nics.iter().map(|own| {
-            let count = own.nic.vfs.len();
+            let count = own.nic.most_vfs();
             format!("NIC {} with {count} VF{}", own.name, if count == 1 { "" } else { "s" })
         }));
         parts.join(", ")
@@ -438,10 +454,9 @@ fn note(values: &mut IndexMap<String, Change>, what: &str, before: Option<String
 
 /// An attribute's word in the model, and its value.
 fn attribute_words(attribute: &VfAttribute) -> (&'static str, String) {
-    match attribute {
-        VfAttribute::Mac(mac) if mac.is_zero() => ("mac", "none".to_owned()),
-        VfAttribute::Mac(mac) => ("mac", mac.to_string()),
-        VfAttribute::Vlan { id, .. } if id.get() == 0 => ("vlan", "none".to_owned()),
+    let text = match attribute {
+        VfAttribute::Mac(mac) if mac.is_zero() => "none".to_owned(),
+        VfAttribute::Vlan { id, .. } if id.get() == 0 => "none".to_owned(),
         VfAttribute::Vlan { id, qos, protocol } => {
             let mut text = id.to_string();
             if qos.get() != 0 {
@@ -450,21 +465,17 @@ fn attribute_words(attribute: &VfAttribute) -> (&'static str, String) {
             if *protocol != Default::default() {
                 text.push_str(&format!(" {protocol}"));
             }
-            ("vlan", text)
+            text
         }
-        VfAttribute::Spoofchk(set) => ("spoofchk", on(*set)),
-        VfAttribute::Trust(set) => ("trust", on(*set)),
-        VfAttribute::Rate { min, max } => {
-            let text = match (min.0, max.0) {
-                (0, 0) => "unlimited".to_owned(),
-                (0, max) => format!("at most {max} Mbit/s"),
-                (min, 0) => format!("at least {min} Mbit/s"),
-                (min, max) => format!("{min} to {max} Mbit/s"),
-            };
-            ("rate", text)
-        }
-        VfAttribute::LinkState(state) => ("link_state", state.to_string()),
-    }
+        VfAttribute::Rate { min, max } => match (min.0, max.0) {
+            (0, 0) => "unlimited".to_owned(),
+            (0, max) => format!("at most {max} Mbit/s"),
+            (min, 0) => format!("at least {min} Mbit/s"),
+            (min, max) => format!("{min} to {max} Mbit/s"),
+        },
+        other => other.values().into_iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join(" "),
+    };
+    (attribute.kind().name(), text)
 }
 
 fn loopback(mode: SwitchMode) -> String {

@@ -6,7 +6,7 @@ use penstock_model::{Inventory, inventory::Lifelines, text::counted};
 use super::changes::{Change, Changes, Group};
 use crate::{Danger, Plan, boot::BootNeeds, effects};
 
-/// One sentence.
+/// What a plan comes to, in one sentence.
 pub struct Summary {
     pub text: String,
     /// Whether somebody should look twice: something is destroyed, in danger or not known.

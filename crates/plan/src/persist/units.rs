@@ -9,7 +9,7 @@ use super::{MODEL, Wanted};
 
 /// Makes VFs with their attributes.
 pub const NICS_UNIT: &str = "penstock-nics.service";
-/// Starts guests.
+/// Starts the model's guests; there is no such unit for a model without guests.
 pub const GUESTS_UNIT: &str = "penstock-guests.service";
 /// Where the administrator's units are (systemd.unit(5)).
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";

@@ -70,13 +70,11 @@ fn state(dice: &mut Dice) -> VfState {
             Mac::new([6, 5, 4, dice.below(256) as u8, dice.below(256) as u8, dice.below(256) as u8])
         },
         vlan: VlanId::new(dice.below(3) as u16).unwrap(),
-        qos: Default::default(),
-        vlan_proto: Default::default(),
         spoofchk: dice.some(2, true),
         trust: dice.some(2, false),
-        min_tx_rate: TxRate(0),
         max_tx_rate: TxRate(dice.below(2) as u32 * 100),
         link_state: dice.some(2, LinkState::Auto),
+        ..VfState::default()
     }
 }
 

@@ -17,11 +17,11 @@ pub(crate) struct HeatMap {
     pub about: String,
     /// What stands over the row's heads.
     pub corner: String,
-    /// The columns.
+    /// The heads of the columns, from left to right.
     pub columns: Vec<HeatColumn>,
     /// Whether the rows say what their colours are relative to.
     pub scales: bool,
-    /// The rows.
+    /// The rows that are shown, from top to bottom.
     pub rows: Vec<HeatRow>,
     /// How many rows are not shown.
     pub left_out: usize,
@@ -39,7 +39,7 @@ pub(crate) struct HeatColumn {
 /// A row of it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct HeatRow {
-    /// Its head.
+    /// What stands at its beginning.
     pub head: String,
     /// What more there is to say about the row.
     pub detail: String,

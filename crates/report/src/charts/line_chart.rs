@@ -15,13 +15,13 @@ pub(crate) struct LineChart {
     pub x_label: String,
     /// What is on the y axis, with its unit.
     pub y_label: String,
-    /// The lines.
+    /// The lines, in the order in which they are drawn.
     pub lines: Vec<Line>,
     /// The greatest value of the y axis, for charts that are to be compared with each other; at least that of the lines.
     pub most: f64,
 }
 
-/// A line.
+/// A line of the chart: the values of one thing at several sizes.
 pub(crate) struct Line {
     /// How it looks.
     pub style: Style,
@@ -33,7 +33,7 @@ pub(crate) struct Line {
 
 /// A point of a line.
 pub(crate) struct LinePoint {
-    /// Its size.
+    /// The message or block size that it is for, in bytes.
     pub size: u32,
     /// Its value, in the unit of the y axis; `None` where it should be and is missing.
     pub value: Option<f64>,

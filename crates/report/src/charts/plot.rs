@@ -69,7 +69,7 @@ impl Key {
     }
 }
 
-/// A chart.
+/// A chart as the template draws it; places and lengths are pixels, as text.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Plot {
     /// What its own names within the page begin with.

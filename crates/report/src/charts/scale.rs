@@ -3,7 +3,7 @@
 /// How values are spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Spread {
-    /// Evenly.
+    /// Evenly: equal differences are equally long.
     Linear,
     /// By powers of ten.
     Decades,
@@ -24,7 +24,7 @@ pub(crate) struct Scale {
 /// A line across the chart with a number at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Its value.
+    /// The value that it marks, in the axis's unit.
     pub value: f64,
     /// Its place in pixels.
     pub at: f64,

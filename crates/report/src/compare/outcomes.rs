@@ -2,7 +2,7 @@
 
 use penstock_model::{
     audit::{Audit, AuditOutcome, Row},
-    measurement::across::{Turn, pair},
+    measurement::run_comparison::{Turn, pair},
 };
 
 use crate::{Evidence, StepRecord, sentence, sentence::INTERRUPTED};

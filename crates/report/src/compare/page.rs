@@ -1,6 +1,6 @@
 //! A comparison as one self-contained HTML page.
 
-use penstock_model::measurement::across::{Across, CellsAcross, Change, Direction, Turn};
+use penstock_model::measurement::run_comparison::{CellsComparison, Change, Direction, RunComparison, Turn};
 use serde::Serialize;
 
 use super::view;
@@ -12,8 +12,8 @@ const MOST_ROWS: usize = 500;
 const SCALE: f64 = 2.0;
 
 /// The comparison as one HTML page that asks for nothing outside itself.
-pub fn html(across: &Across) -> String {
-    templates::render("compare.html", &Page::of(across))
+pub fn html(comparison: &RunComparison) -> String {
+    templates::render("compare.html", &Page::of(comparison))
 }
 
 #[derive(Serialize)]
@@ -108,9 +108,9 @@ struct FactRow {
 }
 
 impl Page {
-    fn of(across: &Across) -> Page {
-        let (head, explanation) = view::sentence(across);
-        let name = |run: &penstock_model::measurement::across::RunName| Name {
+    fn of(comparison: &RunComparison) -> Page {
+        let (head, explanation) = view::sentence(comparison);
+        let name = |run: &penstock_model::measurement::run_comparison::RunName| Name {
             id: one_line(&run.id),
             started: one_line(&run.started),
         };
@@ -119,38 +119,38 @@ impl Page {
             rows: list.iter().take(MOST_ROWS).map(turn).collect(),
             left_out: list.len().saturating_sub(MOST_ROWS),
         };
-        let (class, sign) = match (across.got_worse(), across.is_paired()) {
+        let (class, sign) = match (comparison.got_worse(), comparison.is_paired()) {
             (true, _) => ("fail", "✗"),
             (false, true) => ("pass", "✓"),
             (false, false) => ("unknown", "?"),
         };
         Page {
-            a: name(&across.a),
-            b: name(&across.b),
+            a: name(&comparison.a),
+            b: name(&comparison.b),
             class,
             sign,
             head,
             explanation,
-            notes: across.notes.iter().map(|note| one_line(note)).collect(),
-            tallies: tallies(across),
+            notes: comparison.notes.iter().map(|note| one_line(note)).collect(),
+            tallies: tallies(comparison),
             turns: [
-                titled("Outcomes that differ", &across.outcomes),
-                titled("Expectations that came out differently", &across.rulings),
-                titled("Verdicts that came out differently", &across.verdicts),
+                titled("Outcomes that differ", &comparison.outcomes),
+                titled("Expectations that came out differently", &comparison.rulings),
+                titled("Verdicts that came out differently", &comparison.verdicts),
             ]
             .into_iter()
             .filter(|turns| !turns.rows.is_empty())
             .collect(),
-            chance: across.cells.as_ref().map(view::chance),
-            tables: tables(across),
-            lists: lists(across),
-            facts: facts(across),
+            chance: comparison.cells.as_ref().map(view::chance),
+            tables: tables(comparison),
+            lists: lists(comparison),
+            facts: facts(comparison),
         }
     }
 }
 
-fn tallies(across: &Across) -> Vec<Tally> {
-    let Some(cells) = &across.cells else { return Vec::new() };
+fn tallies(comparison: &RunComparison) -> Vec<Tally> {
+    let Some(cells) = &comparison.cells else { return Vec::new() };
     let count = |direction| cells.count(direction);
     let perhaps = count(Direction::PerhapsWorse) + count(Direction::PerhapsBetter);
     let tally = |count: usize, class, symbol, word, note| Tally {
@@ -173,8 +173,8 @@ fn turn(turn: &Turn) -> TurnRow {
     TurnRow { what: one_line(&turn.what), a: value(&turn.a), b: value(&turn.b), worse: turn.worse }
 }
 
-fn tables(across: &Across) -> Vec<Table> {
-    let Some(cells) = &across.cells else { return Vec::new() };
+fn tables(comparison: &RunComparison) -> Vec<Table> {
+    let Some(cells) = &comparison.cells else { return Vec::new() };
     let kinds = [
         ("Worse", "fail", "▼", true, Direction::Worse),
         ("Better", "pass", "▲", true, Direction::Better),
@@ -213,15 +213,15 @@ fn row(change: &Change) -> Row {
     }
 }
 
-fn lists(across: &Across) -> Vec<List> {
-    let nothing = CellsAcross::default();
-    let cells = across.cells.as_ref().unwrap_or(&nothing);
-    let why = |list: &[penstock_model::measurement::across::Untold]| -> Vec<(String, String)> {
+fn lists(comparison: &RunComparison) -> Vec<List> {
+    let nothing = CellsComparison::default();
+    let cells = comparison.cells.as_ref().unwrap_or(&nothing);
+    let why = |list: &[penstock_model::measurement::run_comparison::Untold]| -> Vec<(String, String)> {
         list.iter().map(|untold| (one_line(&untold.cell), one_line(&untold.why))).collect()
     };
     let bare = |list: &[String]| list.iter().map(|cell| (one_line(cell), String::new())).collect();
     let lists: [(&'static str, Vec<(String, String)>); 7] = [
-        ("In one run alone", bare(&across.unpaired)),
+        ("In one run alone", bare(&comparison.unpaired)),
         ("Measured in A, missing in B", why(&cells.lost)),
         ("Missing in A, measured in B", why(&cells.found)),
         ("Cannot be compared", why(&cells.untold)),
@@ -237,9 +237,9 @@ fn lists(across: &Across) -> Vec<List> {
     shown.filter(|list| list.count > 0).collect()
 }
 
-fn facts(across: &Across) -> Vec<FactRow> {
+fn facts(comparison: &RunComparison) -> Vec<FactRow> {
     let value = |value: &Option<String>| value.as_deref().map_or("not told".to_owned(), one_line);
-    let rows = across.facts.iter().map(|fact| FactRow {
+    let rows = comparison.facts.iter().map(|fact| FactRow {
         what: one_line(&fact.what),
         a: value(&fact.a),
         b: value(&fact.b),

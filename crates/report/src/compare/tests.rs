@@ -3,7 +3,7 @@ use penstock_model::{
     audit::{Audit, AuditOutcome, Layer, Row},
     measurement::{
         Estimate, Metric,
-        across::{Change, Direction, Untold},
+        run_comparison::{Change, Direction, Untold},
     },
     verdict::{Subject, Vantage},
 };
@@ -17,9 +17,9 @@ fn change(cell: &str, metric: Metric, ratio: f64, adjusted: f64) -> Change {
     Change { cell: cell.into(), metric, a: 1e9, b: 1e9 * ratio.value(), n_a: 8, n_b: 6, ratio, p, adjusted }
 }
 
-fn cells() -> CellsAcross {
+fn cells() -> CellsComparison {
     let untold = |cell: &str| Untold { cell: cell.into(), why: "the guest <b>stopped</b>".into() };
-    CellsAcross {
+    CellsComparison {
         confidence: 0.95,
         changes: vec![
             change("slow", Metric::Throughput, 0.5, 0.001),
@@ -48,8 +48,8 @@ fn evidence(id: &str) -> Evidence {
 fn one_old_run_was_written_and_two_were() {
     let old = |id| Evidence { version: 1, ..evidence(id) };
     let note = |a: &Evidence, b: &Evidence| {
-        let across = compare(a, b, None, Vec::new());
-        across.notes.into_iter().find(|note| note.contains("older Penstock")).unwrap_or_default()
+        let comparison = compare(a, b, None, Vec::new());
+        comparison.notes.into_iter().find(|note| note.contains("older Penstock")).unwrap_or_default()
     };
     assert!(note(&old("1"), &evidence("2")).starts_with("A was written by"));
     assert!(note(&old("1"), &old("2")).starts_with("A and B were written by"));
@@ -92,9 +92,9 @@ fn verdict(outcome: Outcome, attribute: &str) -> Verdict {
 #[test]
 fn every_rendering_shows_what_changed_and_what_is_missing() {
     let (a, b) = (evidence("first"), evidence("second"));
-    let across = compare(&a, &b, Some(cells()), Vec::new());
-    assert!(across.got_worse());
-    let (page, text, short) = (html(&across), markdown(&across), summary(&across));
+    let comparison = compare(&a, &b, Some(cells()), Vec::new());
+    assert!(comparison.got_worse());
+    let (page, text, short) = (html(&comparison), markdown(&comparison), summary(&comparison));
     for shown in [&page, &text, &short] {
         for word in ["B is worse than A", "slow", "0.500", "fast", "first", "second", "Holm"] {
             assert!(shown.contains(word), "{word} is not in {shown}");
@@ -113,11 +113,11 @@ fn every_rendering_shows_what_changed_and_what_is_missing() {
 #[test]
 fn a_ratio_that_may_be_chance_makes_nothing_worse() {
     let changes = vec![change("maybe", Metric::P99, 1.2, 0.4)];
-    let only = CellsAcross { confidence: 0.95, changes, ..CellsAcross::default() };
+    let only = CellsComparison { confidence: 0.95, changes, ..CellsComparison::default() };
     assert_eq!(only.changes[0].direction(), Direction::PerhapsWorse);
-    let across = compare(&evidence("a"), &evidence("b"), Some(only), Vec::new());
-    assert!(!across.got_worse());
-    assert!(summary(&across).contains("Nothing got worse"));
+    let comparison = compare(&evidence("a"), &evidence("b"), Some(only), Vec::new());
+    assert!(!comparison.got_worse());
+    assert!(summary(&comparison).contains("Nothing got worse"));
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn verdicts_turn() {
         (Fail, "dark"),
     ]);
     let told = |a: &Evidence, b: &Evidence| -> Vec<(String, bool)> {
-        let across = compare(a, b, None, Vec::new());
-        across.verdicts.iter().map(|turn| (turn.what.clone(), turn.worse)).collect()
+        let comparison = compare(a, b, None, Vec::new());
+        comparison.verdicts.iter().map(|turn| (turn.what.clone(), turn.worse)).collect()
     };
     let from = |all: &[(&str, bool)]| -> Vec<(String, bool)> {
         all.iter().map(|(of, worse)| (format!("machine {of}, seen from host"), *worse)).collect()
@@ -156,9 +156,9 @@ fn verdicts_turn() {
     let worse = [("mac", true), ("trust", true), ("gone", true), ("dark", true), ("came bad", true)];
     let all = [&worse[..], &[("vlan", false), ("bad and gone", false), ("came good", false)]].concat();
     assert_eq!(told(&a, &b), from(&all));
-    let across = compare(&a, &b, None, Vec::new());
-    assert!(across.got_worse());
-    assert!(markdown(&across).contains("unsupported, as the model allows"));
+    let comparison = compare(&a, &b, None, Vec::new());
+    assert!(comparison.got_worse());
+    assert!(markdown(&comparison).contains("unsupported, as the model allows"));
 
     // Of another model what only one run has is told, and counts for nothing.
     let other =
@@ -168,40 +168,40 @@ fn verdicts_turn() {
     assert_eq!(told(&a, &other).len(), all.len());
 
     b.verdicts = Verdicts::default();
-    let across = compare(&a, &b, None, Vec::new());
+    let comparison = compare(&a, &b, None, Vec::new());
     assert_eq!(
-        across.verdicts.len(),
+        comparison.verdicts.len(),
         a.verdicts.len(),
         "a run that verified nothing is no run where all is well"
     );
-    assert!(across.got_worse());
+    assert!(comparison.got_worse());
 }
 
 #[test]
 fn nothing_got_worse_is_said_only_where_everything_found_its_partner() {
     let mut a = evidence("a");
     a.verdicts = [verdict(Outcome::Pass, "mac")].into_iter().collect();
-    let says_all = |a: &Evidence, b: &Evidence, cells: Option<CellsAcross>| {
-        let across = compare(a, b, cells, Vec::new());
-        assert!(!across.got_worse());
-        let (page, text, short) = (html(&across), markdown(&across), summary(&across));
+    let says_all = |a: &Evidence, b: &Evidence, cells: Option<CellsComparison>| {
+        let comparison = compare(a, b, cells, Vec::new());
+        assert!(!comparison.got_worse());
+        let (page, text, short) = (html(&comparison), markdown(&comparison), summary(&comparison));
         let said = ["Nothing got worse", "Nothing that could be compared got worse"];
         let said = said.map(|said| [&page, &text, &short].map(|shown| shown.contains(said)));
         assert!(said == [[true; 3], [false; 3]] || said == [[false; 3], [true; 3]], "{short}");
         said[0][0]
     };
     assert!(says_all(&a, &a, None));
-    let empty = || CellsAcross { confidence: 0.95, ..CellsAcross::default() };
+    let empty = || CellsComparison { confidence: 0.95, ..CellsComparison::default() };
     let untold = || vec![Untold { cell: "c".into(), why: "why".into() }];
     assert!(says_all(&a, &a, Some(empty())));
     assert!(
-        says_all(&a, &a, Some(CellsAcross { missing: untold(), ..empty() })),
+        says_all(&a, &a, Some(CellsComparison { missing: untold(), ..empty() })),
         "missing in both is the same"
     );
-    assert!(says_all(&a, &a, Some(CellsAcross { found: untold(), ..empty() })));
-    assert!(!says_all(&a, &a, Some(CellsAcross { untold: untold(), ..empty() })));
-    assert!(!says_all(&a, &a, Some(CellsAcross { only_a: vec!["c".into()], ..empty() })));
-    assert!(!says_all(&a, &a, Some(CellsAcross { only_b: vec!["c".into()], ..empty() })));
+    assert!(says_all(&a, &a, Some(CellsComparison { found: untold(), ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsComparison { untold: untold(), ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsComparison { only_a: vec!["c".into()], ..empty() })));
+    assert!(!says_all(&a, &a, Some(CellsComparison { only_b: vec!["c".into()], ..empty() })));
 
     let mut more = a.clone();
     more.verdicts = [verdict(Outcome::Pass, "mac"), verdict(Outcome::Pass, "new")].into_iter().collect();
@@ -276,11 +276,11 @@ fn different_hardware_is_said() {
     assert_eq!(compare(&a, &b, None, Vec::new()).same_hardware(), Some(true));
     b.hashes.inventory = Some("cc".into());
     b.versions.kernel = Some("6.1".into());
-    let across = compare(&a, &b, None, Vec::new());
-    assert_eq!(across.same_hardware(), Some(false));
-    assert!(across.notes[0].contains("different hardware"), "{:?}", across.notes);
-    let kernel = across.facts.iter().find(|fact| fact.what == "kernel").unwrap();
+    let comparison = compare(&a, &b, None, Vec::new());
+    assert_eq!(comparison.same_hardware(), Some(false));
+    assert!(comparison.notes[0].contains("different hardware"), "{:?}", comparison.notes);
+    let kernel = comparison.facts.iter().find(|fact| fact.what == "kernel").unwrap();
     assert_eq!((kernel.same(), kernel.a.as_deref()), (None, None));
-    assert!(summary(&across).contains("different: inventory"), "{}", summary(&across));
-    assert!(markdown(&across).contains("| model | bb | bb | the same |"), "{}", markdown(&across));
+    assert!(summary(&comparison).contains("different: inventory"), "{}", summary(&comparison));
+    assert!(markdown(&comparison).contains("| model | bb | bb | the same |"), "{}", markdown(&comparison));
 }

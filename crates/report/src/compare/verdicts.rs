@@ -2,7 +2,7 @@
 
 use penstock_model::{
     Outcome, Verdict,
-    measurement::across::{Turn, pair},
+    measurement::run_comparison::{Turn, pair},
 };
 
 use super::same_model;

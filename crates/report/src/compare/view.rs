@@ -2,7 +2,7 @@
 
 use penstock_model::measurement::{
     Quantity,
-    across::{Across, CellsAcross, Change, Direction, Turn},
+    run_comparison::{CellsComparison, Change, Direction, RunComparison, Turn},
 };
 
 use crate::printable::one_line;
@@ -39,7 +39,7 @@ pub(super) fn shown(change: &Change) -> Shown {
 }
 
 /// The changes that come to this, the largest first.
-pub(super) fn changes(cells: &CellsAcross, direction: Direction) -> Vec<&Change> {
+pub(super) fn changes(cells: &CellsComparison, direction: Direction) -> Vec<&Change> {
     let mut found: Vec<&Change> =
         cells.changes.iter().filter(|change| change.direction() == direction).collect();
     let size = |change: &Change| change.ratio.value().max(f64::MIN_POSITIVE).ln().abs();
@@ -48,8 +48,8 @@ pub(super) fn changes(cells: &CellsAcross, direction: Direction) -> Vec<&Change>
 }
 
 /// What the comparison comes to, in a few words and in a sentence.
-pub(super) fn sentence(across: &Across) -> (&'static str, String) {
-    let head = match (across.got_worse(), across.is_paired()) {
+pub(super) fn sentence(comparison: &RunComparison) -> (&'static str, String) {
+    let head = match (comparison.got_worse(), comparison.is_paired()) {
         (true, _) => "B is worse than A",
         (false, true) => "Nothing got worse",
         // What has no partner may have.
@@ -61,35 +61,35 @@ pub(super) fn sentence(across: &Across) -> (&'static str, String) {
             parts.push(format!("{count} {}", if count == 1 { one } else { many }));
         }
     };
-    if let Some(cells) = &across.cells {
+    if let Some(cells) = &comparison.cells {
         tell(cells.count(Direction::Worse), "ratio is worse", "ratios are worse");
         tell(cells.lost.len(), "cell is missing now", "cells are missing now");
         tell(cells.count(Direction::Better), "ratio is better", "ratios are better");
     }
-    let worse = across.rulings.iter().filter(|turn| turn.worse).count();
+    let worse = comparison.rulings.iter().filter(|turn| turn.worse).count();
     tell(worse, "expectation holds no longer", "expectations hold no longer");
-    let worse = across.verdicts.iter().filter(|turn| turn.worse).count();
+    let worse = comparison.verdicts.iter().filter(|turn| turn.worse).count();
     tell(worse, "verdict is worse", "verdicts are worse");
-    let worse = across.outcomes.iter().filter(|turn| turn.worse).count();
+    let worse = comparison.outcomes.iter().filter(|turn| turn.worse).count();
     tell(worse, "outcome is worse", "outcomes are worse");
     if parts.is_empty() {
-        parts.push(match &across.cells {
+        parts.push(match &comparison.cells {
             Some(cells) if cells.changes.is_empty() && !cells.is_paired() => {
                 "no cell could be compared".to_owned()
             }
-            _ if across.is_paired() => "all of it is as it was".to_owned(),
+            _ if comparison.is_paired() => "all of it is as it was".to_owned(),
             _ => "what could be compared is as it was".to_owned(),
         });
     }
-    parts.extend(unpaired(across));
+    parts.extend(unpaired(comparison));
     (head, parts.join(", "))
 }
 
 /// How much has no partner in the other run, or could not be compared with it.
-fn unpaired(across: &Across) -> Vec<String> {
-    let verdicts = |only: fn(&Turn) -> bool| across.verdicts.iter().filter(|turn| only(turn)).count();
-    let lines = |only: fn(&Turn) -> bool| across.rulings.iter().filter(|turn| only(turn)).count();
-    let cells = |of: fn(&CellsAcross) -> usize| across.cells.as_ref().map_or(0, of);
+fn unpaired(comparison: &RunComparison) -> Vec<String> {
+    let verdicts = |only: fn(&Turn) -> bool| comparison.verdicts.iter().filter(|turn| only(turn)).count();
+    let lines = |only: fn(&Turn) -> bool| comparison.rulings.iter().filter(|turn| only(turn)).count();
+    let cells = |of: fn(&CellsComparison) -> usize| comparison.cells.as_ref().map_or(0, of);
     let counts = [
         (cells(|cells| cells.untold.len()), "cell", "cannot be compared"),
         (cells(|cells| cells.only_a.len()), "cell", "only in A"),
@@ -103,11 +103,11 @@ fn unpaired(across: &Across) -> Vec<String> {
         let many = if count == 1 { "" } else { "s" };
         format!("{count} {what}{many} {how}")
     });
-    told.chain(across.unpaired.iter().map(|text| one_line(text))).collect()
+    told.chain(comparison.unpaired.iter().map(|text| one_line(text))).collect()
 }
 
 /// How much of what is seen would be seen by chance.
-pub(super) fn chance(cells: &CellsAcross) -> String {
+pub(super) fn chance(cells: &CellsComparison) -> String {
     let all = cells.changes.len();
     let outside = all - cells.count(Direction::Same);
     let certain = cells.count(Direction::Worse) + cells.count(Direction::Better);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use penstock_model::measurement::across::{Across, Direction, Fact, Turn, Untold};
+use penstock_model::measurement::run_comparison::{Direction, Fact, RunComparison, Turn, Untold};
 
 use super::view;
 use crate::{markdown::plain, printable::one_line};
@@ -13,26 +13,26 @@ const MOST_ROWS: usize = 500;
 const MOST_LINES: usize = 12;
 
 /// The comparison as Markdown.
-pub fn markdown(across: &Across) -> String {
+pub fn markdown(comparison: &RunComparison) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = write(&mut text, across);
+    let _ = write(&mut text, comparison);
     text
 }
 
-fn write(to: &mut String, across: &Across) -> fmt::Result {
-    let (head, explanation) = view::sentence(across);
-    writeln!(to, "# {} against {}\n", plain(&across.b.id), plain(&across.a.id))?;
+fn write(to: &mut String, comparison: &RunComparison) -> fmt::Result {
+    let (head, explanation) = view::sentence(comparison);
+    writeln!(to, "# {} against {}\n", plain(&comparison.b.id), plain(&comparison.a.id))?;
     writeln!(to, "**{head}**: {explanation}.\n")?;
-    writeln!(to, "A is {}, B is {}; ratios are B over A.\n", run(&across.a), run(&across.b))?;
-    for note in &across.notes {
+    writeln!(to, "A is {}, B is {}; ratios are B over A.\n", run(&comparison.a), run(&comparison.b))?;
+    for note in &comparison.notes {
         writeln!(to, "> {}\n", plain(note))?;
     }
-    turns(to, "Outcomes that differ", &across.outcomes)?;
-    list(to, "In one run alone", &across.unpaired)?;
-    turns(to, "Expectations that came out differently", &across.rulings)?;
-    turns(to, "Verdicts that came out differently", &across.verdicts)?;
-    if let Some(cells) = &across.cells {
+    turns(to, "Outcomes that differ", &comparison.outcomes)?;
+    list(to, "In one run alone", &comparison.unpaired)?;
+    turns(to, "Expectations that came out differently", &comparison.rulings)?;
+    turns(to, "Verdicts that came out differently", &comparison.verdicts)?;
+    if let Some(cells) = &comparison.cells {
         writeln!(to, "## Measurements\n\n{}\n", view::chance(cells))?;
         for (title, direction) in [
             ("Worse", Direction::Worse),
@@ -54,14 +54,14 @@ fn write(to: &mut String, across: &Across) -> fmt::Result {
         list(to, "Only in B", &cells.only_b)?;
     }
     writeln!(to, "## What the runs were made with\n\n| what | A | B | |\n|---|---|---|---|")?;
-    for fact in &across.facts {
+    for fact in &comparison.facts {
         let value = |value: &Option<String>| value.as_deref().map_or("not told".to_owned(), plain);
         writeln!(to, "| {} | {} | {} | {} |", plain(&fact.what), value(&fact.a), value(&fact.b), same(fact))?;
     }
     Ok(())
 }
 
-fn run(name: &penstock_model::measurement::across::RunName) -> String {
+fn run(name: &penstock_model::measurement::run_comparison::RunName) -> String {
     match name.started.as_str() {
         "" => plain(&name.id),
         started => format!("{} of {}", plain(&name.id), plain(started)),
@@ -93,7 +93,7 @@ fn turns(to: &mut String, title: &str, turns: &[Turn]) -> fmt::Result {
 fn changes(
     to: &mut String,
     title: &str,
-    changes: &[&penstock_model::measurement::across::Change],
+    changes: &[&penstock_model::measurement::run_comparison::Change],
 ) -> fmt::Result {
     if changes.is_empty() {
         return Ok(());
@@ -140,13 +140,13 @@ fn more(to: &mut String, all: usize) -> fmt::Result {
 }
 
 /// Plain text for a terminal: the sentence, what differs in what the runs were made with, and what changed.
-pub fn summary(across: &Across) -> String {
-    let (head, explanation) = view::sentence(across);
+pub fn summary(comparison: &RunComparison) -> String {
+    let (head, explanation) = view::sentence(comparison);
     let mut lines = vec![
-        format!("{} (B) against {} (A)", one_line(&across.b.id), one_line(&across.a.id)),
+        format!("{} (B) against {} (A)", one_line(&comparison.b.id), one_line(&comparison.a.id)),
         format!("{head}: {explanation}"),
     ];
-    let different: Vec<&str> = across
+    let different: Vec<&str> = comparison
         .facts
         .iter()
         .filter(|fact| fact.same() == Some(false))
@@ -165,10 +165,10 @@ pub fn summary(across: &Across) -> String {
         format!("  {mark}{}: {} -> {}", one_line(&turn.what), value(&turn.a), value(&turn.b))
     };
     // What got worse first: no more lines are shown than fit.
-    let mut turns: Vec<&Turn> = across.turns().collect();
+    let mut turns: Vec<&Turn> = comparison.turns().collect();
     turns.sort_by_key(|turn| !turn.worse);
     part(&mut lines, turns.into_iter().map(turned).collect());
-    if let Some(cells) = &across.cells {
+    if let Some(cells) = &comparison.cells {
         for (word, direction) in [("worse", Direction::Worse), ("better", Direction::Better)] {
             let rows = view::changes(cells, direction).into_iter().map(|change| {
                 let row = view::shown(change);
@@ -204,7 +204,7 @@ pub fn summary(across: &Across) -> String {
             lines.push(view::chance(cells));
         }
     }
-    lines.extend(across.notes.iter().map(|note| format!("note: {}", one_line(note))));
+    lines.extend(comparison.notes.iter().map(|note| format!("note: {}", one_line(note))));
     lines.join("\n") + "\n"
 }
 

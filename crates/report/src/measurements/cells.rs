@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use penstock_model::measurement::{Cell, Measured, Metric, Sample, Status, Taken};
+use penstock_model::measurement::{Cell, Measured, Metric, Sample, SampleResult, Status};
 use serde::Serialize;
 
 use super::{
@@ -208,7 +208,7 @@ fn others(measured: &Measured) -> String {
 }
 
 fn is_failed(sample: &Sample) -> bool {
-    matches!(sample.taken, Taken::Missing(_))
+    matches!(sample.taken, SampleResult::Missing(_))
 }
 
 /// The samples from the least to the greatest value in a strip that is 14 pixels high.

@@ -21,7 +21,7 @@ use crate::{
 /// What a family's cells have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind<'a> {
-    /// The protocol.
+    /// Network cells of one protocol.
     Network(Protocol),
     /// Target, order and mix.
     Storage(&'a str, Pattern, Mix),
@@ -40,7 +40,7 @@ pub(crate) enum Line<'a> {
         client: &'a End,
         /// Where the server runs.
         server: &'a End,
-        /// The program.
+        /// The program that measures.
         tool: Tool,
         /// Which end sends.
         direction: Direction,
@@ -210,11 +210,11 @@ pub(crate) fn place_word(place: &Vantage) -> String {
 }
 
 /// How a network is measured: the program, which end sends, and what decides when.
-pub(crate) type Way = (Tool, Direction, Load);
+pub(crate) type NetworkMethod = (Tool, Direction, Load);
 
 impl<'a> Line<'a> {
     /// How it was measured; `None` for storage.
-    pub(crate) fn way(self) -> Option<Way> {
+    pub(crate) fn way(self) -> Option<NetworkMethod> {
         match self {
             Line::Network { tool, direction, load, .. } => Some((tool, direction, load)),
             Line::Storage { .. } => None,
@@ -222,7 +222,7 @@ impl<'a> Line<'a> {
     }
 
     /// The same line measured in another way.
-    pub(crate) fn measured(self, way: Option<Way>) -> Line<'a> {
+    pub(crate) fn measured(self, way: Option<NetworkMethod>) -> Line<'a> {
         match (self, way) {
             (Line::Network { path, kinds, client, server, .. }, Some((tool, direction, load))) => {
                 Line::Network { path, kinds, client, server, tool, direction, load }
@@ -357,6 +357,10 @@ pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
                 PathKind::Bridge => "bridge",
                 PathKind::BridgeAcross => "bridge across",
                 PathKind::VmVf => "vf",
+                PathKind::VmBridge => "bridge",
+                PathKind::VmBridgeNat => "bridge nat",
+                PathKind::VmMacvlan => "macvlan",
+                PathKind::VmIpvlan => "ipvlan",
                 PathKind::VmPf => "pf",
             };
             format!("{path} {}→{}", place_word(&client.place), place_word(&server.place))

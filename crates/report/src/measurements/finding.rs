@@ -24,6 +24,10 @@ pub(crate) fn path_words(line: Line<'_>) -> String {
                 (PathKind::Bridge, _) => "the bridge".to_owned(),
                 (PathKind::BridgeAcross, _) => "the bridge over the cable".to_owned(),
                 (PathKind::VmVf, _) => "a VF of the VM's own NIC".to_owned(),
+                (PathKind::VmBridge, _) => "veth and a bridge in the VM".to_owned(),
+                (PathKind::VmBridgeNat, _) => "veth, a bridge and NAT in the VM".to_owned(),
+                (PathKind::VmMacvlan, _) => "macvlan in the VM".to_owned(),
+                (PathKind::VmIpvlan, _) => "ipvlan in the VM".to_owned(),
                 (PathKind::VmPf, _) => "the PF of the VM's own NIC".to_owned(),
             }
         }
@@ -66,6 +70,7 @@ pub(crate) fn findings(source: &Source<'_>) -> Vec<String> {
     let rank = |candidate: &Candidate<'_>| match (path(candidate.base), path(candidate.other)) {
         (Some(PathKind::Bridge), Some(PathKind::VfVfInside)) => 0,
         (Some(PathKind::BridgeAcross), Some(PathKind::VfVfAcross)) => 1,
+        (Some(PathKind::VmBridgeNat), Some(PathKind::VmVf)) => 1,
         (Some(PathKind::Bridge), _) => 2,
         (Some(PathKind::PfPf), Some(PathKind::VfVfInside)) => 3,
         (Some(PathKind::PfPf), Some(PathKind::VfVfAcross)) => 4,

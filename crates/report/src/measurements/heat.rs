@@ -9,7 +9,7 @@ use penstock_model::{
 
 use super::{
     Source, anchor,
-    family::{Family, Line, Way},
+    family::{Family, Line, NetworkMethod},
     metric_word,
     shown::{bytes, number, scaled},
 };
@@ -44,16 +44,16 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
     let unit = scaled(metric.unit(), sorted.get(sorted.len() / 2).copied().unwrap_or(0.0));
     // Other ways of measuring the same line are columns beside the usual ones.
     let lines: BTreeSet<Line<'_>> = family.lines.iter().map(|line| line.usual()).collect();
-    let ways: BTreeSet<Option<Way>> = family.lines.iter().map(|line| line.way()).collect();
-    let any = |way: Option<Way>, size: u32| {
+    let ways: BTreeSet<Option<NetworkMethod>> = family.lines.iter().map(|line| line.way()).collect();
+    let any = |way: Option<NetworkMethod>, size: u32| {
         lines.iter().any(|line| family.cell(line.measured(way), size).is_some())
     };
     let columns = ways.iter().flat_map(|way| family.sizes.iter().map(move |size| (*way, *size)));
-    let columns: Vec<(Option<Way>, u32)> = columns.filter(|(way, size)| any(*way, *size)).collect();
+    let columns: Vec<(Option<NetworkMethod>, u32)> = columns.filter(|(way, size)| any(*way, *size)).collect();
     let rates: Vec<Option<f64>> =
         lines.iter().map(|line| line_rate(source, *line).filter(|_| metric == Metric::Throughput)).collect();
     let rows = lines.iter().zip(&rates).take(MOST_LINES).map(|(line, rate)| {
-        let cell = |(way, size): &(Option<Way>, u32)| {
+        let cell = |(way, size): &(Option<NetworkMethod>, u32)| {
             let Some(place) = family.cell(line.measured(*way), *size) else {
                 return HeatCell::none();
             };

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use penstock_model::measurement::Counts;
 
-use super::{Source, finding, heat, missing, penalties, rulings, shown};
+use super::{Source, finding, heat, missing, penalties, published, rulings, shown};
 use crate::{Evidence, markdown::plain};
 
 /// No more rows than this in one table.
@@ -109,6 +109,20 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
             "And {}; the JSON has every comparison.\n",
             shown::many(view.tables.len() - MOST_TABLES + view.left_out, "more table")
         )?;
+    }
+    if let Some(published) = published::view(&source) {
+        let emulated = Some(published::EMULATED).filter(|_| measurements.emulated);
+        let emulated = emulated.map(|emulated| format!(" **{emulated}**")).unwrap_or_default();
+        writeln!(
+            to,
+            "### Published elsewhere\n\n{} Theirs: {}: {}.{emulated}\n",
+            published::ABOUT,
+            plain(published::WHO),
+            published::HOW
+        )?;
+        let rows = published.rows.into_iter();
+        let rows = rows.map(|row| (row.what.to_owned(), vec![row.theirs, row.with_nat, row.bridge]));
+        table(to, "VF ÷ bridge in the VM", &published::COLUMNS.map(str::to_owned), rows.collect(), 0)?;
     }
     let reasons = missing::cells(&source);
     if !reasons.is_empty() {

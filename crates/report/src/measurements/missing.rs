@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{CutShort, Status, Taken};
+use penstock_model::measurement::{CutShort, SampleResult, Status};
 use serde::Serialize;
 
 use super::{Source, anchor, family::label, shown};
@@ -15,9 +15,9 @@ const MOST_REASONS: usize = 40;
 /// A reason, and what it is the reason of.
 #[derive(Serialize)]
 pub(crate) struct Reason {
-    /// The reason.
+    /// The reason on one line, cut short; or how many other reasons are not listed.
     pub(super) why: String,
-    /// How many.
+    /// How many cells or samples it concerns, with the noun.
     pub(super) count: String,
     cells: Vec<Named>,
     left_out: usize,
@@ -57,7 +57,7 @@ pub(crate) fn samples(source: &Source<'_>) -> Vec<Reason> {
     let mut reasons: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (place, cell) in source.measurements.cells.iter().enumerate() {
         for sample in cell.measured().into_iter().flat_map(|measured| &measured.samples) {
-            let Taken::Missing(why) = &sample.taken else { continue };
+            let SampleResult::Missing(why) = &sample.taken else { continue };
             let places = reasons.entry(why).or_default();
             match places.last_mut() {
                 Some((last, times)) if *last == place => *times += 1,

@@ -8,6 +8,7 @@ mod latency;
 pub(crate) mod markdown;
 mod missing;
 mod penalties;
+mod published;
 pub(crate) mod rulings;
 pub(crate) mod shown;
 pub(crate) mod sizes;
@@ -41,6 +42,7 @@ pub(crate) struct View {
     sizes: Vec<sizes::SizeCharts>,
     latency: latency::LatencyView,
     penalties: penalties::PenaltyView,
+    published: Option<published::PublishedView>,
     missing: Vec<missing::Reason>,
     failed: Vec<missing::Reason>,
     tables: Vec<cells::CellTable>,
@@ -50,7 +52,7 @@ pub(crate) struct View {
 
 /// What all parts of the view are made from.
 pub(crate) struct Source<'a> {
-    /// The evidence.
+    /// The evidence of the whole run.
     pub evidence: &'a Evidence,
     /// What was measured.
     pub measurements: &'a Measurements,
@@ -137,6 +139,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         sizes: sizes::charts(&source),
         latency: latency::view(&source),
         penalties: penalties::view(&source),
+        published: published::view(&source),
         missing: missing::cells(&source),
         failed: missing::samples(&source),
         tables: cells::tables(&source),
@@ -155,6 +158,6 @@ fn confidence(measurements: &Measurements) -> String {
 pub(crate) struct Charts {
     /// What the lines are.
     pub keys: Vec<Key>,
-    /// The charts.
+    /// The charts, whose lines `keys` explains.
     pub plots: Vec<Plot>,
 }

@@ -63,7 +63,7 @@ pub(crate) struct PenaltyCell {
     /// `worse`, `better`, `same` (the interval holds 0), `doubt` (an A/A that shows a difference), `missing` or nothing.
     pub(super) class: &'static str,
     pub(super) text: String,
-    /// Its interval.
+    /// Its confidence interval as text; empty when the penalty is missing.
     pub(super) interval: String,
     pub(super) title: String,
 }

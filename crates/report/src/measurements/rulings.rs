@@ -1,6 +1,8 @@
 //! What the `expect:` lines came out as, in words.
 
-use penstock_model::measurement::{Bound, Cell, Claim, Conclusion, Expectation, Quantity, Relation, Ruling};
+use penstock_model::measurement::{
+    Bound, Cell, Claim, Conclusion, Expectation, ExpectationResult, Quantity, Relation,
+};
 use serde::Serialize;
 
 use super::{
@@ -55,7 +57,7 @@ pub(crate) fn rulings(source: &Source<'_>) -> Vec<RulingView> {
     source.measurements.rulings.iter().map(|ruling| view(source, ruling)).collect()
 }
 
-fn view(source: &Source<'_>, ruling: &Ruling) -> RulingView {
+fn view(source: &Source<'_>, ruling: &ExpectationResult) -> RulingView {
     let (symbol, class) = mark(ruling.told);
     let mut claims: Vec<&Claim> = ruling.claims.iter().collect();
     // What decides first.
@@ -112,7 +114,7 @@ pub(crate) fn wanted(expectation: &Expectation) -> String {
 }
 
 /// What a line came out as, in a sentence or two for somebody who reads such a line for the first time.
-pub(crate) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
+pub(crate) fn meaning(source: &Source<'_>, ruling: &ExpectationResult) -> String {
     let expectation = &ruling.expectation;
     let Some(decisive) = decisive(ruling) else {
         if ruling.told == Conclusion::NotAsked {
@@ -167,7 +169,7 @@ fn short(cell: &Cell) -> String {
 
 /// The claim that decides: of those that came out as the line did, the one nearest to the bound, or farthest on the wrong
 /// side of it.
-pub(crate) fn decisive(ruling: &Ruling) -> Option<&Claim> {
+pub(crate) fn decisive(ruling: &ExpectationResult) -> Option<&Claim> {
     let at_least = ruling.expectation.relation() == Relation::AtLeast;
     let order = |claim: &&Claim| {
         claim.seen.as_ref().map_or(f64::INFINITY, |seen| if at_least { seen.low() } else { -seen.high() })

@@ -1,6 +1,6 @@
 //! What ran when and with what, and how to do it again.
 
-use penstock_model::measurement::{Protocol, Taken};
+use penstock_model::measurement::{Protocol, SampleResult};
 use serde::Serialize;
 
 use super::{
@@ -89,7 +89,7 @@ pub(crate) fn when(source: &Source<'_>) -> When {
                 let (first, last) = (column(sample.at), column(sample.at + sample.seconds.max(0.0)));
                 for column in &mut columns[first..=last.max(first)] {
                     match (&sample.taken, sample.warm_up) {
-                        (Taken::Missing(_), _) => column.2 = true,
+                        (SampleResult::Missing(_), _) => column.2 = true,
                         (_, true) => column.1 = true,
                         _ => column.0 = true,
                     }
@@ -110,7 +110,7 @@ pub(crate) fn when(source: &Source<'_>) -> When {
     }
     let all = samples().count();
     let warm_up = samples().filter(|sample| sample.warm_up).count();
-    let failed = samples().filter(|sample| matches!(sample.taken, Taken::Missing(_))).count();
+    let failed = samples().filter(|sample| matches!(sample.taken, SampleResult::Missing(_))).count();
     let (warm_up, failed) = (count(warm_up as u64), count(failed as u64));
     When {
         about: format!(

@@ -34,13 +34,21 @@ struct SwitchBox {
     width: usize,
     /// Where it leads to, when that is nothing in the picture.
     uplink: String,
+    /// What carries the frames, in a word.
+    label: &'static str,
     title: String,
+}
+
+/// What carries the NIC's frames, in words.
+fn path_words(nic: &TenantNic) -> &'static str {
+    if nic.path.is_switch() { "embedded switch" } else { "taps" }
 }
 
 /// Where the NIC's switch leads to, in words.
 pub(crate) fn uplink_words(nic: &TenantNic) -> String {
     match &nic.uplink {
         None => "no uplink".to_owned(),
+        Some(bridge) if !nic.path.is_switch() => format!("bridge {bridge}"),
         Some(uplink) => format!("uplink {uplink}"),
     }
 }
@@ -90,13 +98,19 @@ pub(super) fn boxes(guest: &MachineGuest, machine: &Machine, y: usize) -> (Vec<T
             width: WIDTH - 10 - LEFT,
             height,
             name: clip(name.as_str(), 20),
-            title: format!("{name} of {}, {}", guest.name, counted(nic.vfs.len(), "VF")),
+            title: format!("{name} of {}, {}", guest.name, counted(nic.most_vfs(), "VF")),
             rows,
             switch: SwitchBox {
                 x: SWITCH_LEFT,
                 width: SWITCH_WIDTH,
                 uplink: if drawn { String::new() } else { clip(&uplink_words(nic), 20) },
-                title: format!("embedded switch of {}/{name} on the host, {}", guest.name, uplink_words(nic)),
+                label: if nic.path.is_switch() { "switch" } else { "taps" },
+                title: format!(
+                    "{} of {}/{name} on the host, {}",
+                    path_words(nic),
+                    guest.name,
+                    uplink_words(nic)
+                ),
             },
         };
         top += height + GAP;

@@ -2,7 +2,7 @@
 
 use penstock_model::measurement::{
     Conclusion, Relation,
-    latency::{Claim, Finding, Limit, Ruling, Statistic},
+    latency::{Claim, ClaimResult, Finding, Limit, Statistic},
 };
 
 use super::{Source, tables};
@@ -21,7 +21,7 @@ pub(super) fn rulings(source: &Source<'_>) -> Vec<RulingView> {
     source.latency.rulings.iter().map(|ruling| view(source, ruling)).collect()
 }
 
-fn view(source: &Source<'_>, ruling: &Ruling) -> RulingView {
+fn view(source: &Source<'_>, ruling: &ClaimResult) -> RulingView {
     let (symbol, class) = mark(ruling.told);
     let mut findings: Vec<&Finding> = ruling.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.told));
@@ -94,7 +94,7 @@ pub(super) fn seen(source: &Source<'_>, claim: &Claim, finding: &Finding) -> Str
 }
 
 /// What a line came out as, in a sentence or two for somebody who reads such a line for the first time.
-pub(super) fn meaning(source: &Source<'_>, ruling: &Ruling) -> String {
+pub(super) fn meaning(source: &Source<'_>, ruling: &ClaimResult) -> String {
     let alike = || ruling.findings.iter().filter(|finding| finding.told == ruling.told);
     let worst = |finding: &&Finding| finding.max.or(finding.seen.map(|seen| -seen.low())).unwrap_or(0.0);
     let Some(decisive) = alike().max_by(|a, b| worst(a).total_cmp(&worst(b))) else {

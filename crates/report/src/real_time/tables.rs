@@ -23,7 +23,7 @@ pub(super) struct SeriesTable {
     pub(super) left_out: usize,
 }
 
-/// One series.
+/// One series as text, a row of the table.
 #[derive(Serialize)]
 pub(super) struct SeriesRow {
     pub(super) place: String,
@@ -37,7 +37,7 @@ pub(super) struct SeriesRow {
     pub(super) spikes: String,
 }
 
-/// A percentile.
+/// One percentile of a series as text, or `withheld`.
 #[derive(Serialize)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -128,7 +128,7 @@ fn cell(source: &Source<'_>, quantile: &Quantile) -> Cell {
     }
 }
 
-/// One comparison.
+/// One comparison of two series as text, a row of the table.
 #[derive(Serialize)]
 pub(super) struct ComparisonRow {
     pub(super) other: String,

@@ -23,12 +23,12 @@ pub(super) enum Address {
     Uuid(String),
     /// `10.0.0.1`; `version`: the text around it calls it a version.
     V4 {
-        /// The address.
+        /// The address that the text reads as.
         address: Ipv4Addr,
         /// Whether it is perhaps no address.
         version: bool,
     },
-    /// `fe80::1`
+    /// `fe80::1`, or one with an IPv4 address at its end: `::ffff:10.0.0.1`.
     V6(Ipv6Addr),
     /// Twelve digits in a row, which may be a MAC address: `enx0cc47a9a61ea`.
     Digits([u8; 6]),
@@ -69,7 +69,7 @@ fn before(bytes: &[u8], at: usize) -> Option<u8> {
     (!escape).then_some(byte)
 }
 
-/// Two digits.
+/// The byte that two hexadecimal digits at `at` give; `None` for anything else.
 fn octet(text: &str, at: usize) -> Option<u8> {
     let digits = text.get(at..at + 2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u8::from_str_radix(digits, 16).ok()
@@ -142,7 +142,7 @@ fn eui64(text: &str, at: usize) -> Here {
     made.then_some((at..at + 16, Address::Eui64(all, None)))
 }
 
-/// `0cc4.7a9a.61ea`.
+/// The MAC address that begins at `at` in Cisco's notation: `0cc4.7a9a.61ea`.
 fn dotted(text: &str, at: usize) -> Here {
     let bytes = text.as_bytes();
     let inside = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -178,7 +178,7 @@ fn uuid(text: &str, at: usize) -> Here {
 }
 
 fn v6(text: &str, at: usize) -> Here {
-    /// `ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255`.
+    /// Bytes of the longest address: `ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255`.
     const LONGEST: usize = 45;
     let bytes = text.as_bytes();
     let starts = hex(bytes.get(at)) || bytes[at..].starts_with(b"::");

@@ -33,19 +33,19 @@ pub(super) fn v4_is_plain(address: Ipv4Addr) -> bool {
         || octets[0] == 198 && octets[1] & 0xfe == 18
 }
 
-/// As [`v4_is_plain`].
+/// As [`v4_is_plain`]; pseudonyms are in `2001:db8::/32` (RFC 3849).
 pub(super) fn v6_is_plain(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let groups_of_all = address.is_multicast() && segments[1..7].iter().all(|segment| *segment == 0);
     address.is_loopback() || address.is_unspecified() || groups_of_all || segments[..2] == [0x2001, 0xdb8]
 }
 
-/// As [`v4_is_plain`].
+/// As [`v4_is_plain`]: all zeros, broadcast, or a pseudonym, which begins with `02:00:5e`.
 pub(super) fn mac_is_plain(mac: [u8; 6]) -> bool {
     mac == [0; 6] || mac == [0xff; 6] || mac[..3] == [2, 0, 0x5e]
 }
 
-/// As [`v4_is_plain`].
+/// As [`v4_is_plain`]: all zeros, all ones, or a pseudonym.
 fn uuid_is_plain(uuid: &str) -> bool {
     uuid.bytes().all(|byte| matches!(byte, b'0' | b'-'))
         || uuid.bytes().all(|byte| matches!(byte, b'f' | b'-'))

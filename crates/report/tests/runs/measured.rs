@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use penstock_model::{
     measurement::{
-        Cell, Claim, Comparison, Conclusion, Direction, End, EndKind, Estimate, Expectation, Histogram, Link,
-        Load, Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern, Protocol, Ruling,
-        Sample, Status, StopReason, Storage, Subject, Summary, Taken, Tool, ToolVersion, Withheld,
+        Cell, Claim, Comparison, Conclusion, Direction, End, EndKind, Estimate, Expectation,
+        ExpectationResult, Histogram, Link, Load, Measured, Measurement, Measurements, Metric, Mix, Network,
+        PathKind, Pattern, Protocol, Sample, SampleResult, Status, StopReason, Storage, Subject, Summary,
+        Tool, ToolVersion, Withheld,
     },
     verdict::Vantage,
 };
@@ -63,6 +64,10 @@ fn speed(path: PathKind, vm: bool) -> (f64, f64) {
         PathKind::Bridge => (71.0, 4.4e9),
         PathKind::BridgeAcross => (83.0, 3.9e9),
         PathKind::VmVf => (64.0, 5.2e9),
+        PathKind::VmBridge => (88.0, 3.6e9),
+        PathKind::VmBridgeNat => (97.0, 3.1e9),
+        PathKind::VmMacvlan => (74.0, 4.6e9),
+        PathKind::VmIpvlan => (72.0, 4.7e9),
         PathKind::VmPf => (66.0, 5.0e9),
     };
     if vm { (round_trip * 1.9, bits * 0.55) } else { (round_trip, bits) }
@@ -100,14 +105,14 @@ impl Maker {
             let warm_up = round == 0;
             let failed = odd && round == 3;
             let taken = if failed {
-                Taken::Missing("netperf: receive_response: no response received. errno 4".to_owned())
+                SampleResult::Missing("netperf: receive_response: no response received. errno 4".to_owned())
             } else {
                 let cold = if warm_up { 0.8 } else { 1.0 };
                 let values = medians.iter().map(|(metric, median)| {
                     let spread = if *metric == Metric::Max { 0.5 } else { 0.05 };
                     (*metric, short(median * self.draw.about(spread) * cold))
                 });
-                Taken::Values(values.collect::<Vec<_>>().into_iter().collect())
+                SampleResult::Values(values.collect::<Vec<_>>().into_iter().collect())
             };
             samples.push(Sample {
                 at: short(self.clock),
@@ -345,7 +350,7 @@ fn storage(
 }
 
 /// What a line of the model comes out as, with the first cells that it means.
-fn ruling(line: &str, measurements: &Measurements, told: Option<Conclusion>) -> Ruling {
+fn ruling(line: &str, measurements: &Measurements, told: Option<Conclusion>) -> ExpectationResult {
     let expectation: Expectation = line.parse().unwrap_or_else(|error| panic!("{error}"));
     let metric = expectation.metric();
     let claims = (measurements.comparisons.iter()).filter(|comparison| comparison.metric == metric);
@@ -366,7 +371,7 @@ fn ruling(line: &str, measurements: &Measurements, told: Option<Conclusion>) -> 
         why: comparison.why.clone(),
     });
     let claims: Vec<Claim> = claims.collect();
-    Ruling::new(expectation, claims)
+    ExpectationResult::new(expectation, claims)
 }
 
 fn finish(mut evidence: Evidence, maker: Maker, comparisons: Vec<Comparison>, emulated: bool) -> Evidence {
@@ -483,6 +488,51 @@ pub fn measured_small() -> Evidence {
         ["penstock", "measure", "examples/smallest.yaml", "--quick"].map(str::to_owned).to_vec();
     evidence.run.exit = Some(1);
     finish(evidence, maker, comparisons, true)
+}
+
+/// A container in a VM with a NIC of its own, by a VF and by a bridge with NAT and without; what it receives was not measured without NAT.
+pub fn measured_in_a_vm(emulated: bool) -> Evidence {
+    let mut maker = Maker::new(4, 6);
+    let mut comparisons = Vec::new();
+    let network = |path, protocol, size, direction| Network {
+        protocol,
+        path,
+        client: end(
+            if path == PathKind::VmVf { "node-1:node-1/net0#0" } else { "node-1:node-1/net0" },
+            EndKind::Vm,
+        ),
+        server: end("host:NET1", EndKind::Host),
+        size,
+        direction,
+        load: Load::Closed,
+    };
+    let (forward, reverse) = (Direction::Forward, Direction::Reverse);
+    for (tool, protocol, size, direction) in [
+        (Tool::Netperf, Protocol::UdpStream, 16384, forward),
+        (Tool::Iperf3, Protocol::UdpStream, 1472, forward),
+        (Tool::Iperf3, Protocol::UdpStream, 1472, reverse),
+        (Tool::Netperf, Protocol::UdpRr, 16384, forward),
+        (Tool::Netperf, Protocol::UdpRr, 128, forward),
+    ] {
+        let vf = maker.network(tool, network(PathKind::VmVf, protocol, size, direction), false);
+        for path in [PathKind::VmBridge, PathKind::VmBridgeNat] {
+            let bridge = maker.network(tool, network(path, protocol, size, direction), false);
+            if (path, direction) == (PathKind::VmBridge, reverse) {
+                maker.missing(
+                    bridge,
+                    "no container could be made for vm bridge inside node-1: eth0 is in use (upper_mac5)",
+                );
+            }
+            let metrics: &[Metric] =
+                if protocol.is_stream() { &[Metric::Throughput] } else { &[Metric::P50, Metric::P99] };
+            for metric in metrics {
+                comparisons.push(maker.compare(bridge, vf, None, *metric));
+            }
+        }
+    }
+    // One whose base differs from itself: what it receives through NAT.
+    comparisons[5].null = Some(estimate(1.08, 1.03, 1.12));
+    finish(super::small(), maker, comparisons, emulated)
 }
 
 /// 2,000 cells of six samples and a warm-up, a tenth of them with their latencies counted.

@@ -7,8 +7,8 @@ use penstock_model::{
     measurement::{
         Conclusion, EndKind, Estimate,
         latency::{
-            Arm, Bins, Block, Comparison, Finding, Latency, Load, Power, Quantile, Ruling, Series, Setting,
-            Statistic, Stopped, Summary, TailBound, Tool, ToolVersion,
+            Arm, Bins, Block, ClaimResult, Comparison, Finding, Latency, Load, Power, Quantile, Series,
+            Setting, Statistic, Stopped, Summary, TailBound, Tool, ToolVersion,
         },
     },
     verdict::Vantage,
@@ -389,15 +389,15 @@ pub fn real_time(emulated: bool) -> Evidence {
         why: None,
     };
     let rulings = vec![
-        Ruling::new(
+        ClaimResult::new(
             "latency rt-2 max < 400us loaded".parse().unwrap(),
             vec![finding(of(&tuned), Conclusion::Holds, 0, None)],
         ),
-        Ruling::new(
+        ClaimResult::new(
             "latency rt-vm max < 20us loaded".parse().unwrap(),
             vec![finding(of(&vm), Conclusion::DoesNotHold, 1_234, None)],
         ),
-        Ruling::new("latency rt-2 untuned / tuned p99.99 >= 7x loaded".parse().unwrap(), vec![ratio]),
+        ClaimResult::new("latency rt-2 untuned / tuned p99.99 >= 7x loaded".parse().unwrap(), vec![ratio]),
     ];
     let mut evidence = frame(emulated);
     evidence.audits = Some(Audits { before: Some(audit(false)), after: Some(audit(true)) });

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use super::{
-    front::{Front, HEADER, Way},
+    front::{Front, HEADER, SwitchEndpoint},
     processes::{self, Clock, GUESTS, SWITCH},
     supervisor::Workshop,
     switches::{self, Kind, Switch},
@@ -65,7 +65,7 @@ impl Flow {
         let listens = switch.sockets.front_end_listens;
         let connect = |number: usize| {
             let path = switch.sockets.paths.get(number).ok_or("the switch has no such port")?;
-            Front::connect(&Way { path, listens, entries: ENTRIES, buffers: shape.buffers })
+            Front::connect(&SwitchEndpoint { path, listens, entries: ENTRIES, buffers: shape.buffers })
         };
         let (from, to) = (connect(0)?, connect(1)?);
         let mut flow = Flow { switch, from, to, shape };

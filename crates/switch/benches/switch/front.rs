@@ -34,7 +34,7 @@ pub const HEADER: usize = 12;
 /// From one buffer to the next.
 pub const BUFFER: usize = 4096;
 /// A switch that comes to its guests does so within this.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a ring takes with 1,024 entries, the largest here, rounded up.
 const RING: usize = 0x8000;
 const HUGE_PAGE: usize = 2 << 20;
@@ -171,7 +171,7 @@ pub struct Front {
 }
 
 /// How a guest comes to its switch.
-pub struct Way<'a> {
+pub struct SwitchEndpoint<'a> {
     /// The socket.
     pub path: &'a Path,
     /// It makes the socket, and the switch comes.
@@ -184,7 +184,7 @@ pub struct Way<'a> {
 
 impl Front {
     /// Connects one, with all its buffers offered.
-    pub fn connect(way: &Way<'_>) -> Result<Front, String> {
+    pub fn connect(way: &SwitchEndpoint<'_>) -> Result<Front, String> {
         let failed = |what: &str| {
             let path = way.path.display().to_string();
             let what = what.to_owned();
@@ -330,7 +330,7 @@ fn to_buffer(number: u16) -> usize {
 }
 
 fn connect(path: &Path) -> Result<Frontend, String> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         match Frontend::connect(path, 2) {
             Ok(front) => return Ok(front),
@@ -347,7 +347,7 @@ fn accept(path: &Path) -> Result<Frontend, String> {
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         match listener.accept() {
             Ok((stream, _)) => {

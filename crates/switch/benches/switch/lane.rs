@@ -20,7 +20,7 @@ const WARM: Duration = Duration::from_millis(100);
 const COUNTED: Duration = Duration::from_millis(700);
 
 /// And have to go round within this after the guests' start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A switch and two guests.
 pub struct Lane {
@@ -70,7 +70,7 @@ impl Lane {
 
     /// A switch may take a while until it serves who has come.
     fn wait_until_served(&mut self) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             self.guests.go(64)?;
             let before = self.guests.counted()?.received;

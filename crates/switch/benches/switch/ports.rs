@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     choice::Choice,
-    front::{Front, Way},
+    front::{Front, SwitchEndpoint},
     lane::{Lane, Sample},
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
@@ -34,7 +34,9 @@ pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
 /// Guests at the ports from `first` on, who do nothing.
 fn guests(switch: &Switch, first: usize) -> Result<Vec<Front>, String> {
     let ports = switch.sockets.paths.iter().skip(first);
-    ports.map(|path| Front::connect(&Way { path, listens: false, entries: ENTRIES, buffers: 1 })).collect()
+    ports
+        .map(|path| Front::connect(&SwitchEndpoint { path, listens: false, entries: ENTRIES, buffers: 1 }))
+        .collect()
 }
 
 /// 64 B frames between two of many ports, the others connected and idle, against a switch with no others.

@@ -41,11 +41,11 @@ impl Prompt {
     }
 
     /// Waits for its answer to `what`.
-    pub fn answer(&self, what: &str, patience: Duration) -> Result<String, String> {
+    pub fn answer(&self, what: &str, timeout: Duration) -> Result<String, String> {
         let text = self
             .answers
-            .recv_timeout(patience)
-            .map_err(|_| format!("{} did not answer {what} within {patience:?}", self.prompt.trim()))?;
+            .recv_timeout(timeout)
+            .map_err(|_| format!("{} did not answer {what} within {timeout:?}", self.prompt.trim()))?;
         match text.ends_with(self.prompt) {
             true => Ok(text),
             false => Err(format!("{} ended at {what}: {}", self.prompt.trim(), text.trim())),
@@ -53,9 +53,9 @@ impl Prompt {
     }
 
     /// Says `line` and waits for the answer.
-    pub fn ask(&mut self, line: &str, patience: Duration) -> Result<String, String> {
+    pub fn ask(&mut self, line: &str, timeout: Duration) -> Result<String, String> {
         let stdin = self.program.child().stdin.as_mut().ok_or("a program without input")?;
         stdin.write_all(format!("{line}\n").as_bytes()).map_err(|error| format!("{line}: {error}"))?;
-        self.answer(line, patience)
+        self.answer(line, timeout)
     }
 }

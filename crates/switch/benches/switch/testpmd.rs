@@ -16,7 +16,7 @@ use super::{
 
 const PROMPT: &str = "testpmd> ";
 /// Within which it has to answer, its start and its switch's coming included.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The format of the guests' rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Guests {
         let path = workshop.path(&format!("{name}.log"));
         let log = File::create(&path).map_err(|error| error.to_string())?;
         let prompt = Prompt::start(command.stderr(log), PROMPT)?;
-        prompt.answer("its start", PATIENCE).map_err(|failed| {
+        prompt.answer("its start", TIMEOUT).map_err(|failed| {
             // Why is on its standard error.
             let said = std::fs::read_to_string(&path).unwrap_or_default();
             let last: Vec<&str> = said.lines().rev().filter(|line| !line.trim().is_empty()).take(3).collect();
@@ -120,7 +120,7 @@ impl Guests {
     }
 
     fn ask(&mut self, line: &str) -> Result<String, String> {
-        self.prompt.ask(line, PATIENCE)
+        self.prompt.ask(line, TIMEOUT)
     }
 
     /// Fills the rings with frames of `size` bytes, which go round from now on.

@@ -31,7 +31,7 @@ const START: Duration = Duration::from_secs(180);
 /// Seconds of a run.
 const RUN: u64 = 2;
 /// And it has ended within this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measures it against a peer with segmentation offload and one without.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
@@ -135,7 +135,7 @@ impl Lane {
     }
 
     fn ask(&mut self, vm: usize, line: &str) -> Result<String, String> {
-        self.vms.get_mut(vm).ok_or("no such VM")?.ask(line, PATIENCE)
+        self.vms.get_mut(vm).ok_or("no such VM")?.ask(line, TIMEOUT)
     }
 
     fn freeze(&self) {

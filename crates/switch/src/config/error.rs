@@ -8,45 +8,53 @@ use crate::net::Mac;
 /// What in a configuration makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// A newer version.
+    /// Another version than the one that is known.
     #[error("this is version {0} of a configuration; {VERSION} is known here")]
     Version(u32),
     /// Text that is no address.
     #[error("{port}: {text:?} is not a MAC address of one station")]
     Mac {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The text.
+        /// The text, as the configuration has it.
         text: String,
     },
-    /// A VLAN that cannot be.
-    #[error("{port}: {text:?} is not a list of VLANs from 0 to 4094")]
-    Vlan {
-        /// The port.
+    /// A port VLAN that cannot be.
+    #[error("{port}: `vlan` {vlan}; 4094 is the highest, and 0 is none")]
+    PortVlan {
+        /// Name of the port.
         port: String,
-        /// The text.
+        /// The number, above 4094.
+        vlan: u16,
+    },
+    /// A list of VLANs that cannot be.
+    #[error("{port}: `trunk` {text:?} is not a list of VLANs from 0 to 4094, like 0,100-199")]
+    Trunk {
+        /// Name of the port.
+        port: String,
+        /// The list, as the configuration has it.
         text: String,
     },
     /// A priority that cannot be.
     #[error("{port}: priority {qos}; 7 is the highest")]
     Qos {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The number.
+        /// The priority, above 7.
         qos: u8,
     },
     /// An MTU that cannot be.
     #[error("{port}: MTU {mtu}; 68 is the least")]
     Mtu {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The number.
+        /// The MTU in bytes, below 68.
         mtu: u16,
     },
     /// None, or more than one, of what a port may lead to.
     #[error("{port}: it has {has} of socket, tap, packet and cable, and needs one of them")]
     Place {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// How many it has.
         has: usize,
@@ -56,19 +64,19 @@ pub enum ConfigError {
         "{port}: {name:?} cannot be the name of a network interface: that has 1 to 15 bytes without / and spaces"
     )]
     Interface {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The name.
+        /// The name that its `tap` or `packet` has.
         name: String,
     },
     /// A guarantee that cannot be given.
     #[error("{port}: min_tx_rate {min}: {why}")]
     Guarantee {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// Its guarantee.
+        /// What it would be guaranteed, in Mbit/s.
         min: u32,
-        /// Why not.
+        /// Why it cannot be guaranteed that.
         why: String,
     },
     /// Memory that not all ports can have.
@@ -77,11 +85,11 @@ pub enum ConfigError {
          takes another's"
     )]
     Memory {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// What it would have.
         asked: u64,
-        /// Why not.
+        /// Why it cannot have that much.
         why: &'static str,
         /// What all have together.
         all: u64,
@@ -99,7 +107,7 @@ pub enum ConfigError {
     Allow {
         /// The port, or the switch.
         of: String,
-        /// Why not.
+        /// What makes no sense in it.
         why: String,
     },
     /// Two ports that are one device's.
@@ -107,17 +115,17 @@ pub enum ConfigError {
     Device {
         /// One of them.
         first: String,
-        /// The other.
+        /// Name of the other port.
         second: String,
-        /// The device.
+        /// The `id` of the device in QEMU.
         device: String,
     },
     /// A speed that limits nothing.
     #[error("{port}: speed {speed}: only an uplink has a speed; max_tx_rate limits what a port sends")]
     Speed {
-        /// The port.
+        /// Name of the port, which is no uplink.
         port: String,
-        /// Its speed.
+        /// Its speed in Mbit/s.
         speed: u32,
     },
     /// A port that cannot be watched.
@@ -125,9 +133,9 @@ pub enum ConfigError {
     Mirror {
         /// The port that watches.
         port: String,
-        /// Whom.
+        /// Name of the port that it is to watch.
         of: String,
-        /// Why not.
+        /// Why it cannot watch that port.
         why: &'static str,
     },
     /// Two ports that lead to the same.
@@ -137,7 +145,7 @@ pub enum ConfigError {
         place: Place,
         /// One of them.
         first: String,
-        /// The other.
+        /// Name of the other port.
         second: String,
     },
     /// Two ports with one address in one VLAN.
@@ -145,9 +153,9 @@ pub enum ConfigError {
     Collision {
         /// One of them.
         first: String,
-        /// The other.
+        /// Name of the other port.
         second: String,
-        /// The address.
+        /// The MAC address that both have.
         mac: Mac,
     },
 }

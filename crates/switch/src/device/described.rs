@@ -7,7 +7,7 @@ use crate::{eventfd::Eventfd, ring::Layout, worker::Kick};
 /// A ring as the front end describes it.
 #[derive(Debug, Default)]
 pub struct Described {
-    /// Entries.
+    /// Number of its entries (`VHOST_USER_SET_VRING_NUM`); 0 before that was said.
     pub entries: u16,
     /// Where its parts are: see [`Layout`].
     pub descriptors: u64,

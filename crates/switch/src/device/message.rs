@@ -31,7 +31,7 @@ pub const MOST_FILES: usize = 32;
 /// Descriptors that the kernel passes at a time (`SCM_MAX_FD`).
 const MOST_PASSED: usize = 253;
 /// How long the rest of a message is awaited.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub fn await_one(stream: &UnixStream) -> Result<()> {
             HEADER => return Ok(()),
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             _ if ended => return Err(ErrorKind::UnexpectedEof.into()),
-            _ if began.elapsed() > PATIENCE => return Err(ErrorKind::TimedOut.into()),
+            _ if began.elapsed() > TIMEOUT => return Err(ErrorKind::TimedOut.into()),
             // No way to sleep until there are more bytes than those that were seen; but until nobody is there who could send them.
             _ => {
                 let mut end = [PollFd::new(stream.as_fd(), PollFlags::empty())];

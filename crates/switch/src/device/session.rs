@@ -60,12 +60,6 @@ pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Ended {
     Ended { error, refusal: device.refusal.take(), left: descriptors::leave(files) }
 }
 
-/// An error and what lies behind it.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let behind = std::iter::successors(error.source(), |error| error.source());
-    behind.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 fn locked(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,8 +71,8 @@ fn converse(
     refused: &mut Vec<OwnedFd>,
 ) -> Result<Infallible> {
     // Who begins with a message and does not go on, or does not read the answer, is sent away.
-    stream.set_read_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
-    stream.set_write_timeout(Some(message::PATIENCE)).map_err(Error::SocketError)?;
+    stream.set_read_timeout(Some(message::TIMEOUT)).map_err(Error::SocketError)?;
+    stream.set_write_timeout(Some(message::TIMEOUT)).map_err(Error::SocketError)?;
     let own = stream;
     locked(device).plug(Some(Arc::clone(stream)));
     let signals = Arc::clone(locked(device).handle.signals());

@@ -16,7 +16,7 @@ pub struct Shape {
     pub packed: bool,
     /// Entries of each ring.
     pub entries: u16,
-    /// Empty buffers.
+    /// Number of empty buffers for frames to it.
     pub count: u16,
     /// Bytes of each.
     pub size: u32,

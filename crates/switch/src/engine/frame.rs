@@ -27,7 +27,7 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// None yet.
+    /// A frame without bytes, in place of one that was not read yet.
     pub const NONE: Frame<'static> = Frame {
         virtio: Virtio::PLAIN,
         ethernet: Ethernet::NONE,

@@ -71,13 +71,13 @@ pub struct Pair {
     pub to_guest: Option<Receiving>,
 }
 
-/// A port.
+/// A port of the switch: its settings and counters, and the rings of its guest or the wire that it leads to.
 #[derive(Debug)]
 pub struct Port {
     settings: Arc<Settings>,
     /// What its guest knows.
     pub negotiated: Negotiated,
-    /// Its rings.
+    /// Its pairs of rings; empty without a guest.
     pub pairs: Vec<Pair>,
     /// What it has instead of rings when it is no guest's.
     pub wire: Option<Wire>,

@@ -26,7 +26,7 @@ pub(super) const ROOM: usize = LONGEST as usize + VIRTIO_HEADER + TAG;
 const BEFORE_TAG: usize = 10 + ETHERNET_HEADER - 2;
 /// `TP_STATUS_VLAN_VALID` of `include/uapi/linux/if_packet.h`
 const VLAN_VALID: u32 = 1 << 4;
-/// `TP_STATUS_VLAN_TPID_VALID`
+/// `TP_STATUS_VLAN_TPID_VALID` of `include/uapi/linux/if_packet.h`: the tag's type is told; else it is a customer's.
 const VLAN_KIND_VALID: u32 = 1 << 6;
 
 /// The descriptor of a port that is no guest.

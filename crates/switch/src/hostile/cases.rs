@@ -13,7 +13,7 @@ use crate::{
 };
 
 const ENTRIES: u16 = 8;
-/// Descriptor flags.
+/// Flags of a descriptor (2.7.5): `VIRTQ_DESC_F_NEXT`, `VIRTQ_DESC_F_WRITE`, `VIRTQ_DESC_F_INDIRECT`.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const TABLE: u16 = 4;

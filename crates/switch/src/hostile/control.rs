@@ -72,7 +72,7 @@ pub fn control(bytes: &[u8]) {
     thread::scope(|scope| {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets can be had");
         let server = &server;
-        scope.spawn(move || control::converse(&theirs, server, Rights::All));
+        let answerer = scope.spawn(move || control::converse(&theirs, server, Rights::All));
         let mut answers = BufReader::new(ours.try_clone().expect("a descriptor can be had"));
         for line in bytes.split(|byte| *byte == b'\n').take(LINES) {
             let mut line = line.to_vec();
@@ -123,5 +123,7 @@ pub fn control(bytes: &[u8]) {
             assert!(ports.keys().eq(server.config().ports.keys()));
         }
         let _ = ours.shutdown(Shutdown::Both);
+        // A scope waits for what a thread does, not for its end, and what it still has would count as lost. How it ends is not judged.
+        let _ = answerer.join().expect("the thread ends without a panic");
     });
 }

@@ -88,25 +88,8 @@ fn server() -> &'static Server {
 
 /// A wish made of bytes, which gets further than bytes alone.
 fn wish(input: &mut Input<'_>) -> Value {
-    let key = input.one(&[
-        "mac",
-        "more_macs",
-        "vlan",
-        "qos",
-        "vlan_proto",
-        "trunk",
-        "spoofchk",
-        "arp_check",
-        "trust",
-        "promiscuous",
-        "link_state",
-        "max_tx_rate",
-        "min_tx_rate",
-        "mtu",
-        "default",
-        "allow",
-        "cable",
-    ]);
+    let keys = [PortConfig::ATTRIBUTES, &["default", "allow", "cable"]].concat();
+    let key = input.one(&keys);
     let mac =
         |input: &mut Input<'_>| format!("02:00:00:00:00:{:02x}", input.one(&[1, 2, 3, 0x55, 0x66, 0xFF_u8]));
     let value = match input.byte() % 7 {
@@ -154,7 +137,7 @@ pub fn inside(bytes: &[u8]) {
     // Two tests at a time would see each other's wishes; that harms nothing that is looked at here.
     thread::scope(|scope| {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets can be had");
-        scope.spawn(move || control::converse(&theirs, server, Rights::Attributes));
+        let answerer = scope.spawn(move || control::converse(&theirs, server, Rights::Attributes));
         let mut answers = BufReader::new(ours.try_clone().expect("a descriptor can be had"));
         let mut input = Input::new(bytes);
         for _ in 0..LINES {
@@ -189,6 +172,8 @@ pub fn inside(bytes: &[u8]) {
             assert!(!answer.to_string().contains("/nonexistent"), "it tells of the host: {answer}");
         }
         let _ = ours.shutdown(Shutdown::Both);
+        // As with the control socket: a scope does not wait for its threads' ends.
+        let _ = answerer.join().expect("the thread ends without a panic");
         assert_eq!(server.config(), host);
         let ports = server.ports().expect("the switch runs");
         for name in ["NET0", "NET0#0"] {

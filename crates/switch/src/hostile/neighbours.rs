@@ -73,7 +73,7 @@ impl Neighbours {
         Neighbours { first, listener, listens, heard: 0, apart: both, sent: 0 }
     }
 
-    /// Their ports.
+    /// The numbers of the three ports that they are at.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + use<> {
         self.first..self.first + 3
     }

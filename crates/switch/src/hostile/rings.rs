@@ -55,7 +55,7 @@ impl Hostile {
         }
     }
 
-    /// Its memory.
+    /// The memory that it shares with the switch; a copy is the same memory.
     #[cfg(all(test, not(any(miri, penstock_sanitized))))]
     pub fn memory(&self) -> Memory {
         self.memory.clone()

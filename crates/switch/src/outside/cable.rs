@@ -42,11 +42,19 @@ fn enlarge(end: &OwnedFd) {
 }
 
 /// Awaits another switch on `path`. A socket that is there and on which nobody listens any more is replaced.
+///
+/// # Errors
+///
+/// The kernel's, when `path` is too long for a socket, somebody listens there already, or its directory cannot be written.
 pub fn await_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
     listen_on(path, SockType::SeqPacket, access)
 }
 
 /// Awaits a QEMU on `path`, likewise.
+///
+/// # Errors
+///
+/// As [`await_on`].
 pub fn await_qemu_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
     listen_on(path, SockType::Stream, access)
 }
@@ -68,6 +76,10 @@ pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// Goes to the side that awaits us on `path`.
+///
+/// # Errors
+///
+/// The kernel's, when nobody listens there, or it may not be reached.
 pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
     let end = new(SockType::SeqPacket)?;
     connect(end.as_raw_fd(), &UnixAddr::new(path)?)?;
@@ -75,6 +87,10 @@ pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Says who we are.
+///
+/// # Errors
+///
+/// The kernel's, when the other side has gone, or its buffer is full.
 pub fn greet(end: &OwnedFd) -> Result<(), Errno> {
     send(end.as_raw_fd(), HELLO, MsgFlags::MSG_NOSIGNAL).map(|_| ())
 }

@@ -68,6 +68,10 @@ pub fn address(name: &str) -> Option<Mac> {
 }
 
 /// Gives it this address.
+///
+/// # Errors
+///
+/// [`AttachError`] with the interface, the address and the kernel's reason.
 pub fn set_address(name: &str, mac: Mac) -> Result<(), AttachError> {
     let mut request = request(name);
     let [_, _, octets @ ..] = mac.bits().to_be_bytes();
@@ -97,6 +101,10 @@ pub struct LinkSocket(OwnedFd);
 
 impl LinkSocket {
     /// From now on.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] when the kernel gives no rtnetlink socket.
     pub fn new() -> Result<LinkSocket, AttachError> {
         let failed = |errno| AttachError::new("changes of network interfaces could not be heard", errno);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -22,6 +22,11 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const QUEUE: usize = 4 << 20;
 
 /// Opens a socket on the interface `name`, and has it take frames for others too. What the machine itself sends there is not read.
+///
+/// # Errors
+///
+/// [`AttachError`] with what was attempted: there is no such interface, no packet socket (`CAP_NET_RAW`), or the kernel refuses
+/// an option of it.
 pub fn open(name: &str) -> Result<Opened, AttachError> {
     let failed = |what: &'static str| {
         let name = name.to_owned();

@@ -147,6 +147,11 @@ unsafe impl Send for Packed {}
 impl Packed {
     /// The ring at `layout`, which stands at `base`: the position of what is taken next. What is used next is the same (some
     /// front ends say so in the upper half, others leave it 0): everything that was taken was completed.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError::Entries`] for a number of entries that no ring has, [`RingError::Jump`] when `base` is beyond them,
+    /// [`RingError::Outside`] when a part of the ring is not in `memory`.
     pub fn new(memory: &Memory, layout: &Layout, base: u32) -> Result<Packed, RingError> {
         let entries = layout.entries;
         if entries == 0 || entries > MOST_ENTRIES {

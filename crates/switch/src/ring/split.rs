@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{copy::prefetch_at, inflight::Note, memory::Memory};
 
-/// `VIRTQ_AVAIL_F_NO_INTERRUPT`
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` (2.7.6): the driver need not be woken when buffers were used.
 const NO_INTERRUPT: u16 = 1;
-/// `VIRTQ_USED_F_NO_NOTIFY`
+/// `VIRTQ_USED_F_NO_NOTIFY` (2.7.8): the device need not be woken when buffers become available.
 const NO_NOTIFY: u16 = 1;
 /// Bytes before the entries of either ring: its flags and its index.
 const HEAD: usize = 4;
@@ -58,6 +58,11 @@ unsafe impl Send for Split {}
 
 impl Split {
     /// The ring at `layout`, which stands at `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError::Entries`] for a number of entries that is no power of 2 or too large, [`RingError::Outside`] when a part of
+    /// the ring is not in `memory`.
     pub fn new(memory: &Memory, layout: &Layout, base: u32) -> Result<Split, RingError> {
         let entries = layout.entries;
         if !entries.is_power_of_two() || entries > MOST_ENTRIES {

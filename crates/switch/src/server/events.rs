@@ -21,7 +21,7 @@ use crate::{
 /// Events that a listener may be behind before it misses some.
 const BEHIND: usize = 1024;
 
-/// What happened.
+/// One message to those who listen: how all is, or what happened to the switch or to a port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
@@ -30,7 +30,7 @@ pub enum Event {
     Snapshot {
         /// Whether frames between ports stay inside.
         loopback: bool,
-        /// All ports.
+        /// All ports as they are, by name.
         ports: BTreeMap<String, PortState>,
     },
     /// Frames between ports stay inside from now on, or go out.
@@ -40,56 +40,56 @@ pub enum Event {
     },
     /// One of a port's rings is served no more, since what its guest wrote into it cannot be.
     Broken {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// What is wrong.
         why: String,
     },
     /// A guest came to a port.
     Connected {
-        /// The port.
+        /// Name of the port.
         port: String,
     },
     /// A guest left a port, or was sent away.
     Disconnected {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// Why.
+        /// How its connection ended, as text.
         why: String,
     },
     /// A port is there, with these settings.
     Set {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// Its settings.
+        /// What holds for it: what the host has set, with what was set from inside on top.
         settings: Box<PortConfig>,
     },
     /// A port's link went up or down.
     Link {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Whether it is up now.
         up: bool,
     },
     /// What was asked for from inside, or by a guest of its device, was refused.
     Refused {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// Why.
+        /// The reason under which the refusal is counted.
         why: Refusal,
-        /// In words.
+        /// What was asked for, and why it was refused.
         text: String,
     },
     /// What was set from inside for a port holds no more.
     Lapsed {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// Why.
+        /// Why it lapsed: the PF's device was reset, or the host has set something that it does not go with.
         why: String,
     },
     /// A port is there no more.
     Removed {
-        /// The port.
+        /// Name that the port had.
         port: String,
     },
     /// The listener was too slow, and missed some. What it has missed is in the snapshot that follows.

@@ -22,7 +22,7 @@ use super::port::STACK;
 use crate::rx_filter::Filter;
 
 /// How long QEMU may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// When it is tried again where it could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The pause after a question that an event has caused: a guest that changes its filter without end is asked so often and no more.
@@ -32,14 +32,14 @@ const LONGEST: usize = 256 << 10;
 
 /// What guests ask for, by port, until the switch looks at it: the newest of each.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedFilters {
     filters: Mutex<BTreeMap<String, Filter>>,
     ring: mpsc::Sender<()>,
 }
 
-impl Asked {
-    pub fn new(ring: mpsc::Sender<()>) -> Asked {
-        Asked { filters: Mutex::default(), ring }
+impl RequestedFilters {
+    pub fn new(ring: mpsc::Sender<()>) -> RequestedFilters {
+        RequestedFilters { filters: Mutex::default(), ring }
     }
 
     fn put(&self, port: &str, filter: Filter) {
@@ -97,7 +97,7 @@ impl Shared {
 pub(super) fn follow(
     followers: &mut BTreeMap<PathBuf, Follower>,
     wanted: BTreeMap<PathBuf, BTreeMap<String, String>>,
-    asked: &Arc<Asked>,
+    asked: &Arc<RequestedFilters>,
 ) -> io::Result<()> {
     followers.retain(|monitor, follower| wanted.get(monitor) == Some(&follower.devices));
     for (monitor, devices) in wanted {
@@ -110,7 +110,11 @@ pub(super) fn follow(
 }
 
 impl Follower {
-    fn new(monitor: &Path, devices: BTreeMap<String, String>, asked: Arc<Asked>) -> io::Result<Follower> {
+    fn new(
+        monitor: &Path,
+        devices: BTreeMap<String, String>,
+        asked: Arc<RequestedFilters>,
+    ) -> io::Result<Follower> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let shared = Arc::new(Shared { bell, state: Mutex::default() });
         let session = Session {
@@ -148,7 +152,7 @@ struct Session {
     shared: Arc<Shared>,
     monitor: PathBuf,
     devices: BTreeMap<String, String>,
-    asked: Arc<Asked>,
+    asked: Arc<RequestedFilters>,
 }
 
 impl Session {
@@ -182,9 +186,9 @@ impl Session {
     /// Follows until that breaks off, or is to end.
     fn converse(&self) -> io::Result<()> {
         let stream = UnixStream::connect(&self.monitor)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut lines = Lines { stream: &stream, read: Vec::new() };
-        let greeting = lines.next(Some(PATIENCE), None)?.unwrap_or_default();
+        let greeting = lines.next(Some(TIMEOUT), None)?.unwrap_or_default();
         if greeting.get("QMP").is_none() {
             return Err(io::Error::other("this is no monitor that speaks QMP"));
         }
@@ -257,9 +261,9 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The next line, within `patience` where there is one; `None`: `bell` has rung.
-    fn next(&mut self, patience: Option<Duration>, bell: Option<&EventFd>) -> io::Result<Option<Value>> {
-        let until = patience.map(|patience| Instant::now() + patience);
+    /// The next line, within `timeout` where there is one; `None`: `bell` has rung.
+    fn next(&mut self, timeout: Option<Duration>, bell: Option<&EventFd>) -> io::Result<Option<Value>> {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
@@ -294,7 +298,7 @@ impl Lines<'_> {
     /// Asks, and waits for the answer; `note` gets what else comes meanwhile. What is refused is an answer, too.
     fn ask(&mut self, question: &Value, mut note: impl FnMut(&Value)) -> io::Result<Result<Value, String>> {
         (&*self.stream).write_all(format!("{question}\n").as_bytes())?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Some(mut line) = self.next(Some(left), None)? else { continue };

@@ -49,7 +49,7 @@ impl InsideState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Granted {
-    /// Addresses.
+    /// MAC addresses that were granted, of those that its guest asks for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub macs: Vec<String>,
     /// All frames of its VLANs.

@@ -15,7 +15,7 @@ use super::port::STACK;
 use crate::config::Qemu;
 
 /// How long QEMU may take for an answer: who else is at its monitor goes first.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// When it is told again what it did not take.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest line that is read.
@@ -124,8 +124,8 @@ impl Shared {
 /// Tells it once. The monitor is left at once, since it serves one at a time.
 fn tell(qemu: &Qemu, up: bool) -> io::Result<()> {
     let stream = UnixStream::connect(&qemu.monitor)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(&stream);
     let greeting = line(&mut lines)?;
     if greeting.get("QMP").is_none() {

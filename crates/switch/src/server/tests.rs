@@ -37,7 +37,7 @@ use crate::{
 
 const ENTRIES: u16 = 64;
 const RINGS: [u64; 2] = [0x10_0000, 0x11_0000];
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A guest behind a front end that nobody of ours wrote.
 pub struct Guest {
@@ -119,7 +119,7 @@ impl Guest {
         if self.from_guest.kicks(&self.memory, true) {
             self.kicks[1].write(1).unwrap();
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.from_guest.used(&self.memory).is_none() {
             assert!(Instant::now() < until, "the switch did not take the frame");
             thread::yield_now();
@@ -128,7 +128,7 @@ impl Guest {
 
     /// The next frame, for which it asks to be woken.
     fn receive(&mut self) -> Vec<u8> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             self.to_guest.want_wake(&self.memory, true, true);
             if let Some((id, written)) = self.to_guest.used(&self.memory) {
@@ -243,7 +243,7 @@ fn who_goes_may_come_back() {
         guest.send(&frame(0, 1, 60 + round));
         assert_eq!(stays.receive(), frame(0, 1, 60 + round));
         drop(guest);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while server.ports().unwrap()["NET0#1"].connected {
             assert!(Instant::now() < until);
             thread::yield_now();
@@ -277,7 +277,7 @@ fn a_ring_may_be_enabled_before_features_are_taken() {
     use std::io::{Read, Write};
     let (_directory, server, config) = rig(1);
     let mut stream = std::os::unix::net::UnixStream::connect(&config.ports["NET0#0"].socket).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut ask = |words: &[u32], answer: usize| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         stream.write_all(&bytes).unwrap();

@@ -1,8 +1,12 @@
 //! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are
 //! CPUs. Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the longest.
 //!
-//! `side-by-side [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. What a
-//! program says is shown when it has ended, whole. Ctrl-C ends them all.
+//! `side-by-side [--quick] [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. `--quick`
+//! leaves out those that boot a kernel, install packages or open a browser ([`SLOW`]). What a program says is shown when it has
+//! ended, whole. Ctrl-C ends them all.
+//!
+//! The programs that boot no kernel come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
+//! program is begun later, and one that still runs [a while after](WIND_UP) is ended. Those are named at the end, and each counts as ignored.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -12,7 +16,7 @@ use std::{
     path::Path,
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use nix::{
@@ -28,22 +32,47 @@ use penstock_testkit::{
 /// More of them than this at once need more memory than a small machine has: each may have a board.
 const MOST: usize = 4;
 
-/// The programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 10] = [
-    "fresh_in_tree",
+/// The slow programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
+const LONGEST: [&str; 20] = [
+    "tenant_in_board",
+    "uplinks_in_board",
     "guests_in_board",
     "rehearse_in_board",
+    "fresh_in_tree",
     "crash_in_board",
     "boot_in_board",
-    "persist_in_board",
     "measure_in_board",
-    "identity_in_board",
-    "network_in_netns",
     "watch_in_board",
+    "persist_in_board",
+    "json_in_board",
+    "confinement_in_board",
+    "realtime_in_board",
+    "latency_in_board",
+    "plugin_in_board",
+    "identity_in_board",
+    "campaign_in_board",
+    "others_in_board",
+    "switch_in_board",
+    "containerd_in_board",
 ];
+
+/// The option that leaves out the programs of [`SLOW`].
+const QUICK: &str = "--quick";
+
+/// In the environment: when the last program may begin.
+const BEGIN_UNTIL: &str = "PENSTOCK_TESTS_BEGIN_UNTIL";
+
+/// How the names of programs end that take minutes, by what they are run in.
+const SLOW: [&str; 4] = ["_in_board", "_in_qemu", "_in_tree", "_in_browser"];
 
 /// In the environment of every program: by it what a test left in a group of its own (a board, a guest) is found and ended.
 const MARK: &str = "PENSTOCK_SIDE_BY_SIDE";
+
+/// How long a program may run. One that hangs would keep its place from all others, and the run from its end.
+const MOST_TIME: Duration = Duration::from_secs(30 * 60);
+
+/// How long programs have that run when no more are begun ([`BEGIN_UNTIL`]).
+const WIND_UP: Duration = Duration::from_secs(550);
 
 /// How long programs that were interrupted may take to end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -81,6 +110,20 @@ impl Count {
         for (test, why) in output.lines().filter_map(skipped) {
             self.skipped.entry(why.to_owned()).or_default().push(format!("{program} {test}"));
         }
+        self.add_results(output);
+    }
+
+    /// Adds programs that were not begun.
+    fn no_time_for(&mut self, programs: impl Iterator<Item = String>) {
+        let why = format!("there was no time for all of it ({BEGIN_UNTIL})");
+        for program in programs {
+            self.skipped.entry(why.clone()).or_default().push(program);
+            self.ignored += 1;
+        }
+    }
+
+    /// Adds up the lines with which the tests of a program end.
+    fn add_results(&mut self, output: &str) {
         for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
             let number = |of: &str| -> u64 {
                 let found = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(of));
@@ -104,11 +147,13 @@ fn skipped(line: &str) -> Option<(&str, &str)> {
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = env::args().skip(1).collect();
+    let quick = words.iter().any(|word| word == QUICK);
+    words.retain(|word| word != QUICK);
     let all = words.is_empty();
     if all {
         words.push("--workspace".to_owned());
     }
-    match run(&words, all) {
+    match run(&words, all, quick) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -118,22 +163,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
+fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     let mut found = programs::built(words)?;
     if found.is_empty() {
         return Err("there is nothing to test".to_owned());
     }
+    let built = found.len();
+    found.retain(|program| !(quick && is_slow(&program.name)));
+    let left_out = built - found.len();
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let list = directory.path().join("programs.json");
     programs::tell(&found, &list).map_err(|error| format!("{}: {error}", list.display()))?;
-    found.sort_by_key(|program| {
-        LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
-    });
+    found.sort_by_key(|program| place(&program.name));
     let mut waiting: Vec<Task> = found.iter().map(|program| task(program, &list)).collect();
     if all {
-        waiting.push(doc_tests());
+        let quick = found.iter().take_while(|program| !is_slow(&program.name)).count();
+        waiting.insert(quick, doc_tests());
     }
     waiting.reverse();
+    let begin_until = begin_until(env::var(BEGIN_UNTIL).ok().as_deref())?;
     interrupt::catch().map_err(|error| error.to_string())?;
 
     let began = Instant::now();
@@ -146,6 +194,17 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
             end(running, &mark());
             return Ok(ExitCode::from(130));
         }
+        let now = SystemTime::now();
+        if begin_until.is_some_and(|until| now > until) {
+            count.no_time_for(waiting.drain(..).rev().map(|task| task.name));
+        }
+        if begin_until.is_some_and(|until| now > until + WIND_UP) {
+            for mut one in running.drain(..) {
+                stop(&mut one);
+                tell(&one, None, &mut count);
+                count.no_time_for([one.task.name].into_iter());
+            }
+        }
         while running.len() < lanes
             && let Some(task) = waiting.pop()
         {
@@ -154,9 +213,14 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
         let mut still = Vec::with_capacity(lanes);
         for mut one in running {
             match one.child.try_wait().map_err(|error| error.to_string())? {
+                None if one.began.elapsed() > MOST_TIME => {
+                    stop(&mut one);
+                    tell(&one, None, &mut count);
+                    failed.push(one.task.name);
+                }
                 None => still.push(one),
                 Some(status) => {
-                    let bad = tell(&one, status, &mut count);
+                    let bad = tell(&one, Some(status), &mut count);
                     failed.extend(bad.then_some(one.task.name));
                 }
             }
@@ -164,6 +228,8 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
         running = still;
         thread::sleep(Duration::from_millis(20));
     }
+    // What a program that was ended by force had in sessions of its own.
+    sweep(&mark());
     let Count { passed, failed: bad, ignored, skipped } = count;
     let seconds = began.elapsed().as_secs();
     let named: usize = skipped.values().map(Vec::len).sum();
@@ -177,6 +243,12 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
     if let Some(silent) = ignored.checked_sub(named as u64).filter(|silent| *silent > 0) {
         println!("  {silent} more, of which nobody said why: look for \"ignored\" above");
     }
+    if left_out > 0 {
+        println!(
+            "\n{left_out} programs were left out ({QUICK}): those whose names end with {}",
+            SLOW.join(", ")
+        );
+    }
     println!("\nall programs: {passed} passed; {bad} failed; {ignored} ignored; finished in {seconds} s");
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -184,6 +256,26 @@ fn run(words: &[String], all: bool) -> Result<ExitCode, String> {
     eprintln!("error: {} target{} failed:", failed.len(), if failed.len() == 1 { "" } else { "s" });
     failed.iter().for_each(|name| eprintln!("    `{name}`"));
     Ok(ExitCode::FAILURE)
+}
+
+/// Where in the order a program of this name runs.
+fn place(name: &str) -> usize {
+    let listed = LONGEST.iter().position(|longest| *longest == name);
+    if is_slow(name) { 1 + listed.unwrap_or(LONGEST.len()) } else { 0 }
+}
+
+/// When the last program may begin, as the environment has it; `None` where it says nothing.
+fn begin_until(value: Option<&str>) -> Result<Option<SystemTime>, String> {
+    let Some(text) = value else { return Ok(None) };
+    let seconds: u64 = text
+        .parse()
+        .map_err(|error| format!("{BEGIN_UNTIL}={text:?} is no number of seconds since 1970: {error}"))?;
+    Ok(Some(UNIX_EPOCH + Duration::from_secs(seconds)))
+}
+
+/// Whether a program of this name takes minutes.
+fn is_slow(name: &str) -> bool {
+    SLOW.iter().any(|end| name.ends_with(end))
 }
 
 /// A program, with one board at a time: there are others beside it.
@@ -230,16 +322,27 @@ fn start(mut task: Task) -> Result<Running, String> {
     Ok(Running { task, child, output, began: Instant::now() })
 }
 
-/// Shows what a task said; whether it failed.
-fn tell(ended: &Running, status: ExitStatus, count: &mut Count) -> bool {
+/// Shows what a task said, and how it ended if it did so by itself; whether it failed.
+fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> bool {
     let text = fs::read(ended.output.path()).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     count.add(&ended.task.name, &text);
     println!("\n{} in {:.1} s\n{}", ended.task.title, ended.began.elapsed().as_secs_f64(), text.trim_end());
+    let Some(status) = status else {
+        println!("it was ended after {} s", ended.began.elapsed().as_secs());
+        return true;
+    };
     if let Some(signal) = status.signal() {
         println!("it was ended by signal {signal}");
     }
     !status.success()
+}
+
+/// Ends a program by force, with all of its group.
+fn stop(program: &mut Running) {
+    let group = i32::try_from(program.child.id()).map(Pid::from_raw);
+    let _ = group.map(|group| killpg(group, Signal::SIGKILL));
+    let _ = program.child.wait();
 }
 
 /// What this run's programs are marked with: the process id alone may be had by another run later.
@@ -272,10 +375,7 @@ fn end(mut running: Vec<Running>, mark: &str) {
     while Instant::now() < until && running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(None))) {
         thread::sleep(Duration::from_millis(20));
     }
-    for mut one in running {
-        signal(&one, Signal::SIGKILL);
-        let _ = one.child.wait();
-    }
+    running.iter_mut().for_each(stop);
     sweep(mark);
 }
 
@@ -302,6 +402,38 @@ fn sweep(mark: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quick_leaves_out_what_boots_a_kernel_and_nothing_else() {
+        for slow in LONGEST {
+            assert!(is_slow(slow), "{slow}");
+        }
+        for quick in ["network_in_netns", "golden", "penstock_model", "board"] {
+            assert!(!is_slow(quick), "{quick}");
+        }
+    }
+
+    #[test]
+    fn what_boots_no_kernel_comes_first_and_then_the_longest() {
+        let mut names = ["apt_in_board", "guests_in_board", "golden", "tenant_in_board", "network_in_netns"];
+        names.sort_by_key(|name| place(name));
+        assert_eq!(
+            names,
+            ["golden", "network_in_netns", "tenant_in_board", "guests_in_board", "apt_in_board"]
+        );
+    }
+
+    #[test]
+    fn programs_that_were_not_begun_are_named_and_counted() {
+        assert_eq!(begin_until(None), Ok(None));
+        assert_eq!(begin_until(Some("60")), Ok(Some(UNIX_EPOCH + Duration::from_secs(60))));
+        assert!(begin_until(Some("soon")).is_err_and(|why| why.contains(BEGIN_UNTIL)));
+        let mut count = Count::default();
+        count.no_time_for(std::iter::empty());
+        assert_eq!((count.ignored, count.skipped.len()), (0, 0));
+        count.no_time_for(["-p x --test y_in_board".to_owned()].into_iter());
+        assert_eq!((count.ignored, count.skipped.len()), (1, 1));
+    }
 
     /// As a test leaves a board that is in a session of its own when it is interrupted.
     #[test]

@@ -21,14 +21,14 @@ pub struct Trial {
     pub step: u32,
     /// What kind of action the step is.
     pub action: String,
-    /// The fault.
+    /// The fault that the run meets at that step.
     pub fault: Fault,
 }
 
 /// What came of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Which.
+    /// The trial that has ended.
     #[serde(flatten)]
     pub trial: Trial,
     /// What was not as it has to be; nothing when all was.

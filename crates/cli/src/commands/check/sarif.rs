@@ -9,7 +9,7 @@ use super::{Checked, Checks};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json";
 
-/// `sarifLog`.
+/// `sarifLog`: the whole document, with one run.
 #[derive(Debug, Serialize)]
 pub struct Log {
     #[serde(rename = "$schema")]
@@ -46,7 +46,7 @@ struct Rule {
     id: String,
 }
 
-/// `result`.
+/// `result`: one finding at one place in a file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {

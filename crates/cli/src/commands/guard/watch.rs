@@ -63,7 +63,7 @@ pub trait Guarded {
     fn catch_up(&mut self) -> Result<(), String>;
     /// The kernel's own clock, which nobody sets.
     fn now(&mut self) -> Duration;
-    /// Waits.
+    /// Waits this long.
     fn sleep(&mut self, time: Duration);
     /// Tells whoever may read it.
     fn tell(&mut self, what: &str);

@@ -10,23 +10,24 @@ use penstock_measure::latency::{
 use penstock_model::{Verdicts, measurement::latency::Latency};
 use penstock_report::evidence::Audits;
 
-use super::{Before, Outward, PATIENCE, conclude, ended, gathered, warn};
+use super::{Before, Outward, TIMEOUT, conclude, ended, gathered, warn};
 use crate::{
     arguments::Measure,
+    bench::{samples, testbed, wire::Line},
     commands::verify::{self, Seen},
     failure::{Failure, Status},
+    latency::{Choice, RequestedRun, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
     machine::Machine,
-    measuring::{samples, scene, wire::Line},
     model_file::ModelFile,
     printer::Printer,
     run_directory::RunDirectory,
     settings::Settings,
-    waking::{Asked, Choice, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
 };
 
 /// Whether it is this that is asked for: by an option, or by going on with a run of it.
-pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<Asked>>, Failure> {
-    let earlier = arguments.resume.as_deref().map(|directory| Asked::of(directory, file)).transpose()?;
+pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<RequestedRun>>, Failure> {
+    let earlier =
+        arguments.resume.as_deref().map(|directory| RequestedRun::of(directory, file)).transpose()?;
     let earlier = earlier.flatten();
     Ok((arguments.waking.latency || earlier.is_some()).then_some(earlier))
 }
@@ -36,7 +37,7 @@ pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<A
 pub fn run(
     arguments: &Measure,
     file: &ModelFile,
-    earlier: Option<Asked>,
+    earlier: Option<RequestedRun>,
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
@@ -56,15 +57,15 @@ pub fn run(
     let Seen { inventory, nics, places, verdicts } = look(file, &machine, printer)?;
     let looked = began.elapsed();
     let emulated = match arguments.emulated {
-        true => Some(crate::measuring::ON_A_BOARD.to_owned()),
-        false => scene::emulated(&inventory, &nics, machine.root()),
+        true => Some(crate::bench::ON_A_BOARD.to_owned()),
+        false => testbed::emulated(&inventory, &nics, machine.root()),
     };
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
         asked.of_such_a_machine(&online, emulated.is_some(), directory)?;
     }
     choice.options.emulated = emulated.is_some();
-    let asked = earlier.unwrap_or_else(|| Asked::new(file, choice, online));
-    let scene = scene::scene(&file.model, &nics, places, machine.root());
+    let asked = earlier.unwrap_or_else(|| RequestedRun::new(file, choice, online));
+    let testbed = testbed::testbed(&file.model, &nics, places, machine.root());
     warn(&verdicts, printer);
     if let Some(why) = &emulated {
         printer.say(format!("Only ratios will mean anything: {why}"));
@@ -99,7 +100,7 @@ pub fn run(
             &file.model,
             &asked,
             &layout,
-            &scene,
+            &testbed,
             machine.root(),
             toggle,
             &[],
@@ -127,7 +128,7 @@ pub fn run(
         &file.model,
         &asked,
         &layout,
-        &scene,
+        &testbed,
         machine.root(),
         toggle,
         &records,
@@ -153,7 +154,7 @@ pub fn run(
 fn look(file: &ModelFile, machine: &Machine, printer: &mut Printer) -> Result<Seen, Failure> {
     let inventory = machine.inventory()?;
     if penstock_plan::resolve(&file.model, &inventory).is_ok() {
-        return verify::look(file, machine, PATIENCE, printer);
+        return verify::look(file, machine, TIMEOUT, printer);
     }
     printer.warn(
         "the model's NICs are not here: only its CPUs are measured, on the host and in guests that run",

@@ -27,7 +27,7 @@ const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "rootfs"];
 pub(super) struct Mount {
     /// `major:minor`; the major is 0 where no block device is behind it, or several are.
     number: String,
-    /// Where.
+    /// The mount point, with its escapes undone.
     pub at: String,
     kind: String,
     source: String,

@@ -20,6 +20,11 @@ struct Thread {
 
 /// The JSON of a cyclictest that was asked for one thread and for a histogram of `limit` microseconds (`-h`). How many were
 /// beyond it is not in the JSON: it is what its cycles have more than its bins.
+///
+/// # Errors
+///
+/// [`OutputError`] when it is empty, too long, not of the form that this tool prints, or its numbers
+/// contradict each other, and when it has counted nothing.
 pub fn json(output: &[u8], limit: u32) -> Result<LatencyOutput, OutputError> {
     let (thread, version): (Thread, String) = rt_tests::only_thread(TOOL, output)?;
     let bins = rt_tests::bins(TOOL, &thread.histogram)?;

@@ -6,6 +6,10 @@ const TOOL: &str = "hackbench";
 
 /// The seconds of each time that it ran, when it was started over and over with its output going to one file. A last line
 /// that was cut off, because it was ended in the middle, is none.
+///
+/// # Errors
+///
+/// [`OutputError`] when it is no text or too long, or a time is no number of seconds.
 pub fn times(output: &[u8]) -> Result<Vec<f64>, OutputError> {
     let text = text(TOOL, output)?;
     let odd = |line: &str| {

@@ -19,6 +19,11 @@ pub struct Found {
 }
 
 /// Its output, which has an end: cut off, it tells nothing.
+///
+/// # Errors
+///
+/// [`OutputError`] when it is empty, too long, not of the form that this tool prints, or its numbers
+/// contradict each other.
 pub fn summary(output: &[u8]) -> Result<Found, OutputError> {
     let text = lines(TOOL, output)?;
     let value = |key: &str| text.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);

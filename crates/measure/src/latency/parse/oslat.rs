@@ -20,6 +20,11 @@ struct Thread {
 
 /// The JSON of an oslat that was asked for one CPU and so many buckets (`-b`) of a microsecond, the first being that of 1. The
 /// last bucket has all that are as long or longer.
+///
+/// # Errors
+///
+/// [`OutputError`] when it is empty, too long, not of the form that this tool prints, or its numbers
+/// contradict each other, and when it has counted nothing.
 pub fn json(output: &[u8], buckets: u32) -> Result<LatencyOutput, OutputError> {
     let (thread, version): (Thread, String) = rt_tests::only_thread(TOOL, output)?;
     let mut bins = rt_tests::bins(TOOL, &thread.histogram)?;

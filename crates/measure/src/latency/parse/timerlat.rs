@@ -41,6 +41,11 @@ struct Column {
 }
 
 /// Its output for one CPU.
+///
+/// # Errors
+///
+/// [`OutputError`] when it is empty, too long, not of the form that this tool prints, or its numbers
+/// contradict each other, and when it has counted nothing.
 pub fn histogram(output: &[u8], limit: u32) -> Result<Both, OutputError> {
     let text = lines(TOOL, output)?;
     let malformed = |why: &str| OutputError::Malformed { tool: TOOL, why: why.to_owned() };

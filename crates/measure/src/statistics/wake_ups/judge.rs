@@ -2,13 +2,13 @@
 
 use penstock_model::measurement::{
     Conclusion, Relation,
-    latency::{Arm, Claim, Finding, Limit, Ruling, Series, Statistic, Stopped},
+    latency::{Arm, Claim, ClaimResult, Finding, Limit, Series, Statistic, Stopped},
 };
 
 use super::{compare, design_effect, needed, rule_of_three, test};
 
 /// What a claim comes out as. Claims about bounds may be asked after every block; a ratio is asked once, when all is measured.
-pub fn judge(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Ruling {
+pub fn judge(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> ClaimResult {
     let findings = match claim.limit() {
         Limit::Below { late, except } => (series.iter())
             .filter(|series| claim.left().matches(&series.setting))
@@ -16,13 +16,13 @@ pub fn judge(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Ru
             .collect(),
         Limit::Times { .. } => ratios(claim, series, confidence, seed),
     };
-    Ruling::new(claim.clone(), findings)
+    ClaimResult::new(claim.clone(), findings)
 }
 
 /// Whether the rulings so far end a measurement: a bound that is broken does, and so do claims that all are proven, when none is a
 /// ratio, which more blocks would still narrow.
-pub fn decided(rulings: &[Ruling]) -> Option<Stopped> {
-    let is_bound = |ruling: &Ruling| matches!(ruling.claim.limit(), Limit::Below { .. });
+pub fn decided(rulings: &[ClaimResult]) -> Option<Stopped> {
+    let is_bound = |ruling: &ClaimResult| matches!(ruling.claim.limit(), Limit::Below { .. });
     if rulings.iter().any(|ruling| is_bound(ruling) && ruling.told == Conclusion::DoesNotHold) {
         return Some(Stopped::Broken);
     }

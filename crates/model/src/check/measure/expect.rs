@@ -234,7 +234,12 @@ impl<'a> Reach<'a> {
                 self.bridged_across(),
                 "it takes a container with a VF of a NIC whose PF is the host's, and a VF of a joined NIC in another guest",
             ),
-            PathKind::VmVf | PathKind::VmPf => (
+            PathKind::VmVf
+            | PathKind::VmBridge
+            | PathKind::VmBridgeNat
+            | PathKind::VmMacvlan
+            | PathKind::VmIpvlan
+            | PathKind::VmPf => (
                 self.of_vm_nics(),
                 "it takes a VM with a NIC of its own (`nics`), that commands can be run in and whose `uplink` is a PF that a \
                  cable joins with another NIC",

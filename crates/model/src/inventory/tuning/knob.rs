@@ -71,7 +71,7 @@ pub enum Value {
 /// How a knob's value is written in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `0-3,8`
+    /// A list of CPU ranges: `0-3,8`.
     CpuList,
     /// `0000010f`, in groups of 32 bits with commas between them (`lib/bitmap-str.c`, `bitmap_parse_user`).
     CpuMask,
@@ -131,6 +131,10 @@ impl Knob {
     }
 
     /// The value that a text of the file stands for.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseValueError`] with the knob and the text's first 100 characters, when it is not of the knob's form.
     pub fn read(self, text: &str) -> Result<Value, ParseValueError> {
         let text = text.trim();
         let fail = || ParseValueError { knob: self, text: text.chars().take(100).collect() };
@@ -197,7 +201,7 @@ impl fmt::Display for Value {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{knob} holds {text:?}, which makes no sense")]
 pub struct ParseValueError {
-    /// The knob.
+    /// The knob whose file holds the text.
     pub knob: Knob,
     /// The beginning of the text.
     pub text: String,

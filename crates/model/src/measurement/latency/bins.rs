@@ -33,9 +33,9 @@ pub enum BinsError {
     /// A count in a bin that the histogram does not have.
     #[error("{count} latencies in the bin of {bin} us of a histogram that ends at {limit} us")]
     PastLimit {
-        /// The bin.
+        /// The bin past the end, in microseconds.
         bin: u32,
-        /// Its count.
+        /// How many latencies that bin counts.
         count: u64,
         /// The first microsecond without a bin.
         limit: u32,

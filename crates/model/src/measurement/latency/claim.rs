@@ -34,7 +34,7 @@ const LEAST_EXCEPT: f64 = 1e-9;
 const HINT: &str = "write for example: latency rt-2 max < 100us, latency rt-2 p99.99 < 50us loaded, \
      latency untuned / tuned p99.99 >= 10x";
 
-/// One line.
+/// An `expect:` line that begins with `latency`, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     text: String,
@@ -55,7 +55,7 @@ pub enum Limit {
     },
     /// The left side's statistic is so many times the right side's, or more, or less.
     Times {
-        /// Which way.
+        /// Whether `factor` is a lower or an upper bound of the ratio.
         relation: Relation,
         /// How many times.
         factor: f64,
@@ -67,7 +67,7 @@ pub enum Limit {
 /// Which series are meant. What is `None` is left open, but for the arm and the tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Side {
-    /// Where.
+    /// Where the series was measured: on the host or in a guest; `None`: anywhere.
     pub place: Option<Vantage>,
     /// `loaded` (true) or `idle` (false).
     pub loaded: Option<bool>,
@@ -192,7 +192,7 @@ pub struct Finding {
 
 /// What a line came out as.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Ruling {
+pub struct ClaimResult {
     /// The line.
     pub claim: Claim,
     /// The worst of its findings; without any it cannot be told.
@@ -201,11 +201,11 @@ pub struct Ruling {
     pub findings: Vec<Finding>,
 }
 
-impl Ruling {
+impl ClaimResult {
     /// A line and its findings.
-    pub fn new(claim: Claim, findings: Vec<Finding>) -> Ruling {
+    pub fn new(claim: Claim, findings: Vec<Finding>) -> ClaimResult {
         let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Conclusion::CannotBeTold);
-        Ruling { claim, told, findings }
+        ClaimResult { claim, told, findings }
     }
 }
 

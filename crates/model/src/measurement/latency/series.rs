@@ -143,7 +143,7 @@ impl Tool {
     /// All of them.
     pub const ALL: [Tool; 4] = [Tool::Cyclictest, Tool::Oslat, Tool::Timerlat, Tool::Hwlat];
 
-    /// Its name.
+    /// Its name in JSON and in an `expect:` line: `cyclictest`, `oslat`, `timerlat` or `hwlat`.
     pub const fn name(self) -> &'static str {
         match self {
             Tool::Cyclictest => "cyclictest",

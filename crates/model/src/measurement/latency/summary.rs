@@ -32,7 +32,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The percentile.
+    /// The entry of `statistic` in `quantiles`; `None` when there is none.
     pub fn quantile(&self, statistic: Statistic) -> Option<&Quantile> {
         self.quantiles.iter().find(|quantile| quantile.statistic == statistic)
     }

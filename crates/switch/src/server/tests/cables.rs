@@ -22,7 +22,7 @@ fn side(directory: &Path, number: u8, cable: Cable) -> (Server, Config) {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "{what}");
         thread::sleep(Duration::from_millis(5));
@@ -62,7 +62,7 @@ fn a_cable_carries_frames_and_its_loss_is_seen_and_mended() {
     let mut told = Vec::new();
     let down = Event::Link { port: "NET0#0".to_owned(), up: false };
     while told.iter().filter(|event| **event == down).count() < 3 {
-        told.push(events.recv_timeout(PATIENCE).unwrap());
+        told.push(events.recv_timeout(TIMEOUT).unwrap());
     }
     let link = |up| Event::Link { port: "NET0#0".to_owned(), up };
     for (event, times) in [(link(true), 3), (link(false), 3), (Event::Connected { port: "cable".into() }, 3)]
@@ -151,7 +151,7 @@ fn a_qemu_has_its_frames_in_a_stream() {
     let mut guest = Guest::connect(&config.ports["NET0#0"].socket, true);
     for round in 0..3 {
         let mut qemu = UnixStream::connect(&path).unwrap();
-        qemu.set_read_timeout(Some(PATIENCE)).unwrap();
+        qemu.set_read_timeout(Some(TIMEOUT)).unwrap();
         until("the cable", || port(&left, "NET0#0").up);
         for len in [60_usize, 61, 1514] {
             guest.send(&frame(1, 0, len));

@@ -56,7 +56,7 @@ fn block(fd: BorrowedFd<'_>) {
 
 /// Why the third port's last front end was sent away, once it was.
 fn refusal(rig: &Rig) -> String {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let port = rig.server.ports().unwrap().remove("NET0#2").unwrap();
         match port.unconnected {
@@ -88,7 +88,7 @@ fn a_call_that_is_full_and_blocks_stops_nobody() {
             assert_eq!(rig.guests[1].receive(), frame(1, 2, 100));
             rig.sent += 1;
             rig.guests[0].send(&frame(2, 0, 100));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while to_guest.used(&memory).is_none() || from_guest.used(&memory).is_none() {
                 assert!(Instant::now() < until, "round {round}");
                 thread::yield_now();
@@ -249,7 +249,7 @@ fn descriptors_that_nobody_wants_do_not_stay_open() {
         assert!(!raw.lives());
         drop(raw);
         rig.goes_on();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while copies(NAME) != 1 {
             assert!(Instant::now() < until, "{} are open", copies(NAME));
             thread::sleep(Duration::from_millis(5));
@@ -327,7 +327,7 @@ fn memory_whose_faults_somebody_else_handles_stops_nobody() {
             let at = number * 4096;
             driver.offer(&memory, &[(at, 2048, true)], Form::Chained).unwrap();
             rig.guests[0].send(&frame(2, 0, 100));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while driver.used(&memory).is_none() {
                 assert!(Instant::now() < until);
                 thread::yield_now();
@@ -368,7 +368,7 @@ fn sizes_that_change_while_they_are_used_end_their_port_only() {
             send();
             notes.set_len(0).unwrap();
             notes.set_len(again).unwrap();
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             // Where its page is there again it is memory like any other.
             while again == 0 && raw.lives() {
                 send();
@@ -418,7 +418,7 @@ fn mapped(name: &str) -> u64 {
 
 /// Waits until a port says that its front end was refused for this.
 fn refused(server: &Server, port: &str, told: &str) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let why = server.ports().unwrap()[port].unconnected.clone().unwrap_or_default();
         if why.contains(told) {

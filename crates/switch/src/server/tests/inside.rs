@@ -22,9 +22,9 @@ use crate::{
     rx_filter::Filter,
 };
 
-/// `VHOST_USER_RESET_DEVICE`
+/// `VHOST_USER_RESET_DEVICE`: the front end resets the device.
 const RESET_DEVICE: u32 = 34;
-/// `VHOST_USER_PROTOCOL_F_RESET_DEVICE`
+/// `VHOST_USER_PROTOCOL_F_RESET_DEVICE`: the front end may send [`RESET_DEVICE`].
 const RESETS: u64 = 1 << 13;
 /// Says to a process of these tests that it is to be a switch, and where.
 const DIRECTORY: &str = "PENSTOCK_SWITCH_INSIDE_TEST_DIRECTORY";
@@ -60,7 +60,7 @@ impl Line {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let server = Arc::clone(server);
         thread::spawn(move || control::converse(&theirs, &server, rights));
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
+        ours.set_read_timeout(Some(TIMEOUT)).unwrap();
         Line { answers: BufReader::new(ours) }
     }
 
@@ -98,7 +98,7 @@ fn front(config: &Config, port: &str) -> Raw {
 }
 
 fn until(mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "it did not come to be");
         thread::sleep(Duration::from_millis(2));
@@ -284,7 +284,7 @@ impl Drop for Switch {
 
 fn line_of(directory: &Path, name: &str) -> Line {
     let stream = UnixStream::connect(directory.join(name)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     Line { answers: BufReader::new(stream) }
 }
 
@@ -562,7 +562,7 @@ fn what_qemu_tells_of_its_devices_is_followed() {
     server.apply(&config).unwrap();
     let mut byte = [0];
     let stream = monitor.stream.lock().unwrap().as_ref().unwrap().try_clone().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     until(|| std::io::Read::read(&mut &stream, &mut byte).is_ok_and(|count| count == 0));
 }
 

@@ -84,7 +84,7 @@ impl Translated {
 
     fn send(&mut self, at: u64, frame: &[u8]) {
         self.offer(at, frame);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.from_guest.used(&self.memory).is_none() {
             assert!(Instant::now() < until, "the switch did not take the frame");
             self.answer();
@@ -102,7 +102,7 @@ impl Translated {
     }
 
     fn receive(&mut self) -> Vec<u8> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             self.answer();
             if let Some(frame) = self.try_receive() {
@@ -115,7 +115,7 @@ impl Translated {
 }
 
 fn served(server: &Server, guests: &mut [Translated]) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !server.ports().unwrap().values().all(|port| port.pairs == 1) {
         assert!(Instant::now() < until, "rings were not found");
         guests.iter_mut().for_each(Translated::answer);
@@ -168,7 +168,7 @@ fn what_is_not_there_holds_nobody_up() {
         assert_eq!(others[0].receive(), frame(1, 2, 60 + round));
     }
     assert!(slow.from_guest.used(&slow.memory).is_none());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while slow.from_guest.used(&slow.memory).is_none() {
         assert!(Instant::now() < until);
         slow.answer();
@@ -184,7 +184,7 @@ fn what_is_not_there_holds_nobody_up() {
 }
 
 fn served_one(server: &Server, guest: &mut Translated) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while server.ports().unwrap()["NET0#0"].pairs != 1 {
         assert!(Instant::now() < until, "rings were not found");
         guest.answer();
@@ -204,13 +204,13 @@ fn an_address_that_is_nowhere_is_given_up() {
     guest.update(MOVED + 0x8_0000, 2);
     guest.known.insert((MOVED + 0x8_0000, 1));
     guest.offer(0x8_0000, &frame(1, 0, 100));
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut message = [0; 44];
     while std::io::Read::read(&mut guest.back, &mut message).is_err() {
         assert!(Instant::now() < until, "nobody asked");
     }
     guest.update(MOVED + 0x8_0000, 2);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while guest.from_guest.used(&guest.memory).is_none() {
         assert!(Instant::now() < until, "it waits for ever");
         thread::sleep(Duration::from_millis(20));

@@ -57,7 +57,7 @@ impl Drop for Switch {
 }
 
 fn connect(socket: &Path) -> Raw {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
         assert!(Instant::now() < until, "no switch at {}", socket.display());
         thread::sleep(Duration::from_millis(5));
@@ -193,7 +193,7 @@ fn who_is_killed_in_the_middle_of_traffic_goes_on_where_it_was() {
             let until = Instant::now() + Duration::from_millis(20 + life * 7);
             let before = receiver.received;
             while Instant::now() < until || receiver.received < before + 100 {
-                assert!(Instant::now() < until + PATIENCE, "packed {packed}, life {life}: nothing comes");
+                assert!(Instant::now() < until + TIMEOUT, "packed {packed}, life {life}: nothing comes");
                 for _ in 0..=life {
                     sender.offer(1, 0);
                 }
@@ -206,7 +206,7 @@ fn who_is_killed_in_the_middle_of_traffic_goes_on_where_it_was() {
             receiver.again(&sockets[1]);
             sender.again(&sockets[0]);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !sender.out.is_empty() {
             assert!(Instant::now() < until, "packed {packed}: {} chains never came back", sender.out.len());
             sender.collect();
@@ -215,7 +215,7 @@ fn who_is_killed_in_the_middle_of_traffic_goes_on_where_it_was() {
         // All buffers are there: three times as many frames as fit into them go through.
         let (sent, received) = (sender.sent, receiver.received);
         while receiver.received < received + 3 * u64::from(ENTRIES) {
-            assert!(Instant::now() < until + PATIENCE, "packed {packed}: buffers are missing");
+            assert!(Instant::now() < until + TIMEOUT, "packed {packed}: buffers are missing");
             if sender.out.is_empty() && sender.sent - sent <= receiver.received - received {
                 sender.offer(1, 0);
             }
@@ -253,7 +253,7 @@ fn who_stops_for_a_while_loses_nothing() {
             sender.collect();
             receiver.collect();
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while receiver.received < sender.sent || !sender.out.is_empty() {
             let left = (receiver.received, sender.sent, sender.out.len());
             assert!(Instant::now() < until, "packed {packed}: {left:?}");
@@ -303,7 +303,7 @@ fn what_another_back_end_left_comes_back() {
         assert_eq!(other.receive(), frame(1, 0, 100));
     }
     assert!(raw.lives());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut back = Vec::new();
     while back.len() < 6 {
         assert!(Instant::now() < until);

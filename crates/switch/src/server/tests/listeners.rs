@@ -20,7 +20,7 @@ struct Client {
 impl Client {
     fn to(path: &Path) -> Client {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Client { lines: BufReader::new(stream) }
     }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::features::LOG_ALL;
 
-/// `VHOST_USER_PROTOCOL_F_LOG_SHMFD`
+/// `VHOST_USER_PROTOCOL_F_LOG_SHMFD`: the bits of written pages are shared memory.
 const LOG_SHMFD: u64 = 1 << 1;
 const PAGE: usize = 4096;
 const ALL: usize = 0x12_0000;
@@ -74,7 +74,7 @@ impl Moved {
         let chain = [(FRAMES, frame.len() as u32 + 12, false)];
         self.drivers[1].offer(&self.memory, &chain, Form::Chained).unwrap();
         self.events[1].kick.write(1).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.drivers[1].used(&self.memory).is_none() {
             assert!(Instant::now() < until, "the switch did not take the frame");
             thread::yield_now();
@@ -83,7 +83,7 @@ impl Moved {
 
     /// The next frame; where it lay.
     fn receive(&mut self) -> (Vec<u8>, u64) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let (id, written) = loop {
             assert!(Instant::now() < until, "nothing came");
             match self.drivers[0].used(&self.memory) {
@@ -265,7 +265,7 @@ fn bits_that_are_taken_away_end_their_port_only() {
     moved.talk(&mut guests[0], 5);
     file.set_len(0).unwrap();
     guests[0].send(&frame(0, 1, 100));
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while moved.raw.lives() {
         assert!(Instant::now() < until, "it goes on");
         guests[0].send(&frame(0, 1, 100));

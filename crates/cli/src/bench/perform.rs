@@ -1,0 +1,62 @@
+//! A run on this machine, from its testbed to its measurements.
+
+use std::time::{Duration, Instant};
+
+use penstock_host::interrupt;
+use penstock_measure::{
+    event::Event,
+    journal::Journal,
+    matrix::Matrix,
+    network::{self, NetworkTaker},
+    record::Record,
+    run::{self, RunOptions},
+    samplers::Samplers,
+    storage::{self, StorageTaker},
+    testbed::Testbed,
+};
+use penstock_model::{Model, measurement::Measurements};
+
+use super::RequestedRun;
+
+/// How a run is made, from what was asked for.
+pub fn options(asked: &RequestedRun) -> RunOptions {
+    RunOptions {
+        rules: asked.choice.rules,
+        seed: asked.choice.seed,
+        emulated: asked.emulated.is_some(),
+        quick: asked.choice.quick,
+        started: asked.started.clone(),
+    }
+}
+
+/// Measures, and says whether Ctrl-C ended it. Whatever ends it, what was made for it is taken back.
+pub fn perform(
+    model: &Model,
+    asked: &RequestedRun,
+    matrix: &Matrix,
+    testbed: &Testbed,
+    earlier: &[Record],
+    journal: &mut dyn Journal,
+    observe: &mut dyn FnMut(&Event),
+) -> (Measurements, bool) {
+    let began = Instant::now();
+    let dwell = Duration::from_millis(u64::from(asked.choice.rules.dwell_ms));
+    let mut network = NetworkTaker::new(testbed, network::Options { dwell, ..network::Options::default() });
+    let mut storage = StorageTaker::new(testbed, &storage::targets(model));
+    let mut sampler = Samplers::new(&mut network, &mut storage);
+    let mut measurements = run::run(
+        matrix,
+        &options(asked),
+        &model.expect,
+        earlier,
+        &mut sampler,
+        journal,
+        observe,
+        &|| began.elapsed().as_secs_f64(),
+        &interrupt::pending,
+    );
+    if let Some(why) = &asked.emulated {
+        measurements.notes.insert(0, format!("only ratios mean anything: {why}"));
+    }
+    (measurements, interrupt::acknowledge())
+}

@@ -1,0 +1,307 @@
+//! What a run is given to work with: the places of a machine, and where each function's interface is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fmt,
+    sync::Arc,
+    thread,
+};
+
+use indexmap::IndexMap;
+use penstock_host::{Here, InterfaceReport, PciFunction, Place, Root, chain, files, interface_of};
+use penstock_measure::{
+    network,
+    testbed::{FunctionInterface, Testbed},
+};
+use penstock_model::{
+    Bdf, EndpointName, FunctionName, GuestName, InterfaceAddress, Inventory, Mac, Model, Mtu, NicName,
+    TenantFunctionName, inventory::Interface, verdict::Vantage,
+};
+use penstock_verify::GuestPlace;
+
+/// The places and interfaces of a model on this machine. Guests are looked into all at once, and consumed: nobody else
+/// looks into them while they are measured.
+pub fn testbed(
+    model: &Model,
+    nics: &IndexMap<NicName, Bdf>,
+    guests: BTreeMap<GuestName, GuestPlace>,
+    root: &Root,
+) -> Testbed {
+    let here: Arc<dyn Place> = Arc::new(Here::new(root.clone()));
+    let mut places: BTreeMap<Vantage, Result<Arc<dyn Place>, String>> =
+        BTreeMap::from([(Vantage::Host, Ok(here))]);
+    for (name, place) in guests {
+        let place = match place {
+            GuestPlace::Running(place) => Ok(Arc::from(place)),
+            GuestPlace::NotRunning(why) => Err(format!("{name} does not run: {why}")),
+            GuestPlace::Closed(why) | GuestPlace::Unseen(why) => {
+                Err(format!("nothing can be run inside {name}: {why}"))
+            }
+        };
+        places.insert(Vantage::Guest(name), place);
+    }
+    let interfaces = look(&places);
+    let function_interfaces = functions(model)
+        .into_iter()
+        .map(|name| {
+            let function_interface = match &name {
+                EndpointName::Function(function) => {
+                    function_interface(model, nics, function, &interfaces, root)
+                }
+                EndpointName::Tenant(function) => tenant_station(model, function, &interfaces),
+            };
+            (name, function_interface)
+        })
+        .collect();
+    // A path that cannot be told makes what needs the program missing, with that reason.
+    let program = env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    Testbed { places, function_interfaces, program }
+}
+
+/// Why nothing of what was wanted can be measured; `None` when at least one guest can be looked into.
+pub fn nobody_there(testbed: &Testbed) -> Option<String> {
+    let guests: Vec<_> = testbed.places.iter().filter(|(vantage, _)| **vantage != Vantage::Host).collect();
+    if guests.iter().any(|(_, place)| place.is_ok()) {
+        return None;
+    }
+    let whys: BTreeSet<&str> =
+        guests.iter().filter_map(|(_, place)| place.as_ref().err()).map(String::as_str).collect();
+    match whys.into_iter().collect::<Vec<_>>().as_slice() {
+        [] => Some("the model has no guests".to_owned()),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
+            Some(format!("{first}{more}"))
+        }
+    }
+}
+
+/// Why the machine's numbers mean nothing outside it, as far as its inventory tells; `None` for a real one.
+pub fn emulated(inventory: &Inventory, nics: &IndexMap<NicName, Bdf>, root: &Root) -> Option<String> {
+    for (name, bdf) in nics {
+        let Some(pf) = inventory.pf(*bdf) else { continue };
+        if pf.identity.is_virtio() {
+            return Some(format!("{name} is a virtio device: a hypervisor emulates it"));
+        }
+        if pf.identity.is_imitated() {
+            let ids = pf.identity.ids;
+            let subsystem = format!("{:04x}:{:04x}", ids.subsystem_vendor, ids.subsystem);
+            return Some(format!("{name} is emulated by QEMU (subsystem {subsystem})"));
+        }
+    }
+    // A NIC passed through to a VM is real, and the processors that it interrupts are not: nothing is claimed of those.
+    let cpus = files::read_at_most(root.path("/proc/cpuinfo"), 1 << 20).ok()?.0;
+    let text = String::from_utf8_lossy(&cpus);
+    let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"))?;
+    let virtual_machine = flags.split_whitespace().any(|flag| flag == "hypervisor");
+    virtual_machine.then(|| "this machine is itself a virtual machine (CPU flag hypervisor)".to_owned())
+}
+
+/// Every function that can be an end: the guests', the PFs, and those of NICs that VMs own.
+fn functions(model: &Model) -> BTreeSet<EndpointName> {
+    let pfs = model.nics.keys().map(|nic| FunctionName { nic: nic.clone(), vf: None });
+    let owned =
+        model.guests.values().flat_map(|guest| &guest.functions).map(|function| function.name.clone());
+    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+    let tenants = nics.flat_map(|(guest, (name, nic))| {
+        nic.functions().map(move |(vf, ..)| {
+            let function = FunctionName { nic: name.clone(), vf };
+            EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function })
+        })
+    });
+    pfs.chain(owned).map(EndpointName::from).chain(tenants).collect()
+}
+
+type Interfaces = BTreeMap<Vantage, Result<Vec<InterfaceReport>, String>>;
+
+/// The interfaces of each place: a VM takes its time to answer.
+fn look(places: &BTreeMap<Vantage, Result<Arc<dyn Place>, String>>) -> Interfaces {
+    thread::scope(|scope| {
+        let looking: Vec<_> = places
+            .iter()
+            .map(|(vantage, place)| {
+                let looked = scope.spawn(move || match place {
+                    Ok(place) => place.interfaces().map_err(|error| chain(&error)),
+                    Err(why) => Err(why.clone()),
+                });
+                (vantage.clone(), looked)
+            })
+            .collect();
+        let seen = looking.into_iter().map(|(vantage, thread)| {
+            (vantage, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        seen.collect()
+    })
+}
+
+fn function_interface(
+    model: &Model,
+    nics: &IndexMap<NicName, Bdf>,
+    function: &FunctionName,
+    interfaces: &Interfaces,
+    root: &Root,
+) -> Result<FunctionInterface, String> {
+    let owner = model.owner(function);
+    let home = owner.map_or(Vantage::Host, |(guest, _)| Vantage::Guest(guest.clone()));
+    let address = address(nics, function, root)?;
+    let there = match interfaces.get(&home) {
+        Some(Ok(there)) => there,
+        Some(Err(why)) => return Err(why.clone()),
+        None => return Err(format!("{home} was not looked at")),
+    };
+    let found = interface_of(address, there, root).ok_or_else(|| {
+        format!(
+            "{function} ({address}) has no interface {}",
+            if owner.is_some() { home.to_string() } else { "on the host".to_owned() }
+        )
+    })?;
+    // What the model itself gives a guest's interface is nobody else's.
+    let given: &[InterfaceAddress] = owner.map_or(&[], |(_, owned)| &owned.addresses);
+    let foreign = |address: &&InterfaceAddress| !is_link_local(address) && !given.contains(address);
+    let name = found.interface.name.as_str();
+    let in_use = found.interface.addresses.iter().any(|address| foreign(&address))
+        || (home == Vantage::Host && (is_part(root, name) || has_route(root, name)));
+    station_of(found.interface, in_use, function)
+}
+
+fn station_of(
+    interface: Interface,
+    in_use: bool,
+    function: &dyn fmt::Display,
+) -> Result<FunctionInterface, String> {
+    Ok(FunctionInterface {
+        mac: interface.mac,
+        mtu: Mtu::new(interface.mtu).ok_or_else(|| format!("{function} has an MTU of {}", interface.mtu))?,
+        carrier: interface.carrier,
+        speed: interface.speed,
+        interface: interface.name,
+        in_use,
+    })
+}
+
+/// The interface of a function of a NIC that a VM owns. It is known by its address: what device is behind it, the VM alone says.
+fn tenant_station(
+    model: &Model,
+    name: &TenantFunctionName,
+    interfaces: &Interfaces,
+) -> Result<FunctionInterface, String> {
+    let TenantFunctionName { guest, function } = name;
+    let mac: Mac = model
+        .guests
+        .get(guest)
+        .and_then(|found| found.nics.get(&function.nic))
+        .and_then(|nic| nic.functions().find(|(vf, ..)| *vf == function.vf))
+        .map(|(_, mac, _)| mac)
+        .ok_or_else(|| format!("there is no {name}"))?;
+    let there = match interfaces.get(&Vantage::Guest(guest.clone())) {
+        Some(Ok(there)) => there,
+        Some(Err(why)) => return Err(why.clone()),
+        None => return Err(format!("{guest} was not looked into")),
+    };
+    // A bridge or a VLAN on the interface has its address too.
+    let is = |report: &&InterfaceReport| {
+        report.interface.mac == mac && report.device.is_none() && report.kind.is_none()
+    };
+    let found = there.iter().find(is).ok_or_else(|| {
+        let elsewhere = match function.vf {
+            None => "the VM has given it another address, has no driver for it, or has moved it to a network namespace",
+            Some(_) => {
+                "the VM has not enabled it (sriov_numvfs), has given it another address, or has moved it to a network namespace, as \
+                 that of a container"
+            }
+        };
+        format!("{name} ({mac}) has no interface inside {guest}: {elsewhere}")
+    })?;
+    let in_use = found.interface.addresses.iter().any(|address| !is_link_local(address));
+    station_of(found.interface.clone(), in_use, name)
+}
+
+fn address(nics: &IndexMap<NicName, Bdf>, function: &FunctionName, root: &Root) -> Result<Bdf, String> {
+    let pf = *nics.get(&function.nic).ok_or_else(|| format!("{} was not found here", function.nic))?;
+    let Some(wanted) = function.vf else { return Ok(pf) };
+    let vfs = PciFunction::new(root, pf).virtual_functions().map_err(|error| chain(&error))?;
+    let found = vfs.into_iter().find(|(index, _)| *index == wanted);
+    found.map(|(_, address)| address).ok_or_else(|| format!("there is no {function}"))
+}
+
+fn is_link_local(address: &InterfaceAddress) -> bool {
+    match address.ip() {
+        std::net::IpAddr::V4(v4) => v4.is_link_local(),
+        std::net::IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Whether it is a port of a bridge or bond, or has a VLAN or the like on it. A bridge of a run that was killed does not count:
+/// the next run removes it.
+fn is_part(root: &Root, interface: &str) -> bool {
+    let directory = format!("/sys/class/net/{interface}");
+    let above = files::list(root.path(&directory)).unwrap_or_default();
+    let mut above = above.iter().filter_map(|name| name.strip_prefix("upper_"));
+    above.any(|name| !left_over(root, name))
+}
+
+fn left_over(root: &Root, link: &str) -> bool {
+    let alias = files::read_to_string(root.path(format!("/sys/class/net/{link}/ifalias")));
+    alias.is_ok_and(|alias| network::is_of_a_run(alias.trim_end()))
+}
+
+/// Whether an IPv4 route leaves by the interface. Routes of IPv6 that matter have an address of their own beside them.
+fn has_route(root: &Root, interface: &str) -> bool {
+    let table = files::read_to_string(root.path("/proc/net/route")).unwrap_or_default();
+    table.lines().skip(1).any(|line| line.split_whitespace().next() == Some(interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::Source;
+
+    use super::*;
+
+    fn report(name: &str, mac: &str, kind: Option<&str>, addresses: &[&str]) -> InterfaceReport {
+        InterfaceReport {
+            index: 2,
+            interface: Interface {
+                name: name.parse().unwrap(),
+                mac: mac.parse().unwrap(),
+                mtu: 1500,
+                up: true,
+                carrier: Some(true),
+                speed: None,
+                addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            },
+            permanent_mac: None,
+            device: None,
+            kind: kind.map(str::to_owned),
+            port_name: None,
+            promiscuous: None,
+        }
+    }
+
+    /// The functions of a VM's NIC are found by their addresses inside, and what is not there is said.
+    #[test]
+    fn functions_of_a_vms_nic_are_known_by_their_addresses() {
+        let text = "nics: {NET0: {vfs: 0}}\nguests:\n  node-1:\n    kind: vm\n    nics:\n      net0: {vfs: 2, mac: '02:00:00:00:01:00', functions: {0: {mac: \
+                    '02:00:00:00:01:01'}}}\n";
+        let model = penstock_model::parse(&Source::new("m.yaml", text)).unwrap().model;
+        let inside = vec![
+            report("br0", "02:00:00:00:01:00", Some("bridge"), &["192.0.2.1/24"]),
+            report("net0", "02:00:00:00:01:00", None, &["fe80::1/64"]),
+            report("eth1", "02:00:00:00:01:01", None, &["192.0.2.1/24"]),
+        ];
+        let named = |text: &str| match text.parse().unwrap() {
+            EndpointName::Tenant(name) => name,
+            EndpointName::Function(_) => unreachable!(),
+        };
+        let all = ["NET0", "node-1/net0", "node-1/net0#0", "node-1/net0#1"];
+        assert_eq!(functions(&model), all.map(|name| name.parse().unwrap()).into());
+        let interfaces = BTreeMap::from([(Vantage::Guest("node-1".parse().unwrap()), Ok(inside))]);
+        let function_interface = |name: &str| tenant_station(&model, &named(name), &interfaces);
+        let [pf, vf] = ["node-1/net0", "node-1/net0#0"].map(|name| function_interface(name).unwrap());
+        assert_eq!((pf.interface.as_str(), pf.in_use), ("net0", false));
+        assert_eq!((vf.interface.as_str(), vf.in_use), ("eth1", true));
+        let why = function_interface("node-1/net0#1").unwrap_err();
+        assert!(why.contains("no interface inside node-1") && why.contains("sriov_numvfs"), "{why}");
+        assert_eq!(function_interface("node-1/net0#2").unwrap_err(), "there is no node-1/net0#2");
+        let dark = BTreeMap::from([(Vantage::Guest("node-1".parse().unwrap()), Err("no agent".to_owned()))]);
+        assert_eq!(tenant_station(&model, &named("node-1/net0"), &dark).unwrap_err(), "no agent");
+    }
+}

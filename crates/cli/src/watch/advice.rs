@@ -1,0 +1,186 @@
+//! What puts right what has drifted. `penstock apply` leaves guests alone that run, and NICs that somebody else manages; where it
+//! would do nothing, or refuse, something else is advised. Pure.
+
+use std::{collections::BTreeSet, fmt::Display};
+
+use penstock_model::{
+    FunctionName, GuestName, Model, NicName, Verdict,
+    verdict::{Subject, Vantage},
+};
+
+/// What puts one attribute right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// `penstock apply`, and nothing else.
+    Apply,
+    /// `penstock apply --persist`, and a reboot.
+    Persist,
+    /// `penstock stop` of these guests, then `penstock apply`: what is wrong is inside them, or in use by them.
+    Restart(BTreeSet<GuestName>),
+    /// Nothing that Penstock does; what else, in words.
+    Elsewhere(String),
+}
+
+/// Attributes of a guest that it has from its start and keeps. The others are changed while it runs.
+const FROM_THE_START: [&str; 10] = [
+    "cpus",
+    "memory",
+    "pin",
+    "devices",
+    "privileged",
+    "confinement",
+    "emulator",
+    "locked_memory",
+    "huge_pages",
+    "threads",
+];
+
+/// What is known beside the attribute that has drifted.
+pub struct Known<'a> {
+    pub model: &'a Model,
+    /// The guests that run now, and those of which nobody knows: a stop does those no harm that do not run.
+    pub running: &'a BTreeSet<GuestName>,
+    /// Whether the PF of a NIC has its interface up, as far as that was seen.
+    pub is_up: &'a dyn Fn(&NicName) -> bool,
+    /// Whether the PF of a NIC has its link.
+    pub is_linked: &'a dyn Fn(&NicName) -> bool,
+}
+
+impl Known<'_> {
+    /// What puts this attribute right.
+    pub fn advice(&self, verdict: &Verdict) -> Advice {
+        let attribute = verdict.attribute.as_str();
+        match &verdict.subject {
+            Subject::Guest(guest) => match attribute {
+                "running" => Advice::Apply,
+                // A partition of other CPUs is not changed under its guest.
+                "partition" if !verdict.seen.starts_with("no partition") => self.restart([guest.clone()]),
+                _ if FROM_THE_START.contains(&attribute) => self.restart([guest.clone()]),
+                _ => Advice::Apply,
+            },
+            // A switch is told when it is started, and its VM with it.
+            Subject::Tenant(function) => self.restart([function.guest.clone()]),
+            Subject::Nic(nic) => self.of_nic(nic, attribute),
+            Subject::Function(function) => self.of_function(function, verdict),
+            Subject::Machine if attribute == "kernel argument" => Advice::Persist,
+            Subject::Machine => Advice::Apply,
+            Subject::Path { .. } => {
+                Advice::Elsewhere("see what else `penstock verify` says of both ends".to_owned())
+            }
+        }
+    }
+
+    fn of_nic(&self, nic: &NicName, attribute: &str) -> Advice {
+        if attribute == "match" {
+            return Advice::Elsewhere(format!(
+                "no command brings the PF of {nic} back: see whether the card is there (lspci), whether its driver is bound, and what the model's `match` says"
+            ));
+        }
+        if let Some(managed) = self.managed_elsewhere(nic) {
+            return managed;
+        }
+        match attribute {
+            // The number of VFs is not changed under guests that run with some, and VFs made anew do not come into them.
+            "vfs" => self.restart(self.users(nic)),
+            "autoprobe" => Advice::Apply,
+            // Inside a guest nobody sets anything of a PF.
+            _ => self.restart(self.holder(nic)),
+        }
+    }
+
+    fn of_function(&self, function: &FunctionName, verdict: &Verdict) -> Advice {
+        let nic = &function.nic;
+        let attribute = verdict.attribute.as_str();
+        let owner = self.model.owner(function).map(|(owner, _)| owner.clone());
+        let uplink = self.model.uplink_vf(function);
+        let inside = matches!(&verdict.vantage, Vantage::Guest(guest) if Some(guest) == owner.as_ref());
+        if attribute == "carrier" && !(self.is_linked)(nic) && (self.is_up)(nic) {
+            return Advice::Elsewhere(format!(
+                "the PF of {nic} is up and has no link: see its cable, and what is at its other end"
+            ));
+        }
+        // With its PF down no guest's restart brings a link.
+        if attribute == "carrier" && !(self.is_up)(nic) && self.holder(nic).is_empty() {
+            return self.managed_elsewhere(nic).unwrap_or(Advice::Apply);
+        }
+        match function.vf {
+            _ if inside || attribute.ends_with("gress_rate") => self.restart(owner),
+            None => self.managed_elsewhere(nic).unwrap_or(Advice::Apply),
+            // A switch is at the interface that was there when it started, and keeps it promiscuous.
+            Some(_) if matches!(attribute, "mac" | "driver" | "promiscuous") && uplink.is_some() => {
+                self.restart(uplink.map(|uplink| uplink.guest.clone()))
+            }
+            // A driver sees another address only when it is bound anew.
+            Some(_) if matches!(attribute, "mac" | "driver") => match self.managed_elsewhere(nic) {
+                Some(managed) if attribute == "mac" => managed,
+                _ => {
+                    let holder = self.holder(nic).into_iter().filter(|_| attribute == "mac");
+                    self.restart(owner.into_iter().chain(holder))
+                }
+            },
+            Some(_) => match self.managed_elsewhere(nic) {
+                Some(managed) => managed,
+                // What is kept for a VF is set through the PF's interface, which a guest has.
+                None => self.restart(self.holder(nic)),
+            },
+        }
+    }
+
+    /// A stop of those of these guests that run, and an apply; the apply alone where none does. With a guest that has a PF those
+    /// stop that have its VFs, which lose their links when the PF goes.
+    fn restart(&self, guests: impl IntoIterator<Item = GuestName>) -> Advice {
+        let mut guests: BTreeSet<GuestName> =
+            guests.into_iter().filter(|guest| self.running.contains(guest)).collect();
+        let functions = guests.iter().flat_map(|guest| &self.model.guests[guest].functions);
+        let pfs = functions.filter(|function| function.name.vf.is_none()).map(|pf| &pf.name.nic);
+        let beside: Vec<GuestName> = pfs.flat_map(|nic| self.users(nic)).collect();
+        guests.extend(beside.into_iter().filter(|guest| self.running.contains(guest)));
+        if guests.is_empty() { Advice::Apply } else { Advice::Restart(guests) }
+    }
+
+    fn managed_elsewhere(&self, nic: &NicName) -> Option<Advice> {
+        let managed = self.model.nics.get(nic).is_some_and(|nic| nic.externally_managed);
+        managed.then(|| {
+            Advice::Elsewhere(format!(
+                "{nic} is externally managed, so that penstock changes nothing of it: have whoever manages it put it right"
+            ))
+        })
+    }
+
+    /// The guests that have a function of the NIC.
+    fn users(&self, nic: &NicName) -> BTreeSet<GuestName> {
+        let uses = |guest: &penstock_model::Guest| guest.functions.iter().any(|f| f.name.nic == *nic);
+        self.model.guests.iter().filter(|(_, guest)| uses(guest)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The guest that has the NIC's PF, with those that have VFs of it: they stop before it.
+    fn holder(&self, nic: &NicName) -> BTreeSet<GuestName> {
+        let pf = FunctionName { nic: nic.clone(), vf: None };
+        let held = self.model.owner(&pf).is_some_and(|(owner, _)| self.running.contains(owner));
+        if held { self.users(nic) } else { BTreeSet::new() }
+    }
+}
+
+impl Advice {
+    /// As it is typed, or said: the model is at `model`, and `nics` are the words that say where its NICs are.
+    pub fn words(&self, model: &dyn Display, nics: &str) -> String {
+        let apply = format!("penstock apply {model}{nics}");
+        match self {
+            Advice::Apply => apply,
+            Advice::Persist => format!("{apply} --persist, and reboot"),
+            Advice::Restart(guests) => {
+                let guests: Vec<&str> = guests.iter().map(GuestName::as_str).collect();
+                format!("penstock stop {model} {}{nics} && {apply}", guests.join(" "))
+            }
+            Advice::Elsewhere(words) => words.clone(),
+        }
+    }
+
+    /// Whether it is a command.
+    pub fn is_command(&self) -> bool {
+        matches!(self, Advice::Apply | Advice::Restart(_))
+    }
+}
+
+#[cfg(test)]
+mod tests;

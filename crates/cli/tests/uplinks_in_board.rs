@@ -1,0 +1,243 @@
+//! Where the NIC of a VM leads to, on a board: functions at taps of a bridge, and a VF of the host as the uplink of an embedded switch.
+#![allow(clippy::disallowed_methods)]
+
+mod tenant;
+
+use std::process::ExitCode;
+
+use penstock_testkit::{
+    board::{self, KeptBoard},
+    trials::{self, Failed, Outcome},
+};
+use serde_json::Value;
+use tenant::{ENABLE, frames, said, text, verdicts, within};
+
+fn main() -> ExitCode {
+    trials::on_boards(&[
+        ("a_vf_of_the_host_is_the_uplink_in_board", || {
+            board::with_a_vm("uplink", UPLINK_VF, "node-1", a_vf_is_the_uplink)
+        }),
+        ("functions_at_taps_are_ports_of_a_bridge_in_board", || {
+            board::with_a_vm("taps", TAPS, "node-1", functions_are_at_taps)
+        }),
+    ])
+}
+
+/// A VM that owns a NIC with two VFs at taps of a bridge, which the board has beforehand, and an igb.
+const TAPS: &str = r#"machine: MACHINE
+nics:
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+guests:
+  node-1:
+    kind: vm
+    memory: 512MiB
+    huge_pages: 2MiB
+    ready_within: 600
+    nics:
+      net0:
+        vfs: 2
+        path: tap
+        uplink: br0
+        mac: "02:00:00:00:01:00"
+        functions: {0: {mac: "02:00:00:00:01:01"}, 1: {mac: "02:00:00:00:01:02"}}
+      net1: {emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}
+"#;
+
+/// Has the VM make a VF of its igb, give it an address as on hardware, and say something by it. The address is what the VF's driver
+/// finds. `ip` is iproute2's: the shell's own has no words for VFs.
+const IGB: &str = "ip=/usr/bin/ip; pf=$(readlink -f /sys/class/net/net1/device) && echo 0 >$pf/sriov_drivers_autoprobe && \
+    cat $pf/sriov_totalvfs && echo 1 >$pf/sriov_numvfs && \
+    $ip link set net1 up && $ip link set net1 vf 0 mac 02:00:00:00:02:01 && \
+    $ip -d link show net1 | grep -o 'vf 0 .*link/ether 02:00:00:00:02:01' | wc -l && \
+    modprobe igbvf && echo 1 >$pf/sriov_drivers_autoprobe && \
+    vf=$(readlink -f $pf/virtfn0) && echo ${vf##*/} >/sys/bus/pci/drivers_probe && \
+    for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $vf/net ] && break; sleep 1; done; \
+    cat $vf/net/*/address && name=$(ls $vf/net) && $ip link set $name up && $ip address add 192.0.2.9/24 dev $name && \
+    for turn in 1 2 3 4 5 6 7 8 9 10; do ping -c 1 -W 1 192.0.2.10 >/dev/null; [ $(cat $vf/net/*/carrier) = 1 ] && break; done; \
+    ping -c 3 -W 1 192.0.2.10 >/dev/null; true";
+
+fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
+    let model = board.model();
+    let refused = board.inside(["penstock", "check", model, "--here"]);
+    refused.ended_with(6)?;
+    assert!(refused.stderr.contains("this machine has no network interface br0"), "{}", refused.stderr);
+    board.shell("ip link add br0 type bridge && ip link set br0 up").ended_with(0)?;
+    board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    // In the order of their names: units start side by side, and the first one up has the first number.
+    let taps = "ip -o link show master br0 | cut -d: -f2 | sort";
+    let all = " tap020000000100\n tap020000000101\n tap020000000102\n tap020000000200\n";
+    assert_eq!(board.shell(taps).stdout, all);
+    let verify = board.inside(["penstock", "verify", model, "--json"]);
+    verify.ended_with(0)?;
+    let lines = said(&verify.stdout)?;
+    for function in ["node-1/net0", "node-1/net0#0", "node-1/net0#1", "node-1/net1"] {
+        for verdict in ["port pass: connected", "uplink pass: br0"] {
+            let line = format!("{function} {verdict}");
+            assert!(lines.contains(&line), "{line} in {lines:#?}");
+        }
+    }
+    // The VM makes its VFs, and a frame of each comes out of its own tap.
+    let seen = within(board, ENABLE)?;
+    assert_eq!(seen, "2\n02:00:00:00:01:01\n02:00:00:00:01:02\n");
+    let verify = board.inside(["penstock", "verify", model, "--json"]);
+    verify.ended_with(0)?;
+    let lines = frames(&verify.stdout)?;
+    let names = ["node-1/net0", "node-1/net0#0", "node-1/net0#1", "node-1/net1"];
+    for (from, to) in
+        names.iter().flat_map(|from| names.map(|to| (*from, to))).filter(|(from, to)| from != to)
+    {
+        let line = format!("pass {from} -> {to}: arrives");
+        assert!(lines.contains(&line), "{line} in {lines:#?}");
+    }
+    for number in 0..3 {
+        let learned = board.shell(&format!(
+            "bridge fdb show dev tap02000000010{number} | grep -v permanent | grep -c '^02:00:00:00:01:0{number} '"
+        ));
+        assert_eq!(learned.stdout.trim(), "1", "{learned:?}");
+    }
+    // What the VM does with its igb's VF is seen at that NIC's one tap.
+    let seen = within(board, IGB)?;
+    assert_eq!(seen, "7\n1\n02:00:00:00:02:01\n");
+    let learned = "bridge fdb show dev tap020000000200 | grep -c '^02:00:00:00:02:01 '";
+    assert_eq!(board.shell(learned).stdout.trim(), "1");
+    // With vhost-net where the board has it.
+    let vhost = board.shell("[ ! -e /dev/vhost-net ] || tr '\\0' ' ' </proc/$(pgrep -of 'qemu-system.*guest=penstock-node-1')/cmdline | grep -o '\"vhost\":true' | wc -l");
+    assert!(["", "3"].contains(&vhost.stdout.trim()), "{vhost:?}");
+    // Neither a stop nor an undo leaves a tap.
+    board.inside(["penstock", "stop", model]).ended_with(0)?;
+    assert_eq!(board.shell(taps).stdout, "");
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    assert_eq!(board.shell(taps).stdout, all);
+    board.inside(["penstock", "undo"]).ended_with(0)?;
+    assert_eq!(board.shell("ip -o link | grep -c tap0").stdout.trim(), "0");
+    Ok(())
+}
+
+/// The switch of a VM's NIC leads to a VF of the host in a VLAN. The VF's NIC is a virtio one, since VFs of an igb have no promiscuous
+/// mode. Over a cable is a container with a VF in that VLAN and one in none.
+const UPLINK_VF: &str = r#"machine: MACHINE
+nics:
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+  NET1: {match: {mac: "0c:c4:7a:9a:61:eb"}, vfs: 3}
+guests:
+  far:
+    functions: [NET1#0, {vf: NET1#1, vlan: 100}]
+  node-1:
+    kind: vm
+    memory: 512MiB
+    huge_pages: 2MiB
+    ready_within: 600
+    nics:
+      net0:
+        vfs: 1
+        uplink: {vf: NET0#1, trust: on, spoofchk: off, vlan: 100}
+        mac: "02:00:00:00:01:00"
+board:
+  cables: [[NET0, NET1]]
+"#;
+
+/// What `verify` says of a function of the host: attribute, outcome and what was seen.
+fn of_function(verified: &str, name: &str) -> Result<Vec<String>, Failed> {
+    let all = verdicts(verified)?;
+    let of = all.iter().filter(|verdict| verdict["subject"]["function"] == name);
+    let line = |verdict: &Value| {
+        let (outcome, seen) = (text(&verdict["outcome"]), text(&verdict["seen"]));
+        format!("{} {outcome}: {seen}", text(&verdict["attribute"]))
+    };
+    Ok(of.map(line).collect())
+}
+
+/// The interface whose MAC address is ADDRESS hears frames to all, and those to FOREIGN that PF sends: says which came, and whether the
+/// kernel has it promiscuous.
+const PROMISCUOUS: &str = r#"import json, socket, subprocess, time
+def named(address):
+    for _, name in socket.if_nameindex():
+        if open(f"/sys/class/net/{name}/address").read().strip() == address:
+            return name
+listener, sender = named("ADDRESS"), named("PF")
+subprocess.run(["ip", "link", "set", listener, "up", "promisc", "on"], check=True)
+detail = json.loads(subprocess.check_output(["ip", "-d", "-j", "link", "show", listener]))[0]
+time.sleep(2)
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
+ear.bind((listener, 0x88b5))
+ear.settimeout(0.5)
+mouth = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+mouth.bind((sender, 0))
+source = bytes.fromhex("PF".replace(":", ""))
+heard, end = set(), time.time() + 10
+while time.time() < end:
+    for target in ("ff:ff:ff:ff:ff:ff", "02:00:00:00:99:99"):
+        mouth.send(bytes.fromhex(target.replace(":", "")) + source + b"\x88\xb5" + bytes(46))
+    try:
+        while True:
+            heard.add("all" if ear.recv(2048)[:6] == b"\xff" * 6 else "foreign")
+    except socket.timeout:
+        pass
+print(detail["promiscuity"], *sorted(heard))
+"#;
+
+fn a_vf_is_the_uplink(board: &KeptBoard) -> Outcome {
+    let model = board.model();
+    board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    let verified = |status: i32| -> Result<String, Failed> {
+        let verify = board.inside(["penstock", "verify", model, "--json"]);
+        verify.ended_with(status)?;
+        Ok(verify.stdout)
+    };
+    let holds = |verified: &str| -> Outcome {
+        let lines = of_function(verified, "NET0#1")?;
+        for line in [
+            "up pass: up",
+            "carrier pass: carrier",
+            "promiscuous pass: on",
+            "trust pass: on",
+            "spoofchk pass: off",
+            "vlan pass: 100",
+        ] {
+            assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+        }
+        assert!(lines.iter().any(|line| line.starts_with("driver pass: virtio")), "{lines:#?}");
+        let lines = said(verified)?;
+        assert!(lines.contains(&"node-1/net0 uplink pass: NET0#1".to_owned()), "{lines:#?}");
+        // Frames to and from an address that is none of the host's NIC, in the uplink's VLAN and in no other.
+        let lines = frames(verified)?;
+        for line in [
+            "node-1/net0 -> NET1#1: arrives",
+            "NET1#1 -> node-1/net0: arrives",
+            "node-1/net0 -> NET1#0: isolated",
+            "NET1#0 -> node-1/net0: isolated",
+        ] {
+            assert!(lines.contains(&format!("pass {line}")), "{line} in {lines:#?}");
+        }
+        Ok(())
+    };
+    holds(&verified(0)?)?;
+    board.inside(["penstock", "plan", "--detailed-exitcode", model]).ended_with(0)?;
+
+    // Nobody else takes it, and what is changed by hand is told and put right while the VM runs.
+    let vf = "$(ls /sys/bus/pci/devices/0000:01:00.0/virtfn1/virtio*/net)";
+    board.shell(&format!("ip link set {vf} down")).ended_with(0)?;
+    let lines = of_function(&verified(1)?, "NET0#1")?;
+    assert!(lines.contains(&"up fail: down".to_owned()), "{lines:#?}");
+    board.inside(["penstock", "apply", model]).ended_with(0)?;
+    holds(&verified(0)?)?;
+
+    // An igb's VF is as promiscuous as the kernel has it, and gets no frame to another address than its own.
+    let heard = PROMISCUOUS.replace("PF", "0c:c4:7a:9a:61:ea");
+    let report = board.shell(&format!(
+        "pf=$(grep -l 0c:c4:7a:9a:61:eb /sys/class/net/*/address | xargs dirname) && name=$(basename $pf) && \
+         vf=$(ls $pf/device/virtfn2/net) && ip link set $name vf 2 trust on && ip link set $name vf 2 spoofchk off && \
+         address=$(cat /sys/class/net/$vf/address) && cat >/tmp/heard.py <<'END'\n{heard}END\n\
+         sed -i s/ADDRESS/$address/ /tmp/heard.py && python3 /tmp/heard.py"
+    ));
+    report.ended_with(0)?;
+    assert_eq!(report.stdout.trim(), "1 all");
+
+    // The VF stays the host's when the VM has gone, and is listened to no more.
+    board.inside(["penstock", "stop", model]).ended_with(0)?;
+    let left = board.shell(&format!("ip -d -j link show {vf} | tr ',' '\\n' | grep promiscuity"));
+    assert_eq!(left.stdout.trim(), "\"promiscuity\":0");
+    Ok(())
+}

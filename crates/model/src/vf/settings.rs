@@ -1,0 +1,96 @@
+//! What a model asks of a VF.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    LinkState, TxRate, VfAttribute, VfAttributeKind, VfKey, VfValue, VlanId, VlanProtocol, VlanQos,
+    table::vf_attributes,
+};
+use crate::Mac;
+
+macro_rules! settings {
+    ({} $($(#[$_i:meta])* $kind:ident $_h:tt $_n:literal can $_c:tt keys {
+        $($field:tt $word:ident $key:ident: $type:ty, state $_r:ty, ip $_p:literal, aliases [$($alias:literal)*], {
+            $doc:literal $_2:literal $_3:literal $_4:literal $_5:literal
+        })*
+    })*) => {
+        /// What a model may ask of a VF at its PF. Every field is optional: what is left out is left as the driver has it
+        /// (the MAC alone is always set, derived if need be; see [`Mac::derived`]).
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default, expecting = "VF attributes: a mapping like {vlan: 100}")]
+        pub struct VfSettings {
+            $($(
+                #[doc = $doc]
+                $(#[serde(alias = $alias)])*
+                pub $key: Option<$type>,
+            )*)*
+        }
+
+        impl VfSettings {
+            /// What is asked for by this key.
+            pub fn get(&self, key: VfKey) -> Option<VfValue> {
+                match key {
+                    $($(VfKey::$word => self.$key.map(VfValue::from),)*)*
+                }
+            }
+
+            /// What is asked for of this attribute, when one of its keys is. Those beside it are what they are when nothing is set.
+            pub fn attribute(&self, kind: VfAttributeKind) -> Option<VfAttribute> {
+                match kind {
+                    $(VfAttributeKind::$kind => {
+                        let asked = $(self.$key.is_some())||*;
+                        asked.then(|| VfAttribute::$kind { $($field: self.$key.unwrap_or_default()),* })
+                    })*
+                }
+            }
+
+            /// Asks for this attribute.
+            pub fn set(&mut self, attribute: &VfAttribute) {
+                match *attribute {
+                    $(VfAttribute::$kind { $($field: $key),* } => {
+                        $(self.$key = Some($key);)*
+                    })*
+                }
+            }
+
+            /// Asks no more for what this key says.
+            pub fn clear(&mut self, key: VfKey) {
+                match key {
+                    $($(VfKey::$word => self.$key = None,)*)*
+                }
+            }
+
+            /// These settings, with what they leave out taken from `fallback`.
+            pub fn or(&self, fallback: &VfSettings) -> VfSettings {
+                VfSettings { $($($key: self.$key.or(fallback.$key),)*)* }
+            }
+        }
+    };
+}
+
+vf_attributes!(settings {});
+
+impl VfSettings {
+    /// The attributes asked for, in the order in which they are to be set: the MAC first, since a bound VF driver
+    /// sees it only after a rebind, and the rate last, since drivers check it against the link.
+    pub fn attributes(&self) -> Vec<VfAttribute> {
+        let mut kinds = VfAttributeKind::ALL.to_vec();
+        kinds.sort_by_key(|kind| *kind == VfAttributeKind::Rate);
+        kinds.into_iter().filter_map(|kind| self.attribute(kind)).collect()
+    }
+
+    /// The keys by which something is asked for, and what, in the order of the table.
+    pub fn values(&self) -> impl Iterator<Item = (VfKey, VfValue)> {
+        VfKey::ALL.iter().filter_map(|key| Some((*key, self.get(*key)?)))
+    }
+
+    /// Asks no more for what does not hold.
+    pub fn retain(&mut self, holds: impl Fn(VfKey, VfValue) -> bool) {
+        for key in VfKey::ALL {
+            if self.get(*key).is_some_and(|value| !holds(*key, value)) {
+                self.clear(*key);
+            }
+        }
+    }
+}

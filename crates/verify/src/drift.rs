@@ -1,0 +1,139 @@
+//! What has changed between one look and the next. Pure.
+
+use std::collections::BTreeMap;
+
+use penstock_model::{Outcome, Verdict, Verdicts, verdict::VerdictKey};
+
+use super::Part;
+
+/// What is known of a machine, part by part.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    parts: BTreeMap<Part, Verdicts>,
+    /// What was said last of each attribute, also of those that are not judged for now: those of a NIC that is away.
+    told: BTreeMap<VerdictKey, (Outcome, bool, String)>,
+}
+
+/// How an attribute has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is not as the model wants it, since now or otherwise than before.
+    Drift,
+    /// It can no longer be seen, or not be told.
+    Unseen,
+    /// It is as the model wants it again.
+    HoldsAgain,
+}
+
+/// An attribute that is not as it was when it was last told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// How it has changed since then.
+    pub turn: Turn,
+    /// As it is now.
+    pub verdict: Verdict,
+}
+
+impl Known {
+    /// Takes in what was seen of some parts, and gives what has changed in them, in order. An attribute that is new and holds
+    /// is no change, nor is one that is not judged any more.
+    pub fn take(&mut self, fresh: Vec<(Part, Vec<Verdict>)>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (part, verdicts) in fresh {
+            let verdicts: Verdicts = verdicts.into_iter().collect();
+            for verdict in &verdicts {
+                let now = (verdict.outcome, verdict.holds(), verdict.seen.clone());
+                let before = self.told.insert(verdict.key(), now);
+                let (before, held, seen) = before.unwrap_or((Outcome::Pass, true, String::new()));
+                let turn = match (held, verdict.holds()) {
+                    (false, true) => Turn::HoldsAgain,
+                    (true, true) => continue,
+                    (false, false) if before == verdict.outcome && seen == verdict.seen => continue,
+                    (_, false) if verdict.outcome == Outcome::Fail => Turn::Drift,
+                    (_, false) => Turn::Unseen,
+                };
+                changes.push(Change { turn, verdict: verdict.clone() });
+            }
+            self.parts.insert(part, verdicts);
+        }
+        changes
+    }
+
+    /// All that is judged for now.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.parts.values().flatten()
+    }
+
+    /// Whether all of it holds; nothing at all does not.
+    pub fn holds(&self) -> bool {
+        self.verdicts().next().is_some() && self.verdicts().all(Verdict::holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::verdict::Subject;
+
+    use super::*;
+
+    fn verdict(attribute: &str, seen: &str, outcome: Outcome) -> Verdict {
+        let host = Verdict::of_host(Subject::Machine, attribute, "a".to_owned(), Err(seen.to_owned()));
+        Verdict { outcome, ..host }
+    }
+
+    fn told(known: &mut Known, verdicts: &[Verdict]) -> Vec<(Turn, String)> {
+        let changes = known.take(vec![(Part::Rest, verdicts.to_vec())]);
+        changes.into_iter().map(|change| (change.turn, change.verdict.attribute)).collect()
+    }
+
+    #[test]
+    fn each_turn_is_told_once() {
+        let mut known = Known::default();
+        let (good, bad) = (verdict("mac", "a", Outcome::Pass), verdict("mac", "b", Outcome::Fail));
+        assert!(!known.holds());
+        assert_eq!(told(&mut known, std::slice::from_ref(&good)), []);
+        assert!(known.holds());
+        assert_eq!(told(&mut known, std::slice::from_ref(&bad)), [(Turn::Drift, "mac".to_owned())]);
+        assert_eq!(told(&mut known, std::slice::from_ref(&bad)), []);
+        let worse = verdict("mac", "c", Outcome::Fail);
+        assert_eq!(told(&mut known, &[worse]), [(Turn::Drift, "mac".to_owned())]);
+        let dark = verdict("mac", "it is dark", Outcome::Unknown);
+        assert_eq!(told(&mut known, &[dark]), [(Turn::Unseen, "mac".to_owned())]);
+        assert!(!known.holds());
+        assert_eq!(told(&mut known, &[good]), [(Turn::HoldsAgain, "mac".to_owned())]);
+        assert!(known.holds());
+    }
+
+    #[test]
+    fn what_was_away_is_compared_with_what_was_last_told() {
+        let mut known = Known::default();
+        let (good, bad) = (verdict("vlan", "a", Outcome::Pass), verdict("vlan", "b", Outcome::Fail));
+        let away = verdict("match", "there is no such PF", Outcome::Fail);
+        told(&mut known, &[good.clone(), bad.clone()]);
+        let (good, bad) = (verdict("mac", "a", Outcome::Pass), verdict("vlan", "b", Outcome::Fail));
+        told(&mut known, &[good.clone(), bad.clone()]);
+        assert_eq!(told(&mut known, &[away]), [(Turn::Drift, "match".to_owned())]);
+        let back = verdict("match", "it is there", Outcome::Pass);
+        let again = told(&mut known, &[back, good.clone(), bad]);
+        assert_eq!(again, [(Turn::HoldsAgain, "match".to_owned())], "both are as they were last told");
+        assert_eq!(
+            told(&mut known, &[good.clone(), verdict("vlan", "a", Outcome::Pass)]),
+            [(Turn::HoldsAgain, "vlan".to_owned())]
+        );
+    }
+
+    #[test]
+    fn parts_that_were_not_looked_at_stay() {
+        let mut known = Known::default();
+        let part = |name: &str| Part::Nic(name.parse().unwrap());
+        known.take(vec![
+            (part("NET0"), vec![verdict("mac", "b", Outcome::Fail)]),
+            (part("NET1"), vec![verdict("vlan", "a", Outcome::Pass)]),
+        ]);
+        known.take(vec![(part("NET1"), vec![verdict("vlan", "a", Outcome::Pass)])]);
+        assert!(!known.holds());
+        known.take(vec![(part("NET0"), vec![verdict("mac", "a", Outcome::Pass)])]);
+        assert!(known.holds());
+        assert_eq!(known.verdicts().count(), 2);
+    }
+}

@@ -1,0 +1,99 @@
+//! The real machine's observer.
+
+use std::time::Duration;
+
+use penstock_host::{
+    Here, InterfaceReport, Netlink, PciFunction, Place, Root, VfBackend, chain, files,
+    frames::{self, Carried, Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
+    scan::attachments::attachment,
+};
+use penstock_model::{Bdf, VfIndex};
+
+use super::{
+    FreeVf, Observer, PfObservation,
+    probes::{self, ProbeEnd, ProbePath, ProbeResults, Remote},
+};
+
+/// Looks at the machine that Penstock runs on.
+#[derive(Clone, Debug, Default)]
+pub struct KernelObserver {
+    root: Root,
+}
+
+impl KernelObserver {
+    /// The machine that Penstock runs on.
+    pub fn new() -> KernelObserver {
+        KernelObserver::default()
+    }
+}
+
+impl Observer for KernelObserver {
+    fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
+        Here::new(self.root.clone()).interfaces().map_err(|error| chain(&error))
+    }
+
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
+        PciFunction::new(&self.root, pf).virtual_functions().map_err(|error| chain(&error))
+    }
+
+    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
+        let function = PciFunction::new(&self.root, vf);
+        let driver = function.driver().map_err(|error| chain(&error))?;
+        let held = function.held_by();
+        let held = (!held.is_empty()).then(|| held.join(", "));
+        Ok(FreeVf { driver, taken_by: held.or_else(|| attachment(&self.root, vf)) })
+    }
+
+    fn function_of(&mut self, device: &str) -> Option<Bdf> {
+        // A device's name comes from the kernel; it is still no path.
+        if !device.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let path = files::canonical(self.root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
+        path.parent()?.file_name()?.to_str()?.parse().ok()
+    }
+
+    fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String> {
+        let mut netlink = match namespace {
+            None => Netlink::open(),
+            Some(pid) => Netlink::in_namespace_of(pid),
+        }
+        .map_err(|error| chain(&error))?;
+        let mut backend = VfBackend::of(&self.root, &mut netlink, index).map_err(|error| chain(&error))?;
+        let vfs = backend.vfs().map_err(|error| chain(&error))?;
+        // What the VFs' attributes are was seen, whatever became of the mode.
+        let switch_mode = backend.mode().map_err(|error| chain(&error));
+        Ok(PfObservation { vfs, switch_mode })
+    }
+
+    fn reach(
+        &mut self,
+        endpoints: &[Endpoint],
+        pairs: &[(usize, usize)],
+        planned_probes: &[NeighbourProbe],
+        timeout: ProbeTimeouts,
+    ) -> Result<(Vec<Reach>, Vec<ProbeResult>), String> {
+        frames::reach_and_ask(endpoints, pairs, planned_probes, timeout).map_err(|error| chain(&error))
+    }
+
+    fn reach_across(
+        &mut self,
+        probe_ends: &[ProbeEnd],
+        probe_paths: &[ProbePath],
+        planned_probes: &[NeighbourProbe],
+        remotes: &[Remote<'_>],
+        timeout: Duration,
+    ) -> ProbeResults {
+        probes::reach(probe_ends, probe_paths, planned_probes, remotes, timeout)
+    }
+
+    fn load(
+        &mut self,
+        from: &Endpoint,
+        to: &Endpoint,
+        mtu: u32,
+        lasting: Duration,
+    ) -> Result<Carried, String> {
+        frames::load(from, to, mtu, lasting).map_err(|error| chain(&error))
+    }
+}

@@ -1,0 +1,373 @@
+//! All that is to be compared with the model, looked at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
+
+use indexmap::IndexMap;
+use penstock_host::{InterfaceReport, Place, chain};
+use penstock_model::{
+    Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
+};
+
+use super::{FreeVf, GuestPlace, Observer, PfObservation, Scope, writer::Unobserved};
+
+/// Everything that was seen, from every vantage.
+pub struct Observation<'a> {
+    pub model: &'a Model,
+    pub inventory: &'a Inventory,
+    pub nics: &'a IndexMap<NicName, Bdf>,
+    places: &'a BTreeMap<GuestName, GuestPlace>,
+    host: Home,
+    guests: BTreeMap<&'a GuestName, Result<Home, GuestUnobserved>>,
+    /// Every function of the model that exists, and where.
+    addresses: BTreeMap<FunctionName, Bdf>,
+    /// Why the VFs of a NIC could not be listed.
+    unlisted: BTreeMap<&'a NicName, String>,
+    /// The function behind a device of another bus.
+    behind: BTreeMap<String, Option<Bdf>>,
+    sights: BTreeMap<&'a NicName, Result<PfObservation, String>>,
+    /// The VFs that no guest owns.
+    free: BTreeMap<FunctionName, Result<FreeVf, String>>,
+}
+
+/// A network namespace that functions live in.
+pub struct Home {
+    pub vantage: Vantage,
+    /// A process that lives there; `None` is our own namespace. An error where it is under another kernel.
+    pub namespace: Result<Option<u32>, String>,
+    /// Where this same program is there, when it is under another kernel.
+    pub program: Option<String>,
+    /// How long it took to look.
+    pub took: Duration,
+    pub interfaces: Result<Vec<InterfaceReport>, String>,
+}
+
+/// A guest whose inside was not seen.
+#[derive(Clone)]
+pub enum GuestUnobserved {
+    /// It does not run.
+    NotRunning(String),
+    /// It runs, and nobody can look inside.
+    Closed(String),
+    /// Whether it runs could not be found out.
+    Unseen(String),
+}
+
+impl GuestUnobserved {
+    pub fn why(&self) -> String {
+        match self {
+            GuestUnobserved::NotRunning(why) => format!("the guest does not run: {why}"),
+            GuestUnobserved::Closed(why) | GuestUnobserved::Unseen(why) => why.clone(),
+        }
+    }
+}
+
+/// Between two looks at links that are coming up. The kernel's event would come from as many namespaces as there are
+/// guests; a look costs one dump in each.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+impl<'a> Observation<'a> {
+    /// Looks at all that `scope` needs, until those of `reached` in it that are up have a carrier or `timeout` is over.
+    #[expect(clippy::too_many_arguments, reason = "all that can be looked at, and how")]
+    pub fn look(
+        model: &'a Model,
+        inventory: &'a Inventory,
+        nics: &'a IndexMap<NicName, Bdf>,
+        places: &'a BTreeMap<GuestName, GuestPlace>,
+        observer: &mut dyn Observer,
+        scope: &Scope,
+        reached: &BTreeSet<&FunctionName>,
+        timeout: Duration,
+    ) -> Observation<'a> {
+        let mut observation = Observation {
+            model,
+            inventory,
+            nics,
+            places,
+            host: Home {
+                vantage: Vantage::Host,
+                namespace: Ok(None),
+                program: None,
+                took: Duration::ZERO,
+                interfaces: Err("not looked at".to_owned()),
+            },
+            guests: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            unlisted: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            sights: BTreeMap::new(),
+            free: BTreeMap::new(),
+        };
+        let of_guests = |name: &&GuestName| scope.guests.contains(*name) || owns_pf(model, name, scope);
+        let guests: BTreeSet<&GuestName> = model.guests.keys().filter(of_guests).collect();
+        let functions = guests.iter().flat_map(|name| &model.guests[*name].functions);
+        let of_functions: BTreeSet<&NicName> = functions.map(|function| &function.name.nic).collect();
+        for name in model.nics.keys() {
+            if scope.nics.contains(name) || of_functions.contains(name) {
+                observation.find_functions(name, observer);
+            }
+        }
+        let began = Instant::now();
+        observation.look_at_host(observer);
+        observation.look_at_guests(guests, observer);
+        loop {
+            let coming_up = |function: &&&FunctionName| {
+                observation
+                    .interface(function)
+                    .is_ok_and(|report| report.interface.up && report.interface.carrier == Some(false))
+            };
+            let functions: Vec<&FunctionName> = reached.iter().filter(coming_up).copied().collect();
+            if functions.is_empty() || began.elapsed() >= timeout {
+                break;
+            }
+            thread::sleep(INTERVAL.min(timeout));
+            let owner = |function: &&FunctionName| model.owner(function).map(|(guest, _)| guest);
+            if functions.iter().any(|function| owner(function).is_none()) {
+                observation.look_at_host(observer);
+            }
+            observation.look_at_guests(functions.iter().filter_map(owner).collect(), observer);
+        }
+        for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
+            let pf = pf_of(name);
+            let seen = match (observation.home(&pf), observation.interface(&pf)) {
+                (Ok(home), Ok(report)) => match &home.namespace {
+                    Ok(namespace) => observer.pf(*namespace, report.index),
+                    Err(why) => Err(why.clone()),
+                },
+                (Err(dark), _) => Err(dark.why()),
+                (
+                    _,
+                    Err(Unobserved::Absent(why) | Unobserved::Unknown(why) | Unobserved::Unsupported(why)),
+                ) => Err(why),
+            };
+            observation.sights.insert(name, seen);
+            observation.look_at_free(name, observer);
+        }
+        observation
+    }
+
+    fn find_functions(&mut self, name: &'a NicName, observer: &mut dyn Observer) {
+        let Some(pf) = self.nics.get(name) else { return };
+        self.addresses.insert(pf_of(name), *pf);
+        match observer.virtual_functions(*pf) {
+            Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
+                let vf = FunctionName { nic: name.clone(), vf: Some(index) };
+                (vf, bdf)
+            })),
+            Err(why) => drop(self.unlisted.insert(name, why)),
+        }
+    }
+
+    fn look_at_free(&mut self, name: &NicName, observer: &mut dyn Observer) {
+        if self.model.nics[name].externally_managed {
+            return;
+        }
+        let vfs = self.model.vfs(name).map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) });
+        for vf in vfs.filter(|vf| self.model.owner(vf).is_none()) {
+            if let Some(address) = self.addresses.get(&vf) {
+                self.free.insert(vf, observer.free_vf(*address));
+            }
+        }
+    }
+
+    fn look_at_host(&mut self, observer: &mut dyn Observer) {
+        self.host.interfaces = observer.interfaces();
+        self.trace_devices(observer);
+    }
+
+    /// Looks into these guests, all at once: a VM takes its time to answer.
+    fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, observer: &mut dyn Observer) {
+        let places = self.places;
+        let seen: Vec<(&GuestName, Result<Home, GuestUnobserved>)> = thread::scope(|scope| {
+            let looking: Vec<_> = names
+                .into_iter()
+                .map(|name| (name, scope.spawn(move || look_into(name, places.get(name)))))
+                .collect();
+            let seen = looking.into_iter().map(|(name, thread)| {
+                let seen = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                (name, seen)
+            });
+            seen.collect()
+        });
+        self.guests.extend(seen);
+        self.trace_devices(observer);
+    }
+
+    fn trace_devices(&mut self, observer: &mut dyn Observer) {
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        let devices: BTreeSet<String> = homes
+            .filter_map(|home| home.interfaces.as_ref().ok())
+            .flatten()
+            .filter_map(|report| report.device.clone())
+            .collect();
+        for device in devices {
+            // Looked up once: a device keeps its function.
+            self.behind
+                .entry(device)
+                .or_insert_with_key(|device| device.parse().ok().or_else(|| observer.function_of(device)));
+        }
+    }
+
+    /// The place that a guest's inside is, when it was there to be looked into.
+    pub fn place(&self, guest: &GuestName) -> Option<&'a dyn Place> {
+        match self.places.get(guest) {
+            Some(GuestPlace::Running(place)) => Some(&**place),
+            _ => None,
+        }
+    }
+
+    /// The PF of a NIC, when it was found.
+    pub fn pf(&self, nic: &NicName) -> Option<&'a Pf> {
+        self.inventory.pf(*self.nics.get(nic)?)
+    }
+
+    /// What the driver of a NIC's PF tells.
+    pub fn sight(&self, nic: &NicName) -> Result<&PfObservation, String> {
+        match self.sights.get(nic) {
+            Some(Ok(sight)) => Ok(sight),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("not looked at".to_owned()),
+        }
+    }
+
+    /// A VF that no guest owns.
+    pub fn free_vf(&self, function: &FunctionName) -> Result<&FreeVf, Unobserved> {
+        match self.free.get(function) {
+            Some(seen) => seen.as_ref().map_err(|why| Unobserved::Unknown(why.clone())),
+            None => {
+                Err(self.address(function).err().unwrap_or(Unobserved::Unknown("not looked at".to_owned())))
+            }
+        }
+    }
+
+    /// The address that a function has.
+    pub fn address(&self, function: &FunctionName) -> Result<Bdf, Unobserved> {
+        self.addresses.get(function).copied().ok_or_else(|| match self.unlisted.get(&function.nic) {
+            Some(why) => Unobserved::Unknown(why.clone()),
+            None => Unobserved::Absent(format!("there is no {function}")),
+        })
+    }
+
+    /// How many VFs of a NIC there are.
+    pub fn vf_count(&self, nic: &NicName) -> Result<usize, Unobserved> {
+        match self.unlisted.get(nic) {
+            Some(why) => Err(Unobserved::Unknown(why.clone())),
+            None => {
+                let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
+                Ok(self.addresses.keys().filter(of_nic).count())
+            }
+        }
+    }
+
+    /// The function at an address, as the model names it, with the address.
+    pub fn name_of(&self, address: Bdf) -> String {
+        match self.addresses.iter().find(|(_, bdf)| **bdf == address) {
+            Some((function, _)) => format!("{function} at {address}"),
+            None => address.to_string(),
+        }
+    }
+
+    /// A guest's inside.
+    pub fn inside(&self, guest: &GuestName) -> Result<&Home, GuestUnobserved> {
+        match self.guests.get(guest) {
+            Some(seen) => seen.as_ref().map_err(Clone::clone),
+            None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
+        }
+    }
+
+    /// Every interface that was seen, wherever it is.
+    pub fn reports(&self) -> impl Iterator<Item = &InterfaceReport> {
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        homes.filter_map(|home| home.interfaces.as_ref().ok()).flatten()
+    }
+
+    /// Where a function is to live: in its owner, or on the host.
+    pub fn home(&self, function: &FunctionName) -> Result<&Home, GuestUnobserved> {
+        match self.model.owner(function) {
+            Some((guest, _)) => self.inside(guest),
+            None => Ok(&self.host),
+        }
+    }
+
+    /// The function behind an interface, as far as can be seen.
+    pub fn behind(&self, report: &InterfaceReport) -> Option<Bdf> {
+        self.behind.get(report.device.as_ref()?).copied().flatten()
+    }
+
+    /// A function's interface, where the function is to live: the one whose device the function is.
+    pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Unobserved> {
+        let home = self.home(function).map_err(|dark| Unobserved::Unknown(dark.why()))?;
+        let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
+        let address = self.address(function)?;
+        interfaces
+            .iter()
+            .find(|report| self.behind(report) == Some(address) && !is_representor(report))
+            .ok_or_else(|| Unobserved::Absent(self.elsewhere(address, &home.vantage)))
+    }
+
+    /// Where else the interface of the function at `address` is.
+    fn elsewhere(&self, address: Bdf, not_in: &Vantage) -> String {
+        let homes = self.guests.values().flatten().chain([&self.host]);
+        for home in homes.filter(|home| home.vantage != *not_in) {
+            let found = home
+                .interfaces
+                .iter()
+                .flatten()
+                .find(|report| self.behind(report) == Some(address) && !is_representor(report));
+            if let Some(report) = found {
+                let place = match &home.vantage {
+                    Vantage::Host => "on the host".to_owned(),
+                    inside => inside.to_string(),
+                };
+                return format!("its interface is {place}, called {}", report.interface.name);
+            }
+        }
+        format!("{address} has no interface in any place that was looked at")
+    }
+
+    /// The MAC address that a VF is to have: the one given, else the one derived.
+    pub fn wanted_mac(&self, nic: &NicName, vf: penstock_model::VfIndex, given: Option<Mac>) -> Option<Mac> {
+        let pf = self.pf(nic).and_then(|pf| pf.permanent_mac);
+        self.model.nics.get(nic)?.vf_mac(given, pf, vf)
+    }
+}
+
+fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, GuestUnobserved> {
+    let began = Instant::now();
+    match place {
+        Some(GuestPlace::Running(place)) => Ok(Home {
+            vantage: Vantage::Guest(name.clone()),
+            namespace: place.namespace().map_err(|error| chain(&error)),
+            program: place.own_program().map(str::to_owned),
+            interfaces: place.interfaces().map_err(|error| chain(&error)),
+            took: began.elapsed(),
+        }),
+        Some(GuestPlace::Closed(why)) => Err(GuestUnobserved::Closed(why.clone())),
+        Some(GuestPlace::NotRunning(why)) => Err(GuestUnobserved::NotRunning(why.clone())),
+        Some(GuestPlace::Unseen(why)) => Err(GuestUnobserved::Unseen(why.clone())),
+        None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
+    }
+}
+
+/// Whether a guest owns the PF of a NIC in `scope`.
+fn owns_pf(model: &Model, guest: &GuestName, scope: &Scope) -> bool {
+    let functions = &model.guests[guest].functions;
+    functions.iter().any(|function| function.name.vf.is_none() && scope.nics.contains(&function.name.nic))
+}
+
+/// The PF of a NIC as a function.
+pub fn pf_of(nic: &NicName) -> FunctionName {
+    FunctionName { nic: nic.clone(), vf: None }
+}
+
+/// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.
+fn is_representor(report: &InterfaceReport) -> bool {
+    let Some(port) = &report.port_name else {
+        return false;
+    };
+    let controller = |c: char| c == 'c' || c.is_ascii_digit();
+    port.trim_start_matches(controller).starts_with("pf")
+}
