@@ -60,6 +60,10 @@ const LOOK: &str = r#"
 /// leaves there (docs/containers.md).
 const ETC: &str = r"cd /etc; find . -type f ! -name machine-id ! -name 'sub[ug]id*' -exec md5sum {} + | sort; find . -type l -printf '%p %l\n' | sort";
 
+/// What systemd and the units themselves say of those that failed.
+const FAILED_UNITS: &str = "systemctl --failed --no-legend --plain | while read -r unit _; do \
+                            systemctl status --no-pager --full --lines 200 $unit; done";
+
 fn text(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let seen = board.shell(line);
     seen.ended_with(0)?;
@@ -89,7 +93,7 @@ fn after_a_reboot() -> Outcome {
 
     board.reset(&["--orderly"]).ended_with(0)?;
     let settled = board.shell("systemctl is-system-running --wait");
-    assert_eq!(settled.stdout.trim(), "running", "{}", board.shell("systemctl --failed").stdout);
+    assert_eq!(settled.stdout.trim(), "running", "{}", board.shell(FAILED_UNITS).stdout);
     assert_eq!(text(&board, LOOK)?, before, "the machine is another one after the reboot");
     board.inside(["penstock", "verify", &path]).ended_with(0)?;
     let order = text(
