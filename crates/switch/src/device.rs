@@ -33,8 +33,7 @@ use crate::{
     causes::chain,
     channel::Channel,
     dirty::Log,
-    engine::{Pair, Receiving, Sending},
-    eventfd::Eventfd,
+    eventfd::{Eventfd, Notify},
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
     iotlb::{IotlbMessage, Questions, Table},
@@ -146,32 +145,11 @@ impl Device {
         }
         let (call, err) = (found.call.clone(), found.err.clone());
         found.runs = true;
-        let pair = (index / 2) as usize;
-        let to_guest = index.is_multiple_of(2);
-        if in_order && !to_guest {
+        if in_order && !index.is_multiple_of(2) {
             ring.tell_last_only();
         }
-        let started = self.handle.ask(move |engine| {
-            let Some(port) = engine.port_mut(port) else { return };
-            port.negotiated = negotiated;
-            port.broken = None;
-            if port.pairs.len() <= pair {
-                port.pairs.resize_with(pair + 1, Pair::default);
-            }
-            // Empty buffers are looked for when there is something to put into them.
-            ring.ask_for_kicks(false);
-            if let Some(place) = port.pairs.get_mut(pair) {
-                match to_guest {
-                    true => {
-                        let receiving = place.to_guest.insert(Receiving::new(ring, call));
-                        receiving.err = err;
-                        receiving.prepare();
-                    }
-                    false => place.from_guest = Some(Sending { ring, call, err }),
-                }
-            }
-            engine.rings_changed();
-        });
+        let started =
+            self.handle.ask(move |engine| engine.put_ring(port, index, negotiated, ring, call, err));
         started.ok_or(Error::BackendInternalError)
     }
 
@@ -182,17 +160,7 @@ impl Device {
         if !std::mem::take(&mut found.runs) {
             return Ok(());
         }
-        let pair = (index / 2) as usize;
-        let stopped = self.handle.ask(move |engine| {
-            let pair = engine.port_mut(port)?.pairs.get_mut(pair)?;
-            let ring = match index % 2 {
-                0 => pair.to_guest.take()?.stop(),
-                _ => pair.from_guest.take()?.ring,
-            };
-            let base = ring.base();
-            engine.rings_changed();
-            Some(base)
-        });
+        let stopped = self.handle.ask(move |engine| Some(engine.take_ring(port, index)?.base()));
         let base = stopped.ok_or(Error::BackendInternalError)?;
         if let Some(base) = base {
             self.ring(index)?.base = base;
@@ -258,9 +226,10 @@ impl Device {
     }
 
     /// What somebody waits on for a word from the switch.
-    fn eventfd(&self, fd: Option<File>) -> Result<Option<Arc<Eventfd>>> {
+    fn eventfd(&self, fd: Option<File>) -> Result<Option<Arc<dyn Notify>>> {
         let taken = fd.map(|fd| Eventfd::new(self.handle.signals(), fd.into())).transpose();
-        taken.map(|eventfd| eventfd.map(Arc::new)).map_err(|_| Error::IncorrectFds)
+        let taken = taken.map_err(|_| Error::IncorrectFds)?;
+        Ok(taken.map(|eventfd| Arc::new(eventfd) as Arc<dyn Notify>))
     }
 
     /// Says why the front end is sent away, where an error of the protocol's says too little.

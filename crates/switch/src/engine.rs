@@ -33,7 +33,7 @@ pub use self::{
 use crate::{
     copy::{self, Reader},
     counters::{Counters, Dropped},
-    eventfd::Eventfd,
+    eventfd::Notify,
     memory::Limit,
     net::{Ethernet, LONGEST, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
     ring::{Batch, Direction, Ring, RingError},
@@ -187,6 +187,50 @@ impl Engine {
             port.wire = wire.map(|(wire, _)| wire);
         }
         self.rings_changed();
+    }
+
+    /// Has ring `index` of a port served, as virtio counts them: even ones are of empty buffers for its guest. `call` is what the ring's
+    /// driver waits on, `err` where it is said that the ring is broken.
+    pub fn put_ring(
+        &mut self,
+        port: PortId,
+        index: u32,
+        negotiated: Negotiated,
+        mut ring: Ring,
+        call: Option<Arc<dyn Notify>>,
+        err: Option<Arc<dyn Notify>>,
+    ) {
+        let Some(port) = self.port_mut(port) else { return };
+        let pair = (index / 2) as usize;
+        port.negotiated = negotiated;
+        port.broken = None;
+        if port.pairs.len() <= pair {
+            port.pairs.resize_with(pair + 1, Pair::default);
+        }
+        // Empty buffers are looked for when there is something to put into them.
+        ring.ask_for_kicks(false);
+        if let Some(place) = port.pairs.get_mut(pair) {
+            match index.is_multiple_of(2) {
+                true => {
+                    let receiving = place.to_guest.insert(Receiving::new(ring, call));
+                    receiving.err = err;
+                    receiving.prepare();
+                }
+                false => place.from_guest = Some(Sending { ring, call, err }),
+            }
+        }
+        self.rings_changed();
+    }
+
+    /// Takes ring `index` of a port back, as it stands; `None` when it is not served.
+    pub fn take_ring(&mut self, port: PortId, index: u32) -> Option<Ring> {
+        let pair = self.port_mut(port)?.pairs.get_mut((index / 2) as usize)?;
+        let ring = match index.is_multiple_of(2) {
+            true => pair.to_guest.take()?.stop(),
+            false => pair.from_guest.take()?.ring,
+        };
+        self.rings_changed();
+        Some(ring)
     }
 
     /// The links of all ports: whether each is up.
@@ -580,9 +624,9 @@ pub struct Sending {
     /// The ring of frames from the guest.
     pub ring: Ring,
     /// What the driver waits on; `None`: it polls.
-    pub call: Option<Arc<Eventfd>>,
+    pub call: Option<Arc<dyn Notify>>,
     /// Where it is said that the ring is broken.
-    pub err: Option<Arc<Eventfd>>,
+    pub err: Option<Arc<dyn Notify>>,
 }
 
 impl Sending {

@@ -157,6 +157,12 @@ impl Drop for Signals {
     }
 }
 
+/// What a driver waits on for a word from the switch.
+pub trait Notify: std::fmt::Debug + Send + Sync {
+    /// Wakes who waits. Never waits itself.
+    fn signal(&self);
+}
+
 /// An eventfd that a front end has given.
 #[derive(Debug)]
 pub struct Eventfd {
@@ -175,10 +181,12 @@ impl Eventfd {
             false => Err(fd),
         }
     }
+}
 
+impl Notify for Eventfd {
     /// Adds one to its counter and wakes who waits for that. A counter that is full has woken them already. Never waits, whatever
     /// flags the descriptor has.
-    pub fn signal(&self) {
+    fn signal(&self) {
         if let Err(errno) = self.signals.signal(self.fd.as_fd())
             && !self.signals.told.swap(true, Ordering::Relaxed)
         {

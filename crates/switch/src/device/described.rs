@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{eventfd::Eventfd, ring::Layout, worker::Kick};
+use crate::{eventfd::Notify, ring::Layout, worker::Kick};
 
 /// A ring as the front end describes it.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ pub struct Described {
     /// Where it stands.
     pub base: u32,
     /// What its driver waits on.
-    pub call: Option<Arc<Eventfd>>,
+    pub call: Option<Arc<dyn Notify>>,
     /// Where it is said that it is broken.
-    pub err: Option<Arc<Eventfd>>,
+    pub err: Option<Arc<dyn Notify>>,
     /// What wakes the worker; `Some(None)`: the driver says that it never kicks.
     pub kick: Option<Option<Kick>>,
     /// Whether it is to be served.

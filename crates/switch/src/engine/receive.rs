@@ -7,7 +7,7 @@ use crate::{
     copy::{self, Writer},
     counters::Dropped,
     dirty::Marking,
-    eventfd::Eventfd,
+    eventfd::Notify,
     iotlb::Table,
     memory::Span,
     net::{ETHERNET_HEADER, TAGGED_HEADER, Tag, VIRTIO_HEADER, Virtio},
@@ -21,9 +21,9 @@ const STOCK: usize = 64;
 #[derive(Debug)]
 pub struct Receiving {
     ring: Ring,
-    call: Option<Arc<Eventfd>>,
+    call: Option<Arc<dyn Notify>>,
     /// Where it is said that the ring is broken.
-    pub err: Option<Arc<Eventfd>>,
+    pub err: Option<Arc<dyn Notify>>,
     stock: Batch,
     /// How many of the stock were used.
     spent: usize,
@@ -70,7 +70,7 @@ pub(super) struct Shape {
 
 impl Receiving {
     /// The ring, and what its driver waits on.
-    pub fn new(ring: Ring, call: Option<Arc<Eventfd>>) -> Receiving {
+    pub fn new(ring: Ring, call: Option<Arc<dyn Notify>>) -> Receiving {
         Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
     }
 
@@ -277,7 +277,7 @@ impl Receiving {
     }
 
     /// Replaces what the driver waits on.
-    pub fn set_call(&mut self, call: Option<Arc<Eventfd>>) {
+    pub fn set_call(&mut self, call: Option<Arc<dyn Notify>>) {
         self.call = call;
     }
 }
