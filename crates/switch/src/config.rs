@@ -69,7 +69,7 @@ fn yes() -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortConfig {
-    /// The socket on which its front end is awaited. A port has either this, or one of the next three.
+    /// The socket on which its front end is awaited. A port has either this, or one of the next four.
     #[serde(skip_serializing_if = "is_empty")]
     pub socket: PathBuf,
     /// Who may come to its socket, or to that of its cable.
@@ -84,6 +84,9 @@ pub struct PortConfig {
     /// It is joined with a port of another switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cable: Option<Cable>,
+    /// It has a vDPA device of this machine's kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vduse: Option<VduseConfig>,
     /// Its MAC address, of one station, like `02:00:00:00:00:01`. Default: none.
     pub mac: Option<String>,
     /// More addresses of its own.
@@ -201,6 +204,38 @@ pub enum Cable {
     Qemu(PathBuf),
 }
 
+/// A vDPA device that the switch serves (VDUSE, `Documentation/userspace-api/vduse.rst`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VduseConfig {
+    /// Its name on the vdpa bus, as `vdpa dev show` has it: 1 to 63 letters, digits, `_`, `-` and `.`.
+    pub name: String,
+    /// The driver that has it.
+    #[serde(default)]
+    pub driver: VduseDriver,
+}
+
+/// Who has a vDPA device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VduseDriver {
+    /// This machine's own virtio-net: it has a network interface, for itself or for a container.
+    #[default]
+    VirtioVdpa,
+    /// `/dev/vhost-vdpa-N`, for a QEMU.
+    VhostVdpa,
+}
+
+impl VduseDriver {
+    /// What the kernel calls it, on the vdpa bus and as a module.
+    pub fn name(self) -> &'static str {
+        match self {
+            VduseDriver::VirtioVdpa => "virtio_vdpa",
+            VduseDriver::VhostVdpa => "vhost_vdpa",
+        }
+    }
+}
+
 /// Where a port leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -212,6 +247,8 @@ pub enum Place {
     Packet(String),
     /// To another switch, or a QEMU's network.
     Cable(Cable),
+    /// To whoever has this vDPA device.
+    Vduse(VduseConfig),
 }
 
 impl std::fmt::Display for Place {
@@ -220,6 +257,7 @@ impl std::fmt::Display for Place {
             Place::Guest(path) => write!(f, "socket {}", path.display()),
             Place::Tap(name) => write!(f, "tap {name}"),
             Place::Packet(name) => write!(f, "network interface {name}"),
+            Place::Vduse(device) => write!(f, "VDUSE device {}", device.name),
             Place::Cable(Cable::Listen(path)) => write!(f, "cable that listens on {}", path.display()),
             Place::Cable(Cable::Connect(path)) => write!(f, "cable to {}", path.display()),
             Place::Cable(Cable::Qemu(path)) => write!(f, "cable for a QEMU that comes to {}", path.display()),
@@ -244,11 +282,18 @@ impl Config {
             .map(|(name, port)| Ok((name.clone(), port.settings(name)?)))
             .collect::<Result<_, _>>()?;
         let mut places = BTreeMap::new();
+        let mut devices = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         for (name, port) in &self.ports {
             let place = port.place(name)?;
             // Both sides of a cable may be this switch's: who wants to try one can.
             if let Some(first) = places.insert(place.clone(), name) {
+                return Err(ConfigError::Socket { place, first: first.clone(), second: name.clone() });
+            }
+            // Whatever driver each is to have.
+            if let Some(device) = &port.vduse
+                && let Some(first) = devices.insert(&device.name, name)
+            {
                 return Err(ConfigError::Socket { place, first: first.clone(), second: name.clone() });
             }
             for mac in all.get(name).map(|settings| settings.macs.as_slice()).unwrap_or_default() {
@@ -288,7 +333,7 @@ impl Config {
                 .ok_or_else(|| refused("with it the ports have more than there is"))?;
         }
         // Only guests share memory.
-        let guests = || self.ports.iter().filter(|(_, port)| !is_empty(&port.socket));
+        let guests = || self.ports.iter().filter(|(_, port)| port.is_guests());
         let unset = || guests().filter(|(_, port)| port.max_memory.is_none());
         let part = (left / (unset().count() as u64).max(1)).min(MAX_MEMORY);
         if let Some((name, _)) = unset().next().filter(|_| part == 0) {
@@ -369,7 +414,7 @@ impl Config {
     pub fn ceiling(&self, name: &str) -> Option<Ceiling> {
         let port = self.ports.get(name)?;
         let own = port.allow.as_ref();
-        own.or_else(|| self.allow.as_ref().filter(|_| !is_empty(&port.socket)))?.ceiling().ok()
+        own.or_else(|| self.allow.as_ref().filter(|_| port.is_guests()))?.ceiling().ok()
     }
 
     /// Sees whether those who are to be watched are there.
@@ -435,6 +480,11 @@ impl PortConfig {
         "mtu",
     ];
 
+    /// Whether it is one that shares its memory: a guest's, or a driver's of this machine.
+    fn is_guests(&self) -> bool {
+        !is_empty(&self.socket) || self.vduse.is_some()
+    }
+
     /// Who may come to its socket; `name` is for what cannot be.
     ///
     /// # Errors
@@ -468,6 +518,17 @@ impl PortConfig {
             all.push(Place::Packet(interface(packet)?));
         }
         all.extend(self.cable.clone().map(Place::Cable));
+        if let Some(device) = &self.vduse {
+            let odd = |byte: u8| !(byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+            let text = &device.name;
+            if !(1..=63).contains(&text.len())
+                || text.bytes().any(odd)
+                || matches!(text.as_str(), "." | ".." | "control")
+            {
+                return Err(ConfigError::Vduse { port: name.to_owned(), name: text.clone() });
+            }
+            all.push(Place::Vduse(device.clone()));
+        }
         let has = all.len();
         all.pop().filter(|_| has == 1).ok_or_else(|| ConfigError::Place { port: name.to_owned(), has })
     }

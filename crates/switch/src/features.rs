@@ -8,6 +8,8 @@ pub const CHECKSUM: u64 = 1 << 0;
 pub const GUEST_CHECKSUM: u64 = 1 << 1;
 /// `VIRTIO_NET_F_MTU`: the device's configuration says the largest MTU.
 pub const MTU: u64 = 1 << 3;
+/// `VIRTIO_NET_F_MAC`: the device's configuration says its address.
+pub const MAC: u64 = 1 << 5;
 /// `VIRTIO_NET_F_GUEST_TSO4`: the guest takes whole TCP segments over IPv4.
 pub const GUEST_TSO4: u64 = 1 << 7;
 /// `VIRTIO_NET_F_GUEST_TSO6`: the guest takes whole TCP segments over IPv6.
@@ -79,6 +81,11 @@ pub const OFFERED: u64 = CHECKSUM
     | GUEST_USO4
     | GUEST_USO6
     | HOST_USO;
+
+/// What a VDUSE device offers beside [`MAC`]: the kernel refuses control rings and with them several pairs
+/// (`drivers/vdpa/vdpa_user/vduse_dev.c`, `features_is_valid`), and packed rings could not go on after a crash of the switch.
+pub const OFFERED_TO_KERNEL: u64 =
+    OFFERED & !(CONTROL | ANNOUNCE | MULTIQUEUE | LOG_ALL | PROTOCOL | PACKED | IN_ORDER);
 
 /// What a guest that has taken `features` knows.
 pub fn negotiated(features: u64) -> Negotiated {

@@ -58,4 +58,5 @@ mod sigbus;
 pub mod socket;
 pub mod status;
 pub mod table;
+pub mod vduse;
 pub mod worker;

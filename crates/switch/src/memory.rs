@@ -7,7 +7,7 @@ use std::{
     fs::File,
     num::NonZeroUsize,
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
     ptr::NonNull,
@@ -197,9 +197,33 @@ struct Region {
     mapping: Arc<Mapping>,
 }
 
+/// Who has handed a region over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Giver {
+    /// A front end, of whose file nothing is taken for granted.
+    FrontEnd,
+    /// The kernel, for a VDUSE device.
+    Kernel(Rights),
+}
+
+/// What a VDUSE device may do with a region (`perm` of `struct vduse_iotlb_entry`, `include/uapi/linux/vduse.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Read it. What is written all the same is written into a copy of our own, and does not come to the driver.
+    Read,
+    /// Read it and write to it.
+    Both,
+}
+
 impl Region {
     /// Maps a region beside `taken` bytes that are mapped already.
-    fn map(description: &Description, file: &File, taken: u64, limit: Limit) -> Result<Region, MemoryError> {
+    fn map(
+        description: &Description,
+        file: &File,
+        giver: Giver,
+        taken: u64,
+        limit: Limit,
+    ) -> Result<Region, MemoryError> {
         let Description { guest, user, size, offset } = *description;
         let wraps = || MemoryError::Wraps { guest, size, offset };
         let end = offset.checked_add(size).filter(|end| *end > offset).ok_or_else(wraps)?;
@@ -207,13 +231,15 @@ impl Region {
             return Err(wraps());
         }
         // Before anything else is asked of it.
-        if !is_memory(file.as_fd()) {
+        let is_domain = giver != Giver::FrontEnd && is_vduse_domain(file.as_fd());
+        if !is_domain && !is_memory(file.as_fd()) {
             return Err(MemoryError::NotMemory { guest });
         }
         let failed = |source| MemoryError::NotMapped { guest, source };
         let metadata = file.metadata().map_err(failed)?;
         let len = metadata.len();
-        if len < end {
+        // A domain has pages at the addresses of its regions, and no length.
+        if len < end && !is_domain {
             return Err(MemoryError::BeyondFile { guest, end, len });
         }
         // In whole pages of the file, which may be huge (`st_blksize` is their size): no part of one is mapped.
@@ -228,7 +254,11 @@ impl Region {
         let skip = usize::try_from(offset - first).map_err(|_| wraps())?;
         let first = i64::try_from(first).map_err(|_| wraps())?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        let sharing = match giver {
+            Giver::FrontEnd | Giver::Kernel(Rights::Both) => MapFlags::MAP_SHARED,
+            Giver::Kernel(Rights::Read) => MapFlags::MAP_PRIVATE,
+        };
+        let flags = sharing | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
         let start = unsafe { mmap(None, whole, protection, flags, file.as_fd(), first) };
         let start: NonNull<u8> = start.map_err(|errno| failed(errno.into()))?.cast();
@@ -322,7 +352,25 @@ impl Memory {
         }
         let mut taken = 0;
         let regions = parts.iter().map(|(description, file)| {
-            let region = Region::map(description, file, taken, limit)?;
+            let region = Region::map(description, file, Giver::FrontEnd, taken, limit)?;
+            taken += region.mapping.len.get() as u64;
+            Ok(region)
+        });
+        Memory::of(regions.collect::<Result<_, _>>()?)
+    }
+
+    /// Maps what the kernel gives a VDUSE device, whose addresses are the driver's.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Memory::map), but that a file may be of the kernel's own bounce buffers.
+    pub fn of_kernel(parts: &[(Description, File, Rights)], limit: Limit) -> Result<Memory, MemoryError> {
+        if parts.len() > limit.regions {
+            return Err(MemoryError::TooMany { regions: parts.len(), most: limit.regions });
+        }
+        let mut taken = 0;
+        let regions = parts.iter().map(|(description, file, rights)| {
+            let region = Region::map(description, file, Giver::Kernel(*rights), taken, limit)?;
             taken += region.mapping.len.get() as u64;
             Ok(region)
         });
@@ -339,7 +387,7 @@ impl Memory {
         if regions > limit.regions {
             return Err(MemoryError::TooMany { regions, most: limit.regions });
         }
-        let more = Region::map(description, file, self.mapped(), limit)?;
+        let more = Region::map(description, file, Giver::FrontEnd, self.mapped(), limit)?;
         Memory::of(self.regions.iter().cloned().chain([more]).collect())
     }
 
@@ -493,6 +541,13 @@ impl Memory {
 /// whoever serves the file. A fault in them waits for nobody.
 pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
+}
+
+/// Whether it is the file of a VDUSE device's own pages (`drivers/vdpa/vdpa_user/iova_domain.c`, `vduse_domain_create`). The kernel makes
+/// its name, and nobody else can give a file one like it: a path begins with `/`.
+fn is_vduse_domain(fd: BorrowedFd<'_>) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.is_ok_and(|link| link.as_os_str() == "anon_inode:[vduse-domain]")
 }
 
 fn mapped(regions: &[Region]) -> u64 {

@@ -8,6 +8,7 @@ mod link;
 mod outside;
 mod port;
 mod qemu;
+mod vduse;
 mod wishes;
 
 use std::{
@@ -509,6 +510,7 @@ impl Server {
             let (connected, unconnected) = match attached {
                 Attached::Guest(listening) => (listening.is_connected(), listening.refusal()),
                 Attached::Outside(outside) => (outside.is_connected(), outside.why()),
+                Attached::Vduse(vduse) => (vduse.is_connected(), vduse.why()),
             };
             let found = PortState {
                 settings: state.effective.ports.get(name).cloned().unwrap_or_default(),

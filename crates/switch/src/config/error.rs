@@ -52,7 +52,7 @@ pub enum ConfigError {
         mtu: u16,
     },
     /// None, or more than one, of what a port may lead to.
-    #[error("{port}: it has {has} of socket, tap, packet and cable, and needs one of them")]
+    #[error("{port}: it has {has} of socket, tap, packet, cable and vduse, and needs one of them")]
     Place {
         /// Name of the port.
         port: String,
@@ -67,6 +67,16 @@ pub enum ConfigError {
         /// Name of the port.
         port: String,
         /// The name that its `tap` or `packet` has.
+        name: String,
+    },
+    /// What no VDUSE device is called.
+    #[error(
+        "{port}: {name:?} cannot be the name of a VDUSE device: that has 1 to 63 letters, digits, _, - and ., and is not \"control\""
+    )]
+    Vduse {
+        /// Name of the port.
+        port: String,
+        /// The name that its `vduse` has.
         name: String,
     },
     /// A guarantee that cannot be given.

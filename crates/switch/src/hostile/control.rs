@@ -27,7 +27,7 @@ fn confined(config: &mut Config, directory: &Path) {
         config.ports.pop_last();
     }
     for port in config.ports.values_mut() {
-        (port.tap, port.packet, port.cable) = (None, None, None);
+        (port.tap, port.packet, port.cable, port.vduse) = (None, None, None, None);
         if !port.socket.as_os_str().is_empty() {
             let kept: usize =
                 port.socket.as_os_str().as_encoded_bytes().iter().map(|byte| usize::from(*byte)).sum();

@@ -1,8 +1,8 @@
-//! What a port leads to: a guest's socket, or a wire.
+//! What a port leads to: a guest's socket, a wire, or a vDPA device.
 
 use std::time::Instant;
 
-use super::{link::Links, outside::Outside, port::Listening};
+use super::{link::Links, outside::Outside, port::Listening, vduse::Vduse};
 use crate::{
     config::{Cable, Place},
     settings::{LinkState, Settings},
@@ -15,12 +15,14 @@ use crate::{
 pub(super) enum Attached {
     Guest(Listening),
     Outside(Outside),
+    Vduse(Vduse),
 }
 
 impl Attached {
     pub fn open(place: &Place, id: PortId, settings: &Settings, access: Access) -> std::io::Result<Attached> {
         match place {
             Place::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
+            Place::Vduse(device) => Vduse::open(device, id).map(Attached::Vduse),
             outside => {
                 Outside::open(outside, id, settings, is_enabled(settings), access).map(Attached::Outside)
             }
@@ -35,6 +37,7 @@ impl Attached {
                 Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) => socket::set_access(path, access),
                 _ => Ok(()),
             },
+            Attached::Vduse(_) => Ok(()),
         }
     }
 
@@ -42,6 +45,7 @@ impl Attached {
         match self {
             Attached::Guest(listening) => listening.serve(name, links),
             Attached::Outside(outside) => outside.serve(name, settings.mtu, links),
+            Attached::Vduse(vduse) => vduse.serve(name, links),
         }
     }
 
@@ -49,12 +53,14 @@ impl Attached {
         match self {
             Attached::Guest(listening) => listening.id(),
             Attached::Outside(outside) => outside.id(),
+            Attached::Vduse(vduse) => vduse.id(),
         }
     }
 
     pub fn is_at(&self, place: &Place) -> bool {
         match (self, place) {
             (Attached::Guest(listening), Place::Guest(path)) => listening.path() == path,
+            (Attached::Vduse(vduse), Place::Vduse(device)) => vduse.device() == device,
             (Attached::Outside(outside), place) => outside.place() == place,
             _ => false,
         }
@@ -65,6 +71,7 @@ impl Attached {
         match self {
             Attached::Guest(listening) => listening.end(),
             Attached::Outside(outside) => outside.end(),
+            Attached::Vduse(vduse) => vduse.end(),
         }
     }
 
@@ -73,6 +80,7 @@ impl Attached {
         match self {
             Attached::Guest(listening) => listening.close(until),
             Attached::Outside(outside) => outside.close(until),
+            Attached::Vduse(vduse) => vduse.close(),
         }
     }
 }

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use nix::sys::eventfd::EventFd;
+
 use super::{Event, Listeners, qemu::Teller};
 use crate::{channel::Channel, config::Qemu, ring::RingError, table::PortId, worker::Handle};
 
@@ -24,6 +26,8 @@ struct Known {
     up: Option<bool>,
     /// The QEMU that is told.
     teller: Option<Teller>,
+    /// What rings for the thread of a VDUSE device.
+    bell: Option<Arc<EventFd>>,
 }
 
 impl Links {
@@ -43,7 +47,7 @@ impl Links {
 
     /// There is a port more.
     pub fn put(&self, id: PortId, port: &str) {
-        let known = Known { port: port.to_owned(), up: None, teller: None };
+        let known = Known { port: port.to_owned(), up: None, teller: None, bell: None };
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(id, known);
     }
 
@@ -58,6 +62,14 @@ impl Links {
             }
         }
         Ok(())
+    }
+
+    /// Has this ring whenever a port's link goes up or down.
+    pub fn set_bell(&self, id: PortId, bell: Arc<EventFd>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = known.get_mut(&id) {
+            link.bell = Some(bell);
+        }
     }
 
     /// A front end has come to a port.
@@ -98,6 +110,9 @@ impl Links {
             }
             if let Some(teller) = &link.teller {
                 teller.set(up);
+            }
+            if let Some(bell) = &link.bell {
+                let _ = bell.write(1);
             }
             // That a new port's is up goes without saying.
             if before.unwrap_or(true) != up {

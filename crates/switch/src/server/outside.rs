@@ -82,7 +82,7 @@ impl Outside {
         let ready = match place {
             Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path, access)?),
             Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path, access)?),
-            Place::Cable(Cable::Connect(_)) | Place::Guest(_) => Ready::Nothing,
+            Place::Cable(Cable::Connect(_)) | Place::Guest(_) | Place::Vduse(_) => Ready::Nothing,
             Place::Tap(_) | Place::Packet(_) => {
                 // Before it is looked at, so that no change is missed.
                 let changes = LinkSocket::new()?;
@@ -183,7 +183,7 @@ fn open_interface(place: &Place, mtu: u16, macs: &[Mac]) -> Result<Opened, Attac
     match place {
         Place::Tap(name) => tap::open(name, mtu, macs),
         Place::Packet(name) => packet::open(name),
-        Place::Guest(_) | Place::Cable(_) => {
+        Place::Guest(_) | Place::Cable(_) | Place::Vduse(_) => {
             Err(AttachError::new("this is no network interface", Errno::EINVAL))
         }
     }

@@ -213,6 +213,7 @@ impl Server {
             let settings = &mut port.settings;
             settings.socket = PathBuf::new();
             (settings.access, settings.tap, settings.packet, settings.cable) = (None, None, None, None);
+            settings.vduse = None;
             (settings.qemu, settings.filter, settings.mirror, settings.max_memory) = (None, None, None, None);
             (port.unconnected, port.untold, port.unlearned) = (None, None, None);
         }
