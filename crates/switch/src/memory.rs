@@ -678,6 +678,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_the_kernel_gives_to_be_read_alone_does_not_change_by_what_is_written() {
+        let file = file(0x2000);
+        let region = |at| Description { guest: at, user: at, size: 0x1000, offset: at };
+        let parts = [
+            (region(0), file.try_clone().unwrap(), Rights::Read),
+            (region(0x1000), file.try_clone().unwrap(), Rights::Both),
+        ];
+        let memory = Memory::of_kernel(&parts, Limit::DEFAULT).unwrap();
+        for at in [0x10, 0x1010] {
+            let span = memory.guest(at, 1).unwrap();
+            // SAFETY: the span is a byte of the mapping.
+            unsafe {
+                assert_eq!(span.start.read(), 0x10);
+                span.start.write(0xee);
+            }
+        }
+        let mut bytes = [0; 2];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes[..1], 0x10).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes[1..], 0x1010).unwrap();
+        assert_eq!(bytes, [0x10, 0xee]);
+        let disk = tempfile::tempfile_in("/proc/self/cwd").unwrap();
+        let parts = [(region(0), disk, Rights::Both)];
+        assert!(matches!(
+            Memory::of_kernel(&parts, Limit::DEFAULT),
+            Err(MemoryError::NotMemory { .. } | MemoryError::BeyondFile { .. })
+        ));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let one = |description| Memory::map(&[(description, file(0x1000))], Limit::DEFAULT);
         assert!(matches!(one(described(0, 0, 0)), Err(MemoryError::Wraps { .. })));

@@ -138,3 +138,35 @@ fn what_is_set_from_inside_needs_a_ceiling_that_makes_sense_and_a_pf() {
     let read: Config = serde_json::from_str(text).unwrap();
     assert!(read.ceiling("a").is_some() && read.ceiling("up").is_none() && read.ceiling("b").is_none());
 }
+
+#[test]
+fn a_vduse_device_has_a_name_that_the_kernel_takes_and_that_no_other_port_has() {
+    let place = |text: &str| {
+        let config: Config =
+            serde_json::from_str(&format!(r#"{{"version": 1, "ports": {{"a": {{"vduse": {text}}}}}}}"#))
+                .map_err(|error| error.to_string())?;
+        config.settings().and_then(|_| config.ports["a"].place("a")).map_err(|error| error.to_string())
+    };
+    let device = |driver| Place::Vduse(VduseConfig { name: "pen0".to_owned(), driver });
+    assert_eq!(place(r#"{"name": "pen0"}"#), Ok(device(VduseDriver::VirtioVdpa)));
+    assert_eq!(place(r#"{"name": "pen0", "driver": "vhost_vdpa"}"#), Ok(device(VduseDriver::VhostVdpa)));
+    assert!(place(r#"{"name": "pen0", "driver": "vfio"}"#).unwrap_err().contains("vhost_vdpa"));
+    for name in ["", "control", "..", "a/b", "a b", &"x".repeat(64)] {
+        let error = place(&format!(r#"{{"name": "{name}"}}"#)).unwrap_err();
+        assert!(error.contains("cannot be the name of a VDUSE device"), "{name}: {error}");
+    }
+    let two = |a: &str, b: &str| {
+        config(&format!(r#"{{"version": 1, "ports": {{"a": {{"vduse": {a}}}, "b": {{"vduse": {b}}}}}}}"#))
+    };
+    assert!(two(r#"{"name": "x"}"#, r#"{"name": "y"}"#).is_ok());
+    let error = two(r#"{"name": "x"}"#, r#"{"name": "x", "driver": "vhost_vdpa"}"#).unwrap_err();
+    assert_eq!(error, "a and b have the same VDUSE device x");
+    let both = r#"{"version": 1, "ports": {"a": {"socket": "/a", "vduse": {"name": "x"}}}}"#;
+    assert!(config(both).unwrap_err().contains("it has 2 of socket, tap, packet, cable and vduse"));
+}
+
+#[test]
+fn a_vduse_device_has_its_part_of_the_memory() {
+    let text = r#"{"version": 1, "memory": 100, "ports": {"a": {"vduse": {"name": "x"}}, "b": {"socket": "/b"}}}"#;
+    assert_eq!(config(text).unwrap()["a"].memory.bytes, 50 << 20);
+}

@@ -257,6 +257,9 @@ impl Session<'_> {
             if let Err(error) = self.step() {
                 shared.set_why(Some(chain(&error)));
                 self.let_go(&chain(&error));
+                if shared.ends() {
+                    eprintln!("penstock-switch: {}: its device is left behind: {}", self.keeper.port, chain(&error));
+                }
                 // Another one is opened, after a moment.
                 self.keeper.wait(AGAIN);
                 break;
@@ -269,7 +272,11 @@ impl Session<'_> {
                         eprintln!("penstock-switch: {}: {}", self.keeper.port, chain(&error));
                         break;
                     }
-                    Ok(()) => {}
+                    Ok(()) if self.driven => {}
+                    Ok(()) => {
+                        let driver = self.keeper.config.driver.name();
+                        shared.set_why(Some(format!("{driver} has its device, and nobody uses that yet")));
+                    }
                     Err(error) => {
                         if !self.driven {
                             shared.set_why(Some(chain(&error)));

@@ -150,28 +150,31 @@ pub fn add(name: &str) -> Result<(), VduseError> {
     })
 }
 
+/// The file of `vhost_vdpa` by which a program has a device open, if one has: only one may (`vhost_vdpa_open`).
+fn held(name: &str) -> Option<PathBuf> {
+    let files = fs::read_dir(entry(name)).into_iter().flatten().flatten().map(|found| found.file_name());
+    let paths = files
+        .filter(|file| file.to_string_lossy().starts_with("vhost-vdpa-"))
+        .map(|file| Path::new("/dev").join(file));
+    let is_open = |path: &PathBuf| {
+        let opened = fs::OpenOptions::new().read(true).write(true).open(path);
+        opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+    };
+    paths.into_iter().find(is_open)
+}
+
 /// Takes a device off the bus, from whatever driver has it. It must be served meanwhile. One that a QEMU has open stays, since the
 /// kernel would wait until that ends.
 ///
 /// # Errors
 /// [`VduseError`] with who has it open, or the kernel's reason.
 pub fn delete(name: &str) -> Result<(), VduseError> {
-    for found in fs::read_dir(entry(name)).into_iter().flatten().flatten() {
-        let file = found.file_name();
-        if !file.to_string_lossy().starts_with("vhost-vdpa-") {
-            continue;
-        }
-        let path = Path::new("/dev").join(&file);
-        let opened = fs::OpenOptions::new().read(true).write(true).open(&path);
-        if let Err(error) = opened
-            && error.raw_os_error() == Some(libc::EBUSY)
-        {
-            let path = path.display();
-            let tried = format!(
-                "the vDPA device {name} stays on the bus, since a program has {path} open: end that, then `vdpa dev del {name}`"
-            );
-            return Err(VduseError::new(tried, Errno::EBUSY));
-        }
+    if let Some(path) = held(name) {
+        let path = path.display();
+        let tried = format!(
+            "the vDPA device {name} stays on the bus, since a program has {path} open: end that, then `vdpa dev del {name}`"
+        );
+        return Err(VduseError::new(tried, Errno::EBUSY));
     }
     request(DELETE, &[(NAME, name)]).map_err(|error| {
         let tried = format!("the vDPA device {name} could not be taken off the bus");
@@ -188,7 +191,7 @@ fn driver_of(name: &str) -> Option<String> {
 /// Has a device that is on the bus taken by this driver, from any other. One that is not there yet takes it when it is loaded.
 ///
 /// # Errors
-/// [`VduseError`] when the driver is not there, or does not take it.
+/// [`VduseError`] when the driver is not there or does not take it, or a program has the device open by the other one.
 pub fn bind(name: &str, driver: VduseDriver) -> Result<(), VduseError> {
     let driver = driver.name();
     let write = |path: &Path, text: &str| {
@@ -201,6 +204,10 @@ pub fn bind(name: &str, driver: VduseDriver) -> Result<(), VduseError> {
     let before = driver_of(name);
     if before.as_deref() == Some(driver) {
         return Ok(());
+    }
+    if let Some(path) = held(name) {
+        let tried = format!("a program has the vDPA device {name} open as {}: end that", path.display());
+        return Err(VduseError::new(tried, Errno::EBUSY));
     }
     if before.is_some() {
         write(&entry(name).join("driver/unbind"), name)?;
