@@ -136,8 +136,9 @@ impl Control {
         for index in 0..RINGS {
             let queue = uapi::QueueConfig { index, most: ENTRIES, ..uapi::QueueConfig::default() };
             // SAFETY: this request reads such a structure.
-            unsafe { uapi::set_up_queue(device.file.as_raw_fd(), &raw const queue) }
-                .map_err(|errno| VduseError::new(format!("ring {index} of {name} could not be set up"), errno))?;
+            unsafe { uapi::set_up_queue(device.file.as_raw_fd(), &raw const queue) }.map_err(|errno| {
+                VduseError::new(format!("ring {index} of {name} could not be set up"), errno)
+            })?;
         }
         Ok(device)
     }
@@ -233,8 +234,12 @@ impl Device {
         let mut bytes = [0; size_of::<Request>()];
         match (&self.file).read(&mut bytes) {
             Ok(len) if len == bytes.len() => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => return Ok(None),
-            Err(error) => return Err(VduseError::io(format!("{}: no message could be read", self.name), &error)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                return Ok(None);
+            }
+            Err(error) => {
+                return Err(VduseError::io(format!("{}: no message could be read", self.name), &error));
+            }
             Ok(_) => return Err(self.failed("a message is too short")(Errno::EBADMSG)),
         }
         // SAFETY: it is plain numbers, and the bytes are as many.
@@ -263,9 +268,9 @@ impl Device {
         let response = Response { id: question.id, result: u32::from(!done), reserved: [0; 4], body };
         // SAFETY: it is plain numbers without room between them, and the bytes are as many.
         let bytes: [u8; size_of::<Response>()] = unsafe { std::mem::transmute(response) };
-        (&self.file)
-            .write_all(&bytes)
-            .map_err(|error| VduseError::io(format!("{}: a message could not be answered", self.name), &error))
+        (&self.file).write_all(&bytes).map_err(|error| {
+            VduseError::io(format!("{}: a message could not be answered", self.name), &error)
+        })
     }
 
     /// The features that the driver has taken.

@@ -92,7 +92,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         (r#""qos": 8"#, "7 is the highest"),
         (r#""mtu": 10"#, "68 is the least"),
         (r#""spoofcheck": true"#, "unknown field"),
-        (r#""tap": "t0""#, "it has 2 of socket, tap, packet and cable"),
+        (r#""tap": "t0""#, "it has 2 of socket, tap, packet, cable and vduse"),
         (r#""tap": "a name/too long for one""#, "cannot be the name of a network interface"),
         (r#""cable": {"reach": "/c"}"#, "unknown variant"),
     ] {
@@ -167,6 +167,7 @@ fn a_vduse_device_has_a_name_that_the_kernel_takes_and_that_no_other_port_has() 
 
 #[test]
 fn a_vduse_device_has_its_part_of_the_memory() {
-    let text = r#"{"version": 1, "memory": 100, "ports": {"a": {"vduse": {"name": "x"}}, "b": {"socket": "/b"}}}"#;
+    let text =
+        r#"{"version": 1, "memory": 100, "ports": {"a": {"vduse": {"name": "x"}}, "b": {"socket": "/b"}}}"#;
     assert_eq!(config(text).unwrap()["a"].memory.bytes, 50 << 20);
 }

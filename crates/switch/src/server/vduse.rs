@@ -258,7 +258,11 @@ impl Session<'_> {
                 shared.set_why(Some(chain(&error)));
                 self.let_go(&chain(&error));
                 if shared.ends() {
-                    eprintln!("penstock-switch: {}: its device is left behind: {}", self.keeper.port, chain(&error));
+                    eprintln!(
+                        "penstock-switch: {}: its device is left behind: {}",
+                        self.keeper.port,
+                        chain(&error)
+                    );
                 }
                 // Another one is opened, after a moment.
                 self.keeper.wait(AGAIN);
@@ -339,7 +343,8 @@ impl Session<'_> {
     /// Waits for something to do, and does it.
     fn step(&mut self) -> Result<(), VduseError> {
         let waits: Vec<bool> = self.queues.iter().map(|queue| self.driven && queue.runs.is_none()).collect();
-        let timeout = if waits.contains(&true) { PollTimeout::from(LOOK) } else { PollTimeout::from(1000_u16) };
+        let timeout =
+            if waits.contains(&true) { PollTimeout::from(LOOK) } else { PollTimeout::from(1000_u16) };
         let mut awaited = vec![
             PollFd::new(self.keeper.shared.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.device.as_fd(), PollFlags::POLLIN),
@@ -409,7 +414,9 @@ impl Session<'_> {
             }
             Asked::Unknown(kind) => {
                 let name = &self.keeper.config.name;
-                eprintln!("penstock-switch: VDUSE device {name}: the kernel asks what is not known here: {kind}");
+                eprintln!(
+                    "penstock-switch: VDUSE device {name}: the kernel asks what is not known here: {kind}"
+                );
                 self.device.answer(question, false, 0)
             }
         }
@@ -515,7 +522,8 @@ impl Session<'_> {
         let parts = self.device.regions()?;
         let keeper = self.keeper;
         let id = keeper.id;
-        let limit = keeper.links.handle().ask(move |engine| engine.port(id).map(|port| port.settings().memory));
+        let limit =
+            keeper.links.handle().ask(move |engine| engine.port(id).map(|port| port.settings().memory));
         let Some(limit) = limit.flatten() else { return Ok(()) };
         let memory = match Memory::of_kernel(&parts, limit) {
             Ok(memory) => memory,
@@ -530,7 +538,8 @@ impl Session<'_> {
             read(&memory, at, &mut bytes).map(|()| u16::from_le_bytes(bytes))
         };
         // Either ring has its index behind its flags (2.7.6, 2.7.8). All that was taken was completed: it goes on from there.
-        let indices = (number(found.layout.driver.saturating_add(2)), number(found.layout.device.saturating_add(2)));
+        let indices =
+            (number(found.layout.driver.saturating_add(2)), number(found.layout.device.saturating_add(2)));
         let (Some(available), Some(used)) = indices else { return Ok(()) };
         if available == used {
             return Ok(());
@@ -550,7 +559,10 @@ impl Session<'_> {
         let call: Arc<dyn Notify> = Arc::new(self.device.interrupt(index));
         let negotiated = negotiated(self.features);
         let given = Arc::clone(&call);
-        keeper.links.handle().ask(move |engine| engine.put_ring(id, index, negotiated, ring, Some(given), None));
+        keeper
+            .links
+            .handle()
+            .ask(move |engine| engine.put_ring(id, index, negotiated, ring, Some(given), None));
         // A switch before this one may have completed something without a word.
         call.signal();
         Ok(())

@@ -121,9 +121,8 @@ fn family() -> io::Result<u16> {
 }
 
 fn request(command: u8, names: &[(u16, &str)]) -> io::Result<()> {
-    let attribute = |(kind, text): &(u16, &str)| {
-        DefaultNla::new(*kind, text.bytes().chain(std::iter::once(0)).collect())
-    };
+    let attribute =
+        |(kind, text): &(u16, &str)| DefaultNla::new(*kind, text.bytes().chain(std::iter::once(0)).collect());
     let vdpa = Vdpa { command, attributes: names.iter().map(attribute).collect() };
     let mut message = GenlMessage::from_payload(vdpa);
     message.set_resolved_family_id(family()?);
@@ -213,14 +212,16 @@ pub fn bind(name: &str, driver: VduseDriver) -> Result<(), VduseError> {
         write(&entry(name).join("driver/unbind"), name)?;
     }
     if !Path::new("/sys/bus/vdpa/drivers").join(driver).exists() {
-        let tried = format!("the driver {driver} for the vDPA device {name} is not loaded: modprobe {driver}");
+        let tried =
+            format!("the driver {driver} for the vDPA device {name} is not loaded: modprobe {driver}");
         return Err(VduseError::new(tried, Errno::ENODEV));
     }
     write(Path::new("/sys/bus/vdpa/drivers_probe"), name)?;
     match driver_of(name) {
         Some(now) if now == driver => Ok(()),
         _ => {
-            let tried = format!("the driver {driver} did not take the vDPA device {name}; `dmesg` may say why");
+            let tried =
+                format!("the driver {driver} did not take the vDPA device {name}; `dmesg` may say why");
             Err(VduseError::new(tried, Errno::ENODEV))
         }
     }
