@@ -35,7 +35,7 @@ pub const CONFIGURATION: usize = 24;
 pub const RINGS: u32 = 2;
 /// Entries of a ring at most. Whole segments in all of them fit into the kernel's bounce buffers (64 MiB) several times.
 const ENTRIES: u16 = 256;
-/// The most regions that are asked for.
+/// The most regions that a device is asked about.
 const MOST_REGIONS: usize = 4096;
 
 /// What the kernel refused.
@@ -75,7 +75,7 @@ impl From<VduseError> for std::io::Error {
 
 /// What makes and destroys devices, opened.
 #[derive(Debug)]
-pub struct Control(File);
+pub struct VduseControl(File);
 
 fn name_of(name: &str) -> [u8; NAME] {
     let mut bytes = [0; NAME];
@@ -86,12 +86,12 @@ fn name_of(name: &str) -> [u8; NAME] {
     bytes
 }
 
-impl Control {
+impl VduseControl {
     /// Opens it.
     ///
     /// # Errors
     /// [`VduseError`] when the module is not loaded or knows no version 0 of its interface, or this process may not.
-    pub fn open() -> Result<Control, VduseError> {
+    pub fn open() -> Result<VduseControl, VduseError> {
         let tried = || format!("{CONTROL} could not be opened");
         let file = OpenOptions::new().read(true).write(true).open(CONTROL);
         let file = file.map_err(|error| VduseError::io(tried(), &error))?;
@@ -99,7 +99,7 @@ impl Control {
         // SAFETY: this request reads a number of 64 bits.
         unsafe { uapi::set_api_version(file.as_raw_fd(), &raw const version) }
             .map_err(|errno| VduseError::new(format!("{CONTROL} does not know version 0 of VDUSE"), errno))?;
-        Ok(Control(file))
+        Ok(VduseControl(file))
     }
 
     /// Makes the network device `name`, which offers `features` and has this configuration, and opens it.
@@ -163,7 +163,7 @@ impl Control {
 
 /// What the kernel asks of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// Where a ring stands.
     State(u32),
     /// The device's status is to be this.
@@ -176,10 +176,10 @@ pub enum Asked {
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub struct Question {
+pub struct KernelRequest {
     id: u32,
     /// What is asked.
-    pub asked: Asked,
+    pub kind: RequestKind,
 }
 
 /// A ring as the kernel has it.
@@ -230,7 +230,7 @@ impl Device {
     ///
     /// # Errors
     /// [`VduseError`] with the kernel's reason.
-    pub fn question(&self) -> Result<Option<Question>, VduseError> {
+    pub fn request(&self) -> Result<Option<KernelRequest>, VduseError> {
         let mut bytes = [0; size_of::<Request>()];
         match (&self.file).read(&mut bytes) {
             Ok(len) if len == bytes.len() => {}
@@ -245,27 +245,27 @@ impl Device {
         // SAFETY: it is plain numbers, and the bytes are as many.
         let request: Request = unsafe { std::mem::transmute(bytes) };
         let [first, ..] = request.body;
-        let asked = match request.kind {
-            uapi::GET_VQ_STATE => Asked::State(first),
-            uapi::SET_STATUS => Asked::Status(first.to_ne_bytes()[0]),
-            uapi::UPDATE_IOTLB => Asked::Memory,
-            other => Asked::Unknown(other),
+        let kind = match request.kind {
+            uapi::GET_VQ_STATE => RequestKind::State(first),
+            uapi::SET_STATUS => RequestKind::Status(first.to_ne_bytes()[0]),
+            uapi::UPDATE_IOTLB => RequestKind::Memory,
+            other => RequestKind::Unknown(other),
         };
-        Ok(Some(Question { id: request.id, asked }))
+        Ok(Some(KernelRequest { id: request.id, kind }))
     }
 
     /// Answers: it was done, or it was not. `state` is where the ring stands that was asked about.
     ///
     /// # Errors
     /// [`VduseError`] with the kernel's reason.
-    pub fn answer(&self, question: &Question, done: bool, state: u16) -> Result<(), VduseError> {
+    pub fn answer(&self, request: &KernelRequest, done: bool, state: u16) -> Result<(), VduseError> {
         let mut body = [0; 32];
-        if let (Asked::State(index), [first, second, ..]) = (question.asked, &mut body) {
+        if let (RequestKind::State(index), [first, second, ..]) = (request.kind, &mut body) {
             *first = index;
             let [low, high] = state.to_ne_bytes();
             *second = u32::from_ne_bytes([low, high, 0, 0]);
         }
-        let response = Response { id: question.id, result: u32::from(!done), reserved: [0; 4], body };
+        let response = Response { id: request.id, result: u32::from(!done), reserved: [0; 4], body };
         // SAFETY: it is plain numbers without room between them, and the bytes are as many.
         let bytes: [u8; size_of::<Response>()] = unsafe { std::mem::transmute(response) };
         (&self.file).write_all(&bytes).map_err(|error| {

@@ -27,7 +27,7 @@ use crate::{
     memory::{Memory, read},
     ring::{Ring, Split},
     table::PortId,
-    vduse::{Asked, CONFIGURATION, Control, Device, Question, RINGS, VduseError, bus},
+    vduse::{CONFIGURATION, Device, KernelRequest, RINGS, RequestKind, VduseControl, VduseError, bus},
     worker::Kick,
 };
 
@@ -77,7 +77,7 @@ impl Shared {
 impl Vduse {
     /// Sees whether there can be VDUSE devices. The device itself is made when it is served: one that was its port's before is gone by then.
     pub fn open(device: &VduseConfig, id: PortId) -> io::Result<Vduse> {
-        Control::open()?;
+        VduseControl::open()?;
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let why = Mutex::new(Some("its device is not there yet".to_owned()));
         let shared = Shared { bell, ends: AtomicBool::new(false), connected: AtomicBool::new(false), why };
@@ -214,7 +214,7 @@ impl Keeper {
         let device = match bus::has(name) {
             true => Device::open(name)?,
             false => {
-                let control = Control::open()?;
+                let control = VduseControl::open()?;
                 // One that was never put on the bus, or taken off behind the back of who made it.
                 control.destroy(name)?;
                 let features = OFFERED_TO_KERNEL | if addressed { MAC } else { 0 };
@@ -305,7 +305,7 @@ impl Session<'_> {
         let name = &keeper.config.name;
         if leaves
             && !bus::has(name)
-            && let Err(error) = Control::open().and_then(|control| control.destroy(name))
+            && let Err(error) = VduseControl::open().and_then(|control| control.destroy(name))
         {
             eprintln!("penstock-switch: {}: {}", keeper.port, chain(&error));
         }
@@ -356,8 +356,8 @@ impl Session<'_> {
         let asks = awaited.get(1).and_then(PollFd::any).unwrap_or(false);
         let _ = self.keeper.shared.bell.read();
         if asks {
-            while let Some(question) = self.device.question()? {
-                self.answer(&question)?;
+            while let Some(request) = self.device.request()? {
+                self.answer(&request)?;
             }
         }
         self.tell_link()?;
@@ -380,44 +380,44 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, question: &Question) -> Result<(), VduseError> {
-        match question.asked {
-            Asked::Status(0) => {
+    fn answer(&mut self, request: &KernelRequest) -> Result<(), VduseError> {
+        match request.kind {
+            RequestKind::Status(0) => {
                 // Before the answer: the kernel gives the pages away behind it.
                 self.let_go("its driver has let go of it");
                 self.features = 0;
                 let id = self.keeper.id;
                 self.keeper.links.handle().ask(move |engine| engine.note_reset(id));
-                self.device.answer(question, true, 0)
+                self.device.answer(request, true, 0)
             }
-            Asked::Status(status) if status & DRIVER_OK != 0 && !self.driven => {
-                self.device.answer(question, true, 0)?;
+            RequestKind::Status(status) if status & DRIVER_OK != 0 && !self.driven => {
+                self.device.answer(request, true, 0)?;
                 self.await_status()?;
                 self.begin()
             }
-            Asked::Status(status) if status & FEATURES_OK != 0 && self.features == 0 => {
+            RequestKind::Status(status) if status & FEATURES_OK != 0 && self.features == 0 => {
                 let known = self.take_features().is_ok();
-                self.device.answer(question, known, 0)
+                self.device.answer(request, known, 0)
             }
-            Asked::Status(_) => self.device.answer(question, true, 0),
-            Asked::State(index) => {
+            RequestKind::Status(_) => self.device.answer(request, true, 0),
+            RequestKind::State(index) => {
                 self.stop(index);
                 let base = self.queues.get(index as usize).map(|queue| queue.base);
-                self.device.answer(question, base.is_some(), base.unwrap_or_default())
+                self.device.answer(request, base.is_some(), base.unwrap_or_default())
             }
-            Asked::Memory => {
+            RequestKind::Memory => {
                 for index in 0..RINGS {
                     self.stop(index);
                 }
                 self.queues.iter_mut().for_each(|queue| queue.awaits = true);
-                self.device.answer(question, true, 0)
+                self.device.answer(request, true, 0)
             }
-            Asked::Unknown(kind) => {
+            RequestKind::Unknown(kind) => {
                 let name = &self.keeper.config.name;
                 eprintln!(
                     "penstock-switch: VDUSE device {name}: the kernel asks what is not known here: {kind}"
                 );
-                self.device.answer(question, false, 0)
+                self.device.answer(request, false, 0)
             }
         }
     }

@@ -195,7 +195,7 @@ pub fn bind(name: &str, driver: VduseDriver) -> Result<(), VduseError> {
     let driver = driver.name();
     let write = |path: &Path, text: &str| {
         fs::write(path, text).map_err(|error| {
-            let tried = format!("{text:?} could not be written to {}", path.display());
+            let tried = format!("{text} could not be written to {}", path.display());
             VduseError::new(tried, Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
         })
     };
