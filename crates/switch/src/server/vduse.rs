@@ -391,6 +391,9 @@ impl Session<'_> {
                 self.device.answer(request, true, 0)
             }
             RequestKind::Status(status) if status & DRIVER_OK != 0 && !self.driven => {
+                if self.features == 0 && self.take_features().is_err() {
+                    return self.device.answer(request, false, 0);
+                }
                 self.device.answer(request, true, 0)?;
                 self.await_status()?;
                 self.begin()
@@ -504,8 +507,8 @@ impl Session<'_> {
         }
     }
 
-    /// Has the worker serve ring `index`, as soon as it is in use and there is something in it. Until then the kernel may have no
-    /// memory for what will be in it.
+    /// Has the worker serve ring `index`, as soon as it is in use and the kernel has memory for what is in it: at the latest when there
+    /// is something in it.
     fn look(&mut self, index: u32) -> Result<(), VduseError> {
         let event_index = self.features & EVENT_INDEX != 0;
         let Some(queue) = self.queues.get_mut(index as usize) else { return Ok(()) };
@@ -541,7 +544,9 @@ impl Session<'_> {
         let indices =
             (number(found.layout.driver.saturating_add(2)), number(found.layout.device.saturating_add(2)));
         let (Some(available), Some(used)) = indices else { return Ok(()) };
-        if available == used {
+        // Nobody kicks a ring again that was served before, by a switch that asked for no kicks: it is served at once. So is one whose
+        // kernel has its pages already, which begin at 0.
+        if available == used && used == 0 && memory.guest(0, 1).is_none() {
             return Ok(());
         }
         let ring = match Split::new(&memory, &found.layout, u32::from(used)) {
