@@ -166,7 +166,8 @@ impl Irq {
     /// first NVMe interrupt, `nvme0q0`, is for administration, and is not managed.
     pub fn is_kernel_managed(&self) -> bool {
         let queue = |user: &String| {
-            let nvme = user.starts_with("nvme") && user.split_once('q').is_some_and(|(_, queue)| queue != "0");
+            let nvme =
+                user.starts_with("nvme") && user.split_once('q').is_some_and(|(_, queue)| queue != "0");
             let virtio = user.starts_with("virtio") && user.contains("-req");
             nvme || virtio || user.starts_with("megasas") || user.starts_with("mpt3sas")
         };
