@@ -127,3 +127,48 @@ impl<'de> Deserialize<'de> for Action {
         deserializer.deserialize_enum("Action", &NAMES, ActionVisitor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        serde_json::from_str::<Action>(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_group_is_read_as_it_was_written() {
+        let texts = [
+            r#"{"set_vf_count":{"pf":"0000:04:00.0","count":4}}"#,
+            r#"{"stop_guest":{"guest":"a"}}"#,
+            r#"{"remove_partition":{"group":"penstock","cpus":"2-3"}}"#,
+            r#"{"enable_unit":{"unit":"penstock.service","on":true}}"#,
+            r#"{"remove_file":{"path":"/etc/penstock-test"}}"#,
+        ];
+        for text in texts {
+            let action: Action = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&action).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn no_two_groups_have_an_action_of_one_name() {
+        let names: std::collections::BTreeSet<_> = NAMES.iter().collect();
+        assert_eq!(names.len(), NAMES.len());
+        assert!(NAMES.len() >= 40, "{NAMES:?}");
+    }
+
+    #[test]
+    fn an_action_that_cannot_be_read_says_what_is_wrong_with_it() {
+        let unknown = refused(r#"{"set_colour":{"pf":"0000:04:00.0"}}"#);
+        assert!(
+            unknown.contains("unknown variant `set_colour`, expected one of `leave_alone`, "),
+            "{unknown}"
+        );
+        assert!(unknown.contains("`stop_guest`") && unknown.contains("`remove_file`"), "{unknown}");
+        let short = refused(r#"{"set_vf_count":{"pf":"0000:04:00.0"}}"#);
+        assert!(short.contains("missing field `count`"), "{short}");
+        let wrong = refused(r#"{"set_vf_count":{"pf":"0000:04:00.0","count":"many"}}"#);
+        assert!(wrong.contains("invalid type: string \"many\", expected u16"), "{wrong}");
+    }
+}
