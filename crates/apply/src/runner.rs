@@ -7,7 +7,9 @@ use std::{
 };
 
 use penstock_host::chain;
-use penstock_plan::{Action, ExecuteError, Executors, Fact, FunctionAction, Plan, Step, StepId, TimeLimit};
+use penstock_plan::{
+    Action, ActionTimeLimit, ExecuteError, Executors, Fact, FunctionAction, Plan, Step, StepId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
@@ -62,10 +64,10 @@ impl Default for Options<'_> {
 impl Options<'_> {
     fn deadline_of(&self, action: &Action) -> Duration {
         match action.time_limit() {
-            TimeLimit::Step => self.deadline,
-            TimeLimit::Guest => self.guest_deadline,
+            ActionTimeLimit::Step => self.deadline,
+            ActionTimeLimit::Guest => self.guest_deadline,
             // A wait ends by itself; what is more is for telling so.
-            TimeLimit::Wait(within) => Duration::from_secs(u64::from(within) + 5),
+            ActionTimeLimit::Wait(within) => Duration::from_secs(u64::from(within) + 5),
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use penstock_apply::{Mode, RunProgress, journal::Ending, runner::StepReport};
 use penstock_host::{files, running::Running};
 use penstock_model::{Bdf, GuestName, NicName};
-use penstock_plan::{Action, FunctionAction, GuestAction, Plan, Step, StepId, TimeLimit};
+use penstock_plan::{Action, ActionTimeLimit, FunctionAction, GuestAction, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 /// The file is not written more often than this, but for what takes long.
@@ -236,8 +236,8 @@ impl Known {
 /// How many seconds a wait may last.
 fn within(action: &Action) -> Option<u32> {
     match action.time_limit() {
-        TimeLimit::Wait(within) => Some(within),
-        TimeLimit::Step | TimeLimit::Guest => None,
+        ActionTimeLimit::Wait(within) => Some(within),
+        ActionTimeLimit::Step | ActionTimeLimit::Guest => None,
     }
 }
 

@@ -49,7 +49,7 @@ pub trait ActionGroup: Into<Action> + Sized {
 
 /// How long an action may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeLimit {
+pub enum ActionTimeLimit {
     /// As long as any step.
     Step,
     /// As long as it may take to start or to stop a guest.
@@ -135,11 +135,11 @@ impl Action {
     }
 
     /// How long it may take.
-    pub fn time_limit(&self) -> TimeLimit {
+    pub fn time_limit(&self) -> ActionTimeLimit {
         match self {
             Action::Function(action) => action.time_limit(),
             Action::Guest(action) => action.time_limit(),
-            Action::RealTime(_) | Action::Boot(_) | Action::File(_) => TimeLimit::Step,
+            Action::RealTime(_) | Action::Boot(_) | Action::File(_) => ActionTimeLimit::Step,
         }
     }
 

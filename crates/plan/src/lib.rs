@@ -44,8 +44,8 @@ mod wanted;
 mod way_back;
 
 pub use action::{
-    Action, ActionGroup, BootAction, Direction, FileAction, FunctionAction, GuestAction, RealTimeAction,
-    TimeLimit,
+    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, FileAction, FunctionAction, GuestAction,
+    RealTimeAction,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};

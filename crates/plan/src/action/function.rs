@@ -9,7 +9,7 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{GoesWith, NoInverse, TimeLimit};
+use super::{ActionTimeLimit, GoesWith, NoInverse};
 use crate::{Fact, names::Names};
 
 /// One write to a function of the host or to its interface; the host's executor carries it out.
@@ -124,9 +124,9 @@ impl FunctionAction {
         }
     }
 
-    pub(super) fn time_limit(&self) -> TimeLimit {
+    pub(super) fn time_limit(&self) -> ActionTimeLimit {
         match self {
-            Self::AwaitLink { within, .. } => TimeLimit::Wait(*within),
+            Self::AwaitLink { within, .. } => ActionTimeLimit::Wait(*within),
             Self::LeaveAlone { .. }
             | Self::SetAutoprobe { .. }
             | Self::SetVfCount { .. }
@@ -139,7 +139,7 @@ impl FunctionAction {
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
             | Self::SetSwitchMode { .. }
-            | Self::ResetFunction { .. } => TimeLimit::Step,
+            | Self::ResetFunction { .. } => ActionTimeLimit::Step,
         }
     }
 

@@ -8,7 +8,7 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{NoInverse, TimeLimit, named};
+use super::{ActionTimeLimit, NoInverse, named};
 use crate::{Fact, names::Names};
 
 /// One write to a guest, or to what the host keeps for it alone; the guests' executor carries it out.
@@ -258,9 +258,9 @@ impl GuestAction {
         }
     }
 
-    pub(super) fn time_limit(&self) -> TimeLimit {
+    pub(super) fn time_limit(&self) -> ActionTimeLimit {
         match self {
-            Self::AwaitGuest { within, .. } => TimeLimit::Wait(*within),
+            Self::AwaitGuest { within, .. } => ActionTimeLimit::Wait(*within),
             Self::StartSwitch { .. }
             | Self::StopSwitch { .. }
             | Self::MakeTaps { .. }
@@ -269,12 +269,12 @@ impl GuestAction {
             | Self::CreateGuest { .. }
             | Self::ResumeGuest { .. }
             | Self::SuspendGuest { .. }
-            | Self::StopGuest { .. } => TimeLimit::Guest,
+            | Self::StopGuest { .. } => ActionTimeLimit::Guest,
             Self::DefineGuest(_)
             | Self::UndefineGuest { .. }
             | Self::SetPortAttribute { .. }
             | Self::IsolateGuest { .. }
-            | Self::ScheduleGuest { .. } => TimeLimit::Step,
+            | Self::ScheduleGuest { .. } => ActionTimeLimit::Step,
         }
     }
 
